@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
+pub(crate) mod fork_guard;
 pub(crate) mod memory;
 pub(crate) mod probe;
 pub(crate) mod quorum;
@@ -158,11 +159,6 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     ) -> BoxFuture<'_, ()> {
         let _ = (request, fence, on, timeout);
         Box::pin(std::future::ready(()))
-    }
-
-    /// Fails in a forked child of the process that made the store, because both would own the same locks.
-    fn is_present(&self) -> Result<(), StoreError> {
-        Ok(())
     }
 
     /// Returns whether [`extend`](Self::extend) may reserve tokens.

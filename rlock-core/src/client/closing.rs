@@ -10,6 +10,9 @@ use crate::{
     store::StoreError,
 };
 
+/// The action of a shutdown that fails.
+const SHUTDOWN: &str = "release every lock at shutdown";
+
 impl LockClient {
     /// Shuts the client down: stops the running bodies and releases every lock.
     ///
@@ -20,7 +23,7 @@ impl LockClient {
     ///
     /// [`LockError::Unavailable`] if a lock was not released within twice the response time-out. Then
     /// the store did not reply, or a body did not stop. The lock of such a body is still in use, and
-    /// ends with its lease.
+    /// ends with its lease. [`LockError::Store`] in a forked child of the process that made the client.
     ///
     /// # Cancel safety
     ///
@@ -43,6 +46,7 @@ impl LockClient {
     pub async fn shutdown(&self) -> Result<(), LockError> {
         let core = self.core();
         core.close();
+        self.check_fork()?;
         let started = core.clock.now();
         // Without its background, the client cannot release anything.
         let released = core.in_runtime(async {
@@ -61,8 +65,7 @@ impl LockClient {
             Some(()) => StoreError::not_released(),
             None => StoreError::not_driven(),
         };
-        let action = "release every lock at shutdown".to_owned();
-        Err(error.into_lock_error(action, core.clock.now().since(started)))
+        Err(error.into_lock_error(SHUTDOWN.to_owned(), core.clock.now().since(started)))
     }
 
     /// Waits until the client's locks are released, then [shuts the client
@@ -106,6 +109,7 @@ impl LockClient {
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
         core.drain();
+        self.check_fork()?;
         let until = core.clock.now() + within;
         let in_time = core.in_runtime(async {
             tokio::select! {
@@ -121,6 +125,12 @@ impl LockClient {
         };
         self.shutdown().await?;
         Ok(drained)
+    }
+
+    /// Returns an error in a forked process, where no background would end.
+    fn check_fork(&self) -> Result<(), LockError> {
+        let present = self.core().fork_guard.check();
+        present.map_err(|error| error.into_lock_error(SHUTDOWN.to_owned(), Duration::ZERO))
     }
 
     async fn release_all(&self) -> bool {

@@ -114,7 +114,7 @@ pub(crate) fn enter_at_once(
         return None;
     }
     let _call = core.call();
-    if core.is_closed() {
+    if core.is_closed() || core.fork_guard.check().is_err() {
         return None;
     }
     let (ownership, token) = call_chain::hold_of(core.id, key)?;
@@ -154,6 +154,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn run(&self) -> Result<Few<EntryGuard>, AcquireError> {
+        self.is_present()?;
         let mut entries: Few<EntryGuard> = Few::new();
         let mut fresh = Few::new();
         for key in &self.request.keys {

@@ -33,7 +33,8 @@ use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
     RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
     endpoint::ClusterEndpoint,
-    redis::{RedisOptions, SHORTEST_SILENCE, fork_guard::ForkGuard},
+    fork_guard::ForkGuard,
+    redis::{RedisOptions, SHORTEST_SILENCE},
 };
 use crate::{caller::caller, key::Key};
 
@@ -184,10 +185,6 @@ impl Store for ClusterStore {
             )
         });
         Box::pin(async move { try_join_all(each).await.map(drop) })
-    }
-
-    fn is_present(&self) -> Result<(), StoreError> {
-        self.fork_guard.check()
     }
 
     fn extends(&self) -> bool {

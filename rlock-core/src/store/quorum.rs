@@ -27,7 +27,7 @@ use self::{
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
-    ReplyFuture, SendOptions, Servers, Store, StoreError,
+    ReplyFuture, SendOptions, Servers, Store,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -54,10 +54,6 @@ impl QuorumStore {
 }
 
 impl Store for QuorumStore {
-    fn is_present(&self) -> Result<(), StoreError> {
-        self.members[0].store.is_present()
-    }
-
     fn may_roll_back(&self) -> bool {
         true
     }

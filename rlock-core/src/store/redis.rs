@@ -9,7 +9,6 @@ pub(super) mod connection;
 mod directory;
 pub(super) mod errors;
 mod for_quorum;
-pub(super) mod fork_guard;
 mod history;
 pub(super) mod keyspace;
 pub(super) mod link;
@@ -35,7 +34,6 @@ use self::{
     commands::{Call, Commands},
     connection::{Connection, boxed},
     errors::{classify, is_refused, wants_reconnect},
-    fork_guard::ForkGuard,
     keyspace::Keyspace,
     link::Link,
     replicas::ReplicaCheck,
@@ -49,6 +47,7 @@ pub(crate) use self::{
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
     ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
+    fork_guard::ForkGuard,
 };
 use crate::{key::Key, lease::Time, metrics};
 
@@ -62,7 +61,7 @@ pub(crate) struct RedisStore {
     pub(super) background: Arc<Link>,
     caller: Option<CallerLink>,
     replica_check: Option<ReplicaCheck>,
-    fork_guard: ForkGuard,
+    pub(super) fork_guard: ForkGuard,
 }
 
 impl RedisStore {
@@ -265,10 +264,6 @@ impl Store for RedisStore {
                 None => Err(StoreError::no_replicas()),
             }
         })
-    }
-
-    fn is_present(&self) -> Result<(), StoreError> {
-        self.fork_guard.check()
     }
 
     fn extends(&self) -> bool {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fork::{Fork, fork};
-use rlock_core::{LockClient, LockError, LockGuard};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, Reentry};
 use rlock_testkit::block_on;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -34,13 +34,17 @@ async fn forks(url: &str) {
     let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
     let kept = client.lock("kept").retain(LEASE * 10);
     kept.run(async {}).await.expect("free");
+    let uncounted = LockClient::builder().reentry(Reentry::Local);
+    let uncounted = uncounted.connect(url).await.expect("the server is up");
+    let uncounted = uncounted.lock("uncounted");
+    let outer = uncounted.acquire().await.expect("free");
     match fork().expect("processes can be made") {
-        Fork::Child => child(&client, guard).await,
+        Fork::Child => child(&client, guard, (&uncounted, &outer)).await,
         Fork::Parent(child) => parent(&client, guard, child).await,
     }
 }
 
-async fn child(client: &LockClient, guard: LockGuard) {
+async fn child(client: &LockClient, guard: LockGuard, (uncounted, outer): (&Lock, &LockGuard)) {
     thread::spawn(|| {
         thread::sleep(PATIENCE);
         println!("child hangs");
@@ -66,12 +70,16 @@ async fn child(client: &LockClient, guard: LockGuard) {
         "child tries",
         client.lock("k").wait(Duration::ZERO).acquire().await,
     );
+    report("child enters", outer.scope(uncounted.acquire()).await);
     println!("child took {}", started.elapsed().as_millis());
     thread::sleep(LEASE.saturating_sub(started.elapsed()) + Duration::from_millis(500));
     println!("child valid later {}", guard.is_valid());
     match guard.release().await {
         Ok(()) => println!("child releases"),
         Err(error) => println!("child releases: {error:?}"),
+    }
+    for outcome in [client.drain(WAIT).await.map(drop), client.shutdown().await] {
+        println!("child closes: {outcome:?}");
     }
     println!("child done");
     process::exit(0);

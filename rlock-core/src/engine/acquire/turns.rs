@@ -45,10 +45,7 @@ impl Attempt<'_> {
         loop {
             match self.try_turns(keys, have) {
                 Ok(turns) => return Ok(turns),
-                Err(at) if self.asks_once() => {
-                    self.is_present()?;
-                    return Err(self.taken(keys[at], None));
-                }
+                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
                 Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
             }
         }
@@ -73,7 +70,7 @@ impl Attempt<'_> {
 
     /// Returns an error in a forked process, where no turn is passed on.
     pub(super) fn is_present(&self) -> Result<(), AcquireError> {
-        let present = self.core.store.is_present();
+        let present = self.core.fork_guard.check();
         present.map_err(|error| self.failed(error))
     }
 
@@ -86,7 +83,6 @@ impl Attempt<'_> {
             Ok(turn) => return Ok(turn),
             Err(waiting) => waiting,
         };
-        self.is_present()?;
         *contended = Some(Contended { at, ttl: None });
         self.call.waits();
         let turn = Box::pin(timeout(self.left(), waiting.turn())).await;

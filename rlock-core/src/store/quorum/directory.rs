@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{QuorumStore, verdict::majority};
 use crate::store::{
-    ReplyFuture, Store, StoreError,
+    ReplyFuture, StoreError,
     directory::{Cursor, Directory, Page},
 };
 
@@ -48,7 +48,7 @@ impl Directory for QuorumStore {
 
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(async move {
-            self.is_present()?;
+            self.members[0].store.fork_guard.check()?;
             let (members, server) = (self.members.len(), from.server);
             let well = || self.members.iter().filter(|member| member.is_healthy());
             if well().count() < majority(members) {

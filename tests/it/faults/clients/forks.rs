@@ -8,12 +8,16 @@ use rlock_testkit::{RedisServer, Worker};
 use crate::common::{LONG, name};
 
 /// Returns the output of `tests/src/bin/forker.rs` with this kind of client.
-async fn fork(way: &str) -> Vec<String> {
-    let server = RedisServer::start();
-    let mut forker =
-        Worker::start(Command::new(env!("CARGO_BIN_EXE_forker")).args([way, &server.url()]));
+async fn fork(way: &str, url: &str) -> Vec<String> {
+    let mut forker = Worker::start(Command::new(env!("CARGO_BIN_EXE_forker")).args([way, url]));
     let said = forker.remaining_lines(LONG).await;
     assert!(forker.wait(LONG).await.success(), "{said:?}");
+    said
+}
+
+async fn fork_with_server(way: &str) -> Vec<String> {
+    let server = RedisServer::start();
+    let said = fork(way, &server.url()).await;
     assert!(!server.exists(&name("k")).await, "{said:?}");
     assert!(!server.exists(&name("other")).await, "{said:?}");
     assert!(!server.exists(&name("kept")).await, "{said:?}");
@@ -22,14 +26,19 @@ async fn fork(way: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_forked_child_neither_acquires_nor_releases_and_fails_at_once() {
-    for way in ["blocking", "async"] {
-        let said = fork(way).await;
+    for way in ["blocking", "async", "embedded"] {
+        let said = match way {
+            "embedded" => fork("blocking", "memory:forked").await,
+            _ => fork_with_server(way).await,
+        };
         for call in [
             "child nested",
             "child acquires",
             "child resumes",
             "child waits",
             "child tries",
+            "child enters",
+            "child closes",
         ] {
             let line = said.iter().find(|line| line.starts_with(call));
             let line = line.unwrap_or_else(|| panic!("{way}: no reply to {call}: {said:?}"));
