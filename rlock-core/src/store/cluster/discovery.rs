@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::{
     ClusterStore,
     routing::down,
-    slots::{Layout, NodeAddr},
+    slots::{Layout, NodeAddr, Slot},
 };
 use crate::store::{
-    StoreError,
+    Event, KeyFilter, StoreError,
     endpoint::ClusterEndpoint,
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
@@ -82,7 +82,12 @@ impl ClusterStore {
     async fn discover(&self, within: Duration) -> Result<(), StoreError> {
         let addrs = fastrand::choose_multiple(self.nodes.known(), ASKED);
         let layout = self.nodes.seeds.layout(addrs, within).await?;
-        self.nodes.adopt(layout);
+        // Locks may be gone, and the former master notifies no waiter.
+        if let Some(changed) = self.nodes.adopt(layout) {
+            tracing::debug!("slots of the cluster have other masters");
+            let which = KeyFilter::new(move |key| changed[Slot::of(key).index()]);
+            (self.nodes.listener)(Event::SomeChanged(which));
+        }
         Ok(())
     }
 }

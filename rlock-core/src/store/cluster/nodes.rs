@@ -29,7 +29,7 @@ const UNUSED: Duration = Duration::from_secs(30);
 /// How long layouts older than the latest are ignored: their nodes were cut off from the others. After that
 /// the cluster may be another one.
 const OVERTAKEN: Duration = Duration::from_secs(30);
-/// After this time, an import from the same node may be another one, with the data of an earlier time.
+/// After this time, an import from the same node may be another one: the node may have lost grants in between.
 const IMPORT: Duration = Duration::from_secs(1);
 
 pub(super) struct Nodes {
@@ -47,6 +47,8 @@ pub(super) struct Nodes {
 pub(super) struct Table {
     /// By slot.
     masters: Vec<Option<Arc<Node>>>,
+    /// Slots for which a node named another master since the latest layout.
+    renamed: HashSet<Slot>,
     nodes: HashMap<NodeAddr, Arc<Node>>,
     /// The ids of all nodes of the latest layout.
     ids: HashMap<NodeAddr, String>,
@@ -68,8 +70,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Records a slot that the node imports. For a while, requests for it do not ask the node for its time again: a slot
-    /// with many requests would not get past that.
+    /// Records a slot that the node imports. Does not ask the node for its time again for a while: otherwise
+    /// concurrent requests for the slot would keep each other from finishing.
     pub(super) fn imports(&self, slot: Slot, exporter: &Self) {
         let imports = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
         let has_asked =
@@ -100,6 +102,7 @@ impl Nodes {
                 masters: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
                 ids: HashMap::new(),
+                renamed: HashSet::new(),
                 adopted: (0, Instant::now()),
                 failure: Some(failure),
             })),
@@ -233,24 +236,19 @@ impl Nodes {
             node.store.record_slots();
         }
         let mut former = Some(node);
-        self.table
-            .send_modify(|table| std::mem::swap(&mut table.masters[slot.index()], &mut former));
-        if is_new {
-            self.report_slots(move |changed| changed == slot);
-        }
+        self.table.send_modify(|table| {
+            std::mem::swap(&mut table.masters[slot.index()], &mut former);
+            if is_new {
+                table.renamed.insert(slot);
+            }
+        });
     }
 
-    /// Reports slots that have other masters now. Locks may be gone, and the former master notifies no waiter.
-    fn report_slots(&self, have_changed: impl Fn(Slot) -> bool + Send + Sync + 'static) {
-        let which = KeyFilter::new(move |key| have_changed(Slot::of(key)));
-        (self.listener)(Event::SomeChanged(which));
-    }
-
-    /// Adopts the layout that a node reports.
-    pub(super) fn adopt(&self, layout: Layout) {
+    /// Adopts the layout that a node reports. Returns which slots have had other masters since the last one, if any.
+    pub(super) fn adopt(&self, layout: Layout) -> Option<Vec<bool>> {
         let (latest, adopted_at) = self.table.borrow().adopted;
         if layout.epoch < latest && adopted_at.elapsed() < OVERTAKEN {
-            return;
+            return None;
         }
         let mut masters = vec![None; usize::from(SLOTS)];
         let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
@@ -270,6 +268,9 @@ impl Nodes {
             changed.extend(former.map(|(master, former)| {
                 master.as_ref().map(|node| &node.id) != former.as_ref().map(|node| &node.id)
             }));
+            for slot in table.renamed.drain() {
+                changed[slot.index()] = true;
+            }
             table.ids = layout.ids;
             table.adopted = (layout.epoch, Instant::now());
             table.failure = None;
@@ -280,10 +281,7 @@ impl Nodes {
             changed.contains(&true)
         });
         drop(unused);
-        if is_changed {
-            tracing::debug!("slots of the cluster have other masters");
-            self.report_slots(move |slot| changed[slot.index()]);
-        }
+        is_changed.then_some(changed)
     }
 
     /// Notifies the masters that get slots, before requests for these slots are sent to them.
@@ -343,19 +341,17 @@ async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
     use crate::{key::Key, store::endpoint::Endpoint};
 
-    fn nodes(listener: Listener) -> Nodes {
+    fn nodes() -> Nodes {
         let options = RedisOptions::for_tests(uuid::Uuid::nil());
         let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");
         };
         let seeds = Seeds::new(endpoint, options.connection.clone());
-        Nodes::new(seeds, options, listener, Handle::current(), None)
+        Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
     }
 
     /// All slots have the master at this port.
@@ -369,21 +365,11 @@ mod tests {
         }
     }
 
-    /// Returns nodes, and what they report.
-    fn nodes_and_events() -> (Nodes, mpsc::Receiver<Event>) {
-        let (report, reported) = mpsc::channel();
-        let listener = move |event| report.send(event).expect("it is read");
-        (nodes(Arc::new(listener)), reported)
-    }
-
     #[tokio::test]
     async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
-        let (nodes, reported) = nodes_and_events();
+        let nodes = nodes();
         let master = || nodes.masters().iter().map(|node| node.addr.port).max();
-        let adopt = |view| {
-            nodes.adopt(view);
-            reported.try_recv().is_ok()
-        };
+        let adopt = |view| nodes.adopt(view).is_some();
         assert!(adopt(view(4, 1)));
         assert!(adopt(view(5, 2)));
         assert!(!adopt(view(4, 1)));
@@ -398,21 +384,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_master_that_a_redirection_names_is_reported_for_its_slot_once() {
-        let (nodes, reported) = nodes_and_events();
+    async fn a_master_that_a_redirection_named_first_counts_as_a_change_of_the_layout() {
+        let nodes = nodes();
         nodes.adopt(view(1, 1));
-        reported.try_recv().expect("all slots");
-        let [one, other] = ["a", "b"].map(|key| Key::parse(key).expect("valid"));
-        let slot = Slot::of(&one);
-        let host = "127.0.0.1".to_owned();
-        let addr = NodeAddr { host, port: 2 };
-        for _ in 0..2 {
-            nodes.note(slot, nodes.node(&addr, "node 2", true));
-        }
-        let Ok(Event::SomeChanged(which)) = reported.try_recv() else {
-            panic!("the slot is reported");
+        let slot = Slot::of(&Key::parse("k").expect("valid"));
+        let moved = || {
+            let (mut layout, mut other) = (view(2, 1), view(2, 2));
+            layout.ids.extend(other.ids);
+            let at = u16::try_from(slot.index()).expect("a slot");
+            (other.ranges[0].0, other.ranges[0].1) = (at, at);
+            layout.ranges.extend(other.ranges);
+            layout
         };
-        assert!(which.matches(&one) && !which.matches(&other));
-        assert!(reported.try_recv().is_err());
+        nodes.note(slot, nodes.node(&moved().ranges[1].2, "node 2", true));
+        let changed = nodes.adopt(moved()).expect("a change");
+        let changed: Vec<_> = (0..changed.len()).filter(|at| changed[*at]).collect();
+        assert_eq!(changed, [slot.index()]);
+        assert!(nodes.adopt(moved()).is_none());
     }
 }

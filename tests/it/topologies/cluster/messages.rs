@@ -9,7 +9,7 @@ use rlock_core::LockClient;
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
 
 use super::{assert_soon_queued, client, keys, shared};
-use crate::common::{LASTING, LONG, acquiring, connect, hold, its_turn, name, resp2};
+use crate::common::{LASTING, LONG, acquiring, connect, hold, its_turn, ms, name, resp2};
 
 /// Hands the lock from one client to a waiting one, and returns how long it took.
 async fn hand_over(
@@ -69,6 +69,11 @@ async fn holder_and_waiter_get_one_notification_each_from_the_node_of_the_slot()
         assert_eq!(published(cluster.node(from)).await, before + 2);
         cluster.move_slot(slot, from, to).await;
         cluster.settled().await;
+        // A client that learns of the move asks again, and the waiter asks the holder again.
+        for client in [&one, &other] {
+            hold(client, &key).await.release().await.expect("held");
+        }
+        tokio::time::sleep(ms(300)).await;
     }
 }
 
