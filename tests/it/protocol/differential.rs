@@ -473,17 +473,15 @@ fn a_token_that_was_lost_before_a_release_is_not_counted_from_the_release() {
 #[test]
 fn a_release_hands_the_lock_to_a_next_caller_that_is_first_in_the_queue_once() {
     let owner = Owner { sequence: 1, ..ONE };
-    let next = Some(Next {
-        owner,
-        lease: 2_000,
-    });
-    replays(&[
-        request(&[claim(0, ONE)], false),
-        request(&[claim(0, owner)], true),
-        Operation::Release(release(ONE, next, None)),
-        request(&[claim(0, OTHER)], true),
-        Operation::Release(release(owner, None, None)),
-    ]);
+    for lease in [100, 2_000] {
+        replays(&[
+            request(&[claim(0, ONE)], false),
+            request(&[claim(0, owner)], true),
+            Operation::Release(release(ONE, Some(Next { owner, lease }), None)),
+            request(&[claim(0, OTHER)], true),
+            Operation::Release(release(owner, None, None)),
+        ]);
+    }
 }
 
 fn known(history: Option<History>) -> Known {

@@ -17,14 +17,17 @@ use crate::{
 
 /// The number of background releases that are under way at once, without the slow ones.
 const AT_ONCE: usize = 256;
-/// After this time, a release is slow. Its server may be down, and must not delay those of other servers.
+/// After this time, a release is slow, and keeps no place: releases at other servers would wait for it.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// Works on the release queue for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let (slots, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     loop {
-        for work in core.releases().take(slots.available_permits()) {
+        let room = slots.available_permits();
+        let work = core.releases().take(room);
+        let is_full = work.len() == room;
+        for work in work {
             let (core, slot) = (Arc::clone(&core), Arc::clone(&slots).try_acquire_owned());
             tasks.spawn(async move {
                 let mut work = pin!(work_on(&core, work));
@@ -34,7 +37,6 @@ pub(crate) async fn run(core: Arc<Core>) {
                 }
             });
         }
-        let is_full = slots.available_permits() == 0;
         tokio::select! {
             () = core.releases().wake.notified(), if !is_full => {}
             _ = slots.acquire(), if is_full => {}

@@ -4,7 +4,7 @@
 -- ARGV  owner, count wanted, at least (ms), the fence as the owner knows it, time to keep the fence (ms),
 --       channel prefix, least token (see the library), and if the process has a local waiter: its owner, its lease (ms)
 -- Replies  1      done, now or by an earlier copy of this request
---          token  the same, and the local waiter has the lock: the first token of its block. No other process waits
+--          token  the same, and the local waiter has the lock: the first token of its block. Another process may wait
 --          ''     the same, and the local waiter is in the queue
 --          2      the owner does not hold the lock, and others have held it since
 --          0      the owner does not hold the lock
@@ -66,7 +66,9 @@ if released then
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
     if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
       -- It was the first in the queue, by a request that overtook this one.
-      redis.pcall('PEXPIRE', lock, lease)
+      if redis.pcall('PTTL', lock) < tonumber(lease) then
+        redis.pcall('PEXPIRE', lock, lease)
+      end
       redis.pcall('EXISTS', lock)
       return token
     elseif next_local and lib.join_queue(lock, next_local) > 0 then
