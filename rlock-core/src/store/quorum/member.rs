@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// After this time, a waiter of this process is no longer in the queue of a server: it would have asked again.
+/// The time after which no call waits in a server's queue, unless it has asked again. A request may take longer.
 const GONE: Duration = Duration::from_secs(10);
 
 /// The recent behaviour of a server.
@@ -52,11 +52,6 @@ impl Health {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a waiter of this process may be in the queue.
-    pub(super) fn has_queue(&self) -> bool {
-        self.queued_at().is_some_and(|at| at.elapsed() < GONE)
-    }
-
     /// Returns whether there was a waiter in the queue.
     pub(super) fn leave_queue(&self) -> bool {
         self.queued_at().take().is_some()
@@ -76,6 +71,12 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// Returns whether a waiter of this process may be in the server's queue.
+    pub(super) fn has_queue(&self) -> bool {
+        let queued_at = *self.health.queued_at();
+        queued_at.is_some_and(|at| at.elapsed() < GONE + self.timeout)
+    }
+
     /// Returns whether the server is likely to reply soon.
     pub(super) fn is_healthy(&self) -> bool {
         self.store.is_up() && !self.health.is_failing()

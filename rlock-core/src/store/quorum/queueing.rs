@@ -59,12 +59,12 @@ impl QuorumStore {
     /// Pings the members in whose queues waiters are: a member that stands still sends no event.
     pub(super) async fn watch_queues(&self) {
         loop {
-            if !self.members.iter().any(|member| member.health.has_queue()) {
+            if !self.members.iter().any(|member| member.has_queue()) {
                 self.queued.notified().await;
             }
             sleep(PING_INTERVAL).await;
             for member in &*self.members {
-                if member.health.has_queue()
+                if member.has_queue()
                     && Arc::clone(member).ping(PING_INTERVAL).await.is_err()
                     && member.health.leave_queue()
                 {

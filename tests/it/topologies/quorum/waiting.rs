@@ -40,7 +40,7 @@ async fn a_client_that_waits_no_longer_pings_no_server() {
     let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
     tokio::time::sleep(ms(500)).await;
     assert_soon_served(guard, vec![waiting]).await;
-    tokio::time::sleep(ms(10_500)).await;
+    tokio::time::sleep(ms(12_500)).await;
     for mut watch in assert_no_polling(&five.0).await {
         assert_eq!(watch.count_of("PING").await, 0);
     }
