@@ -127,7 +127,7 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         replicas.is_none(),
         "replicas",
         least,
-        "the embedded store and a quorum have none; it works with one server, Sentinels or a cluster",
+        "the embedded store and a quorum have no replicas; use one server, Sentinels or a cluster",
     )
 }
 

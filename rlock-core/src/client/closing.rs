@@ -45,8 +45,8 @@ impl LockClient {
     /// ```
     pub async fn shutdown(&self) -> Result<(), LockError> {
         let core = self.core();
-        core.close();
         self.check_fork()?;
+        core.close();
         let started = core.clock.now();
         // Without its background, the client cannot release anything.
         let released = core.in_runtime(async {
@@ -108,8 +108,8 @@ impl LockClient {
     /// ```
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
-        core.drain();
         self.check_fork()?;
+        core.drain();
         let until = core.clock.now() + within;
         let in_time = core.in_runtime(async {
             tokio::select! {

@@ -199,8 +199,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::InvalidKey`] for an invalid key, [`LockError::Closed`] after shutdown.
-    /// [`LockError::Store`] if the store is not the embedded one: delete the key on the server
-    /// instead.
+    /// [`LockError::Store`] if the store is not the embedded one: use
+    /// [`force_release`](Self::force_release) instead.
     ///
     /// # Examples
     ///

@@ -54,6 +54,13 @@ impl StoreError {
         Self::ambiguous("the reply came after the end of the lease that it grants")
     }
 
+    /// The lock was retained. A report of its change came before this client began a hold with it.
+    pub(crate) fn doubted() -> Self {
+        Self::ambiguous(
+            "a lock that this client retained may have changed hands meanwhile; try again",
+        )
+    }
+
     /// The background ended before all locks were released.
     pub(crate) fn not_released() -> Self {
         Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
@@ -69,7 +76,7 @@ impl StoreError {
 
     /// The request was not sent, because other requests for the same ownership were in flight.
     pub(crate) fn busy() -> Self {
-        let source = "another call of this client changes the same lock; try again";
+        let source = "another call of this client changes the same lock";
         Self::new(true, false, source)
     }
 

@@ -359,8 +359,7 @@ async fn a_retained_lock_that_is_replaced_while_another_is_acquired_begins_no_ho
         redis.call('HSET', KEYS[1], '00000000-0000-4000-8000-000000000000:1', 1)"
     );
     let name = name("p");
-    let replacing: [&str; 4] = ["EVAL", &replace, "1", &name];
-    let mut busy = server.connection().await;
+    let (mut replacing, mut busy) = (server.connection().await, server.connection().await);
     let lock = client.lock_all(["p", "q"]).lease(LASTING).wait(LONG);
     let both = tokio::spawn(async move {
         tokio::time::sleep(ms(200)).await;
@@ -369,10 +368,12 @@ async fn a_retained_lock_that_is_replaced_while_another_is_acquired_begins_no_ho
     let until_reply = async {
         tokio::time::sleep(ms(100)).await;
         let mut script = redis::cmd("EVAL");
-        let reply = script.arg(spin).arg(0).exec_async(&mut busy).await;
-        reply.expect("no error");
+        script.arg(spin).arg(0).exec_async(&mut busy).await
     };
-    tokio::join!(server.command::<()>(&replacing), until_reply);
+    let mut script = redis::cmd("EVAL");
+    let replaced = script.arg(&replace).arg(1).arg(&name);
+    let (replaced, replied) = tokio::join!(replaced.exec_async(&mut replacing), until_reply);
+    replaced.and(replied).expect("no error");
     tokio::time::sleep(ms(500)).await;
     assert!(!both.is_finished(), "another client has one of the locks");
     assert!(server.del(&name).await);

@@ -26,15 +26,17 @@ struct Acquisition {
 }
 
 impl Acquisition {
-    /// Returns whether the hold can begin after the store granted a request, which was sent at this time.
-    fn can_begin(&self, sent_at: Time, now: Time) -> bool {
-        self.grant.is_none_or(|grant| {
+    /// Checks whether the hold can begin after the store granted a request, which was sent at this time.
+    fn can_begin(&self, sent_at: Time, now: Time) -> Result<(), StoreError> {
+        match self.grant {
             // The lease may have ended before the reply arrived.
-            let is_late = valid_until(grant.since, grant.ttl) <= now;
+            Some(grant) if valid_until(grant.since, grant.ttl) <= now => Err(StoreError::late()),
             // A lock that the request did not ask for may be in doubt by now.
-            let is_doubted = grant.since < sent_at && self.ownership.grant().is_none();
-            !is_late && !is_doubted
-        })
+            Some(grant) if grant.since < sent_at && self.ownership.grant().is_none() => {
+                Err(StoreError::doubted())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -204,9 +206,9 @@ impl Attempt<'_> {
                     are_new &= lock.ownership.granted(grant);
                     lock.grant = Some(grant);
                 }
-                if !are_new || !locks.iter().all(|lock| lock.can_begin(sent_at, self.now())) {
-                    return Err(StoreError::late());
-                }
+                are_new.then_some(()).ok_or_else(StoreError::late)?;
+                let can_begin = |lock: &Acquisition| lock.can_begin(sent_at, self.now());
+                locks.iter().try_for_each(can_begin)?;
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
                 Ok(None)
             }
