@@ -251,7 +251,10 @@ async fn a_failure_of_rlock_itself_is_125() {
     let mut command = Command::new("sh");
     // Enough open files to load the program, but too few for its runtime.
     command
-        .args(["-c", r#"ulimit -n 4; exec "$0" run -k a -- echo ran"#])
+        .args([
+            "-c",
+            r#"ulimit -n 4; exec 3>&-; exec "$0" run -k a -- echo ran"#,
+        ])
         .arg(env!("CARGO_BIN_EXE_rlock"))
         .env("RLOCK_URL", server.url());
     let outcome = Running::start(command).end().await;
