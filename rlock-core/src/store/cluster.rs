@@ -14,6 +14,7 @@
 mod directory;
 mod discovery;
 mod multi_slot;
+mod node;
 mod nodes;
 mod routing;
 mod slots;
@@ -25,7 +26,8 @@ use tokio::runtime::Handle;
 
 use self::{
     discovery::Seeds,
-    nodes::{KeepUp, Node, Nodes},
+    node::Node,
+    nodes::{KeepUp, Nodes},
     routing::{Needs, is_unsettled},
     slots::Slot,
 };

@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{ClusterStore, nodes::Node, routing::down};
+use super::{ClusterStore, node::Node, routing::down};
 use crate::store::{
     ReplyFuture, StoreError,
     directory::{Cursor, Directory, Page},

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -14,14 +14,13 @@ use tokio::{
 
 use super::{
     discovery::Seeds,
+    node::Node,
     slots::{Layout, NodeAddr, SLOTS, Slot},
 };
 use crate::store::{
     Event, KeyFilter, Listener, StoreError,
     endpoint::ServerEndpoint,
-    redis::{
-        RedisOptions, RedisStore, connection::AbortOnDrop, errors::not_yet, keyspace::Keyspace,
-    },
+    redis::{RedisOptions, RedisStore, errors::not_yet, keyspace::Keyspace},
 };
 
 /// How long a node without slots is kept, as one that is about to get its first.
@@ -29,8 +28,6 @@ const UNUSED: Duration = Duration::from_secs(30);
 /// How long layouts older than the latest are ignored: their nodes were cut off from the others. After that
 /// the cluster may be another one.
 const OVERTAKEN: Duration = Duration::from_secs(30);
-/// After this time, an import from the same node may be another one: the node may have lost grants in between.
-const IMPORT: Duration = Duration::from_secs(1);
 
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
@@ -56,31 +53,6 @@ pub(super) struct Table {
     adopted: (u64, Instant),
     /// Why no layout has been adopted yet.
     failure: Option<StoreError>,
-}
-
-/// A node and its connections, which end with it.
-pub(super) struct Node {
-    pub(super) addr: NodeAddr,
-    id: String,
-    pub(super) store: Arc<RedisStore>,
-    made: Instant,
-    /// From which node each slot was imported last, and when this node was asked for its time because of that.
-    imports: Mutex<HashMap<Slot, (String, Instant)>>,
-    keeper: AbortOnDrop,
-}
-
-impl Node {
-    /// Records a slot that the node imports. Does not ask the node for its time again for a while: otherwise
-    /// concurrent requests for the slot would keep each other from finishing.
-    pub(super) fn imports(&self, slot: Slot, exporter: &Self) {
-        let imports = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_asked =
-            |(id, asked_at): &(String, Instant)| *id == exporter.id && asked_at.elapsed() < IMPORT;
-        if !imports().get(&slot).is_some_and(has_asked) {
-            self.store.record_slots();
-            imports().insert(slot, (exporter.id.clone(), Instant::now()));
-        }
-    }
 }
 
 impl Nodes {
@@ -198,15 +170,8 @@ impl Nodes {
         let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
         let (listener, callers) = (self.listener_at(addr), self.callers.as_ref());
         let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, callers);
-        let keeper = keep(Arc::clone(&store), Arc::clone(&self.rediscover));
-        Arc::new(Node {
-            addr: addr.clone(),
-            id: id.to_owned(),
-            store,
-            made: Instant::now(),
-            imports: Mutex::default(),
-            keeper: AbortOnDrop::new(&self.background.spawn(keeper)),
-        })
+        let rediscover = Arc::clone(&self.rediscover);
+        Arc::new(Node::start(addr, id, store, rediscover, &self.background))
     }
 
     /// Returns a listener that passes on what a node reports, for its own slots only.
@@ -308,7 +273,7 @@ impl Drop for KeepUp<'_> {
         // After a panic the background goes on.
         if !std::thread::panicking() {
             for node in self.0.table.borrow().nodes.values() {
-                node.keeper.abort();
+                node.stop();
             }
         }
     }
@@ -323,20 +288,6 @@ impl Table {
 fn has_slots(masters: &[Option<Arc<Node>>], node: &Arc<Node>) -> bool {
     let mut masters = masters.iter().flatten();
     masters.any(|master| Arc::ptr_eq(master, node))
-}
-
-async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
-    // If this fails, the rest connects.
-    let _ = store.background.connect().await;
-    // Another node may have taken the place of one that is silent, whose connection never breaks.
-    let suspect = async {
-        loop {
-            store.background.until(true).await;
-            store.background.until(false).await;
-            rediscover.notify_one();
-        }
-    };
-    tokio::join!(store.keep_up(), suspect);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{
     ClusterStore,
-    nodes::Node,
+    node::Node,
     slots::{NodeAddr, Slot},
 };
 use crate::{
