@@ -1,7 +1,7 @@
 //! `release.lua`.
 
 use super::{Held, Server, ServerBug};
-use crate::words::{Effects, HandOff, Holder, Release, Released};
+use crate::words::{Effects, HandOff, Holder, Key, Next, Release, Released};
 
 pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects) -> Released {
     let mut holds = server.holds(ask.key, ask.owner);
@@ -55,17 +55,13 @@ fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -
     let handed_off = server.hand_off((ask.key, token), first, None, joins, effects);
     match ask.next {
         None => HandOff::Unknown,
-        Some(next) if handed_off && !server.holds(ask.key, next.owner) => {
+        Some(next) if handed_off => {
+            // It may have been the first in the queue, by a request that overtook this one.
+            if next_has_lock(server, ask.key, next) {
+                return HandOff::Granted(token);
+            }
             server.enqueue(ask.key, next.owner);
             HandOff::Queued
-        }
-        // It was the first in the queue, by a request that overtook this one.
-        Some(next) if handed_off => {
-            let until = server.now + next.lease;
-            if let Some(held) = &mut server.lock(ask.key).held {
-                held.until = held.until.max(until);
-            }
-            HandOff::Granted(token)
         }
         Some(next) => {
             let until = server.now + next.lease;
@@ -77,24 +73,34 @@ fn hand_off_or_free(server: &mut Server, ask: &Release, effects: &mut Effects) -
     }
 }
 
+/// Returns whether the local waiter has the lock already, and gives it its lease.
+fn next_has_lock(server: &mut Server, key: Key, next: Next) -> bool {
+    let until = server.now + next.lease;
+    match &mut server.lock(key).held {
+        Some(held) if held.by == Holder::Owner(next.owner) => {
+            held.until = held.until.max(until);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Removes an owner without a lock from the wait queue. A repeated request gets the same reply
 /// again.
 fn repeated(server: &mut Server, ask: &Release) -> Released {
-    let (now, fence) = (server.now, server.fence(ask.key));
+    let fence = server.fence(ask.key);
     let is_invalid = server.is_invalid(ask.key);
-    let lock = server.lock(ask.key);
-    lock.queue.retain(|(owner, _)| *owner != ask.owner);
+    let queue = &mut server.lock(ask.key).queue;
+    queue.retain(|(owner, _)| *owner != ask.owner);
     if let Some(next) = ask.next {
-        if let Some(held) = &mut lock.held
-            && held.by == Holder::Owner(next.owner)
-        {
-            held.until = held.until.max(now + next.lease);
+        if next_has_lock(server, ask.key, next) {
             return Released::Done(match fence {
                 0 => HandOff::Unknown,
                 token => HandOff::Granted(token),
             });
         }
-        if lock.queue.iter().any(|(owner, _)| *owner == next.owner) {
+        let queue = &server.lock(ask.key).queue;
+        if queue.iter().any(|(owner, _)| *owner == next.owner) {
             return Released::Done(HandOff::Queued);
         }
     }

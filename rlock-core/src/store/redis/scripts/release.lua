@@ -59,16 +59,24 @@ end
 local lib = library()
 local fence_ttl, channel, lease = ARGV[5], ARGV[6], ARGV[9]
 
+-- Returns whether the local waiter has the lock already, and gives it its lease.
+local function next_has_lock()
+  if not next_local or redis.pcall('HEXISTS', lock, next_local) ~= 1 then
+    return false
+  end
+  if redis.call('PTTL', lock) < tonumber(lease) then
+    redis.pcall('PEXPIRE', lock, lease)
+  end
+  return true
+end
+
 if released then
   token = lib.next_token(lock, fence_ttl, lib.least_token(ARGV[7]), token)
   if not token then
     return 1
   elseif lib.hand_off(channel, lock, token, first, nil, next_local) then
-    if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
+    if next_has_lock() then
       -- It was the first in the queue, by a request that overtook this one.
-      if redis.pcall('PTTL', lock) < tonumber(lease) then
-        redis.pcall('PEXPIRE', lock, lease)
-      end
       redis.pcall('EXISTS', lock)
       return token
     elseif next_local and lib.join_queue(lock, next_local) > 0 then
@@ -102,10 +110,7 @@ end
 
 -- An owner that only waited leaves the queue.
 redis.pcall('ZREM', queue, owner)
-if next_local and redis.pcall('HEXISTS', lock, next_local) == 1 then
-  if redis.call('PTTL', lock) < tonumber(lease) then
-    redis.pcall('PEXPIRE', lock, lease)
-  end
+if next_has_lock() then
   return lib.last_token(lock) or 1
 elseif next_local and type(redis.pcall('ZSCORE', queue, next_local)) == 'string' then
   return ''
