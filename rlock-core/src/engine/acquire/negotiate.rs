@@ -26,6 +26,12 @@ struct Acquisition {
 }
 
 impl Acquisition {
+    /// Records a grant. Returns whether it is new.
+    fn granted(&mut self, grant: Grant) -> bool {
+        self.grant = Some(grant);
+        self.ownership.granted(grant)
+    }
+
     /// Checks whether the hold can begin after the store granted a request, which was sent at this time.
     fn can_begin(&self, sent_at: Time, now: Time) -> Result<(), StoreError> {
         match self.grant {
@@ -54,7 +60,10 @@ impl Attempt<'_> {
             let begun = |(key, turn): (&&Key, &Turn)| self.acquisition(key, turn, now);
             let mut locks: Few<Acquisition> = keys.iter().zip(&turns).map(begun).collect();
             if locks.iter().all(|lock| lock.grant.is_some()) {
-                self.is_present()?;
+                if contended.is_some() {
+                    // The process may have forked during the wait.
+                    self.is_present()?;
+                }
                 if let Some(entries) = self.begin(take(&mut turns), &locks, now) {
                     return Ok(entries);
                 }
@@ -203,10 +212,11 @@ impl Attempt<'_> {
                         ttl: self.request.options.lease,
                         wanted,
                     };
-                    are_new &= lock.ownership.granted(grant);
-                    lock.grant = Some(grant);
+                    are_new &= lock.granted(grant);
                 }
-                are_new.then_some(()).ok_or_else(StoreError::late)?;
+                if !are_new {
+                    return Err(StoreError::late());
+                }
                 let can_begin = |lock: &Acquisition| lock.can_begin(sent_at, self.now());
                 locks.iter().try_for_each(can_begin)?;
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
