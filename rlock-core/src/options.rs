@@ -228,8 +228,8 @@ macro_rules! lock_option_setters {
         /// then does not run twice on machines whose clocks differ. Zero has no effect. At most 24 hours.
         ///
         /// The release does not wait: the store keeps the lock until this time has passed since the
-        /// acquire. This applies to each end of a hold, including a body that returned `Err`, panicked or was cancelled. To retry a job
-        /// sooner, use a key for each attempt, or no `at_least`.
+        /// acquire. This applies to each end of a hold, including a body that returned `Err`, panicked or
+        /// was cancelled. To retry a job sooner, use a key for each attempt, or no `at_least`.
         ///
         /// # Errors
         ///
@@ -252,8 +252,8 @@ macro_rules! lock_option_setters {
         /// killed, the lock ends with its lease.
         ///
         /// If a call is cancelled, or fails to acquire several keys, the client releases the retained
-        /// locks of its keys. A hold that begins with a retained lock has at least two thirds of its lease left,
-        /// which matters only without the [watchdog](crate::Lock::watchdog).
+        /// locks of its keys. A hold that begins with a retained lock has at least two thirds of its lease
+        /// left, which matters only without the [watchdog](crate::Lock::watchdog).
         ///
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only
         /// if the lease has ended or the store has reported a loss. The option has no effect with

@@ -79,8 +79,7 @@ impl LockClient {
     ///
     /// Each URL names one server or Sentinel service, as listed at [`LockClientBuilder::connect`].
     /// All clients must name the same servers in the same order. Three servers tolerate the failure
-    /// of one, five that of two. Four servers tolerate one failure, like three. The
-    /// servers must fail independently: other machines, other disks, no replication between them.
+    /// of one, five that of two. Four servers tolerate one failure, like three. The servers must fail independently: other machines, other disks, no replication between them.
     ///
     /// A server with two addresses in the list would vote twice. The client therefore compares the
     /// `run_id` in the servers' `INFO`. It refuses such a list, and does not count a duplicate that it

@@ -54,7 +54,7 @@ impl StoreError {
         Self::ambiguous("the reply came after the end of the lease that it grants")
     }
 
-    /// The lock was retained. A report of its change came before this client began a hold with it.
+    /// The store reported a change of a retained lock before the client began a hold with it.
     pub(crate) fn doubted() -> Self {
         Self::ambiguous(
             "a lock that this client retained may have changed hands meanwhile; try again",

@@ -129,7 +129,7 @@ impl Store for MemoryStore {
     ) -> ReplyFuture<'a, Released> {
         let (key, owner) = (&request.key, request.owner);
         self.answer(|state, now| {
-            if owner.client() != self.client && state.is_held_by(key, owner, now) {
+            if owner.client() != self.client && state.held_by(key, owner, now).is_some() {
                 // By force: the holder is notified.
                 state.revoke(key, now);
                 return Released::Done(HandOff::Unknown);

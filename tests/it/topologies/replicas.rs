@@ -34,7 +34,7 @@ fn assert_too_few(error: &LockError, has: usize, least: usize) {
     }
 }
 
-/// A master that was replaced, and that nobody has demoted yet, still replies on an old connection.
+/// The former master does not know of its successor yet, so it still replies on an old connection.
 #[tokio::test]
 async fn the_connection_that_asks_for_replicas_leaves_a_former_master() {
     let ((former, _its_replica), (master, _replica)) = (pair().await, pair().await);

@@ -253,11 +253,7 @@ impl State {
         self.locks.get_mut(key)
     }
 
-    pub(super) fn is_held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> bool {
-        self.held_by(key, owner, now).is_some()
-    }
-
-    fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
+    pub(super) fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
         self.live(key, now).filter(|it| it.owner == owner)
     }
 

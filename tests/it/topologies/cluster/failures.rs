@@ -38,8 +38,7 @@ async fn releases_at_a_master_that_hangs_do_not_delay_those_at_others() {
     let cluster = RedisCluster::start().await;
     let client = client(&cluster).await;
     let key = cluster.key_at(1, "k").await;
-    let guard = client.lock(&key).lease(LASTING).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold(&client, &key).await;
     let mut there = Vec::new();
     for n in 0..600 {
         let key = cluster.key_at(0, &format!("k{n}:")).await;
