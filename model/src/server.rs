@@ -217,7 +217,7 @@ impl Server {
         let any = bug == Some(ServerBug::RenewalOfOthers);
         match &mut lock.held {
             Some(held) if any || held.by == Holder::Owner(claim.owner) => {
-                held.until = held.until.max(until);
+                held.until = until;
                 Renewed {
                     held: true,
                     wanted: !lock.queue.is_empty(),

@@ -18,7 +18,7 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
         return Released::Done(HandOff::Unknown);
     }
     if !holds {
-        return repeated(server, ask);
+        return repeated(server, ask, effects);
     }
     if ask.at_least > 0 {
         let until = server.now + ask.at_least;
@@ -87,11 +87,15 @@ fn next_has_lock(server: &mut Server, key: Key, next: Next) -> bool {
 
 /// Removes an owner without a lock from the wait queue. A repeated request gets the same reply
 /// again.
-fn repeated(server: &mut Server, ask: &Release) -> Released {
+fn repeated(server: &mut Server, ask: &Release, effects: &mut Effects) -> Released {
     let fence = server.fence(ask.key);
     let is_invalid = server.is_invalid(ask.key);
+    let was_first = server.queue(ask.key).first() == Some(&ask.owner);
     let queue = &mut server.lock(ask.key).queue;
     queue.retain(|(owner, _)| *owner != ask.owner);
+    if was_first {
+        server.notify_first(ask.key, 0, effects);
+    }
     if let Some(next) = ask.next {
         if next_has_lock(server, ask.key, next) {
             return Released::Done(match fence {

@@ -54,13 +54,6 @@ impl StoreError {
         Self::ambiguous("the reply came after the end of the lease that it grants")
     }
 
-    /// The store reported a change of a retained lock before the client began a hold with it.
-    pub(crate) fn doubted() -> Self {
-        Self::ambiguous(
-            "a lock that this client retained may have changed hands meanwhile; try again",
-        )
-    }
-
     /// The background ended before all locks were released.
     pub(crate) fn not_released() -> Self {
         Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))

@@ -121,6 +121,11 @@ impl TokenBlock {
         }
     }
 
+    /// Returns whether this is one of the tokens.
+    pub(crate) fn has(self, token: u64) -> bool {
+        self.first <= token && token <= self.last()
+    }
+
     /// Returns the last token; 0 if there is none.
     pub(crate) fn last(self) -> u64 {
         self.first.saturating_add(self.size).saturating_sub(1)

@@ -134,7 +134,7 @@ impl State {
             if release.count > 0 {
                 return Released::NotHeld;
             }
-            self.queues.leave(key, owner);
+            self.leave_queue(key, owner);
             return match self.outcome_for_next(key, next, now) {
                 HandOff::Unknown if !self.released.contains(&owner) => Released::NotHeld,
                 // An earlier copy of the release named the waiter.
@@ -156,6 +156,15 @@ impl State {
         self.released.push_front(owner);
         self.released.truncate(REMEMBERED_RELEASES);
         Released::Done(outcome)
+    }
+
+    /// Removes an owner that only waited. The next waiter asks, and learns that it is the first.
+    fn leave_queue(&mut self, key: &Key, owner: OwnerId) {
+        let is_first = self.queues.first(key) == Some(owner);
+        self.queues.leave(key, owner);
+        if is_first {
+            self.ask_again(key, self.queues.first(key), Duration::ZERO);
+        }
     }
 
     /// Gives a free lock to the first waiter, or else to the next of the same process.
@@ -197,7 +206,7 @@ impl State {
     pub(super) fn renew(&mut self, claims: &[Claim], lease: Duration, now: Time) -> Renewed {
         let renew = |claim: &Claim| {
             let lock = self.held_by(&claim.key, claim.owner, now);
-            let held = lock.map(|lock| lock.expires = lock.expires.max(now + lease));
+            let held = lock.map(|lock| lock.expires = now + lease);
             RenewalOutcome::by_one(held.is_some(), self.is_wanted(&claim.key))
         };
         Renewed {

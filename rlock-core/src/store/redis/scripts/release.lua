@@ -108,8 +108,14 @@ if at_least ~= '0' and redis.call('HEXISTS', lock, owner) == 1 then
   return 1
 end
 
--- An owner that only waited leaves the queue.
+-- An owner that only waited leaves the queue. Only the first waiter learns that a lock became free without a release, so
+-- the next one asks, and learns that it is the first.
+local leaves = redis.pcall('ZRANGE', queue, '0', '0')[1] == owner
 redis.pcall('ZREM', queue, owner)
+local next_waiter = leaves and redis.pcall('ZRANGE', queue, '0', '0')[1]
+if next_waiter then
+  lib.notify(channel, next_waiter, lock, '', '0')
+end
 if next_has_lock() then
   return lib.last_token(lock) or 1
 elseif next_local and type(redis.pcall('ZSCORE', queue, next_local)) == 'string' then

@@ -3,17 +3,15 @@
 -- ARGV  lease (ms), time to keep the fences (ms), owner, owner, …
 -- Replies  1          all are held, and no owner waits for them
 --          {…}        otherwise, for each lock: 1 held, 2 held and others wait for it, 0 not held
--- The TTL only grows, except that a lock without a TTL gets one. The last command reads the locks, so that
--- tracking reports the changes by other clients.
+-- The TTL becomes the lease, also if it was longer: the clock of the server may have stepped back. The last command reads
+-- the locks, so that tracking reports the changes by other clients.
 local lease, fence_ttl = ARGV[1], ARGV[2]
 local replies, queues, all, refused = {}, {}, 1
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
   local held = redis.pcall('HEXISTS', lock, ARGV[n + 2])
   if held == 1 then
-    -- Sent even if it changes nothing, so that a demoted master refuses the request.
-    local ttl = redis.call('PTTL', lock)
-    redis.call('PEXPIRE', lock, ttl < tonumber(lease) and lease or ttl)
+    redis.call('PEXPIRE', lock, lease)
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
     replies[n] = 1
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
