@@ -140,7 +140,11 @@ impl LockClient {
             let error = StoreError::foreign_owner(&entry.owner);
             return Err(error.into_lock_error(action(), Duration::ZERO));
         };
-        let told = self.tell_holder(&key, owner, token, true).await?;
+        let mut told = self.tell_holder(&key, owner, token, true).await?;
+        if told == Some(Answer::NotHeld) && token.is_some_and(|token| is_in_block(token, &entry)) {
+            // The holder's client may not have the tokens of the grant yet.
+            told = self.tell_holder(&key, owner, None, true).await?;
+        }
         let is_meant = match (token, told) {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
@@ -234,5 +238,5 @@ impl LockClient {
 /// Returns whether the token belongs to the latest block of the owner that the store knows.
 fn is_in_block(token: u64, entry: &Entry) -> bool {
     let block = entry.token.map(TokenBlock::granted);
-    block.is_some_and(|block| (block.first..=block.last()).contains(&token))
+    block.is_some_and(|block| block.has(token))
 }

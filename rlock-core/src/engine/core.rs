@@ -68,7 +68,7 @@ impl EventHandler {
     pub(crate) fn new(options: &Options, clock: &ClientClock) -> Self {
         Self {
             watchdog: Arc::new(Watchdog::new(clock.clone())),
-            queues: Arc::new(LocalQueues::new(options.local_handovers)),
+            queues: Arc::new(LocalQueues::new(options.local_handovers, clock.clone())),
             messages: Arc::new(Messages::new(options.answers)),
         }
     }
@@ -97,12 +97,10 @@ impl EventHandler {
             }
             Event::Message(message) => self.messages.on_message(&message),
             Event::Changed(key) => {
-                if let Some(ownership) = queues.owned(&key) {
+                for ownership in queues.requested(&key) {
                     self.watchdog.suspect(&ownership);
+                    ownership.changed();
                 }
-                queues
-                    .requested(&key)
-                    .for_each(|ownership| ownership.changed());
             }
             Event::AllChanged => self.may_have_changed(&KeyFilter::all()),
             Event::SomeChanged(filter) => self.may_have_changed(&filter),

@@ -104,7 +104,8 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
             at_once,
             by,
         } => {
-            let own = core.queues.owned(key).filter(|own| own.owner == *owner);
+            // A grant that no call has picked up is revoked, too.
+            let own = core.queues.requested(key).find(|own| own.owner == *owner);
             report.released(own.map_or(Answer::NotHeld, |own| {
                 give_up(core, &own, *token, *at_once, by)
             }))
@@ -176,7 +177,7 @@ fn give_up(
         Revocation::Retained => {
             tracing::info!(%key, %owner, by, "a retained lock is released for another client");
         }
-        Revocation::Again | Revocation::Passed => {}
+        Revocation::Again | Revocation::NotBegun => {}
         Revocation::OtherHold => return Answer::OtherHold,
         Revocation::NotHeld => return Answer::NotHeld,
     }

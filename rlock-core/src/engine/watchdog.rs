@@ -34,6 +34,9 @@ use crate::{
 /// leases do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
+/// How often the turns of calls that are not polled are taken back, while calls wait for them.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(250);
+
 /// Tracks every ownership that may be lost.
 pub(crate) struct Watchdog {
     clock: ClientClock,
@@ -95,12 +98,14 @@ impl Watchdog {
     /// Checks an ownership at once, because another client changed the lock.
     pub(crate) fn suspect(&self, ownership: &Arc<Ownership>) {
         if !ownership.is_echo() {
-            ownership.doubt(self.clock.now());
+            ownership.doubt();
             self.check_now(|schedule, now| schedule.suspect(ownership, now));
-            ownership.in_span(|| {
-                let key = escape_control(ownership.shown());
-                tracing::debug!(%key, owner = %ownership.owner, "another client changed the lock");
-            });
+            if ownership.is_owned() {
+                ownership.in_span(|| {
+                    let key = escape_control(ownership.shown());
+                    tracing::debug!(%key, owner = %ownership.owner, "another client changed the lock");
+                });
+            }
         }
     }
 
@@ -112,13 +117,12 @@ impl Watchdog {
 
     /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported.
     pub(crate) fn doubt_all(&self, filter: &KeyFilter) {
-        let now = self.clock.now();
         let ownerships = self.schedule().ownerships();
         for ownership in ownerships
             .iter()
             .filter(|ownership| filter.matches(&ownership.key))
         {
-            ownership.doubt(now);
+            ownership.doubt();
         }
     }
 
@@ -245,6 +249,7 @@ impl Renewer {
     pub(crate) async fn run(self: Arc<Self>) {
         let watchdog = &self.watchdog;
         let mut tasks = JoinSet::new();
+        let (mut calls_wait, mut next_check) = (false, watchdog.clock.now());
         loop {
             while tasks.try_join_next().is_some() {}
             watchdog.report_unreported();
@@ -256,9 +261,15 @@ impl Renewer {
                 tasks.spawn(Arc::clone(&self).verify(verify));
             }
             let now = watchdog.clock.now();
+            if calls_wait && now >= next_check {
+                calls_wait = self.queues.take_back_turns();
+                next_check = now + BETWEEN_CHECKS;
+            }
             let pause = watchdog.schedule().go_to_sleep(now, LONGEST_SLEEP);
             tokio::select! {
                 () = watchdog.wake.notified() => {}
+                () = self.queues.waits.notified() => calls_wait = true,
+                () = sleep(Some(BETWEEN_CHECKS)), if calls_wait => {}
                 () = sleep(pause) => {
                     let planned = now + pause.unwrap_or_default();
                     metrics::overslept(watchdog.clock.now().since(planned));

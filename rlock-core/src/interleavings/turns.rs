@@ -54,7 +54,7 @@ fn coin() -> bool {
 #[test]
 fn turns_are_given_to_one_at_a_time_in_the_order_of_standing_and_none_is_lost() {
     in_many_orders(|| {
-        let queues = Arc::new(LocalQueues::new(16));
+        let queues = Arc::new(LocalQueues::new(16, ClientClock::default()));
         let turn = queues.try_turn(&key()).expect("free");
         let served = Arc::new(Mutex::new(Vec::new()));
         let inside = Arc::new(AtomicUsize::new(0));
@@ -99,7 +99,7 @@ fn turns_are_given_to_one_at_a_time_in_the_order_of_standing_and_none_is_lost() 
 #[test]
 fn whoever_comes_while_the_last_one_leaves_has_the_turn() {
     in_many_orders(|| {
-        let queues = Arc::new(LocalQueues::new(16));
+        let queues = Arc::new(LocalQueues::new(16, ClientClock::default()));
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let queues = Arc::clone(&queues);

@@ -8,12 +8,13 @@ mod holders;
 mod locks;
 mod many;
 mod queue;
+mod unpicked;
 
 use std::time::Duration;
 
 use rlock_core::LockClient;
 
-pub(crate) use self::{holders::*, locks::*, many::*, queue::*};
+pub(crate) use self::{holders::*, locks::*, many::*, queue::*, unpicked::*};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -90,6 +91,16 @@ macro_rules! conformance {
                 async fn tasks_that_come_back_at_once_let_another_client_in();
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn a_call_of_several_keys_is_served_in_any_order_of_their_names();
+                #[tokio::test]
+                async fn a_lock_that_is_deleted_before_its_hold_begins_is_not_held();
+                #[tokio::test]
+                async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held();
+                #[tokio::test]
+                async fn a_waiter_is_first_at_once_when_the_first_gives_up();
+                #[tokio::test]
+                async fn an_attempt_follows_the_releases_of_its_own_client();
+                #[tokio::test]
+                async fn a_call_that_is_not_polled_blocks_its_client_for_its_lease_only();
             }
         }
     };

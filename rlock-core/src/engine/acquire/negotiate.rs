@@ -32,17 +32,10 @@ impl Acquisition {
         self.ownership.granted(grant)
     }
 
-    /// Checks whether the hold can begin after the store granted a request, which was sent at this time.
-    fn can_begin(&self, sent_at: Time, now: Time) -> Result<(), StoreError> {
-        match self.grant {
-            // The lease may have ended before the reply arrived.
-            Some(grant) if valid_until(grant.since, grant.ttl) <= now => Err(StoreError::late()),
-            // A lock that the request did not ask for may be in doubt by now.
-            Some(grant) if grant.since < sent_at && self.ownership.grant().is_none() => {
-                Err(StoreError::doubted())
-            }
-            _ => Ok(()),
-        }
+    /// Returns whether the lease had ended before the reply arrived.
+    fn is_late(&self, now: Time) -> bool {
+        self.grant
+            .is_some_and(|grant| valid_until(grant.since, grant.ttl) <= now)
     }
 }
 
@@ -57,8 +50,10 @@ impl Attempt<'_> {
                 turns = self.turns(keys, &mut contended).await?;
             }
             let now = self.now();
-            let begun = |(key, turn): (&&Key, &Turn)| self.acquisition(key, turn, now);
-            let mut locks: Few<Acquisition> = keys.iter().zip(&turns).map(begun).collect();
+            let Some(mut locks) = self.acquisitions(keys, &turns, now) else {
+                turns.clear();
+                continue;
+            };
             if locks.iter().all(|lock| lock.grant.is_some()) {
                 if contended.is_some() {
                     // The process may have forked during the wait.
@@ -70,6 +65,7 @@ impl Attempt<'_> {
                 continue;
             }
             if let [Acquisition { ownership, .. }] = &*locks {
+                turns[0].waits_for(ownership);
                 // The grant that an earlier caller asked for may arrive.
                 self.until_reported(ownership).await;
                 let now = self.now();
@@ -83,6 +79,8 @@ impl Attempt<'_> {
                 return Err(self.taken(keys[at], ttl));
             }
             match self.request(&turns, &mut locks).await {
+                // If a change was reported since the request was sent, the lock may have been lost since the grant.
+                Ok(None) if locks.iter().any(|lock| lock.ownership.grant().is_none()) => {}
                 Ok(None) => {
                     let turns = take(&mut turns);
                     if let Some(entries) = self.begin(turns, &locks, self.now()) {
@@ -125,14 +123,22 @@ impl Attempt<'_> {
         }
     }
 
+    /// Returns the ownerships to use. Returns `None` if a turn was taken back.
+    fn acquisitions(&self, keys: &[&Key], turns: &[Turn], now: Time) -> Option<Few<Acquisition>> {
+        let locks = keys.iter().zip(turns);
+        locks
+            .map(|(key, turn)| self.acquisition(key, turn, now))
+            .collect()
+    }
+
     /// Returns the ownership to use: the one that an earlier caller left, otherwise a fresh one.
-    fn acquisition(&self, key: &Key, turn: &Turn, now: Time) -> Acquisition {
+    fn acquisition(&self, key: &Key, turn: &Turn, now: Time) -> Option<Acquisition> {
         let ownership = turn.ownership(now, || {
             let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
             Ownership::new(clock, key.clone(), owner, self.request.options.lease)
-        });
+        })?;
         let grant = self.usable(&ownership, now);
-        Acquisition { ownership, grant }
+        Some(Acquisition { ownership, grant })
     }
 
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
@@ -180,14 +186,21 @@ impl Attempt<'_> {
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
+        // If the call is not polled, a grant ends after the lease.
+        let longest = self.request.options.lease.max(send.timeout);
+        turns.iter().for_each(|turn| turn.acts_within(longest));
         let reply = self.core.store.acquire(&request, send).await;
+        for ownership in ownerships().filter(|own| own.is_ended()) {
+            // The turn was taken back, and the release may have been executed before this request.
+            self.core.releases().settle(Arc::clone(ownership));
+        }
         if let [(_, Acquisition { ownership, .. })] = &*asked {
             // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
             ownership.requests(|requests| requests.set_may_roll_back(false));
         }
         if reply.is_err() {
             // The store may have taken back what this client already owned, as a quorum does.
-            ownerships().for_each(|own| own.doubt(self.now()));
+            ownerships().for_each(|own| own.doubt());
         }
         let is_known = match &reply {
             Ok(reply) => !matches!(reply, Acquired::NotHeld),
@@ -217,8 +230,10 @@ impl Attempt<'_> {
                 if !are_new {
                     return Err(StoreError::late());
                 }
-                let can_begin = |lock: &Acquisition| lock.can_begin(sent_at, self.now());
-                locks.iter().try_for_each(can_begin)?;
+                let now = self.now();
+                if locks.iter().any(|lock| lock.is_late(now)) {
+                    return Err(StoreError::late());
+                }
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
                 Ok(None)
             }

@@ -10,6 +10,7 @@ use crate::{
     engine::ownership::{Ownership, Turn},
     few::Few,
     key::Key,
+    store::StoreError,
 };
 
 /// A lock that another owner has, as far as is known.
@@ -45,7 +46,9 @@ impl Attempt<'_> {
         loop {
             match self.try_turns(keys, have) {
                 Ok(turns) => return Ok(turns),
-                Err(at) if self.asks_once() => return Err(self.taken(keys[at], None)),
+                Err(at) if self.asks_once() => {
+                    have = Some((at, self.turn_after_release(keys[at]).await?));
+                }
                 Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
             }
         }
@@ -72,6 +75,22 @@ impl Attempt<'_> {
     pub(super) fn is_present(&self) -> Result<(), AcquireError> {
         let present = self.core.fork_guard.check();
         present.map_err(|error| self.failed(error))
+    }
+
+    /// Gets the turn of a call that does not wait, if only a release of this client precedes the call.
+    async fn turn_after_release(&self, key: &Key) -> Result<Turn, AcquireError> {
+        let options = &self.request.options;
+        let Some(follows) = self.core.queues.follow_release(key, options) else {
+            return Err(self.taken(key, None));
+        };
+        let waiting = match follows {
+            Ok(turn) => return Ok(turn),
+            Err(waiting) => waiting,
+        };
+        let limit = self.core.options.response_timeout;
+        let left = (self.call.started + limit).since(self.now());
+        let turn = Box::pin(timeout(left, waiting.turn())).await;
+        turn.map_err(|_| self.failed(StoreError::no_reply(limit)))
     }
 
     async fn turn(
@@ -101,6 +120,7 @@ impl Attempt<'_> {
         let Contended { at, ttl } = contended;
         let turn = turns.swap_remove(at);
         drop(turns);
+        turn.waits_for(ownership);
         self.until_reported(ownership).await;
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));

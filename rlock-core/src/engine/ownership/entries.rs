@@ -57,7 +57,7 @@ impl Ownership {
     ) -> Option<(EntryId, u64)> {
         let metrics = metrics::lock(options.site);
         let mut state = self.state();
-        if !matches!(state.phase, Phase::Requested | Phase::Passed) {
+        if !matches!(state.phase, Phase::Requested | Phase::Passed) || !turn.is_current() {
             return None;
         }
         state.tokens.granted(grant.block);
@@ -71,10 +71,15 @@ impl Ownership {
         state.held = metrics::Held::begin(metrics, now);
         state.renewals = 0;
         state.rare = None;
-        state.phase = Phase::Held;
+        let before = std::mem::replace(&mut state.phase, Phase::Held);
+        state.confirmed_lease = match before {
+            // A renewal of an earlier hold, which may be executed late, sets the TTL to its own lease.
+            Phase::Passed => grant.ttl.min(state.confirmed_lease),
+            _ => grant.ttl,
+        }
+        .min(options.lease);
         // Another call may have asked for the ownership, with other options.
         state.lease = options.lease;
-        state.confirmed_lease = grant.ttl.min(options.lease);
         state.confirmed_at = grant.since;
         state.end_doubt(grant.since);
         state.valid_until = valid_until(grant.since, state.confirmed_lease);
@@ -113,7 +118,14 @@ impl Ownership {
             state.held = metrics::Held::begin(metrics, now);
         }
         state.phase = Phase::Held;
-        state.confirm(sent_at, options.lease);
+        // A longer lease counts from its first renewal: an earlier one may be executed late, and sets the TTL to its own
+        // lease. Renewals share a connection, which keeps their order.
+        let lease = if continues || state.entries.iter().any(|entry| entry.renewed) {
+            options.lease.min(state.lease)
+        } else {
+            options.lease
+        };
+        state.confirm(sent_at, lease);
         let entered = (state.add(options, now), state.token);
         drop(state);
         if continues {

@@ -14,12 +14,21 @@ pub(crate) use self::turn::Turn;
 use self::turn::{Member, Waiting};
 use super::{Ownership, ReleaseQueue};
 use crate::{
+    clock::ClientClock,
     key::Key,
+    lease::Time,
     options::LockOptions,
     owner::OwnerId,
-    store::{KeyFilter, TokenBlock},
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool, oneshot},
+    store::{GRACE, KeyFilter, TokenBlock},
+    sync::{
+        Mutex, MutexGuard, Notify, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        oneshot,
+    },
 };
+
+/// How long a call with the turn may take until its next request, its pauses after failures included.
+const IDLE: Duration = GRACE.saturating_mul(2);
 
 /// The queue of each key that this client owns or a caller waits for.
 pub(crate) struct LocalQueues {
@@ -30,10 +39,19 @@ pub(crate) struct LocalQueues {
     local_handovers: usize,
     /// Whether nothing is retained any more, because the client ends.
     draining: AtomicBool,
+    clock: ClientClock,
+    /// Notified when a caller begins to wait. From then on, the background takes turns back from calls that are not
+    /// polled, for as long as callers wait.
+    pub(crate) waits: Notify,
+    is_watched: AtomicBool,
 }
 
-#[derive(Default)]
-struct LocalQueue(Mutex<QueueState>);
+struct LocalQueue {
+    key: Key,
+    state: Mutex<QueueState>,
+    /// When the call with the turn acts next at the latest, in nanoseconds. A call that does not is not being polled.
+    acts_by: AtomicU64,
+}
 
 #[derive(Default)]
 struct QueueState {
@@ -49,6 +67,8 @@ struct QueueState {
     /// How many further callers are served before other clients are.
     handovers: usize,
     places: u64,
+    /// The number of the present turn. A turn with another number was taken back.
+    turn: u64,
 }
 
 struct Waiter {
@@ -59,11 +79,24 @@ struct Waiter {
 
 impl LocalQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn acts_by(&self, at: Time) {
+        self.acts_by.store(at.nanos(), Ordering::Relaxed);
+    }
+
+    /// Returns whether the call with the turn, if a call has it, is not being polled.
+    fn is_idle(&self, now: Time) -> bool {
+        self.acts_by.load(Ordering::Relaxed) < now.nanos()
     }
 
     fn current(&self) -> Option<Arc<Ownership>> {
         self.state().current.clone()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        !self.state().waiting.is_empty()
     }
 
     /// Returns the ownerships that the store may be asked for: the current one and the next.
@@ -93,12 +126,15 @@ impl QueueState {
 }
 
 impl LocalQueues {
-    pub(crate) fn new(local_handovers: usize) -> Self {
+    pub(crate) fn new(local_handovers: usize, clock: ClientClock) -> Self {
         Self {
             queues: Mutex::default(),
             releases: ReleaseQueue::default(),
             local_handovers,
             draining: AtomicBool::new(false),
+            clock,
+            waits: Notify::new(),
+            is_watched: AtomicBool::new(false),
         }
     }
 
@@ -169,14 +205,16 @@ impl LocalQueues {
         let Some(ownership) = requested.find(|ownership| ownership.owner == owner) else {
             return;
         };
-        let arrived = || queue.state().arrived(self.local_handovers, wanted);
+        let arrived = || {
+            queue.state().arrived(self.local_handovers, wanted);
+            queue.acts_by(self.clock.now() + ttl);
+        };
         ownership.handed_off(block, ttl, wanted, arrived);
     }
 
-    fn member(self: &Arc<Self>, key: &Key, queue: &Arc<LocalQueue>) -> Member {
+    fn member(self: &Arc<Self>, queue: &Arc<LocalQueue>) -> Member {
         Member {
             queues: Arc::clone(self),
-            key: key.clone(),
             queue: Arc::clone(queue),
         }
     }
@@ -197,6 +235,23 @@ impl LocalQueues {
         retained?.resume()
     }
 
+    /// Returns the turn, or a place in the queue, if the call only follows a release of this client. Otherwise another
+    /// call of this client has the lock, asks for it, or waits for it.
+    pub(crate) fn follow_release(
+        self: &Arc<Self>,
+        key: &Key,
+        options: &LockOptions,
+    ) -> Option<Result<Turn, Waiting>> {
+        let follows = self.queue(key).is_none_or(|queue| {
+            let state = queue.state();
+            let is_first = state.waiting.is_empty();
+            let current = state.current.clone();
+            drop(state);
+            is_first && current.is_some_and(|current| current.is_ended())
+        });
+        follows.then(|| self.enqueue(key, options))
+    }
+
     /// Returns the turn, or a place in the queue.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
@@ -211,7 +266,7 @@ impl LocalQueues {
             let mut state = queue.state();
             let retained = state.take_retained();
             let is_first = retained.is_some() && state.waiting.is_empty();
-            let waiting = (!is_first).then(|| self.join(key, queue, &mut state, options));
+            let waiting = (!is_first).then(|| self.join(queue, &mut state, options));
             (waiting, retained)
         };
         let turn = retained.and_then(|ownership| ownership.resume());
@@ -236,7 +291,7 @@ impl LocalQueues {
             let Some(queue) = queues.get(key) else {
                 return Ok(self.open(&mut queues, key));
             };
-            self.join(key, queue, &mut queue.state(), options)
+            self.join(queue, &mut queue.state(), options)
         };
         self.check_retained(key);
         Err(waiting)
@@ -244,7 +299,6 @@ impl LocalQueues {
 
     fn join(
         self: &Arc<Self>,
-        key: &Key,
         queue: &Arc<LocalQueue>,
         state: &mut QueueState,
         options: &LockOptions,
@@ -257,18 +311,46 @@ impl LocalQueues {
             options: *options,
             turn: sender,
         });
+        if !self.is_watched.swap(true, Ordering::AcqRel) {
+            self.waits.notify_one();
+        }
         Waiting {
-            member: self.member(key, queue),
+            member: self.member(queue),
             place,
             turn,
         }
     }
 
+    /// Takes the turns back from calls that are not polled, if other calls wait for them. Returns whether calls wait.
+    pub(crate) fn take_back_turns(self: &Arc<Self>) -> bool {
+        self.is_watched.store(false, Ordering::Release);
+        let queues: Vec<_> = {
+            let queues = self.queues();
+            let waited_for = queues.values().filter(|queue| queue.is_waited_for());
+            waited_for.cloned().collect()
+        };
+        let now = self.clock.now();
+        for queue in &queues {
+            if queue.is_idle(now) {
+                self.member(queue).take_back(now);
+            }
+        }
+        if !queues.is_empty() {
+            self.is_watched.store(true, Ordering::Release);
+        }
+        !queues.is_empty()
+    }
+
     fn open(self: &Arc<Self>, queues: &mut HashMap<Key, Arc<LocalQueue>>, key: &Key) -> Turn {
-        let queue = Arc::default();
-        let member = self.member(key, &queue);
+        let acts_by = self.clock.now() + IDLE;
+        let queue = Arc::new(LocalQueue {
+            key: key.clone(),
+            state: Mutex::default(),
+            acts_by: AtomicU64::new(acts_by.nanos()),
+        });
+        let member = self.member(&queue);
         queues.insert(key.clone(), queue);
-        Turn(Some(member))
+        member.into_turn()
     }
 
     /// Forgets all ownerships when the client has ended. An ownership that was not released keeps its turn, and the turn
@@ -284,7 +366,8 @@ impl LocalQueues {
         }
     }
 
-    /// Makes all waiters for these keys ask the store again, because messages may have been missed.
+    /// Doubts all requests for these keys, and makes their waiters ask the store again, because messages may have been
+    /// missed.
     pub(crate) fn ask_again(&self, filter: &KeyFilter) {
         let queues: Vec<_> = {
             let queues = self.queues();
@@ -292,6 +375,7 @@ impl LocalQueues {
             meant.map(|(_, queue)| Arc::clone(queue)).collect()
         };
         for ownership in queues.iter().flat_map(|queue| queue.requested()) {
+            ownership.doubt();
             ownership.ask_after(Duration::ZERO);
         }
     }
@@ -324,7 +408,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_left_of_a_queue_when_all_callers_are_gone() {
-        let queues = Arc::new(LocalQueues::new(16));
+        let queues = Arc::new(LocalQueues::new(16, ClientClock::default()));
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         assert!(queues.try_turn(&key).is_none());
@@ -339,7 +423,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_gives_up_leaves_no_place_behind() {
-        let queues = Arc::new(LocalQueues::new(16));
+        let queues = Arc::new(LocalQueues::new(16, ClientClock::default()));
         let key = Key::parse("k").expect("valid");
         let turn = queues.try_turn(&key).expect("free");
         for _ in 0..10 {

@@ -19,8 +19,8 @@ pub(crate) enum Revocation {
     Again,
     /// It had no hold, and is being released.
     Retained,
-    /// It had no hold. The next local waiter, which had its turn, asks the store.
-    Passed,
+    /// It had no hold yet. The call with its turn asks the store with another owner.
+    NotBegun,
     /// Its hold has another token.
     OtherHold,
     /// It is not held.
@@ -119,11 +119,18 @@ impl Ownership {
     pub(crate) fn revoke(self: &Arc<Self>, token: Option<u64>, at_once: bool) -> Revocation {
         let (revocation, turn, held) = {
             let mut state = self.state();
-            if !state.is_owned() {
+            let is_requested = state.phase == Phase::Requested && at_once;
+            if !state.is_owned() && !is_requested {
                 return Revocation::NotHeld;
             }
-            if token.is_some_and(|token| token != state.token) {
-                return Revocation::OtherHold;
+            if let Some(token) = token {
+                match state.requests.grant().filter(|_| is_requested) {
+                    // The reply with its tokens may be on its way.
+                    None if is_requested => return Revocation::NotHeld,
+                    None if token != state.token => return Revocation::OtherHold,
+                    Some(grant) if !grant.block.has(token) => return Revocation::OtherHold,
+                    _ => {}
+                }
             }
             let revocation = match state.phase {
                 Phase::Retained => {
@@ -135,7 +142,7 @@ impl Ownership {
                     };
                 }
                 Phase::Passed if !at_once => return Revocation::NotHeld,
-                Phase::Passed => Revocation::Passed,
+                Phase::Passed | Phase::Requested => Revocation::NotBegun,
                 _ if state.lost.is_none() => Revocation::Lost,
                 _ if at_once => Revocation::Again,
                 _ => return Revocation::Again,
@@ -149,6 +156,7 @@ impl Ownership {
             };
             (revocation, turn, state.held.take())
         };
+        self.reported.notify_one();
         self.ended.notify_waiters();
         held.ends(HoldEnd::Lost, || self.now());
         pass(turn);

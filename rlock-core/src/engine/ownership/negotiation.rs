@@ -32,6 +32,7 @@ impl Ownership {
         let mut state = self.state();
         let is_new = !state.tokens.are_before(grant.block);
         state.requests.granted(grant);
+        state.end_doubt(grant.since);
         if !is_new {
             state.requests.retire();
         }
@@ -51,6 +52,8 @@ impl Ownership {
             if state.phase != Phase::Requested || !state.requests.hand_off(block, ttl, wanted) {
                 return;
             }
+            // Reports and notifications arrive in the server's order: what was reported before preceded the grant.
+            state.doubted_at = None;
             // Under the mutex: the waiter may begin and end its hold at once.
             arrived();
         }
@@ -75,14 +78,15 @@ impl Ownership {
     pub(crate) fn grant(&self) -> Option<Grant> {
         let state = self.state();
         let grant = state.requests.grant();
-        grant.filter(|_| state.doubted_at.is_none())
+        grant.filter(|_| state.doubted_at.is_none() && state.lost.is_none())
     }
 
-    /// Doubts the ownership until a later request confirms it: it may be another client's.
-    pub(crate) fn doubt(&self, now: Time) {
+    /// Doubts the ownership until a later request confirms it: it may be another client's. A grant whose reply is on its
+    /// way may have ended, too.
+    pub(crate) fn doubt(&self) {
         let mut state = self.state();
-        if state.is_owned() {
-            state.doubted_at = Some(now);
+        if state.is_owned() || state.phase == Phase::Requested {
+            state.doubted_at = Some(self.now());
         }
     }
 
@@ -94,6 +98,11 @@ impl Ownership {
             Phase::Passed => state.requests.is_retired() || now >= state.valid_until,
             Phase::Held | Phase::Retained | Phase::Lost | Phase::Ended => true,
         }
+    }
+
+    /// Returns when to ask the store again, while the owner waits.
+    pub(super) fn ask_at(&self) -> Option<Time> {
+        self.state().requests.ask_at()
     }
 
     /// Resolves when the lock was granted or the waiter has to ask again, at `deadline` at the latest. Resolves at once if

@@ -87,9 +87,15 @@ impl Ownership {
     /// earlier deadline is scheduled, because that check schedules the next.
     pub(crate) fn missing_deadline(&self, now: Time) -> Option<Deadline> {
         let state = self.state();
-        let at = state.due_beside_renewal(now);
+        // A change was reported just before the hold began.
+        let suspect = state.deadline.is_none() && state.doubted_at.is_some();
+        let at = if suspect {
+            now
+        } else {
+            state.due_beside_renewal(now)
+        };
         let is_in_time = state.deadline.is_some_and(|present| present.at <= at);
-        let next = Deadline { at, suspect: false };
+        let next = Deadline { at, suspect };
         (state.is_owned() && !is_in_time).then_some(next)
     }
 

@@ -138,6 +138,38 @@ impl Ownership {
         }
     }
 
+    /// Ends an ownership whose call is not polled, if `take` takes the turn back from that call. Returns whether the store
+    /// has to be asked to release it, or `None` if the turn was not taken.
+    pub(super) fn take_back(&self, take: impl FnOnce() -> bool) -> Option<bool> {
+        let mut state = self.state();
+        // A hold or a release has the turn.
+        if state.turn.is_some() || !take() {
+            return None;
+        }
+        let is_unused = matches!(state.phase, Phase::Requested | Phase::Passed);
+        if is_unused {
+            state.phase = Phase::Ended;
+        }
+        Some(is_unused && state.requests.concerns_store())
+    }
+
+    /// Keeps the turn until the ownership, which was given up, is released.
+    pub(super) fn keep_turn(&self, turn: Turn) {
+        self.state().turn = Some(turn);
+    }
+
+    /// Returns whether the ownership is to be released, or was.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state().phase == Phase::Ended
+    }
+
+    /// Returns when the lease of a lock ends that the next local caller may use at once.
+    pub(super) fn reserved_until(&self) -> Option<Time> {
+        let state = self.state();
+        let grant = state.requests.grant()?;
+        matches!(state.phase, Phase::Requested | Phase::Passed).then(|| grant.since + grant.ttl)
+    }
+
     /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.
     pub(super) fn give_up(&self) -> bool {
         let mut state = self.state();

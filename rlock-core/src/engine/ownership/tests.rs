@@ -36,7 +36,9 @@ fn options() -> LockOptions {
 
 fn held() -> Arc<Ownership> {
     let key = Key::parse("k").expect("valid");
-    let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
+    let turn = Arc::new(LocalQueues::new(16, ClientClock::default()))
+        .try_turn(&key)
+        .expect("free");
     let hold = Ownership::new(
         ClientClock::default(),
         key,
@@ -103,12 +105,15 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
     let still = Arc::new(Still::default());
     let clock = ClientClock::given(Arc::clone(&still) as Arc<dyn Clock>);
     let key = Key::parse("k").expect("valid");
-    let turn = Arc::new(LocalQueues::new(16)).try_turn(&key).expect("free");
+    let turn = Arc::new(LocalQueues::new(16, ClientClock::default()))
+        .try_turn(&key)
+        .expect("free");
     let owner = OwnerId::new(Uuid::nil(), 1);
     let lease = Duration::from_secs(30);
     let hold = turn.ownership(clock.now(), || {
         Ownership::new(clock.clone(), key, owner, lease)
     });
+    let hold = hold.expect("the turn is current");
     let options = LockOptions {
         lease,
         retain,
@@ -136,7 +141,7 @@ fn leave(hold: &Arc<Ownership>, entry: EntryId, may_continue: bool) -> AfterLeav
 /// The reply to a nested acquire for a longer lease arrives after that to a renewal, which was sent later.
 #[test]
 fn a_lease_counts_from_when_its_own_request_was_sent() {
-    let (nested_at, renewed_at) = (Time::from_nanos(15), Time::from_nanos(16));
+    let [nested_at, renewed_at, again_at] = [15, 16, 17].map(Time::from_nanos);
     let (hold, entry, _, _) = tracked(Duration::from_secs(60));
     let long = Duration::from_secs(300);
     let options = LockOptions {
@@ -146,13 +151,17 @@ fn a_lease_counts_from_when_its_own_request_was_sent() {
     hold.renewed(renewed_at, Duration::from_secs(30), hold.now());
     let nested = hold.enter(&options, nested_at, hold.now());
     let (nested, _) = nested.expect("it is held");
+    // An earlier renewal may be executed after the nested acquire, and sets the TTL to its own lease.
+    assert!(hold.valid_until() < nested_at + long);
+    hold.renewed(again_at, long, hold.now());
+    assert!(hold.valid_until() > again_at + Duration::from_secs(290));
     leave(&hold, nested, true);
     hold.lowered(1);
     let left = leave(&hold, entry, true);
     assert!(matches!(left, AfterLeave::Retained { .. }));
     let _turn = hold.resume().expect("retained");
     let grant = hold.grant().expect("it is not in doubt");
-    assert_eq!((grant.since, grant.ttl), (nested_at, long));
+    assert_eq!((grant.since, grant.ttl), (again_at, long));
 }
 
 #[test]
@@ -164,8 +173,11 @@ fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
     let turn = hold.resume().expect("retained");
     let queues = Arc::clone(turn.queues());
     drop(turn);
-    assert!(!hold.is_owned() && queues.is_empty());
+    assert!(!hold.is_owned());
     assert_eq!(queues.releases.take(16).len(), 1, "it is released");
+    assert!(queues.try_turn(&hold.key).is_none(), "not yet");
+    hold.finish();
+    assert!(queues.is_empty());
 }
 
 /// Otherwise the background would send a count or a release while the next hold has the lock.
@@ -280,6 +292,7 @@ async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
     let turn = waiting.await;
     assert!(turn.is_wanted());
     let given = turn.ownership(hold.now(), || unreachable!("the release asked for it"));
+    let given = given.expect("the turn is current");
     assert!(Arc::ptr_eq(&given, &next) && turn.is_wanted());
 }
 
@@ -358,13 +371,14 @@ async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
 
 #[test]
 fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
-    let queues = Arc::new(LocalQueues::new(16));
+    let queues = Arc::new(LocalQueues::new(16, ClientClock::default()));
     let (clock, key) = (ClientClock::default(), Key::parse("k").expect("valid"));
     let turn = queues.try_turn(&key).expect("free");
     let owner = OwnerId::new(Uuid::nil(), 1);
     let ownership = turn.ownership(clock.now(), || {
         Ownership::new(clock.clone(), key.clone(), owner, LEASE)
     });
+    let ownership = ownership.expect("the turn is current");
     let block = TokenBlock::granted(1);
     ownership.requests(|requests| {
         requests.begin(Via::default(), clock.now());

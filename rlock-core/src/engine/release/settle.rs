@@ -88,6 +88,9 @@ pub(super) async fn settle(
     let (count, reply) = loop {
         let Some((count, at_least)) = ownership.wanted_count() else {
             // Another release was faster, or the ownership has a new hold.
+            if ownership.is_ended() {
+                ownership.finish();
+            }
             return Ok(Released::Done(HandOff::Unknown));
         };
         if count == 0 {

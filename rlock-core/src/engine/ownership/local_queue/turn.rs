@@ -2,28 +2,32 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{LocalQueue, LocalQueues, Ownership, QueueState};
+use super::{IDLE, LocalQueue, LocalQueues, Ownership, QueueState};
 use crate::{
-    key::Key,
     lease::Time,
     options::LockOptions,
+    store::GRACE,
     sync::{MutexGuard, oneshot},
 };
 
 /// The right to ask the store for a key. Dropping it passes it to the next waiter, together with the current
 /// ownership.
-pub(crate) struct Turn(pub(super) Option<Member>);
+///
+/// The turn of a call that is not polled is taken back. Nothing can be done with such a turn.
+pub(crate) struct Turn {
+    member: Option<Member>,
+    number: u64,
+}
 
 /// A caller's membership in a queue.
 pub(super) struct Member {
     pub(super) queues: Arc<LocalQueues>,
-    pub(super) key: Key,
     pub(super) queue: Arc<LocalQueue>,
 }
 
 impl Turn {
     fn member(&self) -> &Member {
-        self.0
+        self.member
             .as_ref()
             .expect("only a turn that is dropped has no member")
     }
@@ -32,29 +36,53 @@ impl Turn {
         self.member().queue.state()
     }
 
+    /// Returns whether the turn was not taken back.
+    pub(crate) fn is_current(&self) -> bool {
+        self.state().turn == self.number
+    }
+
+    /// Notes that the call with the turn waits for a report about this ownership.
+    pub(crate) fn waits_for(&self, ownership: &Ownership) {
+        let Member { queues, queue, .. } = self.member();
+        if let Some(ask_at) = ownership.ask_at() {
+            queue.acts_by(ask_at.max(queues.clock.now()) + IDLE);
+        }
+    }
+
+    /// Notes that the call with the turn is being polled, and acts again after this time at the latest.
+    pub(crate) fn acts_within(&self, time: Duration) {
+        let Member { queues, queue, .. } = self.member();
+        queue.acts_by(queues.clock.now() + time);
+    }
+
     pub(crate) fn queues(&self) -> &Arc<LocalQueues> {
         &self.member().queues
     }
 
-    /// Returns the ownership to use: the one that the caller before left, if it is usable, otherwise a fresh one.
+    /// Returns the ownership to use: the one that the caller before left, if it is usable, otherwise a fresh one. Returns
+    /// `None` if the turn was taken back.
     pub(crate) fn ownership(
         &self,
         now: Time,
         fresh: impl FnOnce() -> Arc<Ownership>,
-    ) -> Arc<Ownership> {
+    ) -> Option<Arc<Ownership>> {
+        self.acts_within(IDLE);
         // Only the caller with the turn replaces it.
         let present = self.state().current.clone();
         match present {
-            Some(present) if !present.is_unusable(now) => present,
+            Some(present) if !present.is_unusable(now) => self.is_current().then_some(present),
             unusable => {
                 let fresh = fresh();
                 let mut state = self.state();
+                if state.turn != self.number {
+                    return None;
+                }
                 state.current = Some(Arc::clone(&fresh));
                 // This belongs to the former ownership.
                 state.wanted = false;
                 drop(state);
                 self.queues().give_up(unusable);
-                fresh
+                Some(fresh)
             }
         }
     }
@@ -143,13 +171,61 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(member) = self.0.take() {
+        if self.is_current()
+            && let Some(member) = self.member.take()
+        {
             member.pass_on();
         }
     }
 }
 
 impl Member {
+    /// Returns the present turn.
+    pub(super) fn into_turn(self) -> Turn {
+        let number = self.queue.state().turn;
+        Turn {
+            number,
+            member: Some(self),
+        }
+    }
+
+    /// Takes the turn back from a call that is not polled, after the lease of a lock that this call has and does not use.
+    /// The lock is released first.
+    pub(super) fn take_back(self, now: Time) {
+        let current = self.queue.current();
+        let reserved = current.as_ref().and_then(|own| own.reserved_until());
+        if reserved.is_some_and(|until| until > now) {
+            return;
+        }
+        let known = current.clone();
+        let take = || {
+            let mut state = self.queue.state();
+            let is_same = match (&state.current, &known) {
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                (None, None) => true,
+                _ => false,
+            };
+            state.turn += u64::from(is_same);
+            is_same
+        };
+        match current {
+            None if take() => drop(self.into_turn()),
+            None => {}
+            Some(current) => match current.take_back(take) {
+                None => {}
+                Some(false) => drop(self.into_turn()),
+                Some(true) => self.pass_on_after_release(current),
+            },
+        }
+    }
+
+    /// Passes the turn on once this ownership, which was given up, is released.
+    fn pass_on_after_release(self, given_up: Arc<Ownership>) {
+        let queues = Arc::clone(&self.queues);
+        given_up.keep_turn(self.into_turn());
+        queues.releases.settle(given_up);
+    }
+
     /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up.
     fn pass_on(mut self) {
         loop {
@@ -161,10 +237,11 @@ impl Member {
                 }
                 continue;
             };
-            match next.turn.send(Turn(Some(self))) {
+            self.queue.acts_by(self.queues.clock.now() + GRACE);
+            match next.turn.send(self.into_turn()) {
                 Ok(()) => return,
                 // The waiter has just given up.
-                Err(mut turn) => match turn.0.take() {
+                Err(mut turn) => match turn.member.take() {
                     Some(member) => self = member,
                     None => return,
                 },
@@ -172,20 +249,26 @@ impl Member {
         }
     }
 
-    /// Removes the queue. Returns `self` if a waiter came meanwhile.
+    /// Removes the queue, unless its ownership has to be released first: later calls follow that release. Returns `self`
+    /// if a waiter has come.
     fn close(self) -> Option<Self> {
-        let current = {
-            let mut queues = self.queues.queues();
-            let mut state = self.queue.state();
-            if !state.waiting.is_empty() {
-                drop(state);
-                drop(queues);
-                return Some(self);
-            }
-            queues.remove(&self.key);
-            state.current.take()
-        };
-        self.queues.give_up(current);
+        let current = self.queue.current();
+        if let Some(current) = current.filter(|current| current.give_up()) {
+            self.pass_on_after_release(current);
+            return None;
+        }
+        let mut queues = self.queues.queues();
+        let mut state = self.queue.state();
+        if !state.waiting.is_empty() {
+            drop(state);
+            drop(queues);
+            return Some(self);
+        }
+        queues.remove(&self.queue.key);
+        let ended = state.current.take();
+        drop(state);
+        drop(queues);
+        drop(ended);
         None
     }
 }
