@@ -106,6 +106,8 @@ struct State {
     turn: Option<Turn>,
     /// When the latest renewal was sent, until its reply. A time in the future: the latest time at which it is sent.
     renewing: Option<Time>,
+    /// A renewal has no reply: the store may still execute it.
+    renewal_in_doubt: bool,
     /// Changed by the watchdog's schedule alone. Stored here to save the schedule a lookup by key.
     deadline: Option<Deadline>,
     release: ReleaseState,
@@ -171,6 +173,7 @@ impl Ownership {
                 retained_until: Time::NEVER,
                 turn: None,
                 renewing: None,
+                renewal_in_doubt: false,
                 deadline: None,
                 release: ReleaseState::Unsent,
                 echo: false,

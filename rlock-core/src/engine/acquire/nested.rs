@@ -60,6 +60,7 @@ impl Attempt<'_> {
             let route = route.unwrap_or_else(|| self.core.store.via());
             let in_doubt = ownership.requests(|requests| requests.begin(route, self.now()));
             ownership.about_to_change(route);
+            let renewals = ownership.settled_renewals();
             let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
             let send = SendOptions::new(route, self.request_timeout());
             let reply = self.core.store.acquire(&request, send).await;
@@ -69,7 +70,7 @@ impl Attempt<'_> {
             match reply {
                 Ok(Acquired::Granted { sent_at, .. }) => {
                     let (options, now) = (&self.request.options, self.now());
-                    let entered = ownership.enter(options, sent_at, now);
+                    let entered = ownership.enter(options, sent_at, renewals, now);
                     let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
                     release_on_drop.disarm();
                     return Ok(Some(EntryGuard::new(

@@ -98,7 +98,8 @@ impl Ownership {
         Some((state.count(), enterable))
     }
 
-    /// Adds an entry that the store counted for a request sent at `sent_at`.
+    /// Adds an entry that the store counted for a request sent at `sent_at`, after these renewals; see
+    /// [`settled_renewals`](Self::settled_renewals).
     ///
     /// A hold that has ended meanwhile continues with this entry. A lease that has ended is not revived, because
     /// another owner may have had the lock since.
@@ -106,6 +107,7 @@ impl Ownership {
         &self,
         options: &LockOptions,
         sent_at: Time,
+        renewals: Option<u32>,
         now: Time,
     ) -> Result<(EntryId, u64), LostCause> {
         let metrics = metrics::lock(options.site);
@@ -118,12 +120,13 @@ impl Ownership {
             state.held = metrics::Held::begin(metrics, now);
         }
         state.phase = Phase::Held;
-        // A longer lease counts from its first renewal: an earlier one may be executed late, and sets the TTL to its own
-        // lease. Renewals share a connection, which keeps their order.
-        let lease = if continues || state.entries.iter().any(|entry| entry.renewed) {
-            options.lease.min(state.lease)
-        } else {
+        // A renewal that is executed after this request sets the TTL to its own lease. Then a longer lease counts from the
+        // next renewal: renewals share a connection, which keeps their order.
+        let is_alone = renewals.is_some() && renewals == state.settled_renewals();
+        let lease = if is_alone {
             options.lease
+        } else {
+            options.lease.min(state.lease)
         };
         state.confirm(sent_at, lease);
         let entered = (state.add(options, now), state.token);

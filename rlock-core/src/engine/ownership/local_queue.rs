@@ -316,6 +316,7 @@ impl LocalQueues {
         }
         Waiting {
             member: self.member(queue),
+            ahead: state.current.clone(),
             place,
             turn,
         }

@@ -48,10 +48,16 @@ impl Ownership {
         Some(state.confirmed_lease)
     }
 
+    /// Returns the number of renewals, if the store has executed each that was sent.
+    pub(crate) fn settled_renewals(&self) -> Option<u32> {
+        self.state().settled_renewals()
+    }
+
     /// Notes that a renewal has its reply, or was abandoned.
-    pub(crate) fn end_renewal(&self) {
+    pub(crate) fn end_renewal(&self, has_reply: bool) {
         let mut state = self.state();
         state.renewing = None;
+        state.renewal_in_doubt |= !has_reply;
         state.echo = false;
     }
 
@@ -164,6 +170,10 @@ impl Ownership {
 }
 
 impl State {
+    pub(super) fn settled_renewals(&self) -> Option<u32> {
+        (self.renewing.is_none() && !self.renewal_in_doubt).then_some(self.renewals)
+    }
+
     /// The end of the lease, of an entry's `max_hold` or of the retention.
     fn end(&self) -> Time {
         let end = self.valid_until.min(self.next_max_hold());

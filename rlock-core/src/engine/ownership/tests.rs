@@ -83,7 +83,7 @@ fn an_entry_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
     let now = hold.now();
-    assert!(hold.enter(&options(), now, now).is_err());
+    assert!(hold.enter(&options(), now, None, now).is_err());
     assert_eq!(
         hold.broken(ClientClock::default().now()),
         Some(LostCause::Expired)
@@ -149,7 +149,7 @@ fn a_lease_counts_from_when_its_own_request_was_sent() {
         ..options()
     };
     hold.renewed(renewed_at, Duration::from_secs(30), hold.now());
-    let nested = hold.enter(&options, nested_at, hold.now());
+    let nested = hold.enter(&options, nested_at, None, hold.now());
     let (nested, _) = nested.expect("it is held");
     // An earlier renewal may be executed after the nested acquire, and sets the TTL to its own lease.
     assert!(hold.valid_until() < nested_at + long);
@@ -192,7 +192,7 @@ fn an_ownership_whose_count_is_changing_is_not_retained() {
     assert!(!retained(|hold| hold.queued.store(true, Ordering::Release)));
     assert!(!retained(|hold| std::mem::forget(hold.changing.try_lock())));
     assert!(!retained(|hold| {
-        let nested = hold.enter(&options(), hold.now(), hold.now());
+        let nested = hold.enter(&options(), hold.now(), None, hold.now());
         let (nested, _) = nested.expect("it is not lost");
         let left = leave(hold, nested, true);
         assert!(matches!(left, AfterLeave::Lower));
@@ -209,7 +209,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     assert!(hold.missing_deadline(now).is_none(), "it is to be sent");
     assert!(hold.begin_renewal(now).is_some());
     assert!(hold.missing_deadline(now).is_none(), "it is under way");
-    hold.end_renewal();
+    hold.end_renewal(true);
     assert!(hold.missing_deadline(now).is_some(), "it has failed");
     assert!(next > now);
 }

@@ -103,7 +103,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     request
         .ownerships
         .iter()
-        .for_each(|ownership| ownership.end_renewal());
+        .for_each(|ownership| ownership.end_renewal(outcome.is_ok()));
     match outcome {
         Ok(answer) => {
             request.apply(renewer, &answer, is_late);

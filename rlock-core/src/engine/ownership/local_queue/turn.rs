@@ -160,9 +160,12 @@ impl Turn {
     pub(crate) fn ended(self) {
         let ended = {
             let mut state = self.state();
-            let next = state.next.take();
             state.is_retained = false;
-            std::mem::replace(&mut state.current, next)
+            // Without a next one, the ended one stays until the turn is passed on: later calls follow its release.
+            match state.next.take() {
+                Some(next) => state.current.replace(next),
+                None => None,
+            }
         };
         self.queues().give_up(ended);
         drop(self);
@@ -276,11 +279,18 @@ impl Member {
 /// A place in a queue. Dropping it leaves the queue.
 pub(crate) struct Waiting {
     pub(super) member: Member,
+    /// The ownership that this caller waited for first.
+    pub(super) ahead: Option<Arc<Ownership>>,
     pub(super) place: u64,
     pub(super) turn: oneshot::Receiver<Turn>,
 }
 
 impl Waiting {
+    /// Returns the ownership whose release the caller waits for, if it waits for one.
+    pub(crate) fn release_ahead(&mut self) -> Option<Arc<Ownership>> {
+        self.ahead.take().filter(|ahead| ahead.is_ended())
+    }
+
     /// Waits for the turn. Dropping the future leaves the queue.
     pub(crate) async fn turn(mut self) -> Turn {
         match (&mut self.turn).await {
