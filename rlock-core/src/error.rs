@@ -136,10 +136,10 @@ pub enum LockError {
         action: String,
     },
 
-    /// The client is [draining](crate::LockClient::drain). Only calls inside of a hold may acquire
-    /// locks.
+    /// The client is [draining](crate::LockClient::drain). It serves the calls that began earlier, and
+    /// calls inside a hold.
     #[error(
-        "could not {}: its lock client is draining, and grants no new locks",
+        "could not {}: its lock client is draining and takes no new calls; try another instance",
         escape_control(action)
     )]
     Draining {

@@ -148,7 +148,8 @@ impl Lock {
     /// - [`LockError::Unavailable`] or [`LockError::Store`] if the store did not grant it.
     /// - [`LockError::Lost`] if the hold to re-enter is lost.
     /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before anything is sent.
-    /// - [`LockError::Draining`] while the client drains, [`LockError::Closed`] after shutdown.
+    /// - [`LockError::Draining`] if the client drained before the call, [`LockError::Closed`] after
+    ///   shutdown.
     ///
     /// # Cancel safety
     ///

@@ -68,13 +68,20 @@ impl LockClient {
         Err(error.into_lock_error(SHUTDOWN.to_owned(), core.clock.now().since(started)))
     }
 
-    /// Waits until the client's locks are released, then [shuts the client
-    /// down](Self::shutdown). For a service that stops.
+    /// Serves the calls that already wait, waits until the client's locks are released, then [shuts
+    /// the client down](Self::shutdown). For a service that stops.
     ///
-    /// From now on, a call outside of this client's locks fails with [`LockError::Draining`], even
-    /// if it already waits. Existing holds continue: bodies run and leases are renewed. Calls
-    /// inside of a body, or of [`LockGuard::scope`](crate::LockGuard::scope), may acquire further
-    /// locks. After `within`, the shutdown stops the remaining bodies.
+    /// From now on, new calls fail with [`LockError::Draining`]. A call that began earlier acquires
+    /// its lock; a call begins when its future is first polled. Existing holds continue: bodies run
+    /// and leases are renewed. Calls inside a body, or inside
+    /// [`LockGuard::scope`](crate::LockGuard::scope), may acquire further locks.
+    ///
+    /// After `within`, the shutdown stops the remaining bodies, and calls that still wait fail with
+    /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier end
+    /// counts.
+    ///
+    /// A server that still handles requests would refuse some of them. Stop the server first, and
+    /// call `drain` when its requests have ended.
     ///
     /// # Errors
     ///
@@ -82,8 +89,8 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the client stays in its current state: it grants no new locks, and
-    /// existing holds continue. Call `drain` or `shutdown` again to shut it down.
+    /// If the future is dropped, the client stays in its current state: it refuses new calls, serves
+    /// those that wait, and existing holds continue. Call `drain` or `shutdown` again to shut it down.
     ///
     /// # Examples
     ///
@@ -99,7 +106,7 @@ impl LockClient {
     ///     lock.run(tokio::time::sleep(Duration::from_millis(50))).await
     /// });
     /// tokio::task::yield_now().await;
-    /// // The server accepts no more requests. Requests in progress have 20 seconds.
+    /// // The server has ended. Background jobs have 20 seconds.
     /// let drained = client.drain(Duration::from_secs(20)).await?;
     /// assert_eq!(drained, Drained::Completed);
     /// job.await.expect("no panic")?;
@@ -111,20 +118,20 @@ impl LockClient {
         self.check_fork()?;
         core.drain();
         let until = core.clock.now() + within;
-        let in_time = core.in_runtime(async {
+        let drained = core.in_runtime(async {
             tokio::select! {
                 biased;
-                () = core.drained() => true,
-                () = core.background_ended() => false,
-                () = core.clock.sleep_until(until) => false,
+                () = core.drained() => {}
+                () = core.background_ended() => {}
+                () = core.clock.sleep_until(until) => {}
             }
         });
-        let drained = match (in_time.await, core.watchdog.count()) {
-            (true, _) | (false, 0) => Drained::Completed,
-            (false, locks) => Drained::Interrupted { locks },
-        };
+        drained.await;
         self.shutdown().await?;
-        Ok(drained)
+        Ok(match core.held_at_close() {
+            0 => Drained::Completed,
+            locks => Drained::Interrupted { locks },
+        })
     }
 
     /// Returns an error in a forked process, where no background would end.
@@ -156,9 +163,9 @@ impl LockClient {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// The holders released all locks.
+    /// All locks were released, and no body was stopped.
     Completed,
-    /// The time ran out. The shutdown took the remaining locks from their holders, whose bodies
+    /// The time ran out while locks were held. The shutdown took the remaining locks from their holders, whose bodies
     /// stop with [`LockError::Lost`].
     Interrupted {
         /// The number of locks that were still held.

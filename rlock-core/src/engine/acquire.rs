@@ -76,16 +76,16 @@ pub(crate) async fn acquire(
 ) -> Result<Few<EntryGuard>, AcquireError> {
     let core = client.core();
     let _call = core.call();
+    // Read once: a call that began before the drain is served. Calls inside a hold may need further locks to finish.
+    let is_too_late = core.is_draining() && !call_chain::is_inside_hold_of(core.id);
     let call = observed::Call::begin(core, request);
     let outcome = {
         let attempt = Attempt::new(client, request, &call);
-        // Calls inside of a hold may need further locks to finish.
-        let is_inside = call_chain::is_inside_hold_of(core.id);
         let stop = |is_late| {
             let action = || attempt.action();
             if core.is_closed() {
                 Some(LockError::Closed { action: action() }.into())
-            } else if core.is_draining() && !is_inside {
+            } else if is_too_late {
                 Some(LockError::Draining { action: action() }.into())
             } else if is_late {
                 Some(attempt.failed(StoreError::not_driven()))

@@ -33,6 +33,9 @@ use crate::{
     },
 };
 
+/// The client is not closed.
+const OPEN: usize = usize::MAX;
+
 pub(crate) struct Core {
     pub(crate) id: Uuid,
     pub(crate) clock: ClientClock,
@@ -48,9 +51,10 @@ pub(crate) struct Core {
     may_not_be_driven: bool,
     sequence: AtomicU64,
     draining: AtomicBool,
-    closed: AtomicBool,
+    /// The number of locks that were held when the client was closed, or [`OPEN`].
+    closed: AtomicUsize,
     background_ended: AtomicBool,
-    /// Notified when one of these three is set.
+    /// Notified when one of the last two is set.
     ending: Notify,
     /// The number of calls that acquire, enter or release.
     calls: AtomicUsize,
@@ -144,7 +148,7 @@ impl Core {
             fork_guard: ForkGuard::new(),
             sequence: AtomicU64::new(1),
             draining: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            closed: AtomicUsize::new(OPEN),
             background_ended: AtomicBool::new(false),
             ending: Notify::new(),
             calls: AtomicUsize::new(0),
@@ -175,25 +179,34 @@ impl Core {
         self.options.reentry == Reentry::Counted
     }
 
-    /// Starts draining: from now on only calls inside of a hold acquire locks.
+    /// Starts draining: from now on new calls are refused, except inside a hold.
     pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+        // Sequentially consistent, as the count of calls: a call sees this, or `drained` waits for that call.
+        self.draining.store(true, Ordering::SeqCst);
         self.queues.end_retentions();
-        self.ending.notify_waiters();
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.draining.load(Ordering::SeqCst)
     }
 
     /// Closes the client: from now on no lock is acquired.
     pub(crate) fn close(&self) {
-        // In this order: a call that waits fails with `Closed`, not with `Draining`.
-        self.closed.store(true, Ordering::Release);
+        // In this order: a new call fails with `Closed`, not with `Draining`.
+        let held = self.watchdog.count();
+        let _ = self
+            .closed
+            .compare_exchange(OPEN, held, Ordering::AcqRel, Ordering::Acquire);
         self.drain();
+        self.ending.notify_waiters();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
+        self.held_at_close() != OPEN
+    }
+
+    /// Returns how many locks were held when the client was closed.
+    pub(crate) fn held_at_close(&self) -> usize {
         self.closed.load(Ordering::Acquire)
     }
 
@@ -221,7 +234,7 @@ impl Core {
 
     /// Counts a call as in progress until the returned value is dropped.
     pub(crate) fn call(&self) -> Call<'_> {
-        self.calls.fetch_add(1, Ordering::AcqRel);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         Call(self)
     }
 
@@ -247,7 +260,7 @@ impl Core {
         loop {
             let mut ended = pin!(self.watchdog.ended.notified());
             ended.as_mut().enable();
-            let calls = self.calls.load(Ordering::Acquire);
+            let calls = self.calls.load(Ordering::SeqCst);
             if calls == 0 && nothing_else() {
                 return;
             }
@@ -322,7 +335,7 @@ pub(crate) struct Call<'a>(&'a Core);
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+        self.0.calls.fetch_sub(1, Ordering::SeqCst);
         self.0.ended();
     }
 }

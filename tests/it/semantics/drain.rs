@@ -1,4 +1,4 @@
-//! A draining client: existing holds continue, and new calls acquire nothing.
+//! A draining client: existing holds continue, calls that wait are served, and new calls are refused.
 
 use std::{
     sync::{
@@ -8,11 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::join_all;
 use rlock_core::{Drained, LockClient, LockError, Reentry};
-use rlock_testkit::{RedisServer, within};
-use tokio::sync::oneshot;
+use rlock_testkit::{RedisServer, eventually, within};
+use tokio::{sync::oneshot, task::JoinHandle};
 
-use crate::common::{LASTING, LONG, assert_nothing_left, client, hold, ms, name, polled, timed};
+use crate::common::{
+    Acquiring, LASTING, LONG, acquiring, assert_nothing_left, assert_soon_queued, begin, client,
+    hold, its_turn, ms, name, polled, timed,
+};
 
 /// Returns a client of each kind of store. The server lives as long as its client.
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
@@ -21,12 +25,125 @@ async fn both() -> [(LockClient, Option<RedisServer>); 2] {
     [(LockClient::in_memory(), None), (on_server, Some(server))]
 }
 
+type Draining = JoinHandle<Result<Drained, LockError>>;
+
+/// Starts to drain the client. Returns when it refuses new calls.
+async fn draining(client: &LockClient, within: Duration) -> Draining {
+    let draining = client.clone();
+    let draining = tokio::spawn(async move { draining.drain(within).await });
+    eventually(LONG, "it drains", async || {
+        client.lock("new").try_acquire().await.is_err()
+    })
+    .await;
+    draining
+}
+
+async fn outcome(draining: Draining) -> Drained {
+    let drained = within(LONG, "it ends", draining).await.expect("no panic");
+    drained.expect("in good order")
+}
+
+async fn assert_closed(waiting: Acquiring) {
+    let outcome = within(LONG, "it ends", waiting).await.expect("no panic");
+    let error = outcome.expect_err("the time is over");
+    assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+}
+
 fn assert_draining<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
     let error = outcome.expect_err("it drains");
     assert!(matches!(error, LockError::Draining { .. }), "{error:?}");
     assert!(error.is_closing() && !error.is_outage(), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("draining"), "{text}");
+}
+
+#[tokio::test]
+async fn calls_that_wait_when_the_client_begins_to_drain_are_served() {
+    for (client, server) in both().await {
+        let guard = hold(&client, "k").await;
+        let lock = client.lock("k").wait(LONG).retain(LASTING);
+        let mut waiting = [lock.clone(), lock.clone()].map(|lock| {
+            let call = async move { lock.run(tokio::time::sleep(ms(20))).await };
+            Box::pin(call)
+        });
+        for call in &mut waiting {
+            begin(call).await;
+        }
+        let several = client.lock_all(["k", "l"]).wait(LONG);
+        let mut several = Box::pin(several.run(async {}));
+        begin(&mut several).await;
+        let not_polled = lock.acquire();
+
+        let draining = draining(&client, LONG).await;
+        assert_draining(not_polled.await);
+        guard.release().await.expect("held");
+        let waiting = join_all(waiting.map(tokio::spawn));
+        let (waiting, several) =
+            within(LONG, "they end", async { (waiting.await, several.await) }).await;
+        for outcome in waiting {
+            outcome.expect("no panic").expect("served");
+        }
+        several.expect("served");
+        assert_eq!(outcome(draining).await, Drained::Completed);
+        if let Some(server) = server {
+            assert_nothing_left(&server).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_request_is_in_flight_when_the_client_begins_to_drain_is_served() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let lock = client.lock("k");
+    let mut call = Box::pin(lock.acquire());
+    begin(&mut call).await;
+    let draining = draining(&client, LONG).await;
+    let guard = within(LONG, "it is served", call).await.expect("free");
+    assert!(!draining.is_finished(), "it is held");
+    guard.release().await.expect("held");
+    assert_eq!(outcome(draining).await, Drained::Completed);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_another_client_is_served_or_fails_when_the_time_ends() {
+    let server = RedisServer::start();
+    for is_released in [true, false] {
+        let (one, other) = (client(&server).await, client(&server).await);
+        let guard = hold(&other, "k").await;
+        let waiting = acquiring(one.lock("k").wait(LONG * 3));
+        assert_soon_queued(&server, "k", 1).await;
+        let time = if is_released { LONG } else { ms(300) };
+        let draining = draining(&one, time).await;
+        if is_released {
+            guard.release().await.expect("held");
+            its_turn(waiting).await.release().await.expect("held");
+        } else {
+            assert_closed(waiting).await;
+            drop(guard);
+        }
+        // No body of this client was stopped.
+        assert_eq!(outcome(draining).await, Drained::Completed);
+        assert_nothing_left(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn the_earlier_end_of_two_drains_counts_for_both() {
+    for (client, _server) in both().await {
+        let guard = hold(&client, "k").await;
+        let waiting = acquiring(client.lock("k").wait(LONG * 3));
+        let [long, short] = [
+            draining(&client, LONG * 3).await,
+            draining(&client, ms(300)).await,
+        ];
+        assert_closed(waiting).await;
+        assert!(!guard.is_valid());
+        drop(guard);
+        for draining in [short, long] {
+            assert_eq!(outcome(draining).await, Drained::Interrupted { locks: 1 });
+        }
+    }
 }
 
 #[tokio::test]
@@ -47,28 +164,16 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
             lock.run(body).await
         });
         entered.await.expect("it begins");
-        // A waiter that does not hold a lock.
-        let waiting = client.lock("order:1").wait(LONG);
-        let waiting = tokio::spawn(async move { waiting.acquire().await });
-        tokio::time::sleep(ms(50)).await;
-
-        let draining = client.clone();
-        let draining = tokio::spawn(async move { draining.drain(LONG).await });
-        assert_draining(
-            within(LONG, "it is refused", waiting)
-                .await
-                .expect("no panic"),
-        );
+        let draining = draining(&client, LONG).await;
         assert_draining(client.lock("other").acquire().await);
         assert_draining(client.lock("other").try_acquire().await);
         assert_draining(client.lock("other").run(async {}).await);
         assert!(!draining.is_finished());
 
         go.send(()).expect("awaited");
-        let outcome = within(LONG, "the body ends", body).await.expect("no panic");
-        assert_eq!(outcome.expect("held to its end").expect("both"), 3);
-        let drained = within(LONG, "it ends", draining).await.expect("no panic");
-        assert_eq!(drained.expect("everything is released"), Drained::Completed);
+        let sum = within(LONG, "the body ends", body).await.expect("no panic");
+        assert_eq!(sum.expect("held to its end").expect("both"), 3);
+        assert_eq!(outcome(draining).await, Drained::Completed);
         let closed = client.lock("order:1").acquire().await.expect_err("closed");
         assert!(matches!(closed, LockError::Closed { .. }), "{closed:?}");
         if let Some(server) = server {
