@@ -1,5 +1,5 @@
 //! An HTTP service with axum: locked handlers, errors as status codes, a readiness probe, metrics, spans, and a shutdown that
-//! waits for held locks. The tests at the end need no server.
+//! serves the requests in progress. The tests at the end need no server.
 //!
 //! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis. `RUST_LOG` chooses the spans and
 //! events to print. By default these are the calls that wait; `RUST_LOG=info,rlock_core=debug` prints every call.
@@ -15,6 +15,7 @@ use std::{
     collections::HashSet,
     env,
     future::IntoFuture as _,
+    io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -140,18 +141,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let server = axum::serve(listener, app(Orders::new(locks.clone()), metrics))
-        .with_graceful_shutdown(stop())
-        .into_future();
-    // From the signal on, requests and background jobs that hold locks get 20 seconds.
-    let drain = async {
-        stop().await;
-        locks.drain(Duration::from_secs(20)).await
-    };
-    let (ended, drained) = tokio::join!(server, drain);
-    ended?;
-    println!("{:?}", drained?);
+    serve(listener, app(Orders::new(locks.clone()), metrics), stop).await?;
+    // Background jobs that hold locks have 5 seconds.
+    println!("{:?}", locks.drain(Duration::from_secs(5)).await?);
     Ok(())
+}
+
+/// Serves until `stop` resolves. From then on, requests in progress have 20 seconds.
+async fn serve<F>(listener: TcpListener, app: Router, stop: impl Fn() -> F) -> io::Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let server = axum::serve(listener, app).with_graceful_shutdown(stop());
+    let late = async {
+        stop().await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    };
+    tokio::select! {
+        ended = server.into_future() => ended,
+        () = late => Ok(()),
+    }
 }
 
 /// Resolves when the process is to stop.
@@ -161,7 +170,16 @@ async fn stop() {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeMap, net::SocketAddr};
+
     use axum::{body::Body, http::Request};
+    use rlock_core::Drained;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        sync::watch,
+        task::JoinSet,
+    };
     use tower::ServiceExt;
 
     use super::*;
@@ -213,6 +231,89 @@ mod tests {
             r#"rlock_acquire_duration_seconds_count{lock="order:<id>",outcome="granted"}"#;
         assert!(text.contains(granted), "{text}");
         assert!(!text.contains("4711"), "{text}");
+    }
+
+    /// Pays an order over a connection of its own. Returns the status, or an error once the service has stopped listening.
+    async fn pay_at(service: SocketAddr, order: u64) -> io::Result<String> {
+        let mut stream = TcpStream::connect(service).await?;
+        let request = format!(
+            "POST /orders/{order}/payment HTTP/1.1\r\nHost: {service}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        let status = response.split(' ').nth(1);
+        Ok(status.ok_or(io::ErrorKind::UnexpectedEof)?.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_service_that_shuts_down_under_load_serves_all_requests_that_it_has_accepted() {
+        const CALLERS: u64 = 64;
+        const ORDERS: u64 = 4;
+        let locks = LockClient::in_memory();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let service = listener.local_addr().expect("bound");
+        let (stop, stopped) = watch::channel(false);
+        let mut callers = JoinSet::new();
+        for caller in 0..CALLERS {
+            let stopped = stopped.clone();
+            callers.spawn(async move {
+                let (mut statuses, mut is_last) = (BTreeMap::new(), false);
+                while !is_last && let Ok(status) = pay_at(service, caller % ORDERS).await {
+                    // Its request was in progress when the service began to stop.
+                    is_last = *stopped.borrow();
+                    *statuses.entry((status, is_last)).or_insert(0) += 1;
+                }
+                statuses
+            });
+        }
+        let until_stopped = || {
+            let mut stopped = stopped.clone();
+            async move { drop(stopped.wait_for(|stopped| *stopped).await) }
+        };
+        let serving = serve(listener, app(locks.clone()), until_stopped);
+        let stopping = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            stop.send(true).expect("the service runs");
+        };
+        let (served, ()) = tokio::join!(serving, stopping);
+        served.expect("it stops");
+        let drained = locks.drain(Duration::from_secs(5)).await.expect("released");
+        assert_eq!(drained, Drained::Completed);
+        let mut all = BTreeMap::new();
+        for ((status, is_last), count) in callers.join_all().await.into_iter().flatten() {
+            *all.entry((status, is_last)).or_insert(0) += count;
+        }
+        // An order is paid once.
+        let expected = |status: &str| ["200", "409"].contains(&status);
+        assert!(all.keys().all(|(status, _)| expected(status)), "{all:?}");
+        assert!(all.keys().any(|(_, is_last)| *is_last), "{all:?}");
+    }
+
+    // The clock is paused: the 20 seconds take no time.
+    #[tokio::test(start_paused = true)]
+    async fn a_service_does_not_wait_for_a_request_that_hangs() {
+        let locks = LockClient::in_memory();
+        let _taken = locks.lock("order:42").acquire().await.expect("free");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let service = listener.local_addr().expect("bound");
+        let hanging = tokio::spawn(pay_at(service, 42));
+        let until_it_waits = || {
+            let locks = locks.clone();
+            async move {
+                let waits = async || {
+                    let info = locks.inspect("order:42").await.expect("a reply");
+                    info.and_then(|info| info.holder)
+                        .is_some_and(|holder| holder.waiters == 1)
+                };
+                while !waits().await {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        let served = serve(listener, app(locks.clone()), until_it_waits).await;
+        served.expect("it stops");
+        assert!(!hanging.is_finished());
     }
 
     #[tokio::test]
