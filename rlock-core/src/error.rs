@@ -5,7 +5,7 @@ mod lost;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-pub(crate) use self::holder::{TakenBy, whole_millis};
+pub(crate) use self::holder::{KnownHolder, RECENT, TakenBy, whole_millis};
 pub use self::lost::LostCause;
 use crate::{escape_control::escape_control, info::Holder};
 
@@ -38,13 +38,15 @@ use crate::{escape_control::escape_control, info::Holder};
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock stayed taken for the whole wait.
+    /// The lock stayed taken for the whole wait. The text names the holder, if its client replied: another
+    /// call of this client, another client of this process, or another process. It also names the
+    /// locks that this call is inside of.
     #[error(
         "lock `{}` was still taken after waiting {}{}{}; try again later, or allow more with `wait`",
         escape_control(key),
         shown(*.waited),
         rest(*.remaining),
-        TakenBy::advice(*.remaining)
+        TakenBy::text(*.remaining)
     )]
     Timeout {
         /// The requested key.
@@ -196,8 +198,8 @@ impl LockError {
     }
 
     /// Returns the holder of the lock, as it described itself during the wait, for a
-    /// [`Timeout`](Self::Timeout). Returns `None` if it did not reply, or if the call did not wait. The
-    /// text of the error names the holder, too.
+    /// [`Timeout`](Self::Timeout). Returns `None` if it did not reply, or if the call did not wait for
+    /// another client. The text of the error names the holder, too.
     ///
     /// The last 1,024 holders are remembered: ask soon after the error.
     #[must_use]

@@ -167,6 +167,22 @@ pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
     read(|scope| links(scope).any(is_it))
 }
 
+/// Returns the locks that the current call is inside of, outermost first, each once.
+pub(crate) fn holds() -> Vec<Arc<Ownership>> {
+    let (scope, mut holds) = (Scope::current(), Vec::<Arc<Ownership>>::new());
+    let links: Vec<_> = links(&scope).collect();
+    for Link { entry, .. } in links.into_iter().rev() {
+        if is_live(entry)
+            && !holds
+                .iter()
+                .any(|known| known.owner == entry.ownership.owner)
+        {
+            holds.push(Arc::clone(&entry.ownership));
+        }
+    }
+    holds
+}
+
 /// Returns the locks of a scope, innermost first.
 fn links(scope: &Scope) -> impl Iterator<Item = &Link> {
     let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());

@@ -1,10 +1,11 @@
 //! The state that all handles of a client and its background share.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
     time::Duration,
 };
@@ -32,6 +33,18 @@ use crate::{
         enter,
     },
 };
+
+/// The clients of this process.
+static CLIENTS: Mutex<BTreeSet<Uuid>> = Mutex::new(BTreeSet::new());
+
+fn clients() -> MutexGuard<'static, BTreeSet<Uuid>> {
+    CLIENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether a client is of this process, or of the process that it was forked from.
+pub(crate) fn is_of_this_process(client: Uuid) -> bool {
+    clients().contains(&client)
+}
 
 /// The client is not closed.
 const OPEN: usize = usize::MAX;
@@ -135,6 +148,7 @@ impl Core {
             queues,
             messages,
         } = handler;
+        clients().insert(id);
         Self {
             id,
             clock,
@@ -327,6 +341,12 @@ impl Core {
             }
         })
         .await
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        clients().remove(&self.id);
     }
 }
 

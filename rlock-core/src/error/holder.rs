@@ -1,8 +1,8 @@
-//! Records in a time-out who holds the lock.
+//! Records in a time-out who holds the lock, and which locks the call holds itself.
 //!
 //! Programs match the three fields of `LockError::Timeout`, so a fourth would break them. Stores
 //! count the rest of a lease in milliseconds. The nanoseconds of `remaining` therefore carry a
-//! number, under which the holder is remembered for a while.
+//! number, under which a report is remembered for a while.
 
 use std::{
     collections::VecDeque,
@@ -12,104 +12,145 @@ use std::{
 
 use uuid::Uuid;
 
-use crate::info::Holder;
+use crate::{
+    info::{Holder, LockInfo},
+    owner::OwnerId,
+};
 
-/// How many holders are remembered.
+/// How many holders are remembered, and how many errors.
 const MOST: usize = 1_024;
-/// The numbers of holders, which begin anew after the last.
+/// The numbers of errors, which begin anew after the last.
 const NUMBERS: u32 = 900_000;
+/// How long the knowledge of one call serves other calls of its client.
+pub(crate) const RECENT: Duration = Duration::from_secs(1);
 
-/// The holder of a lock that another call wanted: the number under which it is remembered.
+/// What a time-out says about its lock: the number under which it is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TakenBy(u32);
 
-struct Remembered {
-    number: u32,
-    /// The client whose call waited.
-    client: Uuid,
-    /// The fencing token of the hold, if the holder is a call of that client.
-    own: Option<u64>,
-    key: String,
-    at: Instant,
-    /// The rest of the lease at that time.
+/// The holder of a lock, as it described itself at that time.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownHolder {
+    pub(crate) owner: OwnerId,
+    pub(crate) token: Option<u64>,
+    pub(crate) holder: Holder,
     ttl: Duration,
-    holder: Holder,
+    at: Instant,
 }
 
-#[derive(Default)]
+/// A client, and the key that its calls want.
+type Wanted = (Uuid, String);
+
+struct Report {
+    number: u32,
+    at: Instant,
+    wanted: Wanted,
+    holder: Option<KnownHolder>,
+    text: String,
+}
+
 struct Memory {
     last: u32,
-    holders: VecDeque<Remembered>,
+    asked: VecDeque<(Wanted, KnownHolder)>,
+    reports: VecDeque<Report>,
 }
 
 fn memory() -> MutexGuard<'static, Memory> {
     static MEMORY: Mutex<Memory> = Mutex::new(Memory {
         last: 0,
-        holders: VecDeque::new(),
+        asked: VecDeque::new(),
+        reports: VecDeque::new(),
     });
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn remembered<T>(number: u32, read: impl FnOnce(&Remembered) -> T) -> Option<T> {
-    let memory = memory();
-    let mut known = memory.holders.iter();
-    known.find(|known| known.number == number).map(read)
+/// Appends an item, and forgets the oldest of too many.
+fn append<T>(items: &mut VecDeque<T>, item: T) {
+    items.push_back(item);
+    if items.len() > MOST {
+        items.pop_front();
+    }
 }
 
-/// Removes the holder.
+/// Removes the number of a report.
 pub(crate) fn whole_millis(remaining: Duration) -> Duration {
     let nanos = remaining.subsec_nanos();
     Duration::new(remaining.as_secs(), nanos - nanos % 1_000_000)
 }
 
+impl KnownHolder {
+    /// Returns the holder in the reply of a lock's client.
+    pub(crate) fn of(info: LockInfo) -> Option<Self> {
+        Some(Self {
+            owner: info.owner_id()?,
+            token: info.token,
+            holder: info.holder?,
+            ttl: info.ttl?,
+            at: Instant::now(),
+        })
+    }
+
+    /// Remembers the holder of a lock for the calls of this client that want it.
+    pub(crate) fn remember(self, client: Uuid, key: &str) {
+        let wanted = (client, key.to_owned());
+        append(&mut memory().asked, (wanted, self));
+    }
+
+    /// Returns the holder that a call of this client asked for within this time.
+    pub(crate) fn recent(client: Uuid, key: &str, within: Duration) -> Option<Self> {
+        let memory = memory();
+        let mut asked = memory.asked.iter().rev();
+        let is_it = |((by, wanted), known): &&(Wanted, Self)| {
+            *by == client && wanted == key && known.at.elapsed() < within
+        };
+        asked.find(is_it).map(|(_, known)| known.clone())
+    }
+
+    /// Returns the rest of the lease.
+    pub(crate) fn left(&self) -> Duration {
+        self.ttl.saturating_sub(self.at.elapsed())
+    }
+
+    fn hold(&self) -> (OwnerId, Option<u64>) {
+        (self.owner, self.token)
+    }
+}
+
 impl TakenBy {
-    /// Remembers a holder and the rest of its lease, for calls of this client.
-    pub(crate) fn remember(
+    /// Remembers what the time-out of a call of this client says about its lock. Calls that fail for the same reason
+    /// share a report.
+    pub(crate) fn report(
         client: Uuid,
         key: &str,
-        ttl: Duration,
-        holder: Holder,
-        own: Option<u64>,
+        holder: Option<KnownHolder>,
+        text: String,
     ) -> Self {
+        let (wanted, at) = ((client, key.to_owned()), Instant::now());
+        let hold = holder.as_ref().map(KnownHolder::hold);
         let mut memory = memory();
+        let is_same = |known: &&Report| {
+            known.holder.as_ref().map(KnownHolder::hold) == hold
+                && known.wanted == wanted
+                && known.text == text
+                && known.at.elapsed() < RECENT
+        };
+        if let Some(known) = memory.reports.iter().rev().find(is_same) {
+            return Self(known.number);
+        }
         memory.last = (memory.last + 1) % NUMBERS;
         let number = memory.last;
-        memory.holders.push_back(Remembered {
+        let report = Report {
             number,
-            client,
-            own,
-            key: key.to_owned(),
-            at: Instant::now(),
-            ttl,
+            at,
+            wanted,
             holder,
-        });
-        if memory.holders.len() > MOST {
-            memory.holders.pop_front();
-        }
+            text,
+        };
+        append(&mut memory.reports, report);
         Self(number)
     }
 
-    /// Returns the holder of this lock and the rest of its lease, if this client learned them within this time. `own` is
-    /// the token of a hold of this client.
-    pub(crate) fn recent(
-        client: Uuid,
-        key: &str,
-        own: Option<u64>,
-        within: Duration,
-    ) -> Option<(Self, Duration)> {
-        let memory = memory();
-        let now = Instant::now();
-        let age = |known: &Remembered| now.saturating_duration_since(known.at);
-        let recent = memory.holders.iter().rev();
-        let mut recent = recent.take_while(|known| age(known) < within);
-        let is_it =
-            |known: &&Remembered| (known.client, known.own) == (client, own) && known.key == key;
-        let known = recent.find(is_it)?;
-        let left = known.ttl.saturating_sub(age(known));
-        Some((Self(known.number), left))
-    }
-
-    /// Encodes the holder in the rest of its lease, which never grows by that.
+    /// Encodes the report in the rest of the lease, which never grows by that.
     pub(crate) fn mark(self, remaining: Duration) -> Duration {
         let least = Duration::from_millis(1);
         whole_millis(remaining)
@@ -122,27 +163,22 @@ impl TakenBy {
         (mark < 1_000_000).then(|| Self(mark - 1))
     }
 
-    /// Returns the holder, if it is still remembered.
+    /// Returns the holder, if it is known and still remembered.
     pub(crate) fn holder(self) -> Option<Holder> {
-        remembered(self.0, |known| known.holder.clone())
+        self.read(|report| Some(report.holder.as_ref()?.holder.clone()))
     }
 
-    /// Returns the part of a message that names the holder.
-    pub(super) fn advice(remaining: Option<Duration>) -> String {
-        let advice = |known: &Remembered| {
-            if known.own.is_some() {
-                let hold = known.holder.hold();
-                format!(
-                    "; it is held by this client itself{hold}: if this call runs inside that hold, enter it in \
-                     `guard.scope(…)`, or in a spawned task by `in_current_scope()`"
-                )
-            } else {
-                format!("; it is held by {}", known.holder)
-            }
-        };
-        let by = Self::of(remaining);
-        by.and_then(|by| remembered(by.0, advice))
-            .unwrap_or_default()
+    /// Returns the part of a message that names the holder, and the locks that the call holds itself.
+    pub(super) fn text(remaining: Option<Duration>) -> String {
+        let text = |report: &Report| Some(report.text.clone());
+        let text = Self::of(remaining).and_then(|report| report.read(text));
+        text.unwrap_or_default()
+    }
+
+    fn read<T>(self, read: impl FnOnce(&Report) -> Option<T>) -> Option<T> {
+        let memory = memory();
+        let mut known = memory.reports.iter().rev();
+        known.find(|known| known.number == self.0).and_then(read)
     }
 }
 
@@ -165,8 +201,8 @@ mod tests {
         assert_eq!(TakenBy::of(None), None);
     }
 
-    fn holder(pid: u32) -> Holder {
-        Holder {
+    fn known(pid: u32, token: u64) -> KnownHolder {
+        let holder = Holder {
             service: Some("billing".to_owned()),
             version: None,
             host: "node-3".to_owned(),
@@ -177,40 +213,49 @@ mod tests {
             trace_id: None,
             waiters: 0,
             renewals: 1,
+        };
+        KnownHolder {
+            owner: OwnerId::new(Uuid::max(), 7),
+            token: Some(token),
+            holder,
+            ttl: Duration::from_secs(9),
+            at: Instant::now(),
         }
     }
 
+    // One test, because all share one memory.
     #[test]
-    fn a_holder_is_remembered_until_many_others_came() {
+    fn a_report_is_shared_by_equal_calls_and_remembered_until_many_others_came() {
         let (client, key) = (Uuid::new_v4(), "order:42");
-        let recent = |client, own| TakenBy::recent(client, key, own, Duration::from_secs(9));
-        assert_eq!(recent(client, None), None);
-        let remember =
-            |pid, own| TakenBy::remember(client, key, Duration::from_secs(9), holder(pid), own);
-        let by = remember(4711, None);
-        let known = recent(client, None);
-        assert!(known.is_some_and(|(known, left)| known == by && !left.is_zero()));
-        assert_eq!(TakenBy::recent(client, key, None, Duration::ZERO), None);
-        assert_eq!(recent(client, Some(1)), None);
-        assert_eq!(recent(Uuid::new_v4(), None), None);
-        let remaining = Some(by.mark(Duration::from_secs(1)));
-        assert_eq!(
-            TakenBy::advice(remaining),
-            "; it is held by `billing` on `node-3` (pid 4711), in `orders::pay`, for 12.3 s"
-        );
-        let own = remember(1, Some(1));
-        assert!(recent(client, Some(1)).is_some_and(|(known, _)| known == own));
-        assert_eq!(recent(client, Some(2)), None, "the next hold");
-        let own = own.mark(Duration::from_secs(1));
-        assert_eq!(
-            TakenBy::advice(Some(own)),
-            "; it is held by this client itself, in `orders::pay`, for 12.3 s: if this call runs inside that \
-             hold, enter it in `guard.scope(…)`, or in a spawned task by `in_current_scope()`"
-        );
-        for pid in 0..1_024 {
-            remember(pid, None);
+        let second = Duration::from_secs(1);
+        let recent = |client, within| KnownHolder::recent(client, key, within);
+        assert!(recent(client, second).is_none());
+        known(4711, 1).remember(client, key);
+        let asked = recent(client, second).expect("it is remembered");
+        assert_eq!(asked.holder, known(4711, 1).holder);
+        assert!(asked.left() > second);
+        assert!(recent(client, Duration::ZERO).is_none());
+        assert!(recent(Uuid::new_v4(), second).is_none());
+
+        let report =
+            |client, token, text: &str| TakenBy::report(client, key, token, text.to_owned());
+        let first = report(client, Some(asked), "; it is held");
+        assert_eq!(report(client, Some(known(1, 1)), "; it is held"), first);
+        for other in [
+            report(Uuid::new_v4(), Some(known(1, 1)), "; it is held"),
+            report(client, Some(known(1, 2)), "; it is held"),
+            report(client, None, "; it is held"),
+            report(client, Some(known(1, 1)), "; this call holds `a`"),
+        ] {
+            assert_ne!(other, first);
         }
-        assert_eq!(by.holder(), None);
-        assert_eq!(TakenBy::advice(remaining), "");
+        let remaining = Some(first.mark(second));
+        assert_eq!(first.holder().map(|holder| holder.pid), Some(4711));
+        assert_eq!(TakenBy::text(remaining), "; it is held");
+        for token in 0..1_024 {
+            report(client, Some(known(1, token)), "; this call holds `a`");
+        }
+        assert_eq!(first.holder(), None);
+        assert_eq!(TakenBy::text(remaining), "");
     }
 }

@@ -1,11 +1,14 @@
-//! A call that waits for a lock of its own process. The error reports it, and how to avoid it.
+//! What a time-out says about the holder of the lock and about its own call, and how to avoid it.
 
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError, distributed_lock};
-use rlock_testkit::{RedisCluster, RedisServer};
+use rlock_testkit::{RedisCluster, RedisServer, within};
+use tokio::sync::Barrier;
 
-use crate::common::{LASTING, client, ms, worker};
+use crate::common::{LASTING, LONG, acquiring, client, hold, ms, worker};
+
+const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scope()`";
 
 /// Returns the error of a call that waits for the lock in vain.
 async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
@@ -26,28 +29,40 @@ async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     error.to_string()
 }
 
-fn assert_own(said: &str) {
-    for part in [
-        "this client itself, ",
-        "`guard.scope(…)`",
-        "`in_current_scope()`",
-    ] {
+/// Asserts that the text has each of the former parts, and none of the latter.
+fn assert_says(said: &str, parts: &[&str], others: &[&str]) {
+    for part in parts {
         assert!(said.contains(part), "{part}: {said}");
     }
+    for other in others {
+        assert!(!said.contains(other), "{other}: {said}");
+    }
+}
+
+fn assert_own(said: &str) {
+    let parts = ["; it is held by another call of this client, ", HINT];
+    assert_says(said, &parts, &["this call holds", "lock_all"]);
 }
 
 fn assert_other_of_process(said: &str) {
     let this_process = format!("(pid {})", std::process::id());
-    assert!(said.contains(&this_process), "{said}");
-    assert!(!said.contains("this client"), "{said}");
+    let parts = [
+        "; it is held by another client of this process, ",
+        &this_process,
+    ];
+    assert_says(said, &parts, &["this client", "scope", "this call"]);
 }
 
 fn assert_foreign(said: &str) {
     let this_process = format!("(pid {})", std::process::id());
-    for part in ["this client", &this_process] {
-        assert!(!said.contains(part), "{said}");
-    }
-    assert!(said.contains("try again later"), "{said}");
+    let others = [
+        "this client",
+        "this process",
+        &this_process,
+        "scope",
+        "this call",
+    ];
+    assert_says(said, &["try again later"], &others);
 }
 
 /// Checks all ways in which a call waits for itself, or for another client of its process.
@@ -131,9 +146,111 @@ async fn a_lock_of_another_process_is_plain_contention() {
     let elsewhere = LockClient::in_memory();
     let _same_key = elsewhere.lock("k").acquire().await.expect("free");
     let mut holder = worker(&["hold", &server.url(), "k", "30000"]);
-    holder.expect_line(crate::common::LONG, "holding").await;
+    holder.expect_line(LONG, "holding").await;
     let client = client(&server).await;
-    assert_foreign(&timed_out(&client, "k", ms(100)).await);
+    let said = timed_out(&client, "k", ms(1000)).await;
+    assert_foreign(&said);
+    assert_says(&said, &["; it is held by `", " (pid "], &[]);
+}
+
+/// Both calls hold a lock, and wait for that of the other. Returns what they say.
+async fn deadlock(one: &LockClient, other: &LockClient) -> [String; 2] {
+    let [both_hold, both_failed] = [(); 2].map(|()| Barrier::new(2));
+    let nest = async |client: &LockClient, outer: &str, inner: &str| {
+        let body = async {
+            both_hold.wait().await;
+            let said = timed_out(client, inner, ms(400)).await;
+            both_failed.wait().await;
+            said
+        };
+        let outer = client.lock(outer).lease(LASTING);
+        outer.run(body).await.expect("free")
+    };
+    let both = async { tokio::join!(nest(one, "a", "b"), nest(other, "b", "a")) };
+    within(LONG, "they time out", both).await.into()
+}
+
+#[tokio::test]
+async fn two_calls_that_nest_in_different_orders_say_what_they_hold_and_how_to_avoid_it() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    for (second, holder) in [
+        (&one, "another call of this client, for "),
+        (&other, "another client of this process, `"),
+    ] {
+        for (said, held) in deadlock(&one, second).await.iter().zip(["a", "b"]) {
+            let held = format!("; this call holds `{held}`: ");
+            assert_says(
+                said,
+                &[holder, &held, "`lock_all`, or in one order"],
+                &["scope"],
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_in_several_locks_names_them_and_has_no_advice_if_it_did_not_wait() {
+    let client = LockClient::in_memory();
+    let _taken = hold(&client, "k").await;
+    let outer = client.lock_all(["a", "b", "c", "d", "e"]);
+    for (wait, advice) in [(ms(0), None), (ms(50), Some("`lock_all`"))] {
+        let nested = client.lock("a");
+        let nested = nested.run(timed_out(&client, "k", wait));
+        let said = outer.run(nested).await.expect("free").expect("enters");
+        let named = "; this call holds `a`, `b`, `c` and 2 more";
+        assert_says(&said, &[named, advice.unwrap_or(named)], &[]);
+        assert_eq!(said.contains("`lock_all`"), advice.is_some(), "{said}");
+    }
+    let spawned = tokio::spawn(async move { timed_out(&client, "k", ms(50)).await });
+    assert_own(&spawned.await.expect("no panic"));
+}
+
+/// The hint is for calls that may run inside the hold. A hold that began during the wait is not one.
+#[tokio::test]
+async fn a_call_that_waited_longer_than_the_hold_lasts_gets_no_hint() {
+    let client = LockClient::in_memory();
+    let first = hold(&client, "k").await;
+    let second = acquiring(client.lock("k").lease(LASTING).wait(LONG));
+    let third = {
+        let client = client.clone();
+        tokio::spawn(async move { timed_out(&client, "k", ms(600)).await })
+    };
+    tokio::time::sleep(ms(300)).await;
+    first.release().await.expect("held");
+    let _second = second.await.expect("no panic").expect("its turn");
+    let said = third.await.expect("no panic");
+    assert_says(
+        &said,
+        &["; it is held by another call of this client, "],
+        &["scope"],
+    );
+}
+
+#[tokio::test]
+async fn a_guard_of_another_lock_is_no_reason_to_leave_the_hint_out() {
+    let client = LockClient::in_memory();
+    let outer = client.lock("a");
+    let body = async {
+        let _guard = hold(&client, "k").await;
+        timed_out(&client, "k", ms(50)).await
+    };
+    let said = outer.run(body).await.expect("free");
+    assert_says(&said, &[HINT, "this call holds `a`"], &[]);
+}
+
+#[tokio::test]
+async fn a_nested_call_with_another_client_learns_that_it_needs_the_same() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let body = timed_out(&other, "k", ms(400));
+    let said = one.lock("k").lease(LASTING).run(body).await.expect("free");
+    let hint = "this call runs inside that hold, and enters it only with the same client";
+    assert_says(
+        &said,
+        &["another client of this process, ", hint],
+        &["scope"],
+    );
 }
 
 #[tokio::test]

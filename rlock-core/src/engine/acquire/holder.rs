@@ -1,14 +1,17 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, process, sync::Arc, time::Duration};
 
 use super::{AcquireError, Attempt};
 use crate::{
     engine::{
+        call_chain,
+        core::is_of_this_process,
         ownership::Ownership,
         queries::{ask_holder, describe},
     },
-    error::TakenBy,
+    error::{KnownHolder, RECENT, TakenBy},
+    escape_control::escape_control,
     key::Key,
     lease::Time,
     options::Wait,
@@ -18,8 +21,8 @@ use crate::{
 
 /// The last part of a wait, in which the holder is asked.
 const LAST_PART: Duration = Duration::from_millis(250);
-/// How long a holder counts for other calls that wait for the same lock.
-const RECENT: Duration = Duration::from_secs(1);
+/// How many locks of a call chain an error names.
+const MOST_NAMED: usize = 3;
 
 impl Attempt<'_> {
     /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
@@ -59,7 +62,7 @@ impl Attempt<'_> {
     async fn ask(&self, key: &Key) {
         let client = self.core.id;
         // Another call of this client has just asked.
-        if TakenBy::recent(client, key.as_str(), None, LAST_PART).is_some() {
+        if KnownHolder::recent(client, key.as_str(), LAST_PART).is_some() {
             return;
         }
         let send = SendOptions::background(self.core.options.response_timeout);
@@ -71,39 +74,109 @@ impl Attempt<'_> {
             return;
         };
         let info = ask_holder(self.core, key, owner).await;
-        if let Some(holder) = info.and_then(|info| info.holder) {
-            let ttl = entry.ttl.unwrap_or_default();
-            TakenBy::remember(client, key.as_str(), ttl, holder, None);
+        let known = info.and_then(|mut info| {
+            info.ttl = Some(entry.ttl.unwrap_or_default());
+            KnownHolder::of(info)
+        });
+        if let Some(known) = known {
+            known.remember(client, key.as_str());
         }
     }
 
-    /// Records in a refusal who the holder is.
+    /// Records in a refusal who the holder is, and which locks this call holds itself.
     pub(super) fn with_holder(&self, mut refused: AcquireError) -> AcquireError {
         // Without a wait, a taken lock is no error.
-        if let AcquireError::Taken { key, remaining, .. } = &mut refused
+        if let AcquireError::Taken {
+            key,
+            waited,
+            remaining,
+            ..
+        } = &mut refused
             && self.request.options.wait != Wait::Never
-            && let Some((by, left)) = self.own_holder(key).or_else(|| self.other_holder(key))
         {
-            *remaining = Some(by.mark(remaining.unwrap_or(left)));
+            let (client, chain) = (self.core.id, call_chain::holds());
+            let known = self.own_holder(key).or_else(|| self.other_holder(key));
+            let left = remaining.or_else(|| known.as_ref().map(KnownHolder::left));
+            let mut text = String::new();
+            if let Some(known) = &known {
+                text += &self.holder_text(key, *waited, known, &chain);
+            }
+            text += &chain_text(&chain, !self.asks_once());
+            if !text.is_empty() {
+                let mark = |left| TakenBy::report(client, key.as_str(), known, text).mark(left);
+                *remaining = left.map(mark);
+            }
         }
         refused
     }
 
-    /// Returns the holder of a lock of this client, and the rest of its lease.
-    fn own_holder(&self, key: &Key) -> Option<(TakenBy, Duration)> {
-        let info = describe(self.core, key)?;
-        let (client, key, token) = (self.core.id, key.as_str(), info.token);
-        let remember = |(holder, ttl)| (TakenBy::remember(client, key, ttl, holder, token), ttl);
-        TakenBy::recent(client, key, token, RECENT)
-            .or_else(|| info.holder.zip(info.ttl).map(remember))
+    /// Returns the holder of a lock of this client.
+    fn own_holder(&self, key: &Key) -> Option<KnownHolder> {
+        KnownHolder::of(describe(self.core, key)?)
     }
 
     /// Returns the holder of a lock of another client, if a call of this client has asked for it.
-    fn other_holder(&self, key: &Key) -> Option<(TakenBy, Duration)> {
+    fn other_holder(&self, key: &Key) -> Option<KnownHolder> {
         // A call that does not wait sends only one request.
         if self.asks_once() {
             return None;
         }
-        TakenBy::recent(self.core.id, key.as_str(), None, RECENT)
+        KnownHolder::recent(self.core.id, key.as_str(), RECENT)
     }
+
+    /// Says who the holder is. Adds how to enter its hold, if this call may run inside that hold.
+    fn holder_text(
+        &self,
+        key: &Key,
+        waited: Duration,
+        KnownHolder { owner, holder, .. }: &KnownHolder,
+        chain: &[Arc<Ownership>],
+    ) -> String {
+        let is_in_this_process = holder.pid == process::id() && is_of_this_process(owner.client());
+        if owner.is_of(self.core.id) {
+            let own = self.core.queues.owned(key);
+            let is_guard = own.is_some_and(|own| !own.has_body());
+            // A hold that began during the wait is not outside of this call.
+            let may_be_inside = holder.held_for >= waited && (chain.is_empty() || is_guard);
+            let hint = if may_be_inside {
+                ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
+                 `in_current_scope()`"
+            } else {
+                ""
+            };
+            let hold = holder.hold();
+            format!("; it is held by another call of this client{hold}{hint}")
+        } else if is_in_this_process {
+            let hint = if chain.iter().any(|outer| outer.owner == *owner) {
+                ": this call runs inside that hold, and enters it only with the same client or a clone of it"
+            } else {
+                ""
+            };
+            format!("; it is held by another client of this process, {holder}{hint}")
+        } else {
+            format!("; it is held by {holder}")
+        }
+    }
+}
+
+/// Names the locks that a call is inside of. If it waited, the holder may wait for one of them.
+fn chain_text(chain: &[Arc<Ownership>], has_waited: bool) -> String {
+    if chain.is_empty() {
+        return String::new();
+    }
+    let named = chain.iter().take(MOST_NAMED);
+    let named: Vec<_> = named
+        .map(|own| format!("`{}`", escape_control(own.shown())))
+        .collect();
+    let more = match chain.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let hint = if has_waited {
+        ": calls that nest locks in different orders block each other, so acquire the locks together with \
+         `lock_all`, or in one order everywhere"
+    } else {
+        ""
+    };
+    format!("; this call holds {}{more}{hint}", named.join(", "))
 }
