@@ -38,7 +38,7 @@ use crate::{escape_control::escape_control, info::Holder};
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock stayed taken for the whole wait. The text names the holder, if its client replied: another
+    /// The lock stayed taken for the whole wait. The text names the holder, if it is known: another
     /// call of this client, another client of this process, or another process. It also names the
     /// locks that this call is inside of.
     #[error(

@@ -165,8 +165,8 @@ impl LockClient {
 pub enum Drained {
     /// All locks were released, and no body was stopped.
     Completed,
-    /// The time ran out while locks were held. The shutdown took the remaining locks from their holders, whose bodies
-    /// stop with [`LockError::Lost`].
+    /// The time ran out while locks were held. The shutdown took the remaining locks from their
+    /// holders, whose bodies stop with [`LockError::Lost`].
     Interrupted {
         /// The number of locks that were still held.
         locks: usize,

@@ -97,6 +97,10 @@ async fn nothing_that_is_written_contains_a_key() {
             text.starts_with("lock `<redacted>` was still taken"),
             "{text}"
         );
+        let nested = client.lock(key(2)).wait(ms(50));
+        let nested = lock(&one, 3).run(async { nested.acquire().await }).await;
+        let text = assert_redacted(&nested.expect("free").expect_err("held"));
+        assert!(text.contains("; this call holds `patient:<id>`"), "{text}");
     }
 
     // Shown.
