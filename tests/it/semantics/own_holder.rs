@@ -6,7 +6,7 @@ use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisCluster, RedisServer, within};
 use tokio::sync::Barrier;
 
-use crate::common::{LASTING, LONG, acquiring, client, hold, ms, worker};
+use crate::common::{LASTING, LONG, acquiring, begin, client, hold, ms, worker};
 
 const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scope()`";
 
@@ -273,4 +273,23 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     };
     let spawned = lock.run(body).await.expect("free").expect("no panic");
     assert_own(&spawned.expect_err("it is held").to_string());
+}
+
+#[tokio::test]
+async fn a_time_out_behind_a_call_that_is_not_polled_says_so() {
+    let client = LockClient::in_memory();
+    let held = hold(&client, "k").await;
+    let lock = client.lock("k").wait(LONG).lease(LASTING);
+    let mut call = std::pin::pin!(lock.acquire());
+    begin(&mut call).await;
+    held.release().await.expect("held");
+    let said = timed_out(&client, "k", ms(2_500)).await;
+    let parts = ["; an earlier call of this client", "is not being polled"];
+    assert_says(&said, &parts, &["is held by", "scope"]);
+    let guard = within(LONG, "it is polled again", call).await;
+    guard
+        .expect("the lease has not ended")
+        .release()
+        .await
+        .expect("held");
 }

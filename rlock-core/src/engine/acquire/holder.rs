@@ -95,9 +95,17 @@ impl Attempt<'_> {
             && self.request.options.wait != Wait::Never
         {
             let (client, chain) = (self.core.id, call_chain::holds());
-            let known = self.own_holder(key).or_else(|| self.other_holder(key));
-            let left = remaining.or_else(|| known.as_ref().map(KnownHolder::left));
+            let unpolled = self.core.queues.unpolled(key);
+            let known = match unpolled {
+                Some(_) => None,
+                None => self.own_holder(key).or_else(|| self.other_holder(key)),
+            };
+            let left = unpolled.or(*remaining);
+            let left = left.or_else(|| known.as_ref().map(KnownHolder::left));
             let mut text = String::new();
+            if unpolled.is_some() {
+                text += "; an earlier call of this client has its turn and is not being polled: poll that call, or drop it";
+            }
             if let Some(known) = &known {
                 text += &self.holder_text(key, *waited, known, &chain);
             }

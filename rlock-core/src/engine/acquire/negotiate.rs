@@ -186,9 +186,9 @@ impl Attempt<'_> {
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
-        // If the call is not polled, a grant ends after the lease.
-        let longest = self.request.options.lease.max(send.timeout);
-        turns.iter().for_each(|turn| turn.acts_within(longest));
+        for turn in turns {
+            turn.asks(send.timeout, request.lease);
+        }
         let reply = self.core.store.acquire(&request, send).await;
         for ownership in ownerships().filter(|own| own.is_ended()) {
             // The turn was taken back, and the release may have been executed before this request.

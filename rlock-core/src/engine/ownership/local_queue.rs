@@ -51,6 +51,8 @@ struct LocalQueue {
     state: Mutex<QueueState>,
     /// When the call with the turn acts next at the latest, in nanoseconds. A call that does not is not being polled.
     acts_by: AtomicU64,
+    /// How long the store may keep the lock for that call, in nanoseconds.
+    kept_until: AtomicU64,
 }
 
 #[derive(Default)]
@@ -86,9 +88,24 @@ impl LocalQueue {
         self.acts_by.store(at.nanos(), Ordering::Relaxed);
     }
 
-    /// Returns whether the call with the turn, if a call has it, is not being polled.
-    fn is_idle(&self, now: Time) -> bool {
-        self.acts_by.load(Ordering::Relaxed) < now.nanos()
+    fn kept_until(&self, at: Time) {
+        self.kept_until.store(at.nanos(), Ordering::Relaxed);
+    }
+
+    /// Returns the current ownership, and how long its lock is kept for a call that has the turn and is not being polled.
+    /// Returns `None` if there is no such call.
+    fn unpolled(&self, now: Time) -> Option<(Option<Arc<Ownership>>, Duration)> {
+        if self.acts_by.load(Ordering::Relaxed) >= now.nanos() {
+            return None;
+        }
+        let current = self.current();
+        if current.as_ref().is_some_and(|current| current.has_turn()) {
+            return None;
+        }
+        let kept_until = Time::from_nanos(self.kept_until.load(Ordering::Relaxed));
+        let reserved = current.as_ref().and_then(|own| own.reserved_until());
+        let kept_until = reserved.map_or(kept_until, |until| until.max(kept_until));
+        Some((current, kept_until.since(now)))
     }
 
     fn current(&self) -> Option<Arc<Ownership>> {
@@ -207,7 +224,9 @@ impl LocalQueues {
         };
         let arrived = || {
             queue.state().arrived(self.local_handovers, wanted);
-            queue.acts_by(self.clock.now() + ttl);
+            let now = self.clock.now();
+            queue.acts_by(now + GRACE);
+            queue.kept_until(now + ttl);
         };
         ownership.handed_off(block, ttl, wanted, arrived);
     }
@@ -322,6 +341,13 @@ impl LocalQueues {
         }
     }
 
+    /// Returns how long the lock of this key is kept for a call that is not being polled. Returns `None` without such a
+    /// call.
+    pub(crate) fn unpolled(&self, key: &Key) -> Option<Duration> {
+        let (_, kept_for) = self.queue(key)?.unpolled(self.clock.now())?;
+        Some(kept_for)
+    }
+
     /// Takes the turns back from calls that are not polled, if other calls wait for them. Returns whether calls wait.
     pub(crate) fn take_back_turns(self: &Arc<Self>) -> bool {
         self.is_watched.store(false, Ordering::Release);
@@ -332,8 +358,8 @@ impl LocalQueues {
         };
         let now = self.clock.now();
         for queue in &queues {
-            if queue.is_idle(now) {
-                self.member(queue).take_back(now);
+            if let Some((current, Duration::ZERO)) = queue.unpolled(now) {
+                self.member(queue).take_back(current);
             }
         }
         if !queues.is_empty() {
@@ -348,6 +374,7 @@ impl LocalQueues {
             key: key.clone(),
             state: Mutex::default(),
             acts_by: AtomicU64::new(acts_by.nanos()),
+            kept_until: AtomicU64::new(0),
         });
         let member = self.member(&queue);
         queues.insert(key.clone(), queue);

@@ -158,6 +158,11 @@ impl Ownership {
         self.state().turn = Some(turn);
     }
 
+    /// Returns whether a hold or a release has the turn.
+    pub(super) fn has_turn(&self) -> bool {
+        self.state().turn.is_some()
+    }
+
     /// Returns whether the ownership is to be released, or was.
     pub(crate) fn is_ended(&self) -> bool {
         self.state().phase == Phase::Ended

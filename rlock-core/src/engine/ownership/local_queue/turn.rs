@@ -49,10 +49,17 @@ impl Turn {
         }
     }
 
-    /// Notes that the call with the turn is being polled, and acts again after this time at the latest.
+    /// Notes that the call with the turn is being polled, and acts again within this time.
     pub(crate) fn acts_within(&self, time: Duration) {
         let Member { queues, queue, .. } = self.member();
         queue.acts_by(queues.clock.now() + time);
+    }
+
+    /// Notes that the call with the turn asks for the lock. If the call is not polled, a grant ends after the lease.
+    pub(crate) fn asks(&self, timeout: Duration, lease: Duration) {
+        self.acts_within(timeout + IDLE);
+        let Member { queues, queue, .. } = self.member();
+        queue.kept_until(queues.clock.now() + lease);
     }
 
     pub(crate) fn queues(&self) -> &Arc<LocalQueues> {
@@ -192,14 +199,8 @@ impl Member {
         }
     }
 
-    /// Takes the turn back from a call that is not polled, after the lease of a lock that this call has and does not use.
-    /// The lock is released first.
-    pub(super) fn take_back(self, now: Time) {
-        let current = self.queue.current();
-        let reserved = current.as_ref().and_then(|own| own.reserved_until());
-        if reserved.is_some_and(|until| until > now) {
-            return;
-        }
+    /// Takes the turn back from a call that is not polled. A lock that this call has and does not use is released first.
+    pub(super) fn take_back(self, current: Option<Arc<Ownership>>) {
         let known = current.clone();
         let take = || {
             let mut state = self.queue.state();
