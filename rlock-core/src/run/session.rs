@@ -86,18 +86,19 @@ impl Session {
         }
     }
 
-    /// Drops the body inside its scope, then releases the locks in the background.
+    /// Drops the body, inside its scope if it runs. Its locks are then released in the background.
     pub(super) fn cancel(&mut self, body: &mut dyn Body) {
         let stage = self.stage.get_mut();
-        if let Stage::Runs(runs) = stage.unwrap_or_else(PoisonError::into_inner) {
-            {
-                let _entered = runs.scope.enter();
-                body.clear();
-            }
-            // A destructor must not close a span, so this is not the last reference to it.
-            runs.span = None;
-            ends_by(&mut runs.guards, HoldEnd::Cancelled);
+        let Stage::Runs(runs) = stage.unwrap_or_else(PoisonError::into_inner) else {
+            return body.clear();
+        };
+        {
+            let _entered = runs.scope.enter();
+            body.clear();
         }
+        // A destructor must not close a span, so this is not the last reference to it.
+        runs.span = None;
+        ends_by(&mut runs.guards, HoldEnd::Cancelled);
     }
 }
 

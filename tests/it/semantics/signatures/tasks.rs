@@ -54,6 +54,34 @@ fn captures_what_it_uses(
     async move { Ok(id) }
 }
 
+/// Functions that each call the next one.
+macro_rules! nested {
+    ($last:ident) => {
+        #[distributed_lock(key = "nested")]
+        async fn $last() -> Outcome<u32> {
+            tokio::task::yield_now().await;
+            Ok(rlock_core::current().map_or(0, |hold| hold.count()))
+        }
+    };
+    ($outer:ident $inner:ident $($rest:ident)*) => {
+        #[distributed_lock(key = "nested")]
+        async fn $outer() -> Outcome<u32> {
+            $inner().await
+        }
+
+        nested!($inner $($rest)*);
+    };
+}
+
+nested!(one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen);
+
+#[tokio::test]
+async fn fifteen_nested_functions_are_send_within_the_compilers_default_depth() {
+    client();
+    let entries = tokio::spawn(one()).await.expect("no panic");
+    assert_eq!(entries.expect("free"), 15);
+}
+
 #[tokio::test]
 async fn a_future_captures_only_what_its_body_uses() {
     client();
