@@ -1,6 +1,6 @@
 //! The expansion: render the key, box the body, hand both to the core.
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
@@ -9,7 +9,7 @@ use syn::{Type, parse_quote, parse_quote_spanned};
 use self::arguments::Arguments;
 use crate::args::Args;
 use crate::future;
-use crate::signature::{Function, Kind};
+use crate::signature::{self, Function, Kind};
 
 mod arguments;
 mod instrument;
@@ -84,6 +84,8 @@ fn body(
     let user = block.span_open();
     // Around a lone expression, rustc would call the inner braces unnecessary.
     let not_alone = quote_spanned!(site=> const _: () = (););
+    let quiet = quiet_blocks(statements.clone());
+    let statements = quiet.as_ref().unwrap_or(statements);
     let body = braces(quote!(#not_alone #statements), block.span());
     if let Kind::Sync = function.kind {
         let generics = mention_generics(function, statements);
@@ -104,6 +106,35 @@ fn body(
     let future = quote_spanned!(user=> async move #inside);
     let core = core(args, site);
     quote_spanned!(site=> #core::Box::pin(#future))
+}
+
+/// Gives the braces of blocks that a macro passed on, as `$body:block`, the span of an expansion. With the span of the
+/// macro's caller alone, rustc would call them unnecessary. Returns `None` if there are no such blocks.
+fn quiet_blocks(tokens: TokenStream) -> Option<TokenStream> {
+    let mut found = false;
+    let quiet = |token: TokenTree| {
+        let TokenTree::Group(group) = &token else {
+            return token;
+        };
+        let passed_on = match group.delimiter() {
+            Delimiter::None => signature::braces(token.clone()),
+            _ => None,
+        };
+        let inside = if let Some(block) = passed_on {
+            let inside = quiet_blocks(block.stream()).unwrap_or_else(|| block.stream());
+            braces(inside, Span::mixed_site().located_at(block.span())).into_token_stream()
+        } else if let Some(inside) = quiet_blocks(group.stream()) {
+            inside
+        } else {
+            return token;
+        };
+        found = true;
+        let mut quiet = Group::new(group.delimiter(), inside);
+        quiet.set_span(group.span());
+        quiet.into()
+    };
+    let tokens = tokens.into_iter().map(quiet).collect();
+    found.then_some(tokens)
 }
 
 /// Uses the type parameters of an empty function, because clippy does not report them as unused there.

@@ -12,6 +12,7 @@ use syn::{
 };
 
 use crate::bindings::{self, Binding};
+use crate::signature::braces;
 
 /// Returns the output of a future of type `ty`: the written type, as in `impl Future<Output = R>` and `Pin<Box<dyn
 /// Future<Output = R>>>`, else a projection of `ty`, else `_`.
@@ -89,17 +90,19 @@ fn first_type(arguments: &AngleBracketedGenericArguments) -> Option<&Type> {
 pub(crate) fn async_block(body: &TokenStream) -> Option<Group> {
     let tokens: Vec<TokenTree> = body.clone().into_iter().collect();
     match &*tokens {
-        [
-            TokenTree::Ident(asyncness),
-            moving @ ..,
-            TokenTree::Group(block),
-        ] if asyncness == "async" && is_move(moving) && block.delimiter() == Delimiter::Brace => {
-            Some(block.clone())
+        [TokenTree::Ident(asyncness), moving @ .., block]
+            if asyncness == "async" && is_move(moving) =>
+        {
+            braces(block.clone())
         }
         [path @ .., TokenTree::Group(arguments)]
             if arguments.delimiter() == Delimiter::Parenthesis && is_box_pin(path) =>
         {
             async_block(&arguments.stream())
+        }
+        // A macro passed it on as `$body:expr`.
+        [TokenTree::Group(passed_on)] if passed_on.delimiter() == Delimiter::None => {
+            async_block(&passed_on.stream())
         }
         _ => None,
     }
@@ -124,18 +127,20 @@ fn is_box_pin(path: &[TokenTree]) -> bool {
 pub(crate) fn with_block(body: TokenStream, block: &Group) -> TokenStream {
     let mut tokens: Vec<TokenTree> = body.into_iter().collect();
     if let Some(TokenTree::Group(last)) = tokens.pop() {
-        let mut group = match last.delimiter() {
-            Delimiter::Brace => {
-                if let Some(TokenTree::Ident(word)) = tokens.last()
-                    && word == "async"
-                {
-                    tokens.push(Ident::new("move", word.span()).into());
-                }
-                block.clone()
+        let group = if let Some(braces) = braces(last.clone().into()) {
+            if let Some(TokenTree::Ident(word)) = tokens.last()
+                && word == "async"
+            {
+                tokens.push(Ident::new("move", word.span()).into());
             }
-            other => Group::new(other, with_block(last.stream(), block)),
+            let mut block = block.clone();
+            block.set_span(braces.span());
+            block
+        } else {
+            let mut group = Group::new(last.delimiter(), with_block(last.stream(), block));
+            group.set_span(last.span());
+            group
         };
-        group.set_span(last.span());
         tokens.push(group.into());
     }
     tokens.into_iter().collect()

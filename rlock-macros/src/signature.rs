@@ -136,7 +136,7 @@ fn signature(input: ParseStream<'_>) -> syn::Result<(TokenStream, Signature)> {
 }
 
 /// Takes the braces out of a token, also if a macro passed them on as `$body:block`.
-fn braces(token: TokenTree) -> Option<Group> {
+pub(crate) fn braces(token: TokenTree) -> Option<Group> {
     match token {
         TokenTree::Group(group) => match group.delimiter() {
             Delimiter::Brace => Some(group),

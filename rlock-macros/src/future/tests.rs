@@ -34,6 +34,11 @@ fn the_output_of_a_future_is_what_is_written_else_a_projection() {
     }
 }
 
+/// Tokens as `macro_rules!` passes on an expression or a block.
+fn passed_on(tokens: TokenStream) -> TokenStream {
+    Group::new(Delimiter::None, tokens).into_token_stream()
+}
+
 #[test]
 fn the_block_of_a_future_is_found_and_replaced() {
     let other = Group::new(Delimiter::Brace, quote!(other()));
@@ -51,6 +56,16 @@ fn the_block_of_a_future_is_found_and_replaced() {
         (
             quote!(Box::pin(async { a() })),
             quote!(Box::pin(async move { other() })),
+        ),
+        (
+            passed_on(quote!(async { a() })),
+            passed_on(quote!(async move { other() })),
+        ),
+        (
+            [quote!(async), passed_on(quote!({ a() }))]
+                .into_iter()
+                .collect(),
+            quote!(async move { other() }),
         ),
     ] {
         let block = async_block(&body).expect("it is there");

@@ -16,6 +16,38 @@ macro_rules! with_block_here {
     };
 }
 
+macro_rules! with_braced_block {
+    ($name:ident, $body:block) => {
+        //@ key = "k"
+        pub async fn $name() -> Result<u64, Error> { $body }
+    };
+}
+
+macro_rules! with_braced_block_here {
+    ($name:ident, $body:block) => {
+        //@ key = "k"
+        pub fn $name() -> Result<u64, Error> {
+            loop {
+                return $body;
+            }
+        }
+    };
+}
+
+macro_rules! with_future {
+    ($name:ident, $body:block) => {
+        //@ key = "k"
+        pub fn $name() -> impl std::future::Future<Output = Result<u64, Error>> { async $body }
+    };
+}
+
+macro_rules! with_future_expression {
+    ($name:ident, $body:expr) => {
+        //@ key = "k"
+        pub fn $name() -> impl std::future::Future<Output = Result<u64, Error>> { $body }
+    };
+}
+
 macro_rules! with_tokens {
     ($name:ident, $($body:tt)*) => {
         //@ key = "k"
@@ -91,6 +123,10 @@ with_block_here!(block_here, id, {
     Ok(id)
 });
 with_block_here!(short_block_here, id, { Ok(id) });
+with_braced_block!(braced_block, { Ok(7) });
+with_braced_block_here!(braced_block_here, { Ok(7) });
+with_future!(future, { Ok(7) });
+with_future_expression!(future_expression, async { Ok(7) });
 with_tokens!(tokens, pause().await; Ok(7));
 with_expression!(expression, Ok(7));
 with_expression!(block_expression, { Ok(7) });
@@ -161,6 +197,10 @@ pub fn runs(runs: &mut Runs) {
     run!(runs, "short_block", short_block(7));
     runs.value("block_here", block_here(7));
     runs.value("short_block_here", short_block_here(7));
+    run!(runs, "braced_block", braced_block());
+    runs.value("braced_block_here", braced_block_here());
+    run!(runs, "future", future());
+    run!(runs, "future_expression", future_expression());
     run!(runs, "tokens", tokens(7));
     run!(runs, "expression", expression());
     run!(runs, "block_expression", block_expression());
