@@ -324,6 +324,18 @@ pub async fn needless_lifetime_async<'a>(name: &'a str) -> Result<&'a str, Error
     Ok(name)
 }
 
+pub struct View<'a>(&'a str);
+
+//@ key = "k"
+pub fn elidable_name<'a>(view: View<'a>) -> Result<View<'a>, Error> {
+    Ok(view)
+}
+
+//@ key = "k"
+pub async fn elidable_name_async<'a>(view: View<'a>) -> Result<View<'a>, Error> {
+    Ok(view)
+}
+
 //@ key = "k"
 pub fn hasher_here(map: HashMap<u64, u64>) -> Result<usize, Error> {
     Ok(map.len())
@@ -493,6 +505,26 @@ impl Shop {
     //@ key = "k"
     pub fn unused_self_here(&self, id: u64) -> Result<u64, Error> {
         Ok(id)
+    }
+
+    //@ key = "k"
+    pub fn used_in_recursion_alone(&self, id: u64) -> Result<u64, Error> {
+        if id == 0 { Ok(0) } else { self.used_in_recursion_alone(id - 1) }
+    }
+
+    //@ key = "k"
+    pub async fn used_in_recursion_alone_async(&self, id: u64) -> Result<u64, Error> {
+        if id == 0 { Ok(0) } else { Box::pin(self.used_in_recursion_alone_async(id - 1)).await }
+    }
+
+    //@ key = "k", or_else = |_| "locked"
+    pub fn literal(&self) -> &str {
+        "free"
+    }
+
+    //@ key = "k", or_else = |_| "locked"
+    pub async fn literal_async(&self) -> &str {
+        "free"
     }
 
     //@ key = "k"

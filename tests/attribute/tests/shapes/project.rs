@@ -12,7 +12,7 @@ use super::corpus::{Place, Source};
 use super::diagnostics::Diagnostic;
 
 /// Lints that are allowed by default, but check the code of an expansion.
-const LINTS: [&str; 14] = [
+const LINTS: [&str; 15] = [
     "clippy::all",
     "clippy::pedantic",
     "clippy::nursery",
@@ -20,6 +20,7 @@ const LINTS: [&str; 14] = [
     "let_underscore",
     "nonstandard_style",
     "rust_2018_idioms",
+    "rust_2024_compatibility",
     "single_use_lifetimes",
     "trivial_casts",
     "unit_bindings",
