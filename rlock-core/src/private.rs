@@ -20,7 +20,7 @@ mod returned;
 // A crate without `std` cannot name it otherwise.
 pub use std::boxed::Box;
 
-pub use returned::returned;
+pub use returned::{Value, returned, returned_by};
 
 /// The arguments of an annotation, with rendered keys. Boxed, because each annotated function
 /// compiles every move of it.
@@ -259,15 +259,6 @@ where
             or_else(error)
         }
     }
-}
-
-/// Runs the body of an annotated function.
-pub fn run<F, R>(plan: Plan, body: Pin<Box<F>>) -> Run<F, fn(LockError) -> R>
-where
-    F: Future<Output = R>,
-    R: FromLockError,
-{
-    Run::new(plan.into(), body, R::from_lock_error)
 }
 
 /// Runs the body of an annotated function that makes its own of a lock's error.

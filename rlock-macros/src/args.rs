@@ -28,6 +28,7 @@ pub(crate) struct Args {
     pub(crate) client: Option<Expr>,
     pub(crate) if_taken: Option<Expr>,
     pub(crate) or_else: Option<Expr>,
+    pub(crate) unlocked_output: bool,
     pub(crate) krate: Option<Path>,
     /// The names read, of options with a broken value too.
     pub(crate) named: Vec<LockOption>,
@@ -179,6 +180,13 @@ impl Args {
             LockOption::Client => self.client = Some(no_literal(option, value)?),
             LockOption::IfTaken => self.if_taken = Some(value),
             LockOption::OrElse => self.or_else = Some(no_literal(option, value)?),
+            LockOption::UnlockedOutput => match value {
+                Expr::Lit(ExprLit {
+                    lit: Lit::Bool(may_be),
+                    ..
+                }) => self.unlocked_output = may_be.value,
+                value => return Err(errors::wrong_kind(option, &value)),
+            },
             LockOption::Crate => match value {
                 Expr::Path(ExprPath {
                     qself: None, path, ..

@@ -153,7 +153,9 @@ fn braces(inside: TokenStream, span: Span) -> Group {
     braces
 }
 
-/// `let body = …; run(plan, body).await`, to be blamed on the return type if that cannot hold an error.
+/// `{ let body = …; returned_by(&body).__rlock_judged().run(plan, body) }.await`, to be blamed on the return type if that
+/// cannot hold an error, or is a future. The borrowed variable ends with the block, so the function's future does not
+/// store it.
 ///
 /// The type is left to inference: named, it would be reported twice. `or_else` comes before the
 /// body, which takes the arguments over.
@@ -163,24 +165,30 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
     if let Kind::Sync = function.kind {
         return run_blocking(body, output, at_type, args);
     }
-    if let Some((or_else, span)) = or_else(output, at_type, args) {
+    let run = Ident::new("__rlock_run", at_type);
+    let start = if let Some((or_else, span)) = or_else(output, at_type, args) {
         let site = site.located_at(span);
         let core = core(args, site);
         let plan = plan::name(site);
-        let run = Ident::new("__rlock_run", site);
+        let judged = judged("returned_by", &run, at_type, args);
         // A future as the output is no forgotten `await`.
+        let allow = args
+            .unlocked_output
+            .then(|| quote_spanned!(site=> #[allow(clippy::async_yields_async)]));
         quote_spanned! {site=>
-            #[allow(clippy::async_yields_async)]
+            #allow
             let #run = #core::run_or_else(#plan, #or_else, #body);
-            #run.await
+            #judged;
+            #run
         }
     } else {
-        let core = core(args, at_type);
         let plan = plan::name(at_type);
         let local = Ident::new("__rlock_body", site);
         let bind = quote_spanned!(site=> let #local = #body;);
-        quote_spanned!(at_type=> #bind #core::run(#plan, #local).await)
-    }
+        let judged = judged("returned_by", &local, at_type, args);
+        quote_spanned!(at_type=> #bind #judged.run(#plan, #local))
+    };
+    quote_spanned!(at_type=> let #run = { #start }; #run.await)
 }
 
 /// Expands to `let outcome = run_blocking(plan, body); returned(&outcome).__rlock_judged().or_error(outcome)`. If the
@@ -194,7 +202,7 @@ fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -
         #[allow(clippy::result_large_err)]
         let #outcome = #core_at_type::run_blocking(#plan, #body);
     };
-    let judged = quote_spanned!(at_type=> #core_at_type::returned(&#outcome).__rlock_judged());
+    let judged = judged("returned", &outcome, at_type, args);
     let Some((or_else, span)) = or_else(output, at_type, args) else {
         return quote_spanned!(at_type=> #run #judged.or_error(#outcome));
     };
@@ -204,6 +212,16 @@ fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -
     let bind = quote_spanned!(site=> let #handler = #core::handler::<#output, _>(#or_else););
     let answer = quote_spanned!(site=> #outcome.unwrap_or_else(#handler));
     quote_spanned!(at_type=> #bind #run #judged; #answer)
+}
+
+/// `returned(&value).__rlock_judged()`, or `Value` if the output may run without the lock.
+fn judged(returned: &str, value: &Ident, at_type: Span, args: &Args) -> TokenStream {
+    let core = core(args, at_type);
+    if args.unlocked_output {
+        return quote_spanned!(at_type=> #core::Value);
+    }
+    let returned = Ident::new(returned, at_type);
+    quote_spanned!(at_type=> #core::#returned(&#value).__rlock_judged())
 }
 
 /// Returns the expression that converts a `LockError` to the output, and its span: `or_else`, inside of `if_taken`.

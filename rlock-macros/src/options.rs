@@ -37,6 +37,7 @@ options! {
     Client: "client", "an expression that is a `LockClient` or leads to one", "client = self.locks";
     IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
     OrElse: "or_else", "a function from `LockError` to the return type", "or_else = |error| Outcome::Skipped";
+    UnlockedOutput: "unlocked_output", "`true` or `false`", "unlocked_output = true";
     Crate: "crate", "a path to `rlock_core`", "crate = ::my_crate::rlock_core";
 }
 

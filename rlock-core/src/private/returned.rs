@@ -1,47 +1,43 @@
-//! Refuses synchronous functions that return a future or a stream, which would run after the
-//! release.
+//! Refuses functions that return a future or a stream, which would run after the release.
 //!
 //! `returned(&outcome).__rlock_judged()` calls the method of the first step whose bounds hold, by
 //! `Deref` from step to step. Therefore no trait has to be in scope, and an unbounded generic value
-//! counts as a plain value. The method of a user's trait for all types would be called before those of
-//! the later steps. The prefix `__rlock_` prevents that such a method has the same name.
+//! counts as a plain value. The method of a user's trait for all types would be called before that of
+//! the later step. The prefix `__rlock_` prevents that such a method has the same name.
 
 #![expect(
     clippy::unused_self,
     reason = "methods are found by the type of `self`"
 )]
 
-use std::{convert::Infallible, future::IntoFuture, marker::PhantomData, ops::Deref};
+use std::{
+    convert::Infallible,
+    future::{Future, IntoFuture},
+    marker::PhantomData,
+    ops::Deref,
+    pin::Pin,
+};
 
 use futures_util::Stream;
 
-use super::FromLockError;
-use crate::error::LockError;
+use super::{FromLockError, Plan};
+use crate::{error::LockError, run::Run};
 
-/// The type of a body's result, at one step of the check.
+/// The type of a function's output, at one step of the check. The compiler infers `P`, the place of a future in it.
 #[derive(Debug)]
-pub struct Returned<T, const STEP: u8>(PhantomData<fn() -> T>);
+pub struct Returned<T, P, const STEP: u8>(PhantomData<fn() -> (T, P)>);
 
 #[must_use]
-pub fn returned<T>(_: &Result<T, LockError>) -> Returned<T, 0> {
+pub fn returned<T, P>(_: &Result<T, LockError>) -> Returned<T, P, 0> {
     Returned(PhantomData)
 }
 
-macro_rules! next {
-    ($($step:literal)*) => {$(
-        impl<T> Deref for Returned<T, $step> {
-            type Target = Returned<T, { $step + 1 }>;
-
-            fn deref(&self) -> &Self::Target {
-                &Returned(PhantomData)
-            }
-        }
-    )*};
+#[must_use]
+pub fn returned_by<F: Future, P>(_: &F) -> Returned<F::Output, P, 0> {
+    Returned(PhantomData)
 }
 
-next!(0 1 2 3);
-
-impl<T: IntoFuture> Returned<T, 0> {
+impl<T: RunsLater<P>, P> Returned<T, P, 0> {
     pub fn __rlock_judged(&self) -> Refused
     where
         Self: RunsUnderLock<T>,
@@ -50,47 +46,78 @@ impl<T: IntoFuture> Returned<T, 0> {
     }
 }
 
-impl<T: Stream> Returned<T, 1> {
-    pub fn __rlock_judged(&self) -> Refused
-    where
-        Self: RunsUnderLock<T>,
-    {
-        Self::verdict()
+impl<T, P> Deref for Returned<T, P, 0> {
+    type Target = Returned<T, P, 1>;
+
+    fn deref(&self) -> &Self::Target {
+        &Returned(PhantomData)
     }
 }
 
-impl<T: IntoFuture, E> Returned<Result<T, E>, 2> {
-    pub fn __rlock_judged(&self) -> Refused
-    where
-        Self: RunsUnderLock<T>,
-    {
-        Self::verdict()
-    }
-}
-
-impl<T: Stream, E> Returned<Result<T, E>, 3> {
-    pub fn __rlock_judged(&self) -> Refused
-    where
-        Self: RunsUnderLock<T>,
-    {
-        Self::verdict()
-    }
-}
-
-impl<T> Returned<T, 4> {
+// Nothing else determines `P` of a plain value.
+impl<T> Returned<T, (), 1> {
     pub fn __rlock_judged(&self) -> Value {
         Value
     }
 }
 
-/// The requirement on a function that returns the future or stream `T`. No type implements it.
+/// A future or a stream, or a value with one at the place `P`: `[P; 0]` is an item, `[P; 1]` the first part of a tuple,
+/// `fn() -> P` the result of a call.
+pub trait RunsLater<P> {}
+
+pub enum ByAwait {}
+
+pub enum ByPolling {}
+
+impl<T: IntoFuture> RunsLater<ByAwait> for T {}
+
+impl<T: Stream> RunsLater<ByPolling> for T {}
+
+impl<T: RunsLater<P>, E, P> RunsLater<[P; 0]> for Result<T, E> {}
+
+impl<T: RunsLater<P>, P> RunsLater<[P; 0]> for Option<T> {}
+
+impl<T: RunsLater<P>, P> RunsLater<[P; 0]> for Vec<T> {}
+
+impl<T: RunsLater<P>, const N: usize, P> RunsLater<[P; 0]> for [T; N] {}
+
+macro_rules! parts {
+    ($($part:ident at $place:literal of ($($all:ident),+);)+) => {
+        $(impl<$($all,)+ P> RunsLater<[P; $place]> for ($($all,)+) where $part: RunsLater<P> {})+
+    };
+}
+
+parts! {
+    A at 1 of (A, B);
+    B at 2 of (A, B);
+    A at 1 of (A, B, C);
+    B at 2 of (A, B, C);
+    C at 3 of (A, B, C);
+}
+
+macro_rules! calls {
+    ($(($($argument:ident),*);)+) => {
+        $(impl<F, R, $($argument,)* P> RunsLater<fn($($argument),*) -> P> for F
+        where
+            F: FnOnce($($argument),*) -> R,
+            R: RunsLater<P>,
+        {})+
+    };
+}
+
+calls! {
+    ();
+    (A);
+    (A, B);
+}
+
+/// The requirement on a function whose output is the future or stream `T`, or contains one. No type implements it.
 #[diagnostic::on_unimplemented(
-    message = "a synchronous function with `#[distributed_lock]` returns a future or a stream, which would run after the \
-               lock is released",
-    label = "`{T}` would run outside of the lock",
-    note = "write `async fn`, or let the whole body be `async move {{ … }}` or `Box::pin(async move {{ … }})`; collect a \
-            stream inside of it",
-    note = "if the lock is to cover no more than its making, return it in a struct of your own"
+    message = "a function with `#[distributed_lock]` returns a future or a stream, which would run after the lock is released",
+    label = "`{T}` would run outside the lock, or a part of it would",
+    note = "await it in an `async fn`, or collect the stream, and return the result",
+    note = "a plain `fn` may return a future if its whole body is `async move {{ … }}` or `Box::pin(async move {{ … }})`",
+    note = "add `unlocked_output = true` to the attribute if the lock need not cover it"
 )]
 pub trait RunsUnderLock<T> {
     fn verdict() -> Refused;
@@ -104,6 +131,15 @@ impl Value {
     pub fn or_error<T: FromLockError>(self, outcome: Result<T, LockError>) -> T {
         outcome.unwrap_or_else(T::from_lock_error)
     }
+
+    /// Runs the body of an annotated function.
+    pub fn run<F, R>(self, plan: Plan, body: Pin<Box<F>>) -> Run<F, fn(LockError) -> R>
+    where
+        F: Future<Output = R>,
+        R: FromLockError,
+    {
+        Run::new(plan.into(), body, R::from_lock_error)
+    }
 }
 
 /// The result for a future or a stream. No such value exists, so the bound's error is the only one.
@@ -112,6 +148,10 @@ pub struct Refused(Infallible);
 
 impl Refused {
     pub fn or_error<T>(self, _: Result<T, LockError>) -> T {
+        match self.0 {}
+    }
+
+    pub fn run<F: Future>(self, _: Plan, _: Pin<Box<F>>) -> Pin<Box<F>> {
         match self.0 {}
     }
 }

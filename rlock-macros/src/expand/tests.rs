@@ -40,22 +40,27 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                             ),
                         )
                         .lease(::core::time::Duration::new(30u64, 0u32));
-                    let __rlock_body = ::rlock_core::__private::Box::pin(async move {
-                        let _ = &self;
-                        #[allow(clippy::shadow_same)]
-                        let id = id;
-                        let _ = &id;
-                        if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
-                            Result<Receipt, OrderError>,
-                        > {
-                            return __rlock_edge;
-                        }
-                        {
-                            const _: () = ();
-                            self.charge(id).await
-                        }
-                    });
-                    ::rlock_core::__private::run(__rlock_plan, __rlock_body).await
+                    let __rlock_run = {
+                        let __rlock_body = ::rlock_core::__private::Box::pin(async move {
+                            let _ = &self;
+                            #[allow(clippy::shadow_same)]
+                            let id = id;
+                            let _ = &id;
+                            if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
+                                Result<Receipt, OrderError>,
+                            > {
+                                return __rlock_edge;
+                            }
+                            {
+                                const _: () = ();
+                                self.charge(id).await
+                            }
+                        });
+                        ::rlock_core::__private::returned_by(&__rlock_body)
+                            .__rlock_judged()
+                            .run(__rlock_plan, __rlock_body)
+                    };
+                    __rlock_run.await
                 }
             }
         "#]],
@@ -157,24 +162,29 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                                 ],
                             ),
                         );
-                        let __rlock_body = ::rlock_core::__private::Box::pin(async move {
-                            let _ = &self;
-                            #[allow(clippy::shadow_same)]
-                            let id = id;
-                            let _ = &id;
-                            if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
-                                Result<R, E>,
-                            > {
-                                return __rlock_edge;
-                            }
-                            {
-                                const _: () = ();
-                                let __self = self;
-                                let __ret: Result<R, E> = { __self.charge(id).await };
-                                __ret
-                            }
-                        });
-                        ::rlock_core::__private::run(__rlock_plan, __rlock_body).await
+                        let __rlock_run = {
+                            let __rlock_body = ::rlock_core::__private::Box::pin(async move {
+                                let _ = &self;
+                                #[allow(clippy::shadow_same)]
+                                let id = id;
+                                let _ = &id;
+                                if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
+                                    Result<R, E>,
+                                > {
+                                    return __rlock_edge;
+                                }
+                                {
+                                    const _: () = ();
+                                    let __self = self;
+                                    let __ret: Result<R, E> = { __self.charge(id).await };
+                                    __ret
+                                }
+                            });
+                            ::rlock_core::__private::returned_by(&__rlock_body)
+                                .__rlock_judged()
+                                .run(__rlock_plan, __rlock_body)
+                        };
+                        __rlock_run.await
                     })
                 }
             }
@@ -230,31 +240,34 @@ fn every_option_becomes_one_call() {
                     .max_hold(::core::time::Duration::new(90u64, 0u32))
                     .at_least(::core::time::Duration::new(1u64, 500000000u32))
                     .continue_when_lost();
-                #[allow(clippy::async_yields_async)]
-                let __rlock_run = ::facade::rlock::__private::run_or_else(
-                    __rlock_plan,
-                    |error| Outcome::Skipped(error),
-                    ::facade::rlock::__private::Box::pin(async move {
-                        #[allow(clippy::shadow_same)]
-                        let locks = locks;
-                        let _ = &locks;
-                        #[allow(clippy::shadow_same)]
-                        let from = from;
-                        let _ = &from;
-                        #[allow(clippy::shadow_same)]
-                        let pair = pair;
-                        let _ = &pair;
-                        if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
-                            Outcome,
-                        > {
-                            return __rlock_edge;
-                        }
-                        {
-                            const _: () = ();
-                            go(from, pair).await
-                        }
-                    }),
-                );
+                let __rlock_run = {
+                    let __rlock_run = ::facade::rlock::__private::run_or_else(
+                        __rlock_plan,
+                        |error| Outcome::Skipped(error),
+                        ::facade::rlock::__private::Box::pin(async move {
+                            #[allow(clippy::shadow_same)]
+                            let locks = locks;
+                            let _ = &locks;
+                            #[allow(clippy::shadow_same)]
+                            let from = from;
+                            let _ = &from;
+                            #[allow(clippy::shadow_same)]
+                            let pair = pair;
+                            let _ = &pair;
+                            if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
+                                Outcome,
+                            > {
+                                return __rlock_edge;
+                            }
+                            {
+                                const _: () = ();
+                                go(from, pair).await
+                            }
+                        }),
+                    );
+                    ::facade::rlock::__private::returned_by(&__rlock_run).__rlock_judged();
+                    __rlock_run
+                };
                 __rlock_run.await
             }
         "#]],
@@ -296,41 +309,44 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                         ],
                     ),
                 );
-                #[allow(clippy::async_yields_async)]
-                let __rlock_run = ::rlock_core::__private::run_or_else(
-                    __rlock_plan,
-                    |_| fallback,
-                    ::rlock_core::__private::Box::pin(async move {
-                        #[allow(clippy::shadow_same)]
-                        let mut used = used;
-                        #[allow(unused)]
-                        #[allow(clippy::shadow_same)]
-                        let unused = unused;
-                        #[allow(
-                            clippy::shadow_same,
-                            clippy::used_underscore_binding,
-                            clippy::no_effect_underscore_binding
-                        )]
-                        let _held = _held;
-                        #[cfg(unix)]
-                        #[allow(clippy::shadow_same)]
-                        let mut left = left;
-                        #[cfg(unix)]
-                        #[allow(clippy::shadow_same)]
-                        let id = id;
-                        #[cfg(unix)]
-                        let _ = &id;
-                        if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
-                            _,
-                        > {
-                            return __rlock_edge;
-                        }
-                        {
-                            const _: () = ();
-                            println!("{used} {}", left.unused)
-                        }
-                    }),
-                );
+                let __rlock_run = {
+                    let __rlock_run = ::rlock_core::__private::run_or_else(
+                        __rlock_plan,
+                        |_| fallback,
+                        ::rlock_core::__private::Box::pin(async move {
+                            #[allow(clippy::shadow_same)]
+                            let mut used = used;
+                            #[allow(unused)]
+                            #[allow(clippy::shadow_same)]
+                            let unused = unused;
+                            #[allow(
+                                clippy::shadow_same,
+                                clippy::used_underscore_binding,
+                                clippy::no_effect_underscore_binding
+                            )]
+                            let _held = _held;
+                            #[cfg(unix)]
+                            #[allow(clippy::shadow_same)]
+                            let mut left = left;
+                            #[cfg(unix)]
+                            #[allow(clippy::shadow_same)]
+                            let id = id;
+                            #[cfg(unix)]
+                            let _ = &id;
+                            if let ::core::option::Option::Some(__rlock_edge) = ::core::option::Option::None::<
+                                _,
+                            > {
+                                return __rlock_edge;
+                            }
+                            {
+                                const _: () = ();
+                                println!("{used} {}", left.unused)
+                            }
+                        }),
+                    );
+                    ::rlock_core::__private::returned_by(&__rlock_run).__rlock_judged();
+                    __rlock_run
+                };
                 __rlock_run.await
             }
         "#]],

@@ -127,12 +127,12 @@ pub async fn yields_async() -> Result<u64, Error> {
     Ok(1)
 }
 
-//@ key = "k", or_else = |_| std::future::ready(0)
+//@ key = "k", or_else = |_| std::future::ready(0), unlocked_output = true
 pub async fn returns_a_future() -> std::future::Ready<u64> {
     std::future::ready(7)
 }
 
-//@ key = "k"
+//@ key = "k", unlocked_output = true
 pub async fn returns_a_future_inside() -> Result<std::future::Ready<u64>, Error> {
     Ok(std::future::ready(7))
 }

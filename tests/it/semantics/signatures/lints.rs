@@ -36,7 +36,7 @@ fn let_and_return_here(id: u64) -> Outcome<u64> {
     number
 }
 
-#[distributed_lock(key = "lints", or_else = |_| tokio::spawn(async { 0 }))]
+#[distributed_lock(key = "lints", or_else = |_| tokio::spawn(async { 0 }), unlocked_output = true)]
 async fn returns_a_task() -> tokio::task::JoinHandle<u64> {
     tokio::spawn(async { 1 })
 }
