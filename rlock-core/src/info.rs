@@ -12,7 +12,8 @@ pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
     /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none: the
-    /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken.
+    /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Another
+    /// text if other software wrote the lock: `(not a hash)` for a key of another type.
     pub owner: String,
     /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
     /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software
@@ -82,6 +83,9 @@ pub struct Holder {
     pub waiters: usize,
     /// How often the lease of this hold was renewed.
     pub renewals: u32,
+    /// How long ago another client [asked](crate::LockClient::ask_release) the holder to release the
+    /// lock, if its body has not stopped since.
+    pub revoked_for: Option<Duration>,
 }
 
 /// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3 s ``.

@@ -122,6 +122,8 @@ struct Rare {
     trace_id: Option<String>,
     /// The entries at the time of the loss.
     lost_with: Vec<EntryId>,
+    /// When another client asked for the lock, or took it.
+    revoked_at: Option<Time>,
     /// The span of the present hold, if a subscriber wants it.
     span: Option<Arc<Span>>,
     /// The same, from a loss until its report.

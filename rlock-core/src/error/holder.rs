@@ -213,6 +213,7 @@ mod tests {
             trace_id: None,
             waiters: 0,
             renewals: 1,
+            revoked_for: None,
         };
         KnownHolder {
             owner: OwnerId::new(Uuid::max(), 7),

@@ -107,6 +107,15 @@ impl Fields<'_> {
     }
 
     fn lock(&mut self) -> Read<LockInfo> {
+        let mut info = self.lock_as_first_written()?;
+        if self.0.next_if_eq(&"").is_some() {
+            let revoked_for = self.value().map(Duration::from_millis)?;
+            info.holder.as_mut()?.revoked_for = Some(revoked_for);
+        }
+        Some(info)
+    }
+
+    fn lock_as_first_written(&mut self) -> Read<LockInfo> {
         Some(LockInfo {
             key: self.key()?.as_str().to_owned(),
             owner: self.owner()?.to_string(),
@@ -125,6 +134,7 @@ impl Fields<'_> {
                 trace_id: self.optional_text()?,
                 waiters: self.value()?,
                 renewals: self.value()?,
+                revoked_for: None,
             }),
             queue: Vec::new(),
             wanted: self.flag()?,

@@ -8,6 +8,9 @@
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
+//! A lock whose holder was asked to release it, and has not, ends with an empty field and the milliseconds since then.
+//! No key is empty, so a lock without the two fields, as earlier clients write it, is read, too.
+//!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
 
@@ -175,6 +178,9 @@ impl ReportWriter {
             .field(holder.waiters)
             .field(holder.renewals)
             .flag(info.wanted);
+        if let Some(revoked_for) = holder.revoked_for {
+            self.locks.field("").field(millis(revoked_for));
+        }
         self.locks.0.len() >= FULL
     }
 
@@ -254,7 +260,12 @@ mod tests {
             any::<bool>(),
         );
         let texts = [text(), text(), text(), text(), text(), text()];
-        let numbers = (any::<u32>(), any::<u32>(), any::<u16>());
+        let numbers = (
+            any::<u32>(),
+            any::<u32>(),
+            any::<u16>(),
+            any::<Option<u32>>(),
+        );
         (lock, rest, texts, numbers).prop_map(|(lock, rest, texts, numbers)| {
             let [service, version, host, name, function, trace_id] = texts;
             LockInfo {
@@ -275,6 +286,7 @@ mod tests {
                     trace_id,
                     waiters: numbers.2.into(),
                     renewals: numbers.1,
+                    revoked_for: numbers.3.map(|millis| Duration::from_millis(millis.into())),
                 }),
                 queue: Vec::new(),
                 wanted: rest.3,
@@ -365,6 +377,7 @@ mod tests {
             "@tell\t1\tlocks\t2\t0".to_owned(),
             "@tell\t1\tlocks\t0".to_owned(),
             "@tell\t1\tlocks\t0\t0\tk\towner".to_owned(),
+            "@tell\t1\tlocks\t0\t0\t\t7".to_owned(),
             format!("@tell\t1\treleased\t1{}", " ".repeat(64 * 1024)),
         ] {
             assert_eq!(read(message.as_bytes()), None, "{message}");

@@ -41,6 +41,10 @@ impl Ownership {
                     .and_then(|rare| rare.trace_id.as_deref().map(shown)),
                 waiters,
                 renewals: state.renewals,
+                revoked_for: state
+                    .rare
+                    .as_ref()
+                    .and_then(|rare| Some(now.since(rare.revoked_at?))),
             }),
             queue: Vec::new(),
             wanted: false,

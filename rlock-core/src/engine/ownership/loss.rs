@@ -148,6 +148,7 @@ impl Ownership {
                 _ => return Revocation::Again,
             };
             state.mark_lost(LostCause::Revoked);
+            state.rare.get_or_insert_default().revoked_at = Some(self.now());
             let turn = if at_once {
                 state.phase = Phase::Lost;
                 state.turn.take()
