@@ -60,9 +60,7 @@ impl Directory for RedisStore {
                 .arg("MATCH")
                 .arg(format!("{}*}}", literal(&keyspace.prefix)))
                 .arg("COUNT")
-                .arg(SCANNED)
-                .arg("TYPE")
-                .arg("hash");
+                .arg(SCANNED);
             let (position, names): (u64, Vec<Vec<u8>>) =
                 self.ask(&scan, SendOptions::background(timeout)).await?;
             let keys = names.iter().filter_map(|name| keyspace.key(name));

@@ -2,8 +2,12 @@
 -- KEYS  lock
 -- Replies  {owner, count, ttl (ms, -1: no end), fence or '', {first waiter, ...}}, or {} if the lock is free
 local lock = KEYS[1]
-local entry = redis.call('HGETALL', lock)
-if #entry == 0 then
+local entry = redis.pcall('HGETALL', lock)
+if entry.err then
+  -- Another key has the lock's name.
+  local is_foreign = string.find(entry.err, 'WRONGTYPE', 1, true)
+  return is_foreign and {'(not a hash)', '0', redis.call('PTTL', lock), '', {}} or entry
+elseif #entry == 0 then
   return {}
 end
 -- A foreign key with the name of the queue or the fence, or a missing permission, must not hide the owner.
