@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    doctor::DoctorOptions, inspect::InspectOptions, log::LogOptions, ls::LsOptions,
-    release::ReleaseOptions, run::RunOptions, top::TopOptions, wait::WaitOptions,
+    connect::StoreOptions, doctor::DoctorOptions, inspect::InspectOptions, log::LogOptions,
+    ls::LsOptions, release::ReleaseOptions, run::RunOptions, top::TopOptions, wait::WaitOptions,
 };
 
 /// Distributed locks on Redis or Valkey, from the command line.
@@ -22,6 +22,8 @@ use crate::{
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
     #[command(flatten)]
     pub(crate) log: LogOptions,
 }

@@ -22,19 +22,38 @@ pub(crate) struct StoreOptions {
         hide_env_values = true,
         value_name = "URL",
         value_delimiter = ' ',
-        required = true
+        global = true,
+        display_order = 98
     )]
-    pub(crate) urls: Vec<String>,
+    urls: Vec<String>,
     /// The prefix of the names of keys on the server
     ///
     /// Processes exclude each other only under the same prefix.
-    #[arg(long, env = "RLOCK_PREFIX", default_value = "lock:")]
+    #[arg(
+        long,
+        env = "RLOCK_PREFIX",
+        default_value = "lock:",
+        global = true,
+        display_order = 99
+    )]
     pub(crate) prefix: String,
+}
+
+impl StoreOptions {
+    /// Returns the URLs of the store. No subcommand that needs them runs without one.
+    pub(crate) fn urls(&self) -> Result<&[String], Failure> {
+        if self.urls.is_empty() {
+            let message = "no store is named: give its URL with `--url` or in the environment variable RLOCK_URL";
+            return Err(Failure::new(Status::USAGE, message));
+        }
+        Ok(&self.urls)
+    }
 }
 
 /// Connects to the store. Several URLs name the servers of a quorum.
 pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure> {
-    if store.urls.iter().any(|url| is_embedded(url)) {
+    let urls = store.urls()?;
+    if urls.iter().any(|url| is_embedded(url)) {
         return Err(embedded());
     }
     // One connection suffices for one lock, and takes less time to open than two.
@@ -42,7 +61,7 @@ pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure>
         .prefix(&store.prefix)
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
         .caller_connection(false);
-    let client = match store.urls.as_slice() {
+    let client = match urls {
         [url] => builder.connect(url).await,
         urls => builder.quorum(urls).await,
     };

@@ -21,20 +21,21 @@ use crate::{
 /// The options of `rlock doctor`.
 #[derive(Debug, Args)]
 #[command(after_long_help = manual::help(manual::DOCTOR))]
-pub(crate) struct DoctorOptions {
-    #[command(flatten)]
-    store: StoreOptions,
-}
+pub(crate) struct DoctorOptions {}
 
-pub(crate) async fn doctor(options: &DoctorOptions, json: bool) -> Result<Status, Failure> {
-    let endpoint = match options.store.urls.as_slice() {
+pub(crate) async fn doctor(
+    _: &DoctorOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
+    let endpoint = match store.urls()? {
         [url] => Endpoint::parse(url)?,
         urls => Endpoint::quorum(urls)?,
     };
     if matches!(endpoint, Endpoint::Memory(_)) {
         return Err(embedded());
     }
-    let reports = examine(endpoint, &options.store.prefix).await?;
+    let reports = examine(endpoint, &store.prefix).await?;
     for report in &reports {
         let text = if json { report.json() } else { report.text() };
         output::text(text.as_bytes())?;

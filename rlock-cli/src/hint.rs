@@ -27,9 +27,6 @@ pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
                 .map(|corrected| format!("'--' precedes the command: {corrected}").into()),
         );
     }
-    if error.kind() == ErrorKind::MissingRequiredArgument && names("--url") {
-        hints.push("the environment variable RLOCK_URL may hold the URL instead".into());
-    }
     if !hints.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hints));
     }
@@ -71,7 +68,6 @@ fn with_separator(mut words: Vec<OsString>) -> Option<String> {
 fn without_separator(words: &[OsString]) -> Option<ArgMatches> {
     let lenient = Cli::command().mut_subcommand("run", |run| {
         run.mut_arg("keys", |keys| keys.num_args(1).required(false))
-            .mut_arg("urls", |urls| urls.required(false))
             .mut_arg("command", |command| {
                 command.last(false).trailing_var_arg(true)
             })

@@ -19,12 +19,14 @@ pub(crate) struct InspectOptions {
     /// The lock to inspect
     #[arg(value_name = "KEY")]
     key: String,
-    #[command(flatten)]
-    store: StoreOptions,
 }
 
-pub(crate) async fn inspect(options: &InspectOptions, json: bool) -> Result<Status, Failure> {
-    let client = connect(&options.store).await?;
+pub(crate) async fn inspect(
+    options: &InspectOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
+    let client = connect(store).await?;
     let info = client.inspect(&options.key).await?;
     if json {
         let mut object = info

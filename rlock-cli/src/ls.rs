@@ -35,8 +35,6 @@ pub(crate) struct LsOptions {
         value_parser = duration::interval
     )]
     watch: Option<Duration>,
-    #[command(flatten)]
-    store: StoreOptions,
 }
 
 pub(crate) const COLUMNS: [Column; 5] = [
@@ -47,8 +45,12 @@ pub(crate) const COLUMNS: [Column; 5] = [
     Column::number("WAITERS"),
 ];
 
-pub(crate) async fn ls(options: &LsOptions, json: bool) -> Result<Status, Failure> {
-    let client = connect(&options.store).await?;
+pub(crate) async fn ls(
+    options: &LsOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
+    let client = connect(store).await?;
     let (glob, scan) = (&options.glob, options.scan);
     let Listed {
         mut locks, missed, ..

@@ -50,13 +50,13 @@ fn main() -> ExitCode {
     };
     log::install(&cli.log, matches!(cli.command, Command::Run(_)));
     let status = match cli.command {
-        Command::Run(options) => block_on(run::run(&options, cli.log.json)),
-        Command::Wait(options) => block_on(wait::wait(&options, cli.log.json)),
-        Command::Ls(options) => block_on(ls::ls(&options, cli.log.json)),
-        Command::Inspect(options) => block_on(inspect::inspect(&options, cli.log.json)),
-        Command::Release(options) => block_on(release::release(&options, cli.log.json)),
-        Command::Doctor(options) => block_on(doctor::doctor(&options, cli.log.json)),
-        Command::Top(options) => block_on(top::top(&options, cli.log.json)),
+        Command::Run(options) => block_on(run::run(&options, &cli.store, cli.log.json)),
+        Command::Wait(options) => block_on(wait::wait(&options, &cli.store, cli.log.json)),
+        Command::Ls(options) => block_on(ls::ls(&options, &cli.store, cli.log.json)),
+        Command::Inspect(options) => block_on(inspect::inspect(&options, &cli.store, cli.log.json)),
+        Command::Release(options) => block_on(release::release(&options, &cli.store, cli.log.json)),
+        Command::Doctor(options) => block_on(doctor::doctor(&options, &cli.store, cli.log.json)),
+        Command::Top(options) => block_on(top::top(&options, &cli.store, cli.log.json)),
         Command::Completions { shell } => manual::completions(Cli::command(), shell),
         Command::Man { subcommand } => manual::page(Cli::command(), subcommand.as_deref()),
     };

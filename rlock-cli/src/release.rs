@@ -26,8 +26,6 @@ pub(crate) struct ReleaseOptions {
     /// Does not ask on the terminal
     #[arg(short, long)]
     yes: bool,
-    #[command(flatten)]
-    store: StoreOptions,
 }
 
 #[derive(Debug, Args)]
@@ -44,14 +42,18 @@ struct Way {
     force: bool,
 }
 
-pub(crate) async fn release(options: &ReleaseOptions, json: bool) -> Result<Status, Failure> {
+pub(crate) async fn release(
+    options: &ReleaseOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
     if !options.yes && !can_be_asked() {
         return Err(Failure::new(
             Status::USAGE,
             "there is no terminal to ask on; `--yes` releases the lock without a question",
         ));
     }
-    let client = connect(&options.store).await?;
+    let client = connect(store).await?;
     let Some(info) = client.inspect(&options.key).await? else {
         return refused(options, json, "it is free");
     };

@@ -73,8 +73,6 @@ pub(crate) struct RunOptions {
         value_parser = duration::kill_after
     )]
     pub(crate) kill_after: Duration,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -109,11 +107,15 @@ pub(crate) enum OnLost {
 /// How long the end of `rlock` may take to release its locks. The lease ends it otherwise.
 const GIVE_BACK: Duration = Duration::from_secs(2);
 
-pub(crate) async fn run(options: &RunOptions, json: bool) -> Result<Status, Failure> {
+pub(crate) async fn run(
+    options: &RunOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
     options.check()?;
     let mut signals =
         Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
-    let client = match signals.interrupt(connect(&options.store)).await {
+    let client = match signals.interrupt(connect(store)).await {
         Ok(client) => client?,
         Err(signal) => return Ok(signal.into()),
     };

@@ -43,12 +43,14 @@ pub(crate) struct TopOptions {
         value_parser = duration::interval
     )]
     interval: Duration,
-    #[command(flatten)]
-    store: StoreOptions,
 }
 
-pub(crate) async fn top(options: &TopOptions, json: bool) -> Result<Status, Failure> {
-    let client = connect(&options.store).await?;
+pub(crate) async fn top(
+    options: &TopOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
+    let client = connect(store).await?;
     // The first look fails here, before the screen is taken.
     let first = look(&client, options).await?;
     let mut looks = Looks::default();

@@ -22,16 +22,18 @@ pub(crate) struct WaitOptions {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) limit: WaitOption,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
 }
 
 /// The pauses between two looks at the lock: each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-pub(crate) async fn wait(options: &WaitOptions, json: bool) -> Result<Status, Failure> {
-    let client = connect(&options.store).await?;
+pub(crate) async fn wait(
+    options: &WaitOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
+    let client = connect(store).await?;
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
