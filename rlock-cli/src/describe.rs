@@ -29,6 +29,19 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     format!("{name} {}{retained}", holder.pid)
 }
 
+/// Describes who has the lock: `` held by `billing` on `node-3` (pid 4711), for 12.3 s ``.
+pub(crate) fn taken(info: &LockInfo) -> String {
+    match &info.holder {
+        Some(holder) => format!("held by {}", escaped(&holder.to_string())),
+        None if is_kept(info) => "kept taken by at_least, and has no holder".to_owned(),
+        None if info.owner_id().is_none() => "a key of other software".to_owned(),
+        None => format!(
+            "held by owner {}, which does not reply",
+            escaped(&info.owner)
+        ),
+    }
+}
+
 /// Returns whether the lock has no holder, and `at_least` keeps it taken.
 pub(crate) fn is_kept(info: &LockInfo) -> bool {
     info.owner == "kept"
@@ -94,5 +107,6 @@ fn holder_object(holder: &Holder) -> Value {
         "trace_id": holder.trace_id,
         "waiters": holder.waiters,
         "renewals": holder.renewals,
+        "revoked_for_ms": holder.revoked_for.map(millis),
     })
 }

@@ -65,6 +65,14 @@ fn text(info: &LockInfo) -> String {
     if info.holder.is_some() {
         facts.push(("held for", describe::held_for(info)));
     }
+    let revoked_for = info.holder.as_ref().and_then(|holder| holder.revoked_for);
+    let not_stopped = |since| {
+        (
+            "asked",
+            format!("to stop {} ago, and has not stopped yet", time(since)),
+        )
+    };
+    facts.extend(revoked_for.map(not_stopped));
     facts.push(("lease", lease(info)));
     facts.extend(info.token.map(|token| ("token", token.to_string())));
     facts.push(("entries", info.count.to_string()));
@@ -88,7 +96,14 @@ fn holder(info: &LockInfo) -> String {
         return match () {
             () if describe::is_kept(info) => format!("none: at_least keeps the lock taken; {free}"),
             () if info.owner_id().is_none() => {
-                format!("not a client of rlock: other software wrote this lock; {free}")
+                let what = if info.owner == "(not a hash)" {
+                    "key, which is not a hash"
+                } else {
+                    "lock"
+                };
+                format!(
+                    "not a client of rlock: other software wrote this {what}; {free}; to free it, delete its key on the server"
+                )
             }
             () => format!(
                 "does not reply: its process has ended, is stuck or cut off; {free} unless renewed"

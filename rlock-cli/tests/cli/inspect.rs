@@ -118,7 +118,12 @@ async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
     let _: u64 = server
         .command(&["HSET", "lock:{foreign}", "somebody", "1"])
         .await;
+    let _: u64 = server.command(&["RPUSH", "lock:{list}", "item"]).await;
     for (key, expected) in [
+        (
+            "list",
+            "other software wrote this key, which is not a hash; the lock has no lease",
+        ),
         (
             "kept",
             "none: at_least keeps the lock taken; the lock is free in 59.",
@@ -133,4 +138,30 @@ async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
         let holder = fact(&outcome.output, "holder");
         assert!(holder.contains(expected), "{key}: {holder}");
     }
+}
+
+#[tokio::test]
+async fn a_holder_that_was_asked_and_has_not_stopped_is_shown_as_such() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let guard = client.lock("order:42").acquire().await.expect("free");
+    let before = run(&server.url(), &["inspect", "order:42", "--json"]).await;
+    assert!(
+        objects(&before)[0]["holder"]["revoked_for_ms"].is_null(),
+        "{before:?}"
+    );
+    let asked = ["release", "order:42", "--ask", "--yes"];
+    assert_eq!(run(&server.url(), &asked).await.code, Some(0));
+    let outcome = run(&server.url(), &["inspect", "order:42"]).await;
+    let fact = fact(&outcome.output, "asked");
+    assert!(
+        fact.starts_with("to stop ") && fact.ends_with(" ago, and has not stopped yet"),
+        "{outcome:?}"
+    );
+    let after = run(&server.url(), &["inspect", "order:42", "--json"]).await;
+    assert!(
+        objects(&after)[0]["holder"]["revoked_for_ms"].is_u64(),
+        "{after:?}"
+    );
+    drop(guard);
 }
