@@ -3,14 +3,27 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use clap::Args;
+use tokio::time::Instant;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest wait that is not `forever`.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How long to wait for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     For(Duration),
     Forever,
+}
+
+impl Limit {
+    /// Returns what is left of the limit, or `None` if it has no end.
+    pub(crate) fn left(self, started: Instant) -> Option<Duration> {
+        match self {
+            Self::For(limit) => Some(limit.saturating_sub(started.elapsed())),
+            Self::Forever => None,
+        }
+    }
 }
 
 /// The option `--wait`.
@@ -56,11 +69,11 @@ pub(crate) fn max_hold(text: &str) -> Result<Duration, String> {
     within(text, bounds, "a lock that is held takes some time")
 }
 
-fn wait(text: &str) -> Result<Limit, String> {
+pub(crate) fn wait(text: &str) -> Result<Limit, String> {
     if text == "forever" {
         return Ok(Limit::Forever);
     }
-    let bounds = Duration::ZERO..=DAY * 366;
+    let bounds = Duration::ZERO..=LONGEST_WAIT;
     let rule = "a wait is at most 366 days; `forever` has no limit";
     within(text, bounds, rule).map(Limit::For)
 }

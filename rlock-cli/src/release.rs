@@ -9,9 +9,11 @@ use serde_json::json;
 use crate::{
     connect::{StoreOptions, connect},
     describe,
+    duration::{self, Limit},
     exit::{Failure, Status},
     manual, output,
     text::{escaped, time},
+    wait,
 };
 
 /// The options of `rlock release`.
@@ -23,6 +25,9 @@ pub(crate) struct ReleaseOptions {
     key: String,
     #[command(flatten)]
     way: Way,
+    /// With `--ask`: returns when the holder has released the lock, or fails after this time
+    #[arg(short, long, value_name = "DURATION", conflicts_with_all = ["token", "force"], value_parser = duration::wait)]
+    wait: Option<Limit>,
     /// Does not ask on the terminal
     #[arg(short, long)]
     yes: bool,
@@ -55,21 +60,43 @@ pub(crate) async fn release(
     }
     let client = connect(store).await?;
     let Some(info) = client.inspect(&options.key).await? else {
-        return refused(options, json, "it is free");
+        return refused(options, json, Status::NOT_HELD, "it is free");
     };
     if options.yes {
         tracing::warn!("{}", plan(options, &info));
     } else {
         if !confirmed(&plan(options, &info))? {
-            return refused(options, json, "the question was not confirmed");
+            return refused(
+                options,
+                json,
+                Status::NOT_HELD,
+                "the question was not confirmed",
+            );
         }
         let now = client.inspect(&options.key).await?;
         if now.is_none_or(|now| now.owner != info.owner) {
-            return refused(options, json, "it has changed hands in the meantime");
+            return refused(
+                options,
+                json,
+                Status::NOT_HELD,
+                "it has changed hands in the meantime",
+            );
         }
     }
     match released(options, &client, &info).await? {
-        Ok(outcome) => {
+        Ok(mut outcome) => {
+            if let Some(limit) = options.wait {
+                // The next waiter may have the lock by then.
+                let is_over = |now: Option<LockInfo>| {
+                    now.is_none_or(|now| now.owner != info.owner && !describe::is_kept(&now))
+                };
+                if !wait::until(&client, &options.key, limit, is_over).await? {
+                    let reason =
+                        "its holder was asked, and has not stopped in time; take it with `--force`";
+                    return refused(options, json, Status::TAKEN, reason);
+                }
+                outcome = "its holder has released it";
+            }
             if json {
                 output::object(&json!({ "key": options.key, "released": true }))?;
             } else {
@@ -77,7 +104,7 @@ pub(crate) async fn release(
             }
             Ok(Status::SUCCESS)
         }
-        Err(reason) => refused(options, json, &reason),
+        Err(reason) => refused(options, json, Status::NOT_HELD, &reason),
     }
 }
 
@@ -111,6 +138,9 @@ fn unanswered(info: &LockInfo) -> String {
     if describe::is_kept(info) {
         return "at_least keeps it taken, and no call holds it; `--force` ends that".to_owned();
     }
+    if info.owner_id().is_none() {
+        return "other software wrote it; delete its key on the server".to_owned();
+    }
     if info.holder.is_some() {
         return "it has changed hands, or its holder no longer replies; try again".to_owned();
     }
@@ -120,23 +150,23 @@ fn unanswered(info: &LockInfo) -> String {
     format!("its holder does not reply; take it with `--force`{free}")
 }
 
-/// Ends with the status for a lock that was not released.
-fn refused(options: &ReleaseOptions, json: bool, reason: &str) -> Result<Status, Failure> {
+/// Ends with this status, for a lock that was not released.
+fn refused(
+    options: &ReleaseOptions,
+    json: bool,
+    status: Status,
+    reason: &str,
+) -> Result<Status, Failure> {
     let reason = format!("lock `{}` is not released: {reason}", options.key);
     if json {
         output::object(&json!({ "key": options.key, "released": false, "reason": reason }))?;
     }
-    Err(Failure::new(Status::NOT_HELD, reason))
+    Err(Failure::new(status, reason))
 }
 
 /// Describes what is about to happen, and to which holder.
 fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
-    let holder = match &info.holder {
-        Some(holder) => escaped(&holder.to_string()).into_owned(),
-        None if describe::is_kept(info) => "at_least, and has no holder".to_owned(),
-        None => format!("owner {}, which does not reply", escaped(&info.owner)),
-    };
     let action = match options.way {
         Way { ask: true, .. } => "asking it to release the lock".to_owned(),
         Way {
@@ -145,11 +175,14 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
         _ => "taking it".to_owned(),
     };
     let effect = match options.way {
-        _ if info.retained || describe::is_kept(info) => "",
+        _ if info.retained || info.owner_id().is_none() => "",
         Way { ask: true, .. } => "; its body is stopped at its next await",
         _ => "; its body may run on beside the next holder",
     };
-    format!("lock `{key}` is held by {holder}; {action}{effect}")
+    format!(
+        "lock `{key}` is {}; {action}{effect}",
+        describe::taken(info)
+    )
 }
 
 fn can_be_asked() -> bool {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use rlock_core::{LockClient, LockInfo};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +29,27 @@ pub(crate) struct WaitOptions {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// Looks at the lock until this is over, within the limit. Returns whether it is over.
+pub(crate) async fn until(
+    client: &LockClient,
+    key: &str,
+    limit: Limit,
+    is_over: impl Fn(Option<LockInfo>) -> bool,
+) -> Result<bool, Failure> {
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let info = client.inspect(key).await?;
+        let left = limit.left(started).unwrap_or(Duration::MAX);
+        let is_over = is_over(info);
+        if is_over || left.is_zero() {
+            return Ok(is_over);
+        }
+        sleep(pause.min(left)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 pub(crate) async fn wait(
     options: &WaitOptions,
     store: &StoreOptions,
@@ -35,31 +57,17 @@ pub(crate) async fn wait(
 ) -> Result<Status, Failure> {
     let client = connect(store).await?;
     let started = Instant::now();
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let info = client.inspect(&options.key).await?;
-        let left = match options.limit.wait {
-            Limit::For(limit) => limit.saturating_sub(started.elapsed()),
-            Limit::Forever => Duration::MAX,
-        };
-        // No call holds a retained lock.
-        let is_free = info.is_none_or(|info| info.retained);
-        if is_free || left.is_zero() {
-            if json {
-                let waited = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                let object = json!({ "key": options.key, "free": is_free, "waited_ms": waited });
-                output::object(&object)?;
-            }
-            return if is_free {
-                Ok(Status::SUCCESS)
-            } else {
-                Err(Failure::new(
-                    Status::TAKEN,
-                    format!("lock `{}` is still taken", options.key),
-                ))
-            };
-        }
-        sleep(pause.min(left)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    // No call holds a retained lock.
+    let is_free = |info: Option<LockInfo>| info.is_none_or(|info| info.retained);
+    let is_free = until(&client, &options.key, options.limit.wait, is_free).await?;
+    if json {
+        let waited = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let object = json!({ "key": options.key, "free": is_free, "waited_ms": waited });
+        output::object(&object)?;
     }
+    if is_free {
+        return Ok(Status::SUCCESS);
+    }
+    let message = format!("lock `{}` is still taken", options.key);
+    Err(Failure::new(Status::TAKEN, message))
 }

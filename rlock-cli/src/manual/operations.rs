@@ -52,12 +52,16 @@ pub(crate) const RELEASE: &[Section] = &[
         terms: &[
             (
                 "0",
-                "the lock is released; with --ask, its holder is about to",
+                "the lock is released; with --ask and without --wait, its holder is about to",
             ),
             (
                 "1",
                 "it is not: it is free, has another token or owner, its holder does not reply to --ask, or the \
                  user did not confirm",
+            ),
+            (
+                "75",
+                "its holder was asked, and has not released it within --wait",
             ),
             UNAVAILABLE,
             ("64", "wrong arguments, or neither a terminal nor --yes"),

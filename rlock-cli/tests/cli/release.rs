@@ -78,6 +78,74 @@ async fn a_holder_that_is_asked_stops_its_command_and_logs_who_asked() {
     assert_eq!(waiter.end().await.output, ["next"]);
 }
 
+/// Ignores TERM until its input ends.
+const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM; echo held; read -r line"];
+
+#[tokio::test]
+async fn with_a_wait_it_returns_when_the_holder_has_released_the_lock() {
+    let server = RedisServer::start();
+    let words = ["run", "-k", "order:42", "--kill-after", "1h"];
+    let mut holder = start(&server.url(), &[&words[..], &STUBBORN].concat());
+    holder.expect("held").await;
+    let asked = ["release", "order:42", "--ask", "--yes", "--json", "--wait"];
+    let words = [&asked[..], &["300ms"]].concat();
+    let outcome = run(&server.url(), &words).await;
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    assert!(
+        outcome.log.contains("has not stopped in time"),
+        "{outcome:?}"
+    );
+    assert_eq!(objects(&outcome)[0]["released"], false);
+    assert!(server.exists("lock:{order:42}").await, "still held");
+    let waiting = start(&server.url(), &[&asked[..], &["forever"]].concat());
+    waiting.logs("asking it").await;
+    let next = start(
+        &server.url(),
+        &[
+            "run",
+            "-v",
+            "-k",
+            "order:42",
+            "--",
+            "sh",
+            "-c",
+            "echo next; read -r line",
+        ],
+    );
+    next.logs("waiting").await;
+    holder.send("");
+    assert_eq!(holder.end().await.code, Some(124));
+    let outcome = waiting.end().await;
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "though the next one has it: {outcome:?}"
+    );
+    assert_eq!(outcome.output, [r#"{"key":"order:42","released":true}"#]);
+    assert_eq!(next.end().await.output, ["next"]);
+}
+
+#[tokio::test]
+async fn only_a_holder_that_is_asked_is_waited_for() {
+    for way in [&["--force"][..], &["--token", "1"]] {
+        let words = [&["release", "order:42", "--wait", "1s", "--yes"], way].concat();
+        let outcome = run("redis://localhost/", &words).await;
+        assert_eq!(outcome.code, Some(64), "{way:?}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_holder_whose_lock_is_taken_by_force_learns_that() {
+    let server = RedisServer::start();
+    let holder = hold(&server, &["-k", "order:42"]).await;
+    assert_eq!(release(&server, &["--force", "--yes"]).await.code, Some(0));
+    let held = holder.end().await;
+    assert_eq!(held.code, Some(124), "{held:?}");
+    let lost = "stopping the command cause=\"another client took it by force\"";
+    assert!(held.log.contains(lost), "{held:?}");
+    assert!(!held.log.contains("asked"), "{held:?}");
+}
+
 #[tokio::test]
 async fn a_silent_holder_keeps_its_lock_until_it_is_forced() {
     let server = RedisServer::start();
@@ -116,7 +184,7 @@ async fn the_token_of_an_older_hold_takes_nothing() {
     let outcome = release(&server, &["--token", &token, "--yes"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let lost = within(LONG, "it is lost", guard.lost()).await;
-    assert_eq!(lost, LostCause::Revoked);
+    assert_eq!(lost, LostCause::Taken);
 }
 
 #[tokio::test]
@@ -134,7 +202,7 @@ async fn force_hands_the_lock_off_to_the_waiter() {
     let next = within(LONG, "it is served", waiter).await;
     let next = next.expect("no panic").expect("granted");
     assert!(next.fencing_token() > guard.fencing_token());
-    assert_eq!(guard.lost().await, LostCause::Revoked);
+    assert_eq!(guard.lost().await, LostCause::Taken);
 }
 
 #[tokio::test]
