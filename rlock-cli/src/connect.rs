@@ -1,5 +1,7 @@
 //! The client of the store that the options name.
 
+use std::time::Duration;
+
 use clap::Args;
 use rlock_core::LockClient;
 
@@ -52,6 +54,15 @@ impl StoreOptions {
 
 /// Connects to the store. Several URLs name the servers of a quorum.
 pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure> {
+    connect_within(store, Duration::ZERO).await
+}
+
+/// Connects to the store, and waits within the limit for one that is down. The client logs that it waits. A store that
+/// refuses the client is not waited for.
+pub(crate) async fn connect_within(
+    store: &StoreOptions,
+    limit: Duration,
+) -> Result<LockClient, Failure> {
     let urls = store.urls()?;
     if urls.iter().any(|url| is_embedded(url)) {
         return Err(embedded());
@@ -60,7 +71,8 @@ pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure>
     let builder = LockClient::builder()
         .prefix(&store.prefix)
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
-        .caller_connection(false);
+        .caller_connection(false)
+        .connect_wait(limit);
     let client = match urls {
         [url] => builder.connect(url).await,
         urls => builder.quorum(urls).await,

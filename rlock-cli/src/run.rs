@@ -7,13 +7,13 @@ pub(crate) mod signals;
 mod supervise;
 mod terminal;
 
-use std::{ffi::OsString, io, time::Duration};
+use std::{ffi::OsString, io, pin::pin, time::Duration};
 
 use clap::{Args, ValueEnum};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockError, MultiLockGuard};
+use rlock_core::{LockClient, LockError, LockInfo, LostCause, MultiLockGuard};
 use rustix::process::Signal;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use self::{
     group::Group,
@@ -23,8 +23,9 @@ use self::{
     terminal::Terminal,
 };
 use crate::{
-    connect::{StoreOptions, connect},
-    duration::{self, Limit, WaitOption},
+    connect::{StoreOptions, connect_within},
+    describe,
+    duration::{self, LONGEST_WAIT, Limit, WaitOption},
     exit::{Failure, Status},
     manual,
 };
@@ -106,6 +107,11 @@ pub(crate) enum OnLost {
 
 /// How long the end of `rlock` may take to release its locks. The lease ends it otherwise.
 const GIVE_BACK: Duration = Duration::from_secs(2);
+/// The same if the store has not replied before: for a whole lease, for example.
+const GIVE_BACK_TO_SILENT_STORE: Duration = Duration::from_millis(200);
+
+/// How long to wait before a line says what for.
+const REMARK_WAIT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(
     options: &RunOptions,
@@ -115,15 +121,26 @@ pub(crate) async fn run(
     options.check()?;
     let mut signals =
         Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
-    let client = match signals.interrupt(connect(store)).await {
+    let started = Instant::now();
+    let wait = if options.no_wait {
+        Limit::For(Duration::ZERO)
+    } else {
+        options.limit.wait
+    };
+    let connected = connect_within(store, wait.left(started).unwrap_or(LONGEST_WAIT));
+    let client = match signals.interrupt(connected).await {
         Ok(client) => client?,
         Err(signal) => return Ok(signal.into()),
     };
-    let acquired = signals.interrupt(acquire(&client, options)).await;
-    let guard = match acquired {
+    let acquired = signals.interrupt(acquire(&client, options, wait, started));
+    let guard = match acquired.await {
         Ok(Ok(guard)) => guard,
         Ok(Err(refused)) => {
-            give_back(&client, &mut signals).await;
+            let limit = match refused.status {
+                Status::UNAVAILABLE => GIVE_BACK_TO_SILENT_STORE,
+                _ => GIVE_BACK,
+            };
+            give_back(&client, &mut signals, limit).await;
             return match refused.report() {
                 Status::TAKEN => Ok(Status::new(options.conflict_exit_code)),
                 status => Ok(status),
@@ -131,7 +148,7 @@ pub(crate) async fn run(
         }
         Err(signal) => {
             tracing::info!(signal = signals::name(signal), "stopped waiting");
-            give_back(&client, &mut signals).await;
+            give_back(&client, &mut signals, GIVE_BACK).await;
             return Ok(signal.into());
         }
     };
@@ -142,7 +159,7 @@ pub(crate) async fn run(
         Ok(ended) => ended,
         Err(failure) => {
             drop(guard);
-            give_back(&client, &mut signals).await;
+            give_back(&client, &mut signals, GIVE_BACK).await;
             return Err(failure);
         }
     };
@@ -151,12 +168,16 @@ pub(crate) async fn run(
             tracing::info!("locks released");
             false
         }
-        Err(error @ LockError::Lost { .. }) => {
+        Err(ref error @ LockError::Lost { cause, .. }) => {
             if !ended.is_lost {
                 tracing::warn!(%error, "a lock was lost before the command ended");
             }
             // The store may still have it, or others of the locks.
-            give_back(&client, &mut signals).await;
+            let limit = match cause {
+                LostCause::Expired => GIVE_BACK_TO_SILENT_STORE,
+                _ => GIVE_BACK,
+            };
+            give_back(&client, &mut signals, limit).await;
             true
         }
         Err(error) => {
@@ -170,9 +191,13 @@ pub(crate) async fn run(
     Ok(ended.status)
 }
 
-/// Acquires the locks. A store that cannot grant them at first is reported at once; an outage while the locks are
-/// waited for is part of the wait.
-async fn acquire(client: &LockClient, options: &RunOptions) -> Result<MultiLockGuard, Failure> {
+/// Acquires the locks. An outage is part of the wait.
+async fn acquire(
+    client: &LockClient,
+    options: &RunOptions,
+    wait: Limit,
+    started: Instant,
+) -> Result<MultiLockGuard, Failure> {
     let mut locks = client.lock_all(&options.keys).lease(options.lease);
     if let Some(max_hold) = options.max_hold {
         locks = locks.max_hold(max_hold);
@@ -180,23 +205,94 @@ async fn acquire(client: &LockClient, options: &RunOptions) -> Result<MultiLockG
     if let Some(at_least) = options.at_least {
         locks = locks.at_least(at_least);
     }
-    if let Some(guard) = locks.try_acquire().await? {
-        return Ok(guard);
+    let waits = wait != Limit::For(Duration::ZERO);
+    match locks.try_acquire().await {
+        Ok(Some(guard)) => return Ok(guard),
+        Ok(None) if waits => tracing::info!("waiting, because a lock is taken"),
+        Ok(None) => return Err(taken(client, &options.keys).await),
+        Err(error) if waits && error.is_outage() => tracing::warn!(%error, "waiting for the store"),
+        Err(error) => return Err(error.into()),
     }
-    let locks = match options.limit.wait {
-        Limit::For(Duration::ZERO) => return Err(taken(&options.keys)),
-        _ if options.no_wait => return Err(taken(&options.keys)),
-        Limit::For(limit) => locks.wait(limit),
-        Limit::Forever => locks.wait_forever(),
+    refuse_own(client, &options.keys).await?;
+    let locks = match wait.left(started) {
+        Some(left) => locks.wait(left),
+        None => locks.wait_forever(),
     };
-    tracing::info!("waiting, because a lock is taken");
-    Ok(locks.acquire().await?)
+    let mut acquired = pin!(locks.acquire());
+    let remark = async {
+        sleep(REMARK_WAIT).await;
+        remark_wait(client, &options.keys).await;
+    };
+    tokio::select! {
+        biased;
+        acquired = &mut acquired => return Ok(acquired?),
+        () = remark => {}
+    }
+    Ok(acquired.await?)
 }
 
-fn taken(keys: &[String]) -> Failure {
-    let message = match keys {
-        [key] => format!("lock `{key}` is taken"),
-        keys => format!("one of the locks `{}` is taken", keys.join("`, `")),
+/// Returns an error if an outer `rlock run` has one of the locks: it waits for the end of this process.
+async fn refuse_own(client: &LockClient, keys: &[String]) -> Result<(), Failure> {
+    let around = environment::owners_around();
+    if around.is_empty() {
+        return Ok(());
+    }
+    for key in keys {
+        // Without a reply, the lock is waited for like any other.
+        if let Ok(Some(info)) = client.inspect(key).await
+            && around.contains(&info.owner)
+        {
+            let message = format!(
+                "lock `{key}` is held by an `rlock run` around this one, which would wait for itself: leave out the \
+                 inner `rlock run`, or give it another key"
+            );
+            return Err(Failure::new(Status::USAGE, message));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first of the locks that is taken.
+async fn first_taken(client: &LockClient, keys: &[String]) -> Result<Option<LockInfo>, LockError> {
+    for key in keys {
+        if let Some(info) = client.inspect(key).await? {
+            return Ok(Some(info));
+        }
+    }
+    Ok(None)
+}
+
+/// Logs what the locks are waited for.
+async fn remark_wait(client: &LockClient, keys: &[String]) {
+    match first_taken(client, keys).await {
+        Ok(Some(info)) => tracing::warn!(
+            "waiting for lock `{}`; it is {}",
+            info.key,
+            describe::taken(&info)
+        ),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "waiting for the store"),
+    }
+}
+
+/// Returns the failure for locks of which one is taken.
+async fn taken(client: &LockClient, keys: &[String]) -> Failure {
+    // The question to the holder takes time, for a message that `--quiet` hides.
+    let info = if tracing::event_enabled!(tracing::Level::WARN) {
+        first_taken(client, keys).await.ok().flatten()
+    } else {
+        None
+    };
+    let message = match (info, keys) {
+        (Some(info), _) => {
+            format!(
+                "lock `{}` is taken; it is {}",
+                info.key,
+                describe::taken(&info)
+            )
+        }
+        (None, [key]) => format!("lock `{key}` is taken"),
+        (None, keys) => format!("one of the locks `{}` is taken", keys.join("`, `")),
     };
     Failure::new(Status::TAKEN, message)
 }
@@ -232,8 +328,8 @@ async fn hold(
 }
 
 /// Lets the client undo its requests: it leaves the wait queue, and releases what it was granted meanwhile.
-async fn give_back(client: &LockClient, signals: &mut Signals) {
-    let shutdown = timeout(GIVE_BACK, client.shutdown());
+async fn give_back(client: &LockClient, signals: &mut Signals, limit: Duration) {
+    let shutdown = timeout(limit, client.shutdown());
     if let Ok(Ok(Err(error))) = signals.interrupt(shutdown).await {
         tracing::debug!(%error, "could not release everything");
     }

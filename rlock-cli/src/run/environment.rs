@@ -10,6 +10,15 @@ pub(crate) struct Environment {
     remove: Vec<OsString>,
 }
 
+/// The owners of the locks around the command: those of its `rlock run`, and of the outer ones.
+const HELD: &str = "RLOCK_HELD";
+
+/// Returns the owners of the locks of the outer `rlock run`s. They hold them until this process has ended.
+pub(crate) fn owners_around() -> Vec<String> {
+    let held = env::var(HELD).unwrap_or_default();
+    held.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Returns the environment for these locks, in the order of `keys`.
 pub(crate) fn of(keys: &[String], guard: &MultiLockGuard) -> Environment {
     let guards = guard.guards();
@@ -25,6 +34,9 @@ pub(crate) fn of(keys: &[String], guard: &MultiLockGuard) -> Environment {
     if let Some(first) = order.first() {
         set.extend(variables(first, ""));
     }
+    let owners = guards.iter().map(|held| held.owner().to_string());
+    let held: Vec<String> = owners_around().into_iter().chain(owners).collect();
+    set.push((HELD.to_owned(), held.join(" ")));
     let inherited = env::vars_os().map(|(name, _)| name);
     Environment {
         set,

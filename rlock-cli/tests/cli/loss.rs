@@ -137,6 +137,19 @@ async fn a_server_that_dies_ends_the_command_with_its_lease() {
 }
 
 #[tokio::test]
+async fn after_a_loss_to_a_dead_server_rlock_ends_with_its_command() {
+    let server = RedisServer::start();
+    let mut running = holding(&server, &["--lease", "3s"], ECHO_SIGNALS);
+    running.expect("held").await;
+    server.kill();
+    running.expect("TERM").await;
+    let stopped = Instant::now();
+    assert_eq!(running.end().await.code, Some(124));
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+}
+
+#[tokio::test]
 async fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
     let server = RedisServer::start();
     let mut running = hold(&server, &["-k", "a"]).await;

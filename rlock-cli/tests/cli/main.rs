@@ -22,3 +22,4 @@ mod terminal;
 mod text;
 mod top;
 mod wait;
+mod waiting;

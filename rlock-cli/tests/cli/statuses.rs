@@ -77,7 +77,10 @@ async fn a_store_that_cannot_be_reached_is_69() {
     let server = RedisServer::builder().password("secret").start();
     let wrong = format!("redis://:wrong@{}/", server.address());
     for url in [&nobody, &wrong] {
-        for words in [&["run", "-k", "a", "--", "echo", "ran"][..], &["wait", "a"]] {
+        for words in [
+            &["run", "-n", "-k", "a", "--", "echo", "ran"][..],
+            &["wait", "a"],
+        ] {
             let outcome = run(url, words).await;
             assert_eq!(outcome.code, Some(69), "{url}: {outcome:?}");
             assert!(outcome.output.is_empty(), "{outcome:?}");
@@ -93,10 +96,13 @@ async fn a_server_without_memory_is_69_and_says_so() {
         .config("maxmemory-policy", "noeviction")
         .start();
     server.config_set("maxmemory", "1").await;
-    let outcome = run(&server.url(), &["run", "-k", "a", "--", "echo", "ran"]).await;
-    assert_eq!(outcome.code, Some(69), "{outcome:?}");
-    assert!(outcome.output.is_empty(), "{outcome:?}");
-    assert!(outcome.log.contains("OOM"), "{outcome:?}");
+    for wait in ["0s", "300ms"] {
+        let words = ["run", "-w", wait, "-k", "a", "--", "echo", "ran"];
+        let outcome = run(&server.url(), &words).await;
+        assert_eq!(outcome.code, Some(69), "{wait}: {outcome:?}");
+        assert!(outcome.output.is_empty(), "{wait}: {outcome:?}");
+        assert!(outcome.log.contains("OOM"), "{wait}: {outcome:?}");
+    }
 }
 
 #[tokio::test]
@@ -134,6 +140,22 @@ async fn wrong_usage_is_64() {
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
     assert!(outcome.log.contains("--url"), "{outcome:?}");
     assert!(outcome.log.contains("RLOCK_URL"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_store_may_be_named_before_the_subcommand() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let script = ["sh", "-c", "echo held; cat"];
+    let words = ["--prefix", "jobs:", "--url", &url, "run", "-k", "a", "--"];
+    let mut holder = start("redis://nowhere.invalid/", &[&words[..], &script].concat());
+    holder.expect("held").await;
+    assert!(server.exists("jobs:{a}").await);
+    // The later one counts.
+    let words = ["--prefix", "other:", "ls", "--prefix", "jobs:"];
+    let listed = run(&url, &words).await;
+    assert!(listed.output[0].starts_with("a "), "{listed:?}");
+    assert_eq!(holder.end().await.code, Some(0));
 }
 
 #[tokio::test]
