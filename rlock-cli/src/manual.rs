@@ -37,8 +37,14 @@ pub(crate) const RUN: &[Section] = &[
                 "the command ran; 128 + n if signal n ended it",
             ),
             ("75, or -E N", "the locks were not acquired"),
-            UNAVAILABLE,
-            USAGE,
+            (
+                "69",
+                "the store was unreachable for the whole wait, or refuses the request",
+            ),
+            (
+                "64",
+                "wrong arguments or options, or an rlock run around this one has a lock",
+            ),
             (
                 "124",
                 "a lock was lost before the command ended, and the command was stopped",
@@ -63,6 +69,10 @@ pub(crate) const RUN: &[Section] = &[
             (
                 "RLOCK_KEY_N",
                 "the key of lock N, in the order of the options; RLOCK_TOKEN_N, RLOCK_OWNER_N likewise",
+            ),
+            (
+                "RLOCK_HELD",
+                "the owners of these locks, and of those of outer rlock runs",
             ),
         ],
         text: "",

@@ -39,7 +39,7 @@ pub(crate) struct RunOptions {
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) limit: WaitOption,
-    /// Does not wait for a lock that is taken; takes precedence over `--wait`
+    /// Does not wait for a lock that is taken or a store that is down; takes precedence over `--wait`
     #[arg(short, long)]
     pub(crate) no_wait: bool,
     /// How long the store keeps a lock without renewal, after a crash for example
