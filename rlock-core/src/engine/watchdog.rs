@@ -10,6 +10,7 @@ mod sleep;
 use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
+use tracing::field;
 
 use self::{
     failure::Failure,
@@ -219,7 +220,10 @@ impl Watchdog {
         self.count_loss(ownership, cause);
         ownership.in_span_of_loss(|| {
             let key = escape_control(ownership.shown());
-            tracing::warn!(%key, owner = %ownership.owner, %cause, "lock lost");
+            // After a hand-off, it is shorter than the lease that the call asked for.
+            let lease =
+                (cause == LostCause::Expired).then(|| field::debug(ownership.confirmed_lease()));
+            tracing::warn!(%key, owner = %ownership.owner, %cause, lease, "lock lost");
         });
     }
 

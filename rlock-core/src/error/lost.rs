@@ -7,7 +7,9 @@ pub enum LostCause {
     /// The store no longer has the lock: it expired there, was deleted, evicted or flushed.
     #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
     Removed,
-    /// The lease ended before a renewal was confirmed, or the watchdog was disabled.
+    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that
+    /// another process handed off has a lease of one second until its first renewal. The log line
+    /// `lock lost` has the lease.
     #[error("its lease ended without a confirmed renewal")]
     Expired,
     /// The hold reached its `max_hold`.

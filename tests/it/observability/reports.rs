@@ -5,13 +5,16 @@ use std::{cell::RefCell, thread, time::Duration};
 
 use futures_util::{FutureExt, future::join_all};
 use rlock_core::{InCurrentScope, Lock, LockClient, LockGuard, LostCause, Reentry};
-use rlock_testkit::{Proxy, RedisServer, eventually, within};
-use tokio::runtime::{Builder, Handle};
+use rlock_testkit::{Gate, Proxy, RedisServer, Way, eventually, within};
+use tokio::{
+    runtime::{Builder, Handle},
+    time::timeout,
+};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, cause_of, client, connect, its_turn, ms, name,
-    resp2_client,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_queued, cause_of, client, connect, its_turn,
+    ms, name, resp2_client,
 };
 
 /// The number of repetitions of each loss.
@@ -534,4 +537,42 @@ fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_reported_elsewhere() 
         !losses(KEY).is_empty()
     }));
     assert!(losses(KEY)[0].contains(&LostCause::Expired.to_string()));
+}
+
+#[tokio::test]
+async fn a_loss_after_a_hand_off_names_the_second_that_the_lock_had() {
+    keep_log();
+    let server = RedisServer::start();
+    let holder = client(&server).await;
+    for n in 0..20 {
+        let key = format!("handed-off-{n}-");
+        let gate = Gate::in_front_of(&server);
+        let waiter = connect(&gate.url()).await;
+        let held = holder.lock(&key).acquire().await.expect("free");
+        let waiting = acquiring(waiter.lock(&key).lease(LASTING).wait(LONG));
+        assert_soon_queued(&server, &key, 1).await;
+        for connection in 0..gate.connections() {
+            gate.hold(connection, Way::Requests);
+        }
+        held.release().await.expect("held");
+        // On a busy machine the waiter may have been silent for so long that it asks first.
+        let Ok(granted) = timeout(ms(500), waiting).await else {
+            continue;
+        };
+        let guard = granted.expect("no panic").expect("handed off");
+        // The client replaces the connections after a third of the second.
+        server.pause();
+        assert_lost(&guard, LONG, LostCause::Expired).await;
+        eventually(LONG, "it is logged", async || !losses(&key).is_empty()).await;
+        let line = losses(&key).remove(0);
+        let (_, lease) = line.split_once("lease=").expect("it has the lease");
+        let millis = lease
+            .split("ms")
+            .next()
+            .and_then(|lease| lease.parse::<f64>().ok());
+        let is_grace = lease.starts_with("1s") || millis.is_some_and(|millis| millis < 1000.0);
+        assert!(is_grace, "{line}");
+        return;
+    }
+    panic!("the waiter never relied on the message");
 }

@@ -53,6 +53,11 @@ impl Ownership {
         self.state().settled_renewals()
     }
 
+    /// Returns the lease that the store has confirmed last.
+    pub(crate) fn confirmed_lease(&self) -> Duration {
+        self.state().confirmed_lease
+    }
+
     /// Notes that a renewal has its reply, or was abandoned.
     pub(crate) fn end_renewal(&self, has_reply: bool) {
         let mut state = self.state();
