@@ -28,7 +28,7 @@ use std::{sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use tracing::Span;
 
-use self::{entries::EntryState, release::ReleaseState, tokens::Tokens};
+use self::{entries::EntryState, release::ReleaseState, renewal::Renewals, tokens::Tokens};
 pub(crate) use self::{
     entries::{AfterLeave, EntryId},
     local_queue::{LocalQueues, Turn},
@@ -72,10 +72,10 @@ struct State {
     tokens: Tokens,
     /// The fencing token of the present hold, or of the last one; 0 before the first.
     token: u64,
-    /// Where the present or last hold was acquired, when, and how often its lease was renewed.
+    /// Where the present or last hold was acquired, and when.
     site: Site,
     since: Time,
-    renewals: u32,
+    renewals: Renewals,
     rare: Option<Box<Rare>>,
     /// Counts the present hold, until it ends or is lost.
     held: metrics::Held,
@@ -104,10 +104,6 @@ struct State {
     retained_until: Time,
     /// The turn for the key, while no caller has it.
     turn: Option<Turn>,
-    /// When the latest renewal was sent, until its reply. A time in the future: the latest time at which it is sent.
-    renewing: Option<Time>,
-    /// A renewal has no reply: the store may still execute it.
-    renewal_in_doubt: bool,
     /// Changed by the watchdog's schedule alone. Stored here to save the schedule a lookup by key.
     deadline: Option<Deadline>,
     release: ReleaseState,
@@ -157,7 +153,7 @@ impl Ownership {
                 token: 0,
                 site: Site::default(),
                 since: Time::from_nanos(0),
-                renewals: 0,
+                renewals: Renewals::default(),
                 rare: None,
                 held: metrics::Held::none(),
                 entries: SmallVec::new(),
@@ -174,8 +170,6 @@ impl Ownership {
                 retain: Duration::ZERO,
                 retained_until: Time::NEVER,
                 turn: None,
-                renewing: None,
-                renewal_in_doubt: false,
                 deadline: None,
                 release: ReleaseState::Unsent,
                 echo: false,

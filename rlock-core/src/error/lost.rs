@@ -18,7 +18,7 @@ pub enum LostCause {
     /// Another client asked for the lock, by [`ask_release`](crate::LockClient::ask_release), or took
     /// it, by [`release_if`](crate::LockClient::release_if) or
     /// [`force_release`](crate::LockClient::force_release).
-    #[error("another client asked for it or took it")]
+    #[error("another client asked to release it, or took it")]
     Revoked,
     /// The client was shut down.
     #[error("its lock client was shut down")]

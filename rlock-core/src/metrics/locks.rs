@@ -33,7 +33,7 @@ struct LockMetrics {
     held: Guarded<Gauge>,
     contended: Guarded<Counter>,
     reentries: Guarded<Counter>,
-    lost: [Guarded<Counter>; 6],
+    lost: [Guarded<Counter>; 5],
     handovers: [Guarded<Counter>; 4],
 }
 

@@ -186,9 +186,8 @@ impl Attempt<'_> {
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let send = SendOptions::new(route, self.request_timeout());
-        for turn in turns {
-            turn.asks(send.timeout, request.lease);
-        }
+        let asks = |turn: &Turn| turn.asks(send.timeout, request.lease);
+        turns.iter().for_each(asks);
         let reply = self.core.store.acquire(&request, send).await;
         for ownership in ownerships().filter(|own| own.is_ended()) {
             // The turn was taken back, and the release may have been executed before this request.
@@ -227,11 +226,8 @@ impl Attempt<'_> {
                     };
                     are_new &= lock.granted(grant);
                 }
-                if !are_new {
-                    return Err(StoreError::late());
-                }
                 let now = self.now();
-                if locks.iter().any(|lock| lock.is_late(now)) {
+                if !are_new || locks.iter().any(|lock| lock.is_late(now)) {
                     return Err(StoreError::late());
                 }
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
@@ -247,12 +243,7 @@ impl Attempt<'_> {
             } => {
                 let now = self.now();
                 for (n, ((_, lock), fence)) in asked.iter().zip(fences).enumerate() {
-                    let ownership = &lock.ownership;
-                    if ownership.is_passed() {
-                        // It was lost, and an owner is granted a lock once.
-                        self.core.watchdog.lose(ownership, LostCause::Removed);
-                    }
-                    ownership.requests(|requests| {
+                    self.refused(&lock.ownership, |requests| {
                         requests.note_fence(fence);
                         if n != claim || self.asks_once() {
                             requests.not_granted(sent_at);
@@ -269,6 +260,15 @@ impl Attempt<'_> {
             }
             Acquired::NotHeld => Err(StoreError::late()),
         }
+    }
+
+    /// Applies a refusal to an ownership.
+    fn refused(&self, ownership: &Arc<Ownership>, apply: impl FnOnce(&mut Requests)) {
+        if ownership.is_passed() {
+            // It was lost, and an owner is granted a lock once.
+            self.core.watchdog.lose(ownership, LostCause::Removed);
+        }
+        ownership.requests(apply);
     }
 
     /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.

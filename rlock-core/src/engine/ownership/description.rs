@@ -40,7 +40,7 @@ impl Ownership {
                     .as_ref()
                     .and_then(|rare| rare.trace_id.as_deref().map(shown)),
                 waiters,
-                renewals: state.renewals,
+                renewals: state.renewals.count,
                 revoked_for: state
                     .rare
                     .as_ref()

@@ -69,7 +69,7 @@ impl Ownership {
         state.site = options.site;
         state.since = now;
         state.held = metrics::Held::begin(metrics, now);
-        state.renewals = 0;
+        state.renewals.count = 0;
         state.rare = None;
         let before = std::mem::replace(&mut state.phase, Phase::Held);
         state.confirmed_lease = match before {
@@ -233,7 +233,7 @@ impl State {
     }
 
     fn end_span(&mut self, end: HoldEnd) -> Option<EndedHold> {
-        let renewals = self.renewals;
+        let renewals = self.renewals.count;
         let span = self.rare.as_mut()?.span.take()?;
         Some(EndedHold {
             span,

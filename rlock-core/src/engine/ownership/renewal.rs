@@ -13,6 +13,17 @@ use crate::{
 /// request.
 const SOON: Duration = Duration::from_millis(20);
 
+/// The renewals of an ownership.
+#[derive(Default)]
+pub(super) struct Renewals {
+    /// How often the lease of the present hold was renewed.
+    pub(super) count: u32,
+    /// When the latest one was sent, until its reply. A time in the future: the latest time at which it is sent.
+    pub(super) sent: Option<Time>,
+    /// One has no reply: the store may still execute it.
+    in_doubt: bool,
+}
+
 /// When the watchdog checks an ownership next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deadline {
@@ -42,8 +53,8 @@ impl Ownership {
         let mut state = self.state();
         // The batch may have waited for its slot until after the end of the lease.
         let wanted = state.wants_renewal(now) && now < state.valid_until;
-        state.renewing = wanted.then_some(now);
-        state.renewing?;
+        state.renewals.sent = wanted.then_some(now);
+        state.renewals.sent?;
         state.echo |= state.requests.reads_by(Via::Background);
         Some(state.confirmed_lease)
     }
@@ -61,8 +72,8 @@ impl Ownership {
     /// Notes that a renewal has its reply, or was abandoned.
     pub(crate) fn end_renewal(&self, has_reply: bool) {
         let mut state = self.state();
-        state.renewing = None;
-        state.renewal_in_doubt |= !has_reply;
+        state.renewals.sent = None;
+        state.renewals.in_doubt |= !has_reply;
         state.echo = false;
     }
 
@@ -82,7 +93,7 @@ impl Ownership {
             return None;
         }
         state.confirm(sent_at, lease);
-        state.renewals = state.renewals.saturating_add(1);
+        state.renewals.count = state.renewals.count.saturating_add(1);
         let former = state.deadline.filter(|deadline| !deadline.suspect)?;
         let at = state.due(now);
         state.deadline = Some(Deadline { at, suspect: false });
@@ -151,12 +162,13 @@ impl Ownership {
         } else if state.wants_renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
             let is_pending = state
-                .renewing
+                .renewals
+                .sent
                 .is_some_and(|sent| is_pending(sent, pause / 2));
             let action = if is_pending && !suspect {
                 Action::Wait
             } else {
-                state.renewing = Some(now + pause * 2);
+                state.renewals.sent = Some(now + pause * 2);
                 Action::Renew(state.lease)
             };
             (action, (now + pause).min(end))
@@ -176,7 +188,7 @@ impl Ownership {
 
 impl State {
     pub(super) fn settled_renewals(&self) -> Option<u32> {
-        (self.renewing.is_none() && !self.renewal_in_doubt).then_some(self.renewals)
+        (self.renewals.sent.is_none() && !self.renewals.in_doubt).then_some(self.renewals.count)
     }
 
     /// The end of the lease, of an entry's `max_hold` or of the retention.
@@ -191,7 +203,7 @@ impl State {
         let due = self.due(now);
         let pause = renewal_attempt(self.confirmed_lease);
         let again = |sent: Time| (sent.min(now) + pause).min(self.end());
-        self.renewing.map_or(due, |sent| due.max(again(sent)))
+        self.renewals.sent.map_or(due, |sent| due.max(again(sent)))
     }
 
     fn due(&self, now: Time) -> Time {
