@@ -4,6 +4,7 @@ mod blocking;
 
 use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
+use futures_util::{FutureExt, TryFutureExt};
 use smallvec::smallvec;
 
 use crate::{
@@ -92,33 +93,55 @@ impl Lock {
         Ok(self.checked.get_or_init(|| keys).clone())
     }
 
-    /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
-    pub(crate) async fn acquire_all(&self, wait: Wait) -> Result<Few<LockGuard>, AcquireError> {
+    /// Returns what a call takes from the lock.
+    fn request(&self, wait: Wait) -> Result<Request, LockError> {
         let options = LockOptions {
             wait,
             ..self.options
         };
         limits::lock("lease", "wait", &options)?;
-        // A nested acquire that only concerns this process needs neither a request nor an allocation.
-        if let [key] = &*self.keys
-            && let Some(entered) = acquire::enter_at_once(&self.client, key, &options)
-        {
-            return Ok(smallvec![LockGuard::new(entered?)]);
-        }
         let keys = self.checked_keys()?;
-        let request = Request { keys, options };
-        // Boxed, because each caller's future would otherwise be as large as this one.
-        let entries = Box::pin(acquire::acquire(&self.client, &request)).await?;
-        Ok(entries.into_iter().map(LockGuard::new).collect())
+        Ok(Request { keys, options })
+    }
+
+    /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
+    fn call(
+        &self,
+        wait: Wait,
+    ) -> impl Future<Output = Result<Few<LockGuard>, AcquireError>> + Send + use<> {
+        let (client, request) = (self.client.clone(), self.request(wait));
+        async move {
+            // A reference, because a value that is moved doubles the future's size.
+            let request = request.as_ref().map_err(LockError::clone)?;
+            // A nested acquire that only concerns this process needs neither a request nor an allocation.
+            if let [key] = &*request.keys
+                && let Some(entered) =
+                    acquire::enter_at_once(&client, key.as_str(), &request.options)
+            {
+                return Ok(smallvec![LockGuard::new(entered?)]);
+            }
+            // Boxed, because each caller's future would otherwise be as large as this one.
+            let entries = Box::pin(acquire::acquire(&client, request)).await?;
+            Ok(entries.into_iter().map(LockGuard::new).collect())
+        }
+    }
+
+    /// Acquires the locks of all keys, or none.
+    pub(crate) fn acquire_all(
+        &self,
+    ) -> impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + use<> {
+        self.call(self.options.wait).err_into()
     }
 
     /// Acquires the locks of all keys if all are free.
-    pub(crate) async fn try_acquire_all(&self) -> Result<Option<Few<LockGuard>>, LockError> {
-        match self.acquire_all(Wait::Never).await {
+    pub(crate) fn try_acquire_all(
+        &self,
+    ) -> impl Future<Output = Result<Option<Few<LockGuard>>, LockError>> + Send + use<> {
+        self.call(Wait::Never).map(|acquired| match acquired {
             Ok(guards) => Ok(Some(guards)),
             Err(AcquireError::Taken { .. }) => Ok(None),
             Err(AcquireError::Failed(error)) => Err(error),
-        }
+        })
     }
 
     /// Returns the keys for an error, or the lock's name.
@@ -131,16 +154,18 @@ impl Lock {
     }
 
     /// Blocks the thread until this call of the lock has ended.
-    pub(crate) fn blocking<T: Send, E: Into<LockError> + Send>(
+    pub(crate) fn blocking<T: Send>(
         &self,
-        call: impl Future<Output = Result<T, E>> + Send,
+        call: impl Future<Output = Result<T, LockError>> + Send,
     ) -> Result<T, LockError> {
         let action = || format!("acquire lock `{}`", self.shown_keys());
-        block_on(action, call)?.map_err(Into::into)
+        block_on(action, call)?
     }
 
     /// Acquires the lock, and waits for it if another call holds it. Inside of a body that holds
     /// the same key with this client or a clone of it, re-enters that hold.
+    ///
+    /// The returned future borrows nothing: it can be kept, or spawned as a task.
     ///
     /// # Errors
     ///
@@ -176,8 +201,8 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn acquire(&self) -> Result<LockGuard, LockError> {
-        Ok(only(self.acquire_all(self.options.wait).await?))
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+        self.acquire_all().map_ok(only)
     }
 
     /// Acquires the lock if it is free. Returns `None` if another call holds it, or waits for it in
@@ -209,8 +234,10 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        Ok(self.try_acquire_all().await?.map(only))
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + use<> {
+        self.try_acquire_all().map_ok(|guards| guards.map(only))
     }
 
     /// Acquires the lock, runs the future inside of it, and releases the lock, as the attribute does
@@ -220,6 +247,19 @@ impl Lock {
     /// dropped at its next await. The future's values are dropped before the lock is released. This
     /// method returns, or a panic resumes, after the release. If the store does not confirm the
     /// release, the client logs a warning, repeats it in the background, and returns the output.
+    ///
+    /// The returned future borrows nothing but what `future` borrows, so it can be spawned. If its caller goes away, a
+    /// spawned call continues under the lock:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// # let client = rlock_core::LockClient::in_memory();
+    /// let call = tokio::spawn(client.lock("order:42").run(async { /* … */ }));
+    /// call.await.expect("no panic")?; // dropping the handle does not cancel the call
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -248,13 +288,12 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
-        let lock = self.clone();
-        let session = Session::new(OnLost::Cancel, async move {
-            Ok(lock.acquire_all(lock.options.wait).await?)
-        });
-        let body = Box::pin(async move { Ok(future.await) });
-        Run::new(session, body, Err).await
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
+        let session = Session::new(OnLost::Cancel, self.acquire_all());
+        Run::new(session, Box::pin(future.map(Ok)), Err)
     }
 }
 
@@ -271,4 +310,21 @@ impl fmt::Debug for Lock {
 /// Returns the guard of a lock of one key.
 fn only(mut guards: Few<LockGuard>) -> LockGuard {
     guards.swap_remove(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::LockClient;
+
+    #[test]
+    fn the_futures_of_calls_are_small() {
+        let lock = LockClient::in_memory().lock("k");
+        let large = std::future::ready([0_u8; 4096]);
+        let sizes = [
+            size_of_val(&lock.acquire()),
+            size_of_val(&lock.try_acquire()),
+            size_of_val(&lock.run(async { large.await[0] })),
+        ];
+        assert!(sizes.iter().all(|size| *size <= 232), "{sizes:?} bytes");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, time::Duration};
 
-use futures_util::future::select_all;
+use futures_util::{TryFutureExt, future::select_all};
 
 use crate::{
     engine::call_chain::Scope,
@@ -66,7 +66,7 @@ impl MultiLock {
 
     lock_option_setters!();
 
-    /// Acquires all locks, waiting for those that are taken.
+    /// Acquires all locks, waiting for those that are taken. The returned future borrows nothing.
     ///
     /// # Errors
     ///
@@ -77,9 +77,10 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`Lock::acquire`].
-    pub async fn acquire(&self) -> Result<MultiLockGuard, LockError> {
-        let guards = self.0.acquire_all(self.0.options.wait).await?;
-        Ok(MultiLockGuard(guards))
+    pub fn acquire(
+        &self,
+    ) -> impl Future<Output = Result<MultiLockGuard, LockError>> + Send + use<> {
+        self.0.acquire_all().map_ok(MultiLockGuard)
     }
 
     /// Acquires all locks if all are free, without waiting for a holder. Returns `None` if one is
@@ -92,9 +93,11 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self) -> Result<Option<MultiLockGuard>, LockError> {
-        let guards = self.0.try_acquire_all().await?;
-        Ok(guards.map(MultiLockGuard))
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<MultiLockGuard>, LockError>> + Send + use<> {
+        let acquiring = self.0.try_acquire_all();
+        acquiring.map_ok(|guards| guards.map(MultiLockGuard))
     }
 
     /// Acquires all locks, runs the future inside of them, and releases them.
@@ -111,8 +114,11 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`Lock::run`].
-    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
-        self.0.run(future).await
+    pub fn run<F: Future>(
+        &self,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
+        self.0.run(future)
     }
 
     /// Acquires all locks from synchronous code. Blocks the calling thread.

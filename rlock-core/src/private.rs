@@ -103,7 +103,7 @@ impl Plan {
     fn enter(self) -> Result<Inside, LockError> {
         let on_lost = self.0.on_lost;
         let lock = (*self.0).into_lock()?;
-        let guards = lock.blocking(lock.acquire_all(lock.options.wait))?;
+        let guards = lock.blocking(lock.acquire_all())?;
         Ok(Inside::enter(guards, on_lost))
     }
 }
@@ -112,8 +112,8 @@ impl From<Plan> for Session {
     fn from(Plan(annotation): Plan) -> Self {
         let on_lost = annotation.on_lost;
         Self::new(on_lost, async move {
-            let lock = (*annotation).into_lock()?;
-            Ok(lock.acquire_all(lock.options.wait).await?)
+            let acquiring = (*annotation).into_lock()?.acquire_all();
+            acquiring.await
         })
     }
 }

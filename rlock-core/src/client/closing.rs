@@ -101,10 +101,8 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = LockClient::in_memory();
-    /// let lock = client.lock("order:42");
-    /// let job = tokio::spawn(async move {
-    ///     lock.run(tokio::time::sleep(Duration::from_millis(50))).await
-    /// });
+    /// let work = tokio::time::sleep(Duration::from_millis(50));
+    /// let job = tokio::spawn(client.lock("order:42").run(work));
     /// tokio::task::yield_now().await;
     /// // The server has ended. Background jobs have 20 seconds.
     /// let drained = client.drain(Duration::from_secs(20)).await?;

@@ -25,7 +25,7 @@ use crate::{
 
 /// Acquires the locks, or gives up after a few polls, chosen by shuttle.
 async fn acquire_or_give_up(lock: &Lock) -> Option<Result<Few<LockGuard>, LockError>> {
-    let acquiring = async { Ok(lock.acquire_all(lock.options.wait).await?) };
+    let acquiring = lock.acquire_all();
     if thread_rng().gen_bool(0.3) {
         let polls = thread_rng().gen_range(0..4);
         polled(polls, acquiring).await

@@ -64,7 +64,7 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let guards = self.blocking(self.acquire_all(self.options.wait))?;
+        let guards = self.blocking(self.acquire_all())?;
         Inside::enter(guards, OnLost::Cancel).leave(body())
     }
 }
