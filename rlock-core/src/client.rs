@@ -136,7 +136,7 @@ impl LockClient {
     ///
     /// An acquire returns [`LockError::InvalidKey`](crate::LockError::InvalidKey) for an invalid key
     /// or an empty list, and [`LockError::InvalidOption`](crate::LockError::InvalidOption) for more than
-    /// 1,000 keys.
+    /// 1,000 different keys.
     pub fn lock_all<I>(&self, keys: I) -> MultiLock
     where
         I: IntoIterator,

@@ -13,7 +13,7 @@ use crate::{
     options::{Identity, LockOptions, Replicas, Wait},
 };
 
-/// The largest number of keys of one call. A script with more keys would block its server for
+/// The largest number of different keys of one call. A script with more keys would block its server for
 /// longer than a few milliseconds.
 const MOST_KEYS: usize = 1_000;
 const LONGEST_PREFIX: usize = 256;
@@ -183,7 +183,7 @@ pub(crate) fn keys(number: usize) -> Result<(), LockError> {
         1..=MOST_KEYS => Ok(()),
         _ => Err(LockError::invalid_option(
             "keys",
-            format!("({number} keys)"),
+            format!("({number} different keys)"),
             format!(
                 "at most {MOST_KEYS} keys are acquired together; lock what they have in common instead"
             ),

@@ -83,13 +83,13 @@ impl Lock {
         if let Some(keys) = self.checked.get() {
             return Ok(keys.clone());
         }
-        limits::keys(self.keys.len())?;
         let is_hidden = self.client.core().options.redact_keys;
         let parse = |key: &String| Key::parse_hidden(key, is_hidden, self.options.site);
         let parsed: Result<Few<Key>, _> = self.keys.iter().map(parse).collect();
         let mut keys = parsed?;
         keys.sort_unstable();
         keys.dedup();
+        limits::keys(keys.len())?;
         Ok(self.checked.get_or_init(|| keys).clone())
     }
 

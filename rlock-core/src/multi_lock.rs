@@ -72,7 +72,7 @@ impl MultiLock {
     ///
     /// As [`Lock::acquire`], and no lock is held then. [`LockError::Timeout`] names the key that
     /// was still taken. [`LockError::InvalidKey`] for an empty list, [`LockError::InvalidOption`]
-    /// for more than 1,000 keys.
+    /// for more than 1,000 different keys.
     ///
     /// # Cancel safety
     ///

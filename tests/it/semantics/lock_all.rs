@@ -150,7 +150,9 @@ async fn an_empty_list_and_one_that_is_too_long_are_refused() {
             "{error:?}"
         );
         assert!(error.to_string().contains("1001"), "{error}");
-        let most = numbered(1_000).acquire().await.expect("as many as may be");
+        let most = (0..2_000).map(|n| format!("k:{}", n % 1_000));
+        let most = client.lock_all(most).acquire().await;
+        let most = most.expect("as many different keys as may be");
         assert_eq!(most.guards().len(), 1_000);
         most.release().await.expect("held");
         let bad = client
