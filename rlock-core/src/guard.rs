@@ -20,7 +20,22 @@ use crate::{
 ///
 /// A leaked guard (`mem::forget`, for example) is renewed for as long as its process lives.
 /// [`max_hold`](crate::Lock::max_hold) limits that.
-#[must_use = "if unused, the lock is released at once"]
+///
+/// # Examples
+///
+/// Give the guard a name. `let _ = lock.acquire().await?` releases the lock at once, because `_` keeps no value.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), rlock_core::LockError> {
+/// let client = rlock_core::LockClient::in_memory();
+/// let lock = client.lock("order:42");
+/// let _guard = lock.acquire().await?; // held until the end of the block
+/// assert!(lock.try_acquire().await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "if unused, the lock is released at once: bind the guard to a name, as in `let _guard = …`, and not to `_`"]
 pub struct LockGuard(EntryGuard);
 
 impl LockGuard {

@@ -156,7 +156,9 @@ impl MultiLock {
 
 /// A guard of several locks, which are held until it is released or dropped. Each lock has a
 /// [`LockGuard`] of its own, in ascending order of the keys.
-#[must_use = "if unused, the locks are released at once"]
+///
+/// Give the guard a name, as in `let _guard = locks.acquire().await?`: `let _ = …` releases the locks at once.
+#[must_use = "if unused, the locks are released at once: bind the guard to a name, as in `let _guard = …`, and not to `_`"]
 pub struct MultiLockGuard(Few<LockGuard>);
 
 impl MultiLockGuard {
