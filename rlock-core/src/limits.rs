@@ -58,12 +58,7 @@ pub(crate) fn lock(
     wait_name: &'static str,
     options: &LockOptions,
 ) -> Result<(), LockError> {
-    within(
-        lease,
-        options.lease,
-        MIN_LEASE..=MAX_LEASE,
-        "a lease is between 10ms and 24h; the watchdog renews it for as long as the lock is held",
-    )?;
+    self::lease(lease, options.lease)?;
     wait(wait_name, options.wait)?;
     within(
         "max_hold",
@@ -97,6 +92,12 @@ pub(crate) fn lock(
         zero_to_day,
         "a lock is retained for 24h at most; each call of this client starts that time anew",
     )
+}
+
+pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
+    let reason =
+        "a lease is between 10ms and 24h; the watchdog renews it for as long as the lock is held";
+    within(option, lease, MIN_LEASE..=MAX_LEASE, reason)
 }
 
 pub(crate) fn wait(option: &'static str, wait: Wait) -> Result<(), LockError> {
@@ -140,14 +141,14 @@ pub(crate) fn fence_retention(retention: Duration) -> Result<(), LockError> {
     )
 }
 
-pub(crate) fn prefix(prefix: &str) -> Result<(), LockError> {
+pub(crate) fn prefix(option: &'static str, prefix: &str) -> Result<(), LockError> {
     let has_braces = prefix.contains(['{', '}']);
     let reason =
         "braces in the prefix would put every lock into one slot of a cluster; leave them out";
-    check(!has_braces, "prefix", prefix, reason)?;
+    check(!has_braces, option, prefix, reason)?;
     let length = prefix.len();
     let reason = "a prefix is at most 256 bytes long";
-    check(length <= LONGEST_PREFIX, "prefix", length, reason)
+    check(length <= LONGEST_PREFIX, option, length, reason)
 }
 
 pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {

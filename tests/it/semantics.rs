@@ -7,6 +7,7 @@ mod current_hold;
 mod depth;
 mod drain;
 mod durations;
+mod environment;
 mod lock_all;
 mod options;
 mod own_holder;

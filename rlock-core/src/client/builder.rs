@@ -1,6 +1,7 @@
 //! The options of a client.
 
 mod connect;
+mod env;
 mod inspection;
 mod runtime;
 mod start;
@@ -253,7 +254,7 @@ impl LockClientBuilder {
         limits::replicas(self.options.replicas)?;
         limits::fence_retention(self.fence_retention)?;
         limits::service(&self.options.identity)?;
-        limits::prefix(&self.prefix)
+        limits::prefix("prefix", &self.prefix)
     }
 }
 

@@ -39,6 +39,32 @@ impl LockClient {
         Self::builder().connect(url).await
     }
 
+    /// Connects to the store that `RLOCK_URL` names, with the options of `RLOCK_PREFIX`, `RLOCK_LEASE` and
+    /// `RLOCK_WAIT`. The command `rlock` reads the same variables. [`LockClientBuilder::env`] describes them.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClientBuilder::connect_env`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// // RLOCK_URL=redis://127.0.0.1:6379/ RLOCK_WAIT=2s
+    /// let client = rlock_core::LockClient::from_env().await?;
+    /// client.install();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn from_env() -> Result<Self, LockError> {
+        Self::builder().connect_env().await
+    }
+
     /// Makes a client with the default options, without waiting for its servers, as
     /// [`LockClientBuilder::connect_lazy`].
     ///

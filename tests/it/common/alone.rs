@@ -11,6 +11,11 @@ const ALONE: &str = "RLOCK_TEST_ALONE";
 
 /// Runs the test in a child process, and returns `false` once it has passed there. Returns `true` in the child.
 pub(crate) fn is_alone(module: &str, test: &str) -> bool {
+    is_alone_with(module, test, &[])
+}
+
+/// Like [`is_alone`]. The child process has these environment variables, too.
+pub(crate) fn is_alone_with(module: &str, test: &str, variables: &[(&str, &str)]) -> bool {
     if env::var_os(ALONE).is_some() {
         return true;
     }
@@ -19,6 +24,7 @@ pub(crate) fn is_alone(module: &str, test: &str) -> bool {
     let child = Command::new(env::current_exe().expect("the path of this program"))
         .args(["--exact", &test, "--nocapture"])
         .env(ALONE, "1")
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output()
         .expect("this program can be started");

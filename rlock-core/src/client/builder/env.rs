@@ -1,0 +1,267 @@
+//! Options from the environment: the variables of the command `rlock`.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    time::Duration,
+};
+
+use super::LockClientBuilder;
+use crate::{
+    client::LockClient, error::LockError, limits, options::Wait, store::endpoint::Endpoint,
+};
+
+const URL: &str = "RLOCK_URL";
+const PREFIX: &str = "RLOCK_PREFIX";
+const LEASE: &str = "RLOCK_LEASE";
+const WAIT: &str = "RLOCK_WAIT";
+
+impl LockClientBuilder {
+    /// Takes options from the environment variables that the command `rlock` reads, too:
+    ///
+    /// | variable | sets | value |
+    /// | --- | --- | --- |
+    /// | `RLOCK_PREFIX` | [`prefix`](Self::prefix) | the prefix; empty for none |
+    /// | `RLOCK_LEASE` | [`default_lease`](Self::default_lease) | a duration, as in `lease = "30s"` of the attribute |
+    /// | `RLOCK_WAIT` | [`default_wait`](Self::default_wait) | a duration, or `forever` |
+    ///
+    /// A variable that is not set changes nothing, so the client's own defaults apply. They are those of the command,
+    /// except that the command waits forever.
+    ///
+    /// The later call wins: a variable replaces the value of a setter that was called before, and a setter that is called
+    /// after this method replaces the value of the variable. An option of a lock or of the attribute replaces both.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for a variable that is empty, not Unicode or out of bounds. The error names the
+    /// variable and its value. Only `RLOCK_PREFIX` may be empty.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::LockClient;
+    ///
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::builder()
+    ///     .default_lease(Duration::from_secs(10)) // unless RLOCK_LEASE is set
+    ///     .env()?
+    ///     .in_memory()?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn env(self) -> Result<Self, LockError> {
+        self.read(|name| env::var_os(name))
+    }
+
+    /// Connects to the store that `RLOCK_URL` names, with the options of [`env`](Self::env).
+    ///
+    /// The variable has a URL of [`connect`](Self::connect), or several that are separated by spaces: the servers of a
+    /// [`quorum`](Self::quorum). The command refuses `memory:`, which this method accepts.
+    ///
+    /// `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT` replace what setters have set.
+    ///
+    /// # Errors
+    ///
+    /// As [`env`](Self::env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or invalid.
+    /// The error shows no password. Otherwise as [`connect`](Self::connect) and [`quorum`](Self::quorum).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// use rlock_core::LockClient;
+    ///
+    /// let builder = LockClient::builder().service("billing", env!("CARGO_PKG_VERSION"));
+    /// let client = builder.connect_env().await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect_env(self) -> Result<LockClient, LockError> {
+        let endpoint = endpoint(|name| env::var_os(name))?;
+        self.env()?.connect_to(endpoint).await
+    }
+
+    fn read(mut self, get: impl Fn(&OsStr) -> Option<OsString>) -> Result<Self, LockError> {
+        let text = |name| text(name, get(OsStr::new(name)));
+        if let Some(prefix) = text(PREFIX)? {
+            limits::prefix(PREFIX, &prefix)?;
+            self.prefix = prefix;
+        }
+        if let Some(lease) = text(LEASE)? {
+            let lease = duration(LEASE, &lease, "")?;
+            limits::lease(LEASE, lease)?;
+            self.options.lock.lease = lease;
+        }
+        if let Some(wait) = text(WAIT)? {
+            let wait = match wait.as_str() {
+                "forever" => Wait::Forever,
+                wait => Wait::For(duration(WAIT, wait, ", or `forever`")?),
+            };
+            limits::wait(WAIT, wait)?;
+            self.options.lock.wait = wait;
+        }
+        Ok(self)
+    }
+}
+
+fn endpoint(get: impl Fn(&OsStr) -> Option<OsString>) -> Result<Endpoint, LockError> {
+    let Some(urls) = text(URL, get(OsStr::new(URL)))? else {
+        let way_out = "set it to the URL of the store, as in `redis://host:6379/`";
+        return Err(LockError::invalid_option(URL, "(not set)", way_out));
+    };
+    let endpoint = if urls.contains(' ') {
+        Endpoint::quorum(urls.split(' '))
+    } else {
+        Endpoint::parse(&urls)
+    };
+    endpoint.map_err(|error| match error {
+        LockError::InvalidOption { value, reason, .. } => {
+            LockError::invalid_option(URL, value, reason)
+        }
+        error => error,
+    })
+}
+
+fn text(name: &'static str, value: Option<OsString>) -> Result<Option<String>, LockError> {
+    let text = value.map(OsString::into_string).transpose();
+    text.map_err(|value| {
+        let shown = match name {
+            URL => "…".to_owned(), // it may have a password
+            _ => format!("{:?}", value.to_string_lossy()),
+        };
+        LockError::invalid_option(name, shown, "it is not Unicode; set it to text in UTF-8")
+    })
+}
+
+fn duration(name: &'static str, text: &str, or_else: &str) -> Result<Duration, LockError> {
+    humantime::parse_duration(text).map_err(|error| {
+        let reason =
+            format!("{error}; write a number and a unit, as `500ms`, `30s` or `2h`{or_else}");
+        LockError::invalid_option(name, format!("{text:?}"), reason)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the only variable of an environment.
+    fn only(name: &str, value: impl Into<OsString>) -> impl Fn(&OsStr) -> Option<OsString> {
+        let (name, value) = (name.to_owned(), value.into());
+        move |asked| (asked == OsStr::new(&name)).then(|| value.clone())
+    }
+
+    fn read(name: &str, value: impl Into<OsString>) -> Result<LockClientBuilder, LockError> {
+        LockClientBuilder::default().read(only(name, value))
+    }
+
+    fn refusal(name: &str, value: impl Into<OsString>) -> String {
+        let error = match name {
+            URL => endpoint(only(name, value)).err(),
+            _ => read(name, value).err(),
+        };
+        error.expect("refused").to_string()
+    }
+
+    #[test]
+    fn variables_have_the_forms_of_the_attribute_and_the_command() {
+        for (text, seconds) in [("30s", 30), ("1m 30s", 90), ("24h", 86_400)] {
+            let lease = read(LEASE, text).expect(text).options.lock.lease;
+            assert_eq!(lease, Duration::from_secs(seconds), "{text}");
+        }
+        for (text, wait) in [
+            ("forever", Wait::Forever),
+            ("0s", Wait::For(Duration::ZERO)),
+            ("1.5s", Wait::For(Duration::from_millis(1_500))),
+        ] {
+            assert_eq!(read(WAIT, text).expect(text).options.lock.wait, wait);
+        }
+        assert_eq!(read(PREFIX, "jobs:").expect("valid").prefix, "jobs:");
+        assert_eq!(read(PREFIX, "").expect("valid").prefix, "");
+    }
+
+    #[test]
+    fn the_later_of_a_variable_and_a_setter_wins() {
+        let (one, two) = (Duration::from_secs(1), Duration::from_secs(2));
+        let builder = LockClientBuilder::default()
+            .prefix("kept:")
+            .default_lease(one);
+        let builder = builder.read(only(LEASE, "2s")).expect("valid");
+        assert_eq!(builder.options.lock.lease, two);
+        assert_eq!(builder.prefix, "kept:", "RLOCK_PREFIX is not set");
+        assert_eq!(builder.default_lease(one).options.lock.lease, one);
+    }
+
+    #[test]
+    fn an_invalid_variable_is_refused_with_its_name_its_value_and_the_way_out() {
+        for (name, value, value_shown, way_out) in [
+            (LEASE, "30", "\"30\"", "`30s`"),
+            (LEASE, "", "\"\"", "`30s`"),
+            (LEASE, "9ms", "9ms", "between 10ms and 24h"),
+            (LEASE, "forever", "\"forever\"", "`30s`"),
+            (WAIT, "never\n", "\"never\\n\"", "or `forever`"),
+            (WAIT, "", "\"\"", "or `forever`"),
+            (WAIT, "367days", "31708800s", "366 days"),
+            (PREFIX, "{a}", "\"{a}\"", "leave them out"),
+            (URL, "", "``", "redis"),
+            (URL, "http://h/", "`http:…`", "redis"),
+            (
+                URL,
+                "redis://a/ redis-cluster://b",
+                "`redis-cluster://b`",
+                "single servers",
+            ),
+            (URL, "redis://a/  redis://b/", "``", "a URL is empty"),
+        ] {
+            let refusal = refusal(name, value);
+            let beginning = format!("invalid value {value_shown} for `{name}`: ");
+            assert!(refusal.starts_with(&beginning), "{refusal}");
+            assert!(refusal.contains(way_out), "{refusal}");
+        }
+        let missing = endpoint(|_| None).err().expect("refused").to_string();
+        assert!(
+            missing.contains("`RLOCK_URL`: set it to the URL"),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn an_error_shows_no_password_of_a_url() {
+        for url in [
+            "redis://u:s3cret@h:99999/",
+            "redis://u:s3cret@a redis://u:s3cret@a",
+            "redis://u:s3 cret@h/",
+            "s3cret",
+        ] {
+            let refusal = refusal(URL, url);
+            assert!(refusal.contains("`RLOCK_URL`"), "{refusal}");
+            assert!(!refusal.contains("cret"), "{refusal}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_not_unicode_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let broken = || OsString::from_vec(b"s3cret\xff".to_vec());
+        for name in [PREFIX, LEASE, WAIT] {
+            let refusal = refusal(name, broken());
+            assert!(refusal.contains("\"s3cret\u{fffd}\" for"), "{refusal}");
+        }
+        let refusal = refusal(URL, broken());
+        assert!(
+            refusal.contains("`RLOCK_URL`: it is not Unicode"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains("s3cret"), "{refusal}");
+    }
+}
