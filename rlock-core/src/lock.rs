@@ -274,7 +274,8 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the returned future drops the inner future, then releases the lock in the
-    /// background.
+    /// background. What the inner future has started elsewhere, as in `spawn_blocking`, runs on without the
+    /// lock, unless it has a [guard](crate::CurrentHold::guard).
     ///
     /// # Examples
     ///

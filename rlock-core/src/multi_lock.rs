@@ -162,6 +162,12 @@ impl MultiLock {
 pub struct MultiLockGuard(Few<LockGuard>);
 
 impl MultiLockGuard {
+    /// Makes a guard of these locks, in ascending order of their keys.
+    pub(crate) fn new(mut guards: Few<LockGuard>) -> Self {
+        guards.sort_by(|one, other| one.key().cmp(other.key()));
+        Self(guards)
+    }
+
     /// Returns the guard of each lock, with its key and fencing token, in ascending order of the keys.
     pub fn guards(&self) -> &[LockGuard] {
         &self.0

@@ -4,7 +4,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     engine::call_chain::{Link, Scope, innermost},
-    error::LostCause,
+    error::{LockError, LostCause},
+    few::Few,
+    guard::LockGuard,
+    multi_lock::MultiLockGuard,
     owner::OwnerId,
 };
 
@@ -12,7 +15,8 @@ use crate::{
 ///
 /// A spawned task is not inside the locks of the task that spawned it: both run at the same time, so
 /// a shared lock would not exclude them from each other. A body that waits for the task carries its
-/// locks over on purpose with this trait.
+/// locks over on purpose with this trait. The trait does not keep a lock beyond the end of the body; a
+/// [guard](CurrentHold::guard) that moves into the task does.
 pub trait InCurrentScope: Future + Sized {
     /// Returns this future inside of the locks that the caller of this method is inside of.
     ///
@@ -77,7 +81,7 @@ pub fn current() -> Option<CurrentHold> {
     innermost().map(CurrentHold)
 }
 
-/// The hold that a body runs in, from [`current`].
+/// The hold that a body runs in, from [`current`]. A handle does not keep the hold; a [guard](Self::guard) does.
 ///
 /// A handle can outlive the body, and can be sent to another task. It follows the call or guard
 /// that it was obtained in. When that call or guard ends or starts its release,
@@ -126,6 +130,94 @@ impl CurrentHold {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
+    }
+
+    /// Returns a guard that keeps the hold, for work that a body starts elsewhere: in `spawn_blocking`, in a thread, in
+    /// a spawned task.
+    ///
+    /// If the caller of a locked call goes away, the body is dropped and its lock is released. The work that it started
+    /// runs on. Move a guard into that work: the lock is released when the call has ended and each of its guards is
+    /// released or dropped. This method sends no request.
+    ///
+    /// The guard keeps this lock only. A body with several keys, or inside several locks, keeps all of them with
+    /// [`guards`](Self::guards).
+    ///
+    /// - **A loss** stops the body, and not the work. Check [`is_valid`](LockGuard::is_valid) there, or await
+    ///   [`lost`](LockGuard::lost).
+    /// - **[`max_hold`](crate::Lock::max_hold)** counts from the acquire of the call, and so does a lease without
+    ///   [`watchdog`](crate::Lock::watchdog).
+    /// - **Re-entry**: the work is not inside the lock, so an acquire of its key there waits for the guard. A task
+    ///   enters the hold in [`LockGuard::scope`].
+    /// - **At the end of the client**, [`drain`](crate::LockClient::drain) waits for guards, and
+    ///   [`shutdown`](crate::LockClient::shutdown) treats them as bodies.
+    ///
+    /// The other way is to spawn the whole locked call and to await its handle, as [`Lock::run`](crate::Lock::run)
+    /// shows: then the body is not dropped either.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the hold was lost, or has ended: take the guard in the body, before the work starts. The
+    /// cause is then [`LostCause::Released`]. [`LockError::Store`] in a forked child.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError, current};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("report:daily");
+    /// let body = async {
+    ///     let guard = current().expect("inside a lock").guard()?;
+    ///     let work = tokio::task::spawn_blocking(move || {
+    ///         let _guard = guard; // dropped when the work ends, even if the body is gone
+    ///         42 // for example a transaction
+    ///     });
+    ///     Ok::<_, LockError>(work.await.expect("no panic"))
+    /// };
+    /// assert_eq!(lock.run(body).await??, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn guard(&self) -> Result<LockGuard, LockError> {
+        self.0.entry.keep().map(LockGuard::new)
+    }
+
+    /// Returns a guard that keeps every lock that the call is inside of: all keys of this call, and the locks of its
+    /// callers, of whichever client. Otherwise as [`guard`](Self::guard).
+    ///
+    /// A lock of a caller that has ended is left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`guard`](Self::guard), for each lock. No lock is kept then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError, current};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let accounts = client.lock_all(["account:1", "account:2"]);
+    /// let body = async { current().expect("inside a lock").guards() };
+    /// let guard = accounts.run(body).await??; // the call has ended, and the guard keeps both locks
+    /// assert!(accounts.try_acquire().await?.is_none());
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub fn guards(&self) -> Result<MultiLockGuard, LockError> {
+        let mut guards = Few::new();
+        for entry in self.0.locks() {
+            match entry.keep() {
+                Err(LockError::Lost { cause, .. })
+                    if cause == LostCause::Released && !guards.is_empty() => {}
+                kept => guards.push(LockGuard::new(kept?)),
+            }
+        }
+        Ok(MultiLockGuard::new(guards))
     }
 
     /// Resolves to the cause when the hold is lost. Resolves to [`LostCause::Released`] when the

@@ -8,6 +8,7 @@ mod depth;
 mod drain;
 mod durations;
 mod environment;
+mod kept;
 mod lock_all;
 mod options;
 mod own_holder;

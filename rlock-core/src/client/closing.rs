@@ -22,8 +22,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Unavailable`] if a lock was not released within twice the response time-out. Then
-    /// the store did not reply, or a body did not stop. The lock of such a body is still in use, and
-    /// ends with its lease. [`LockError::Store`] in a forked child of the process that made the client.
+    /// the store did not reply, or a body did not stop, or a [guard](crate::CurrentHold::guard) of a
+    /// body was not dropped. The lock of such a body is still in use, and ends with its lease. [`LockError::Store`] in a forked child of the process that made the client.
     ///
     /// # Cancel safety
     ///

@@ -40,29 +40,39 @@ pub(crate) struct Link {
     outer: Option<Arc<Link>>,
 }
 
+impl Link {
+    /// Returns the entries of the locks up to this one, innermost first. Holds that have ended, and outer entries of
+    /// the same hold, are left out: tasks that spawn each other would collect them. The innermost entry stays, for
+    /// [`innermost`].
+    pub(crate) fn locks(&self) -> Vec<Entry> {
+        let mut locks: Vec<Entry> = Vec::new();
+        for Self { entry, .. } in successors(Some(self), |link| link.outer.as_deref()) {
+            let is_same = |inner: &Entry| {
+                Arc::ptr_eq(&inner.ownership, &entry.ownership) && inner.token == entry.token
+            };
+            if locks.is_empty() || is_live(entry) && !locks.iter().any(is_same) {
+                locks.push(entry.clone());
+            }
+        }
+        locks
+    }
+}
+
 impl Scope {
     pub(crate) fn current() -> Self {
         read(Clone::clone)
     }
 
-    /// Returns the current scope for another task. Holds that have ended, and outer entries of the same hold, are left
-    /// out: tasks that spawn each other would collect them. The innermost entry stays, for [`innermost`].
+    /// Returns the current scope for another task, with the locks of [`Link::locks`].
     pub(crate) fn carried() -> Self {
         let scope = Self::current();
-        let mut kept: Vec<Entry> = Vec::new();
-        for Link { entry, .. } in links(&scope) {
-            let is_same = |inner: &Entry| {
-                Arc::ptr_eq(&inner.ownership, &entry.ownership) && inner.token == entry.token
-            };
-            if kept.is_empty() || is_live(entry) && !kept.iter().any(is_same) {
-                kept.push(entry.clone());
-            }
-        }
+        let locks = scope.chain.as_deref().map(Link::locks);
         let outside = Self {
             chain: None,
             ..scope
         };
-        kept.into_iter().rev().fold(outside, Self::inside)
+        let locks = locks.into_iter().flatten().rev();
+        locks.fold(outside, Self::inside)
     }
 
     pub(crate) fn with_client(self, client: ClientHandle) -> Self {

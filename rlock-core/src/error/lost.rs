@@ -25,9 +25,9 @@ pub enum LostCause {
     Closed,
     /// The hold was released: its call ended, or its guard was released or dropped.
     ///
-    /// Only [`CurrentHold::lost`](crate::CurrentHold::lost) resolves to this cause, because a
-    /// `CurrentHold` can outlive its call. No [`LockError::Lost`](crate::LockError::Lost) has this cause, and the
+    /// Only a [`CurrentHold`](crate::CurrentHold) has this cause, because it can outlive its call:
+    /// [`lost`](crate::CurrentHold::lost) resolves to it, and [`guard`](crate::CurrentHold::guard) fails with it. The
     /// client logs nothing.
-    #[error("it was released")]
+    #[error("its call has ended, or its guard was released")]
     Released,
 }

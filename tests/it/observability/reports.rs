@@ -266,6 +266,27 @@ async fn a_hold_beyond_its_max_hold_is_reported_once_and_in_time() {
 }
 
 #[tokio::test]
+async fn the_max_hold_of_a_body_and_its_guard_is_reported_once() {
+    const TEST: &str = "max-hold-kept";
+    let client = LockClient::in_memory();
+    for_each_key(TEST, async |key| {
+        let lock = client.lock(&key).lease(LASTING).max_hold(ms(50));
+        let kept = RefCell::new(None);
+        let body = async {
+            let guard = rlock_core::current().expect("inside").guard();
+            kept.replace(Some(guard.expect("held")));
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(cause_of(lock.run(body).await), Some(LostCause::MaxHold));
+        let guard = kept.take().expect("it began");
+        assert_lost(&guard, LONG, LostCause::MaxHold).await;
+        assert_eq!(cause_of(guard.release().await), Some(LostCause::MaxHold));
+    })
+    .await;
+    assert_reported_once(TEST, LostCause::MaxHold).await;
+}
+
+#[tokio::test]
 async fn a_release_in_time_is_not_reported_as_a_loss() {
     const TEST: &str = "in-time";
     let server = RedisServer::start();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fork::{Fork, fork};
-use rlock_core::{Lock, LockClient, LockError, LockGuard, Reentry};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, Reentry, current};
 use rlock_testkit::block_on;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -71,6 +71,8 @@ async fn child(client: &LockClient, guard: LockGuard, (uncounted, outer): (&Lock
         client.lock("k").wait(Duration::ZERO).acquire().await,
     );
     report("child enters", outer.scope(uncounted.acquire()).await);
+    let hold = outer.scope(async { current().expect("inside") }).await;
+    report("child keeps", hold.guard());
     println!("child took {}", started.elapsed().as_millis());
     thread::sleep(LEASE.saturating_sub(started.elapsed()) + Duration::from_millis(500));
     println!("child valid later {}", guard.is_valid());

@@ -149,6 +149,15 @@ impl Ownership {
         Some(enterable.map(|()| (state.add(options, now), state.token)))
     }
 
+    /// Adds an entry beside a present one, with its renewal and its `max_hold`, for work that a loss does not stop.
+    /// Returns `None` if that entry has left.
+    pub(crate) fn keep(&self, id: EntryId) -> Option<EntryId> {
+        let mut state = self.state();
+        let entry = state.entries.iter().find(|entry| entry.id == id)?;
+        let (renewed, max_hold) = (entry.renewed, entry.max_hold.clone());
+        Some(state.add_entry(renewed, max_hold, true))
+    }
+
     /// Marks that a body runs inside the entry, and returns its span. The body stops when the ownership is lost.
     pub(crate) fn runs_body(&self, id: EntryId) -> Option<Arc<Span>> {
         let mut state = self.state();
@@ -251,15 +260,23 @@ impl State {
     fn add(&mut self, options: &LockOptions, now: Time) -> EntryId {
         self.lease = self.lease.max(options.lease);
         self.retain = self.retain.max(options.retain);
+        let max_hold = options.max_hold.map(|most| MaxHold::new(now + most));
+        self.add_entry(options.watchdog, max_hold.map(Arc::new), false)
+    }
+
+    fn add_entry(
+        &mut self,
+        renewed: bool,
+        max_hold: Option<Arc<MaxHold>>,
+        in_body: bool,
+    ) -> EntryId {
         let id = EntryId(self.next_entry);
         self.next_entry = self.next_entry.wrapping_add(1);
         self.entries.push(EntryState {
             id,
-            renewed: options.watchdog,
-            max_hold: options
-                .max_hold
-                .map(|most| Arc::new(MaxHold::new(now + most))),
-            in_body: false,
+            renewed,
+            max_hold,
+            in_body,
         });
         id
     }

@@ -38,6 +38,7 @@ async fn a_forked_child_neither_acquires_nor_releases_and_fails_at_once() {
             "child waits",
             "child tries",
             "child enters",
+            "child keeps",
             "child closes",
         ] {
             let lines: Vec<_> = said.iter().filter(|line| line.starts_with(call)).collect();
