@@ -56,7 +56,7 @@ struct Work {
 
 /// Starts blocking work in a body, and cancels the call. The work has a guard if it `keeps` the lock.
 async fn work_of_a_cancelled_call(lock: Lock, keeps: bool) -> Work {
-    let (end, word) = mpsc::channel();
+    let (end, signal) = mpsc::channel();
     let (ends, ended) = oneshot::channel();
     let (begins, begun) = oneshot::channel();
     let body = async move {
@@ -64,7 +64,7 @@ async fn work_of_a_cancelled_call(lock: Lock, keeps: bool) -> Work {
         let work = spawn_blocking(move || {
             let _guard = guard;
             begins.send(()).expect("awaited");
-            word.recv().expect("the test sends a signal");
+            signal.recv().expect("the test sends it");
             let _ = ends.send(());
         });
         work.await.expect("no panic");
@@ -232,7 +232,7 @@ async fn a_loss_reaches_the_guard_of_a_body_that_it_stops() {
     assert_eq!(cause_of(stopped), Some(LostCause::Removed));
     assert_lost(&guard, LONG, LostCause::Removed).await;
     // The lock is not held for the guard any more.
-    its_turn(acquiring(lock.wait(LONG))).await;
+    drop(its_turn(acquiring(lock.wait(LONG))).await);
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
 }
 
@@ -270,7 +270,7 @@ fn a_thread_of_a_synchronous_body_keeps_its_lock() {
     assert!(lock.try_acquire_blocking().expect("a reply").is_none());
     end.send(()).expect("it runs");
     thread.join().expect("no panic");
-    lock.wait(LONG).acquire_blocking().expect("released");
+    drop(lock.wait(LONG).acquire_blocking().expect("released"));
 }
 
 #[tokio::test]
