@@ -184,8 +184,8 @@ impl CurrentHold {
         self.0.entry.keep().map(LockGuard::new)
     }
 
-    /// Returns a guard that keeps every lock that the call is inside of: all keys of this call, and the locks of its
-    /// callers, of whichever client. Otherwise as [`guard`](Self::guard).
+    /// Returns a guard that keeps every lock of the call chain: all keys of this call, and the locks of its callers, of
+    /// whichever client. Otherwise as [`guard`](Self::guard).
     ///
     /// A lock of a caller that has ended is left out.
     ///
