@@ -96,13 +96,8 @@ fn holder(info: &LockInfo) -> String {
         return match () {
             () if describe::is_kept(info) => format!("none: at_least keeps the lock taken; {free}"),
             () if info.owner_id().is_none() => {
-                let what = if info.owner == "(not a hash)" {
-                    "key, which is not a hash"
-                } else {
-                    "lock"
-                };
                 format!(
-                    "not a client of rlock: other software wrote this {what}; {free}; to free it, delete its key on the server"
+                    "not a client of rlock: other software wrote this lock; {free}; to free it, delete its key on the server"
                 )
             }
             () => format!(

@@ -13,7 +13,7 @@ pub struct LockInfo {
     pub key: String,
     /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none: the
     /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Another
-    /// text if other software wrote the lock: `(not a hash)` for a key of another type.
+    /// text if other software wrote the lock: in a list, `(not a hash)` for a key of another type.
     pub owner: String,
     /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
     /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software

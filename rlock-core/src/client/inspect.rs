@@ -7,7 +7,7 @@ use crate::{
     info::LockInfo,
     key::Key,
     options::Site,
-    store::{Entry, SendOptions},
+    store::{Entry, SendOptions, StoreError},
 };
 
 impl LockClient {
@@ -72,7 +72,14 @@ impl LockClient {
         let core = self.core();
         let timeout = core.options.response_timeout;
         let request = core.store.inspect(key, SendOptions::background(timeout));
-        let request = async { request.await.map_err(|error| error.hide([key])) };
+        let request = async {
+            match request.await {
+                Ok(Some(entry)) if entry.owner == Entry::NOT_A_HASH => {
+                    Err(StoreError::not_a_lock())
+                }
+                reply => reply.map_err(|error| error.hide([key])),
+            }
+        };
         self.ask(timeout * 2, request, || format!("inspect lock `{key}`"))
             .await
     }

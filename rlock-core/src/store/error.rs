@@ -102,6 +102,12 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
+    /// A key of another type has the name of the lock.
+    pub(crate) fn not_a_lock() -> Self {
+        let source = "other software wrote its key, which is not a hash (WRONGTYPE); delete the key on the server";
+        Self::new(false, false, source)
+    }
+
     /// Marks a request as one that was not executed.
     pub(super) fn not_executed(self) -> Self {
         Self {

@@ -202,3 +202,8 @@ pub(crate) struct Entry {
     /// The owners that wait, in their order.
     pub(crate) queue: Vec<OwnerId>,
 }
+
+impl Entry {
+    /// The owner of a key that is not a lock, but has the name of one. `inspect.lua` replies it.
+    pub(crate) const NOT_A_HASH: &str = "(not a hash)";
+}

@@ -139,7 +139,7 @@ async fn nothing_that_is_written_contains_a_key() {
     assert!(text.contains("<redacted>"), "{text}");
     let () = server.command(&["SET", &name(&key(6)), "text"]).await;
     assert_redacted(&lock(&one, 6).acquire().await.expect_err("no lock"));
-    assert_redacted(&one.force_release(&key(6)).await.expect_err("no lock"));
+    assert_redacted(&one.inspect(&key(6)).await.expect_err("no lock"));
 
     // Not valid, or not to be called here.
     let invalid = one.lock(format!("{}{{", key(1))).acquire().await;

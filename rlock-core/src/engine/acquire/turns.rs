@@ -1,6 +1,6 @@
 //! The turns of a call for its keys, and the wait for them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::time::timeout;
@@ -98,25 +98,14 @@ impl Attempt<'_> {
         key: &Key,
         (at, contended): (usize, &mut Option<Contended>),
     ) -> Result<Turn, AcquireError> {
-        let mut waiting = match self.core.queues.enqueue(key, &self.request.options) {
+        let waiting = match self.core.queues.enqueue(key, &self.request.options) {
             Ok(turn) => return Ok(turn),
             Err(waiting) => waiting,
         };
-        let release = waiting.release_ahead();
-        if release.is_none() {
-            *contended = Some(Contended { at, ttl: None });
-            self.call.waits();
-        }
+        *contended = Some(Contended { at, ttl: None });
+        self.call.waits();
         let turn = Box::pin(timeout(self.left(), waiting.turn())).await;
-        turn.map_err(|_| {
-            let current = self.core.queues.current(key);
-            let is_pending = |release| current.is_some_and(|own| Arc::ptr_eq(&own, release));
-            if release.as_ref().is_some_and(is_pending) {
-                self.failed(StoreError::no_reply(self.waited()))
-            } else {
-                self.taken(key, None)
-            }
-        })
+        turn.map_err(|_| self.taken(key, None))
     }
 
     /// Waits for the contended lock among several. Passes on the turns of the others meanwhile, because those locks may

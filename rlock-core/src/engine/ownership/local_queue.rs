@@ -64,6 +64,8 @@ struct QueueState {
     next: Option<Arc<Ownership>>,
     /// Whether the current ownership is retained: the next caller may take it.
     is_retained: bool,
+    /// Whether the current ownership was given up by its callers, and has the turn until it is released.
+    is_given_up: bool,
     /// Whether other clients wait for the lock, as far as is known.
     wanted: bool,
     /// How many further callers are served before other clients are.
@@ -139,6 +141,11 @@ impl QueueState {
     fn take_retained(&mut self) -> Option<Arc<Ownership>> {
         let is_retained = std::mem::take(&mut self.is_retained);
         is_retained.then(|| self.current.clone()).flatten()
+    }
+
+    fn take_given_up(&mut self) -> Option<Arc<Ownership>> {
+        let is_given_up = std::mem::take(&mut self.is_given_up);
+        is_given_up.then(|| self.current.clone()).flatten()
     }
 }
 
@@ -268,7 +275,7 @@ impl LocalQueues {
             drop(state);
             is_first && current.is_some_and(|current| current.is_ended())
         });
-        follows.then(|| self.enqueue(key, options))
+        follows.then(|| self.wait_for_release(key, options))
     }
 
     /// Returns the turn, or a place in the queue.
@@ -277,18 +284,21 @@ impl LocalQueues {
         key: &Key,
         options: &LockOptions,
     ) -> Result<Turn, Waiting> {
-        let (waiting, retained) = {
+        let (waiting, retained, given_up) = {
             let mut queues = self.queues();
             let Some(queue) = queues.get(key) else {
                 return Ok(self.open(&mut queues, key));
             };
             let mut state = queue.state();
             let retained = state.take_retained();
-            let is_first = retained.is_some() && state.waiting.is_empty();
+            // A call that may wait asks without waiting for that release: the store keeps the order.
+            let given_up = state.take_given_up();
+            let is_first = state.waiting.is_empty() && (retained.is_some() || given_up.is_some());
             let waiting = (!is_first).then(|| self.join(queue, &mut state, options));
-            (waiting, retained)
+            (waiting, retained, given_up)
         };
         let turn = retained.and_then(|ownership| ownership.resume());
+        let turn = turn.or_else(|| given_up.and_then(|ownership| ownership.leave_turn()));
         if waiting.is_none()
             && let Some(turn) = turn
         {
@@ -296,11 +306,11 @@ impl LocalQueues {
         }
         // The turn goes to the first waiter.
         drop(turn);
-        waiting.map_or_else(|| self.wait_for_retained(key, options), Err)
+        waiting.map_or_else(|| self.wait_for_release(key, options), Err)
     }
 
-    /// Waits for a retained ownership that cannot be resumed now: it is being released, or its tokens have not arrived.
-    fn wait_for_retained(
+    /// Waits for an ownership that is being released, or for a retained one whose tokens have not arrived.
+    fn wait_for_release(
         self: &Arc<Self>,
         key: &Key,
         options: &LockOptions,
@@ -335,7 +345,6 @@ impl LocalQueues {
         }
         Waiting {
             member: self.member(queue),
-            ahead: state.current.clone(),
             place,
             turn,
         }

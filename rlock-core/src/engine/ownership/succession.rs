@@ -158,6 +158,16 @@ impl Ownership {
         self.state().turn = Some(turn);
     }
 
+    /// Returns the turn of an ownership that was given up.
+    pub(super) fn leave_turn(&self) -> Option<Turn> {
+        let mut state = self.state();
+        if state.phase == Phase::Ended {
+            state.turn.take()
+        } else {
+            None
+        }
+    }
+
     /// Returns whether a hold or a release has the turn.
     pub(super) fn has_turn(&self) -> bool {
         self.state().turn.is_some()

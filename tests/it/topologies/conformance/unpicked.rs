@@ -82,12 +82,12 @@ pub(crate) async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held(plac
             // A quorum notifies its waiter, which is not polled and does not ask.
             continue;
         };
-        let taken = if with_token {
+        let outcome = if with_token {
             other.release_if("k", token).await
         } else {
             other.force_release("k").await
         };
-        assert!(taken.expect("a reply"));
+        assert!(outcome.expect("a reply"));
         assert_follows(call, &other).await;
     }
 }
@@ -156,24 +156,19 @@ pub(crate) async fn a_call_that_is_not_polled_blocks_its_client_for_its_lease_on
     for way in ["at once", "by its own client", "by another client"] {
         let lock = one.lock("k").wait(LONG);
         let mut call = Box::pin(lock.acquire());
-        match way {
-            "at once" => {
-                if let Poll::Ready(held) = poll_once(call.as_mut()).await {
-                    // The embedded store replies at once.
-                    held.expect("free").release().await.expect("held");
-                    continue;
-                }
-            }
-            _ => {
-                let holder = if way == "by another client" {
-                    &other
-                } else {
-                    &one
-                };
-                let held = holder.lock("k").wait(LONG).acquire().await.expect("free");
-                wait(call.as_mut()).await;
-                held.release().await.expect("held");
-            }
+        let holder = match way {
+            "by its own client" => Some(&one),
+            "by another client" => Some(&other),
+            _ => None,
+        };
+        if let Some(holder) = holder {
+            let held = holder.lock("k").wait(LONG).acquire().await.expect("free");
+            wait(call.as_mut()).await;
+            held.release().await.expect("held");
+        } else if let Poll::Ready(held) = poll_once(call.as_mut()).await {
+            // The embedded store replies at once.
+            held.expect("free").release().await.expect("held");
+            continue;
         }
         let next = within(LONG, way, one.lock("k").wait(LONG).acquire()).await;
         let next = next.unwrap_or_else(|error| panic!("{way}: {error}"));

@@ -85,6 +85,7 @@ impl Turn {
                     return None;
                 }
                 state.current = Some(Arc::clone(&fresh));
+                state.is_given_up = false;
                 // This belongs to the former ownership.
                 state.wanted = false;
                 drop(state);
@@ -168,6 +169,7 @@ impl Turn {
         let ended = {
             let mut state = self.state();
             state.is_retained = false;
+            state.is_given_up = false;
             // Without a next one, the ended one stays until the turn is passed on: later calls follow its release.
             match state.next.take() {
                 Some(next) => state.current.replace(next),
@@ -181,8 +183,8 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if self.is_current()
-            && let Some(member) = self.member.take()
+        if let Some(member) = self.member.take()
+            && member.queue.state().turn == self.number
         {
             member.pass_on();
         }
@@ -258,6 +260,7 @@ impl Member {
     fn close(self) -> Option<Self> {
         let current = self.queue.current();
         if let Some(current) = current.filter(|current| current.give_up()) {
+            self.queue.state().is_given_up = true;
             self.pass_on_after_release(current);
             return None;
         }
@@ -280,18 +283,11 @@ impl Member {
 /// A place in a queue. Dropping it leaves the queue.
 pub(crate) struct Waiting {
     pub(super) member: Member,
-    /// The ownership that this caller waited for first.
-    pub(super) ahead: Option<Arc<Ownership>>,
     pub(super) place: u64,
     pub(super) turn: oneshot::Receiver<Turn>,
 }
 
 impl Waiting {
-    /// Returns the ownership whose release the caller waits for, if it waits for one.
-    pub(crate) fn release_ahead(&mut self) -> Option<Arc<Ownership>> {
-        self.ahead.take().filter(|ahead| ahead.is_ended())
-    }
-
     /// Waits for the turn. Dropping the future leaves the queue.
     pub(crate) async fn turn(mut self) -> Turn {
         match (&mut self.turn).await {
