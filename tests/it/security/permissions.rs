@@ -6,7 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_testkit::{Exclusion, Proxy, RedisServer, eventually, within};
+use rlock_testkit::{Exclusion, Proxy, RedisServer, block_on, eventually, within};
+use tokio::runtime::Builder;
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
@@ -218,6 +219,24 @@ async fn with_all_permissions_nothing_is_refused_and_no_call_waits_for_a_timer()
         "nothing was refused"
     );
     assert_eq!(warnings(&server), Vec::<String>::new());
+}
+
+/// Such a call first makes a round trip over the background connection.
+#[test]
+fn a_call_without_its_own_connection_needs_no_other_permission() {
+    let runtime = || Builder::new_current_thread().enable_all().build();
+    let (outside, ends) = (runtime().expect("a runtime"), runtime().expect("a runtime"));
+    let server = server_with(&all());
+    let client = ends.block_on(connect(&url(&server)));
+    let handle = ends.handle().clone();
+    ends.shutdown_background();
+    let _inside = handle.enter();
+    block_on(async {
+        let guard = client.lock("k").acquire().await.expect("free");
+        guard.release().await.expect("held");
+    });
+    let refused = outside.block_on(acl::refused(&server));
+    assert_eq!(refused, BTreeSet::new(), "nothing was refused");
 }
 
 /// Runs the life of a lock that fails at this step. Returns the error, and checks that nothing is
