@@ -51,7 +51,7 @@ pub(crate) fn renewal_failed(count: usize) {
     handles().process.renewals(2, count);
 }
 
-/// Counts renewals of locks that the store no longer knows.
+/// Counts renewals that found their lock lost.
 pub(crate) fn renewal_gone(count: usize) {
     handles().process.renewals(3, count);
 }

@@ -215,7 +215,8 @@ impl BatchRequest {
             metrics::lease_margin(self.left.saturating_sub(now.since(self.sent)));
         }
         metrics::renewed(confirmed, is_late);
-        metrics::renewal_gone(gone.len());
+        // A release over another connection may have overtaken the renewal. That is no loss.
+        metrics::renewal_gone(gone.iter().filter(|ownership| ownership.is_held()).count());
         metrics::renewal_failed(self.ownerships.len() - confirmed - gone.len());
         for ownership in wanted {
             renewer.queues.wanted(&ownership.key, ownership.owner);

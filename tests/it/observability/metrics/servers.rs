@@ -2,6 +2,7 @@
 
 use std::{thread, time::Duration};
 
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{Proxy, RedisServer, eventually};
 use tokio::runtime::Handle;
@@ -87,6 +88,27 @@ async fn renewals_are_counted_with_what_was_left_of_the_lease() {
     assert!(server.del(&name("k")).await);
     assert_lost(&guard, LONG, LostCause::Removed).await;
     assert!(is(renewals("gone"), 1), "{}", renewals("gone"));
+}
+
+/// A release may overtake a renewal, because each has its own connection.
+#[tokio::test]
+async fn a_renewal_that_a_release_overtakes_is_not_counted_as_a_loss() {
+    alone!(a_renewal_that_a_release_overtakes_is_not_counted_as_a_loss);
+    keep_metrics();
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let holds = (0..200_u64).map(async |n| {
+        let lock = client.lock(format!("k{n}")).lease(ms(900));
+        for round in 0..10 {
+            let guard = lock.acquire().await.expect("free");
+            // The first renewal is due after 300 ms, on a grid of 75 ms.
+            tokio::time::sleep(ms(250 + (n * 7 + round) % 55)).await;
+            guard.release().await.expect("held");
+        }
+    });
+    join_all(holds).await;
+    assert!(renewals("ok") > 0.0, "some are renewed in time");
+    assert!(is(renewals("gone"), 0), "{}", renewals("gone"));
 }
 
 #[tokio::test]
