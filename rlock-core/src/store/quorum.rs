@@ -31,9 +31,6 @@ use super::{
 };
 use crate::{clock::ClientClock, key::Key};
 
-/// The number of servers that fit into [`Servers`].
-pub(crate) const MOST_SERVERS: usize = 32;
-
 pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,

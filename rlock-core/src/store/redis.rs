@@ -5,7 +5,8 @@ mod batch;
 mod caller_link;
 pub(super) mod capabilities;
 pub(super) mod commands;
-pub(super) mod connection;
+mod connection;
+pub(super) mod dial;
 mod directory;
 pub(super) mod errors;
 mod for_quorum;
@@ -32,7 +33,8 @@ use self::{
     address::Address,
     caller_link::CallerLink,
     commands::{Call, Commands},
-    connection::{Connection, boxed},
+    connection::Connection,
+    dial::boxed,
     errors::{classify, is_refused, wants_reconnect},
     keyspace::Keyspace,
     link::Link,
@@ -40,7 +42,7 @@ use self::{
 };
 pub(crate) use self::{
     address::ConnectionSettings,
-    connection::connecting,
+    dial::connecting,
     for_quorum::{RunIds, SameServer},
     options::RedisOptions,
 };

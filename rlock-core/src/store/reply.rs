@@ -186,6 +186,8 @@ impl RenewalOutcome {
 pub(crate) struct Servers(pub(crate) u32);
 
 impl Servers {
+    pub(crate) const MOST: usize = u32::BITS as usize;
+
     pub(crate) fn has(self, server: usize) -> bool {
         self.0 & (1 << server) != 0
     }

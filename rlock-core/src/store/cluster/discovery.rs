@@ -18,7 +18,7 @@ use crate::store::{
     endpoint::ClusterEndpoint,
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
-        connection::plain,
+        dial::plain,
         errors::{classify_connect, not_sent, not_yet, timed_out},
         sentinel::highest_epoch,
     },

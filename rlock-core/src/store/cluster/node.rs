@@ -9,7 +9,7 @@ use std::{
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
 use super::slots::{NodeAddr, Slot};
-use crate::store::redis::{RedisStore, connection::AbortOnDrop};
+use crate::store::redis::{RedisStore, dial::AbortOnDrop};
 
 /// After this time, an import from the same node may be another one: the node may have lost grants in between.
 const IMPORT: Duration = Duration::from_secs(1);

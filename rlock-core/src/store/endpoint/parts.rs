@@ -1,6 +1,5 @@
 //! The kinds of URLs, and the parts of one.
 
-use super::redact;
 use crate::store::tls::Tls;
 
 /// The kinds of URLs.
@@ -154,7 +153,7 @@ impl<'a> Parts<'a> {
             return Ok(());
         };
         // An option that may be part of a password is counted, not named.
-        let unknown = match redact::names(self.query).nth(number).flatten() {
+        let unknown = match names(self.query).nth(number).flatten() {
             Some(name) => format!("option `{name}`"),
             None => format!("option {} behind the `?`", number + 1),
         };
@@ -204,4 +203,21 @@ pub(super) fn schemes(are_meant: impl Fn(Kind) -> bool) -> String {
         _ => format!("`{scheme}://`"),
     });
     names.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the names of options, and `None` for a name that may be part of a value. A password may
+/// contain a `&` that is not percent-encoded.
+pub(super) fn names(query: &str) -> impl Iterator<Item = Option<&str>> {
+    const HARMLESS: [&str; 3] = ["protocol", "db", "user"];
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let mut is_password = false;
+    pairs.map(move |pair| {
+        let name = pair.split_once('=').map(|(name, _)| name);
+        let name = name.filter(|name| {
+            let is_of_name = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-');
+            !is_password && !name.is_empty() && name.len() <= 32 && name.chars().all(is_of_name)
+        });
+        is_password |= !name.is_some_and(|name| HARMLESS.contains(&name));
+        name
+    })
 }

@@ -3,7 +3,7 @@
 //! Users, passwords and values of options are hidden, and so is each part of a malformed URL that
 //! may be one of these.
 
-use super::parts::{Kind, Parts};
+use super::parts::{Kind, Parts, names};
 use crate::escape_control::breaks_the_line;
 
 /// Replaces each hidden part.
@@ -108,23 +108,6 @@ fn options(query: &str) -> String {
         none if none.is_empty() => none,
         shown => format!("?{shown}"),
     }
-}
-
-/// Returns the names of options, and `None` for a name that may be part of a value. A password may
-/// contain a `&` that is not percent-encoded.
-pub(super) fn names(query: &str) -> impl Iterator<Item = Option<&str>> {
-    const HARMLESS: [&str; 3] = ["protocol", "db", "user"];
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let mut is_password = false;
-    pairs.map(move |pair| {
-        let name = pair.split_once('=').map(|(name, _)| name);
-        let name = name.filter(|name| {
-            let is_of_name = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-');
-            !is_password && !name.is_empty() && name.len() <= 32 && name.chars().all(is_of_name)
-        });
-        is_password |= !name.is_some_and(|name| HARMLESS.contains(&name));
-        name
-    })
 }
 
 #[cfg(test)]

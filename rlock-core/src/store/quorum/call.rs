@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::Ordering,
     },
     task::{Context, Poll},
     time::Duration,
@@ -15,10 +15,10 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    member::Member,
+    member::{CallState, Member, Reply},
     verdict::{Tally, Verdict, majority},
 };
-use crate::store::{BoxFuture, Servers, Store, StoreError};
+use crate::store::{Acquired, BoxFuture, Servers, Store, StoreError};
 
 /// The bounds of the wait for late members that usually reply. Once the others have decided, the call waits for ten
 /// times as long as they took.
@@ -26,7 +26,6 @@ pub(super) const SHORTEST_LATE: Duration = Duration::from_millis(20);
 pub(super) const LONGEST_LATE: Duration = Duration::from_millis(250);
 
 pub(super) type Members = Arc<[Arc<Member>]>;
-pub(super) type Reply<T> = Result<T, StoreError>;
 
 /// A request that was sent. Resolves with the number of its member and the reply.
 pub(super) struct Sent<T> {
@@ -40,21 +39,6 @@ impl<T> Future for Sent<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let member = self.member;
         self.reply.as_mut().poll(cx).map(|reply| (member, reply))
-    }
-}
-
-/// The state of a call that its requests read.
-#[derive(Debug, Clone, Default)]
-pub(super) struct CallState {
-    pub(super) decided: Arc<AtomicBool>,
-    /// Whether the request waits for a connection, because too few members are connected.
-    pub(super) until_up: bool,
-}
-
-impl CallState {
-    /// Returns whether the call is decided. A request is not sent after that, because a rollback may precede it.
-    pub(super) fn is_decided(&self) -> bool {
-        self.decided.load(Ordering::Acquire)
     }
 }
 
@@ -308,6 +292,16 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
         foreign: too_many(|error| error.foreign),
         ..StoreError::ambiguous(text)
     }
+}
+
+pub(super) fn is_granted(reply: &Acquired) -> bool {
+    matches!(reply, Acquired::Granted { .. })
+}
+
+/// Returns the members that replied and granted nothing.
+pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
+    let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
+    refusing.map(|(member, _)| member).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::call::{CallState, Reply};
 use crate::{
     few::Few,
     key::Key,
@@ -22,6 +21,23 @@ use crate::{
 
 /// The time after which no call waits in a server's queue, unless it has asked again. A request may take longer.
 const GONE: Duration = Duration::from_secs(10);
+
+pub(super) type Reply<T> = Result<T, StoreError>;
+
+/// The state of a call that its requests read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CallState {
+    pub(super) decided: Arc<AtomicBool>,
+    /// Whether the request waits for a connection, because too few members are connected.
+    pub(super) until_up: bool,
+}
+
+impl CallState {
+    /// Returns whether the call is decided. A request is not sent after that, because a rollback may precede it.
+    pub(super) fn is_decided(&self) -> bool {
+        self.decided.load(Ordering::Acquire)
+    }
+}
 
 /// The recent behaviour of a server.
 #[derive(Debug, Default)]

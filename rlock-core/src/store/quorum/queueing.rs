@@ -7,9 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     QuorumStore,
-    call::{LONGEST_LATE, Members, QuorumCall, SHORTEST_LATE},
+    call::{LONGEST_LATE, Members, QuorumCall, SHORTEST_LATE, is_granted, refusing},
     member::Health,
-    redlock::{PAUSE, is_granted, refusing},
 };
 use crate::{
     key::Key,
@@ -19,6 +18,9 @@ use crate::{
     },
 };
 
+/// The first pause of an owner before it asks the other members again: an owner that stands in its way by chance rolls
+/// back until then.
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// The interval at which a member is pinged while a waiter is in its queue.
 const PING_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     QuorumStore,
-    call::{QuorumCall, Wait},
-    queueing::{has_handed_off, lead, queued_at, refusal},
+    call::{QuorumCall, Wait, is_granted, refusing},
+    queueing::{PAUSE, has_handed_off, lead, queued_at, refusal},
     verdict::Verdict,
 };
 use crate::{
@@ -23,25 +23,13 @@ use crate::{
     },
 };
 
-/// The pauses of an owner that has the lead's vote, before it asks the other members again: an owner that stands in its
-/// way by chance rolls back meanwhile. They double from the first to the last.
-pub(super) const PAUSE: Duration = Duration::from_millis(1);
+/// The last pause of an owner that has the lead's vote. The pauses double from [`PAUSE`] on.
 const LAST_PAUSE: Duration = Duration::from_millis(16);
 /// About how long a queued owner waits before it asks again, if the lead refused and other members granted. The other
 /// owners may have rolled back, too, so that no release follows.
 const AFTER_SPLIT: Duration = Duration::from_millis(100);
 /// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);
-
-pub(super) fn is_granted(reply: &Acquired) -> bool {
-    matches!(reply, Acquired::Granted { .. })
-}
-
-/// Returns the members that replied and granted nothing.
-pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
-    let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
-    refusing.map(|(member, _)| member).collect()
-}
 
 /// Returns whether the lead refused and others granted, although the lead has not handed the lock off.
 fn is_split(call: &QuorumCall<Acquired>, lead: usize) -> bool {

@@ -24,7 +24,7 @@ use tokio::{
 use self::write::{Batch, Part};
 use super::{
     commands::{Call, Commands},
-    connection::boxed,
+    dial::boxed,
     history::History,
 };
 use crate::store::{AcquireRequest, ReleaseRequest};

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     capabilities::{tracking, unless_refused},
-    connection::AbortOnDrop,
+    dial::AbortOnDrop,
     link::Link,
 };
 use crate::caller::caller;

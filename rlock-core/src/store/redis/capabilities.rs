@@ -9,10 +9,11 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
-    connection::{Connection, boxed},
+    RedisOptions,
+    address::Address,
+    dial::boxed,
     errors::{is_busy, is_passing, wants_password, wants_reconnect},
     keyspace::Keyspace,
-    link::Link,
 };
 
 /// The name of a capability, and the consequence of its absence.
@@ -28,6 +29,17 @@ pub(super) const TRACKING: Capability =
 pub(super) const NOTIFICATIONS: Capability = "SUBSCRIBE: a waiter in another process asks again after a change of the \
     lock, or within five seconds";
 
+/// A connection that is checked, and whose it is.
+#[derive(Clone, Copy)]
+pub(super) struct Checked<'a> {
+    pub(super) address: &'a Address,
+    pub(super) keyspace: &'a Keyspace,
+    pub(super) options: &'a RedisOptions,
+    pub(super) multiplexed: &'a MultiplexedConnection,
+    /// The capabilities whose absence the set-up of the connection has shown.
+    pub(super) missing: &'a [Capability],
+}
+
 /// The capabilities that were logged as missing; `None` until the server's configuration was checked.
 #[derive(Default)]
 pub(super) struct Checks(Mutex<Option<Vec<Capability>>>);
@@ -37,28 +49,25 @@ impl Checks {
         self.logged().is_none()
     }
 
-    /// Logs the missing capabilities that were not logged before. No caller waits for that.
-    pub(super) async fn log(&self, link: &Link, connection: &Connection) {
-        if !link.is_background() {
-            return;
-        }
-        let (address, checked) = (&link.address, self.logged().clone());
-        let known = if let Some(known) = checked {
+    /// Logs the missing capabilities that were not logged before.
+    pub(super) async fn log(&self, checked: Checked<'_>) {
+        let (address, logged) = (checked.address, self.logged().clone());
+        let known = if let Some(known) = logged {
             known
         } else {
-            let warned = boxed(warn(&connection.multiplexed, link));
-            let warned = timeout(link.options.connect_timeout, warned).await;
+            let warned = boxed(warn(checked));
+            let warned = timeout(checked.options.connect_timeout, warned).await;
             warned.unwrap_or_default()
         };
         let mut new = vec![SCRIPTS, RESP3, TRACKING, NOTIFICATIONS];
-        new.retain(|one| connection.missing.contains(one) && !known.contains(one));
+        new.retain(|one| checked.missing.contains(one) && !known.contains(one));
         let missing = new.join("; ");
         if new.contains(&SCRIPTS) {
             tracing::error!(%address, %missing, "the server cannot serve locks");
         } else if !missing.is_empty() {
             tracing::warn!(%address, %missing, "the server lacks capabilities: locks work without them");
         }
-        *self.logged() = Some(connection.missing.clone());
+        *self.logged() = Some(checked.missing.to_vec());
     }
 
     fn logged(&self) -> MutexGuard<'_, Option<Vec<Capability>>> {
@@ -108,9 +117,9 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
 
 /// Logs settings and missing permissions that affect locks. Returns the capabilities that are missing because of these
 /// permissions.
-async fn warn(connection: &MultiplexedConnection, link: &Link) -> Vec<Capability> {
-    let eviction = warn_of_eviction(connection.clone());
-    let refusals = warn_of_refusals(connection.clone(), link);
+async fn warn(checked: Checked<'_>) -> Vec<Capability> {
+    let eviction = warn_of_eviction(checked.multiplexed.clone());
+    let refusals = warn_of_refusals(checked);
     tokio::join!(boxed(eviction), boxed(refusals)).1
 }
 
@@ -156,9 +165,10 @@ pub(in crate::store) async fn refused(
 }
 
 /// Logs the permissions that the user lacks. Scripts ignore most of these refusals.
-async fn warn_of_refusals(mut connection: MultiplexedConnection, link: &Link) -> Vec<Capability> {
-    let (address, with_replicas) = (&link.address, link.options.replicas.is_some());
-    let refused = refused(&mut connection, &link.commands.keyspace, with_replicas).await;
+async fn warn_of_refusals(checked: Checked<'_>) -> Vec<Capability> {
+    let (address, with_replicas) = (checked.address, checked.options.replicas.is_some());
+    let mut connection = checked.multiplexed.clone();
+    let refused = refused(&mut connection, checked.keyspace, with_replicas).await;
     let Ok((needed, better)) = refused else {
         // The first request for a lock reports the error.
         return Vec::new();

@@ -7,14 +7,14 @@ use std::{
 
 use futures_util::StreamExt;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind,
-    RedisResult, Value,
+    Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
-use tokio::task::{AbortHandle, JoinHandle};
+use uuid::Uuid;
 
 use super::{
+    RedisOptions,
     address::Server,
     batch::{Batcher, gone},
     capabilities::{
@@ -22,12 +22,11 @@ use super::{
         unless_refused,
     },
     commands::{Call, Commands},
-    errors::unexpected,
-    for_quorum::{Registration, identifies_run},
-    history::History,
-    link::Link,
+    dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
+    for_quorum::Registration,
+    history::{History, identifies_run},
 };
-use crate::store::{BoxFuture, Event, StoreError};
+use crate::store::Event;
 
 /// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {
@@ -53,74 +52,65 @@ pub(in crate::store) struct Connection {
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
-/// A handle that ends its task when dropped.
-pub(in crate::store) struct AbortOnDrop(AbortHandle);
+/// The receiver of what a connection reports.
+pub(super) trait Receiver: Send + Sync {
+    fn on_event(&self, event: Event);
 
-impl AbortOnDrop {
-    pub(in crate::store) fn new<T>(task: &JoinHandle<T>) -> Self {
-        Self(task.abort_handle())
-    }
-
-    pub(in crate::store) fn abort(&self) {
-        self.0.abort();
-    }
+    /// Gives up the connection of this epoch, which has ended.
+    fn give_up(&self, epoch: u64);
 }
 
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.abort();
-    }
-}
-
-/// Returns the result of a connection task. Dropping this future ends the task.
-pub(crate) async fn connecting<T>(
-    task: JoinHandle<Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let _task = AbortOnDrop::new(&task);
-    task.await.unwrap_or_else(|error| Err(unexpected(error)))
+/// How to open a connection.
+pub(super) struct Opening<'a> {
+    pub(super) inbox: Inbox,
+    pub(super) options: &'a RedisOptions,
+    /// The channel to subscribe to.
+    pub(super) channel: Option<String>,
+    /// The id of the connection to which the server sends its reports of changes, if not this one.
+    pub(super) reports_to: Option<i64>,
 }
 
 impl Connection {
-    /// Opens a connection that reports to `link`.
     pub(super) async fn open(
-        link: &Arc<Link>,
+        opening: &Opening<'_>,
         server: &Server,
         protocol: ProtocolVersion,
-        epoch: u64,
     ) -> RedisResult<Self> {
+        let Inbox {
+            commands, epoch, ..
+        } = &opening.inbox;
         let (client, resp3) = (server.client(protocol)?, protocol != ProtocolVersion::RESP2);
         let mut config = without_time_outs();
         if resp3 {
-            let link = Arc::downgrade(link);
+            let inbox = opening.inbox.clone();
             config = config.set_push_sender(move |push| {
-                receive(&link, epoch, push);
+                inbox.on_push(push);
                 Ok::<(), Infallible>(())
             });
         }
         let multiplexed = multiplexed(&client, &config).await?;
-        let commands = Arc::clone(&link.commands);
-        let history = Arc::new(History::new(link.options.clock.clone()));
+        let history = Arc::new(History::new(opening.options.clock.clone()));
         let mut opened = Self {
-            epoch,
+            epoch: *epoch,
             server: server.addr().clone(),
             batcher: Batcher::new(
                 multiplexed.clone(),
-                Arc::clone(&commands),
+                Arc::clone(commands),
                 Arc::clone(&history),
             ),
-            commands,
+            commands: Arc::clone(commands),
             history,
             multiplexed: multiplexed.clone(),
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
-            redirects_to: link.reports_to(),
+            redirects_to: opening.reports_to,
             run_id: None,
             registration: None,
             subscription: None,
         };
         let subscribe = async {
-            match link.channel() {
+            match &opening.channel {
                 Some(channel) if resp3 => {
                     unless_refused(multiplexed.clone().subscribe(channel).await)
                 }
@@ -128,10 +118,12 @@ impl Connection {
             }
         };
         // In parallel, because holders wait for each round trip after an outage.
-        let (mut subscribed, ()) =
-            tokio::try_join!(boxed(subscribe), boxed(opened.set_up(link, resp3)))?;
-        if !resp3 && let Some(channel) = link.channel() {
-            subscribed = boxed(opened.subscribe(link, &client, &channel)).await?;
+        let (mut subscribed, ()) = tokio::try_join!(
+            boxed(subscribe),
+            boxed(opened.set_up(opening.options, resp3))
+        )?;
+        if !resp3 && let Some(channel) = &opening.channel {
+            subscribed = boxed(opened.subscribe(&opening.inbox, &client, channel)).await?;
         }
         if subscribed.is_none() {
             opened.missing.push(NOTIFICATIONS);
@@ -140,7 +132,7 @@ impl Connection {
     }
 
     /// Loads the scripts, which saves the first calls a round trip, and checks the server's capabilities.
-    async fn set_up(&mut self, link: &Link, resp3: bool) -> RedisResult<()> {
+    async fn set_up(&mut self, options: &RedisOptions, resp3: bool) -> RedisResult<()> {
         let mut setup = pipe();
         if resp3 {
             setup.add_command(tracking(self.redirects_to));
@@ -148,7 +140,7 @@ impl Connection {
         }
         setup.add_command(absent_script()).cmd("TIME");
         setup.cmd("INFO").arg("replication");
-        if link.options.run_ids.is_some() {
+        if options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
         self.commands.scripts.load(&mut setup);
@@ -175,7 +167,7 @@ impl Connection {
             .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros));
         let replication_id = shown_id(next(), "master_replid")?;
         self.history.record_start(micros, replication_id);
-        if link.options.run_ids.is_some() {
+        if options.run_ids.is_some() {
             self.run_id = shown_id(next(), "run_id")?;
         }
         // Without this permission, each script is loaded when a call finds it missing.
@@ -188,19 +180,21 @@ impl Connection {
     /// Subscribes on a separate connection. Returns `None` if the server refuses that.
     async fn subscribe(
         &mut self,
-        link: &Arc<Link>,
+        inbox: &Inbox,
         client: &Client,
         channel: &str,
     ) -> RedisResult<Option<()>> {
         let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
         let subscribed = unless_refused(sink.subscribe(channel).await)?;
-        let (link, epoch) = (Arc::downgrade(link), self.epoch);
+        let inbox = inbox.clone();
         let pump = tokio::spawn(async move {
-            while let (Some(message), Some(link)) = (stream.next().await, link.upgrade()) {
-                on_message(&link, message.get_payload_bytes());
+            while let (Some(message), Some(receiver)) =
+                (stream.next().await, inbox.receiver.upgrade())
+            {
+                inbox.on_message(&*receiver, message.get_payload_bytes());
             }
-            if let Some(link) = link.upgrade() {
-                link.give_up(epoch);
+            if let Some(receiver) = inbox.receiver.upgrade() {
+                receiver.give_up(inbox.epoch);
             }
         });
         self.subscription = Some((sink, AbortOnDrop::new(&pump)));
@@ -256,58 +250,45 @@ fn shown_id(reply: RedisResult<Value>, name: &str) -> RedisResult<Option<String>
     Ok(id.filter(|id| identifies_run(id)))
 }
 
-/// Boxes a future to keep its caller's future small.
-pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T> {
-    Box::pin(future)
+/// Reads the messages of one connection for its receiver.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    pub(super) receiver: Weak<dyn Receiver>,
+    pub(super) commands: Arc<Commands>,
+    pub(super) client: Uuid,
+    pub(super) epoch: u64,
 }
 
-/// Returns a configuration without time-outs. The link limits each attempt to connect, and the store each request.
-fn without_time_outs() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-}
-
-/// Opens a connection for a few commands, without push messages.
-pub(in crate::store) async fn plain(client: &Client) -> RedisResult<MultiplexedConnection> {
-    multiplexed(client, &without_time_outs()).await
-}
-
-/// Opens a connection. The future is boxed, so that it is compiled once for all callers.
-fn multiplexed<'a>(
-    client: &'a Client,
-    config: &'a AsyncConnectionConfig,
-) -> BoxFuture<'a, RedisResult<MultiplexedConnection>> {
-    boxed(client.get_multiplexed_async_connection_with_config(config))
-}
-
-/// Handles a push message of the server.
-pub(super) fn receive(link: &Weak<Link>, epoch: u64, push: PushInfo) {
-    let Some(link) = link.upgrade() else {
-        return;
-    };
-    match (push.kind, push.data.as_slice()) {
-        (PushKind::Message, [_, Value::BulkString(message)]) => on_message(&link, message),
-        (PushKind::Invalidate, [Value::Array(names)]) => {
-            for name in names {
-                if let Value::BulkString(name) = name
-                    && let Some(key) = link.commands.keyspace.key(name)
-                {
-                    (link.listener)(Event::Changed(key));
+impl Inbox {
+    /// Handles a push message of the server.
+    pub(super) fn on_push(&self, push: PushInfo) {
+        let Some(receiver) = self.receiver.upgrade() else {
+            return;
+        };
+        match (push.kind, push.data.as_slice()) {
+            (PushKind::Message, [_, Value::BulkString(message)]) => {
+                self.on_message(&*receiver, message);
+            }
+            (PushKind::Invalidate, [Value::Array(names)]) => {
+                for name in names {
+                    if let Value::BulkString(name) = name
+                        && let Some(key) = self.commands.keyspace.key(name)
+                    {
+                        receiver.on_event(Event::Changed(key));
+                    }
                 }
             }
+            // A message without names reports a flush.
+            (PushKind::Invalidate, _) => receiver.on_event(Event::AllChanged),
+            (PushKind::Disconnection, _) => receiver.give_up(self.epoch),
+            _ => {}
         }
-        // A message without names reports a flush.
-        (PushKind::Invalidate, _) => (link.listener)(Event::AllChanged),
-        (PushKind::Disconnection, _) => link.give_up(epoch),
-        _ => {}
     }
-}
 
-/// Handles a message on the client's channel.
-fn on_message(link: &Link, message: &[u8]) {
-    let keyspace = &link.commands.keyspace;
-    if let Some(event) = keyspace.read_message(link.options.client, message) {
-        (link.listener)(event);
+    /// Handles a message on the client's channel.
+    fn on_message(&self, receiver: &dyn Receiver, message: &[u8]) {
+        if let Some(event) = self.commands.keyspace.read_message(self.client, message) {
+            receiver.on_event(event);
+        }
     }
 }

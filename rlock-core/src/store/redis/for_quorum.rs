@@ -141,13 +141,6 @@ impl Drop for Registration {
     }
 }
 
-/// Returns whether this identifies a run. Some services hide the `run_id`.
-pub(super) fn identifies_run(run_id: &str) -> bool {
-    let mut characters = run_id.chars();
-    let first = characters.next();
-    characters.any(|character| Some(character) != first)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,13 +164,5 @@ mod tests {
         let third = enter("third", "a").expect("nobody's now");
         drop((other, moved, third));
         assert!(run_ids.present().is_empty());
-    }
-
-    #[test]
-    fn what_is_blanked_out_is_no_name() {
-        assert!(identifies_run("0c53f9e2"));
-        for blank in ["", "0", "0000000000"] {
-            assert!(!identifies_run(blank), "{blank}");
-        }
     }
 }

@@ -12,7 +12,6 @@ use std::{
 
 use redis::{RedisError, RedisWrite, ToRedisArgs};
 
-use super::for_quorum::identifies_run;
 use crate::{clock::ClientClock, lease::Time};
 
 /// A lower bound for the server's time (µs). A smaller token was not counted from the server's time.
@@ -150,6 +149,13 @@ impl ToRedisArgs for LeastToken {
     }
 }
 
+/// Returns whether this identifies a run. Some services hide the `run_id`.
+pub(super) fn identifies_run(run_id: &str) -> bool {
+    let mut characters = run_id.chars();
+    let first = characters.next();
+    characters.any(|character| Some(character) != first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,5 +235,13 @@ mod tests {
         pass();
         history.record_write(history.now(), true);
         assert_eq!(written(), [b"1800000000000000"], "without the time");
+    }
+
+    #[test]
+    fn what_is_blanked_out_is_no_name() {
+        assert!(identifies_run("0c53f9e2"));
+        for blank in ["", "0", "0000000000"] {
+            assert!(!identifies_run(blank), "{blank}");
+        }
     }
 }

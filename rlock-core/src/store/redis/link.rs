@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -16,9 +16,10 @@ use super::{
     RedisOptions,
     address::Address,
     batch::gone,
-    capabilities::Checks,
+    capabilities::{Checked, Checks},
     commands::{Call, Commands},
-    connection::{Connection, boxed},
+    connection::{Connection, Inbox, Opening, Receiver},
+    dial::boxed,
     errors::{classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
     history::is_promotion,
@@ -237,7 +238,7 @@ impl Link {
 
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
         let connection = self.open(self.options.connect_timeout).await?;
-        self.checks.log(self, &connection).await;
+        self.check(&connection).await;
         self.state.send_replace(LinkState::up(connection));
         self.is_counted_up(true);
         Ok(())
@@ -272,10 +273,31 @@ impl Link {
             }
             was_up = true;
             tokio::select! {
-                () = self.checks.log(&self, &connection) => {}
+                () = self.check(&connection) => {}
                 // The connection may fail before the checks end.
                 () = self.until(false) => {}
             }
+        }
+    }
+
+    /// Logs what the server lacks. No caller waits for that.
+    async fn check(&self, connection: &Connection) {
+        if self.is_background() {
+            let Self {
+                address,
+                commands,
+                options,
+                ..
+            } = self;
+            let (multiplexed, missing) = (&connection.multiplexed, &*connection.missing);
+            let checked = Checked {
+                address,
+                keyspace: &commands.keyspace,
+                options,
+                multiplexed,
+                missing,
+            };
+            self.checks.log(checked).await;
         }
     }
 
@@ -329,7 +351,19 @@ impl Link {
                 server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))
             };
             let (server, named) = (master().await?, Instant::now());
-            let open = |protocol| boxed(Connection::open(self, &server, protocol, epoch));
+            let receiver: Weak<Self> = Arc::downgrade(self);
+            let opening = Opening {
+                inbox: Inbox {
+                    receiver,
+                    commands: Arc::clone(&self.commands),
+                    client: self.options.client,
+                    epoch,
+                },
+                options: &self.options,
+                channel: self.channel(),
+                reports_to: self.reports_to(),
+            };
+            let open = |protocol| boxed(Connection::open(&opening, &server, protocol));
             let mut opened = open(server.protocol()).await;
             if server.protocol() != ProtocolVersion::RESP2
                 && opened.as_ref().is_err_and(refuses_protocol)
@@ -367,5 +401,15 @@ impl Link {
     /// whose discovery reports unreachable nodes.
     fn is_awaited(&self) -> bool {
         self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster
+    }
+}
+
+impl Receiver for Link {
+    fn on_event(&self, event: Event) {
+        (self.listener)(event);
+    }
+
+    fn give_up(&self, epoch: u64) {
+        self.give_up(epoch);
     }
 }

@@ -5,7 +5,7 @@
 mod tests;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -14,12 +14,10 @@ use uuid::Uuid;
 
 use super::{
     ConnectionSettings, RedisOptions,
-    address::Address,
     commands::Commands,
-    connection::receive,
+    connection::{Inbox, Receiver},
     errors::classify,
     keyspace::Keyspace,
-    link::Link,
     replies::{read_acquired, read_entry, read_extended, read_released, read_renewed},
 };
 use crate::{
@@ -161,21 +159,24 @@ pub(crate) fn reply(reply: &[u8]) {
 }
 
 fn push(push: PushInfo) {
-    let Ok(Endpoint::Server(server)) = Endpoint::parse("redis://127.0.0.1/") else {
-        panic!("a valid URL");
+    struct Heard(Mutex<Vec<Event>>);
+    impl Receiver for Heard {
+        fn on_event(&self, event: Event) {
+            self.0.lock().expect("no panic").push(event);
+        }
+
+        fn give_up(&self, _: u64) {}
+    }
+    let heard = Arc::new(Heard(Mutex::default()));
+    let receiver: Weak<Heard> = Arc::downgrade(&heard);
+    let inbox = Inbox {
+        receiver,
+        commands: Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
+        client: CLIENT,
+        epoch: 1,
     };
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let listener = Arc::clone(&heard);
-    let options = RedisOptions::for_tests(CLIENT);
-    let link = Link::new(
-        Address::new(server, options.connection.clone()),
-        Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
-        options,
-        Arc::new(move |event| listener.lock().expect("no panic").push(event)),
-        None,
-    );
-    receive(&Arc::downgrade(&link), 1, push);
-    for event in heard.lock().expect("no panic").iter() {
+    inbox.on_push(push);
+    for event in heard.0.lock().expect("no panic").iter() {
         check_event(&names_of_locks(), event);
     }
 }

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     commands::millis,
-    connection::plain,
+    dial::plain,
     errors::{classify, not_yet},
     link::Link,
 };

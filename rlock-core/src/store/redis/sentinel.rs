@@ -8,7 +8,7 @@ use redis::{Client, ErrorKind, RedisError, RedisResult, cmd};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    connection::{boxed, plain},
+    dial::{boxed, plain},
     errors::timed_out,
 };
 
