@@ -2,6 +2,7 @@
 
 mod cluster;
 mod conformance;
+mod databases;
 mod failover;
 mod faults;
 mod quorum;

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 #[cfg(fuzzing)]
 pub(crate) use self::reading::read;
-use self::text::Message;
 pub(crate) use self::text::{Answer, Question, Report, ReportWriter, SILENCE_FOR_LIST, question};
+use self::text::{KNOWS_DATABASES, Message};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -59,7 +59,7 @@ impl Messages {
             inbox: tokio::sync::Mutex::new(inbox),
             asked: Mutex::default(),
             known: Mutex::default(),
-            number: AtomicU64::new(1),
+            number: AtomicU64::new(KNOWS_DATABASES | 1),
             is_refused: AtomicBool::new(false),
         }
     }

@@ -80,12 +80,13 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
     let mut report = ReportWriter::new(received.number);
+    let databases = core.store.databases();
     match &received.question {
         Question::Lock { key } => {
             if let Some(info) = describe(core, key) {
                 report.add(&info);
             }
-            report.locks(false, core.watchdog.losses())
+            report.locks(&databases, false, core.watchdog.losses())
         }
         Question::Locks { pattern, after } => {
             let keys = lists.keys_after(core, received.from, pattern, after.as_ref());
@@ -95,7 +96,7 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
                     break;
                 }
             }
-            report.locks(keys.len() > 0, core.watchdog.losses())
+            report.locks(&databases, keys.len() > 0, core.watchdog.losses())
         }
         Question::Release {
             key,

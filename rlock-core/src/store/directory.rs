@@ -35,6 +35,12 @@ pub(crate) type Page = (Vec<Key>, Option<Cursor>);
 
 /// Access to what is on the store beside the client's own locks.
 pub(crate) trait Directory {
+    /// Returns the databases that have the locks: one number if the servers agree on it, or one for each server. Clients
+    /// of other databases receive messages, too.
+    fn databases(&self) -> String {
+        "0".to_owned()
+    }
+
     /// Sends a message to a client. Returns whether the client was there to receive it.
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool>;
 

@@ -141,8 +141,13 @@ impl Endpoint {
 
 impl ServerEndpoint {
     pub(crate) fn uses_tls(&self) -> bool {
+        is_tls(self.server())
+    }
+
+    /// Returns the connection to the server. The host of a master is a placeholder.
+    pub(crate) fn server(&self) -> &ConnectionInfo {
         match self {
-            Self::Fixed(info) | Self::Master { master: info, .. } => is_tls(info),
+            Self::Fixed(info) | Self::Master { master: info, .. } => info,
         }
     }
 }

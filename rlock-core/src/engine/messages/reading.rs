@@ -88,13 +88,20 @@ impl Fields<'_> {
 
     fn report(&mut self) -> Read<Report> {
         match self.raw()?.as_str() {
-            "locks" => {
+            verb @ ("locks" | "locks-of") => {
+                let databases = (verb == "locks-of").then(|| self.text());
+                let databases = databases.map_or(Some(None), |read| read.map(Some))?;
                 let (more, lost) = (self.flag()?, self.value()?);
                 let mut locks = Vec::new();
                 while self.0.peek().is_some() {
                     locks.push(self.lock()?);
                 }
-                Some(Report::Locks { locks, more, lost })
+                Some(Report::Locks {
+                    locks,
+                    databases,
+                    more,
+                    lost,
+                })
             }
             "released" => Some(Report::Released(match self.raw()?.as_str() {
                 "0" => Answer::OtherHold,

@@ -5,11 +5,15 @@
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
 //! @tell <number> locks    <1: there are more> <locks lost so far> { <lock> }
+//! @tell <number> locks-of <databases> <the rest as for `locks`>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
 //! A lock whose holder was asked to release it, and has not, ends with an empty field and the milliseconds since then.
 //! No key is empty, so a lock without the two fields, as earlier clients write it, is read, too.
+//!
+//! Channels know no databases, so a list gets replies from clients of other databases, too. `locks-of` names those of the
+//! replying client. It is sent if the number of the question has [`KNOWS_DATABASES`]: other clients cannot read it.
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
@@ -28,6 +32,8 @@ use crate::{
 const SILENCE: Duration = Duration::from_millis(200);
 /// The same for a part of a list, which takes a client with many locks longer.
 pub(crate) const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);
+/// The bit in the numbers of questions by which a client shows that it reads `locks-of`.
+pub(crate) const KNOWS_DATABASES: u64 = 1 << 63;
 /// The length from which a report is full.
 const FULL: usize = 40 * 1024;
 
@@ -61,6 +67,8 @@ impl Question {
 pub(crate) enum Report {
     Locks {
         locks: Vec<LockInfo>,
+        /// The databases of the client, unless its version does not report them.
+        databases: Option<String>,
         /// The client has others.
         more: bool,
         /// How many locks the client has lost so far.
@@ -184,9 +192,15 @@ impl ReportWriter {
         self.locks.0.len() >= FULL
     }
 
-    /// Returns the report of the locks that were added.
-    pub(crate) fn locks(self, more: bool, lost: u64) -> Vec<u8> {
-        let mut to = self.head("locks");
+    /// Returns the report of the locks that were added, by a client with these databases.
+    pub(crate) fn locks(self, databases: &str, more: bool, lost: u64) -> Vec<u8> {
+        let mut to = if self.number & KNOWS_DATABASES == 0 {
+            self.head("locks")
+        } else {
+            let mut to = self.head("locks-of");
+            to.field(databases);
+            to
+        };
         to.flag(more).field(lost);
         to.0.push_str(&self.locks.0);
         to.0.into_bytes()
@@ -306,6 +320,7 @@ mod tests {
         #[test]
         fn a_report_is_read_as_it_was_written(
             number: u64,
+            databases in "[0-9,]{1,9}",
             locks in prop::collection::vec(locks(), 0..5),
             more: bool,
             lost: u64,
@@ -314,8 +329,10 @@ mod tests {
             for lock in &locks {
                 writer.add(lock);
             }
-            let expected = Message::Report { number, report: Report::Locks { locks, more, lost } };
-            prop_assert_eq!(read(&writer.locks(more, lost)), Some(expected));
+            let written = writer.locks(&databases, more, lost);
+            let databases = (number & KNOWS_DATABASES != 0).then_some(databases);
+            let report = Report::Locks { locks, databases, more, lost };
+            prop_assert_eq!(read(&written), Some(Message::Report { number, report }));
         }
 
         #[test]
@@ -336,7 +353,7 @@ mod tests {
         ) {
             let mut writer = ReportWriter::new(7);
             writer.add(&lock);
-            let mut message = writer.locks(false, 0);
+            let mut message = writer.locks("0", false, 0);
             let length = message.len();
             message[at.index(length)] = byte;
             message.truncate(cut.index(length) + 1);
@@ -376,6 +393,7 @@ mod tests {
             ),
             "@tell\t1\tlocks\t2\t0".to_owned(),
             "@tell\t1\tlocks\t0".to_owned(),
+            "@tell\t1\tlocks-of\t0\t0".to_owned(),
             "@tell\t1\tlocks\t0\t0\tk\towner".to_owned(),
             "@tell\t1\tlocks\t0\t0\t\t7".to_owned(),
             format!("@tell\t1\treleased\t1{}", " ".repeat(64 * 1024)),

@@ -3,10 +3,7 @@
 use std::{
     fmt::Display,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::Ordering,
-    },
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
     time::Duration,
 };

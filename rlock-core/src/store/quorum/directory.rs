@@ -12,6 +12,15 @@ use crate::store::{
 };
 
 impl Directory for QuorumStore {
+    fn databases(&self) -> String {
+        let each = self.members.iter().map(|member| member.store.databases());
+        let mut each: Vec<String> = each.collect();
+        if each.iter().all(|database| *database == each[0]) {
+            each.truncate(1);
+        }
+        each.join(",")
+    }
+
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
             // At once, because one that has just failed may keep its caller for the whole time.

@@ -57,6 +57,10 @@ impl Address {
         self.endpoint.uses_tls()
     }
 
+    pub(super) fn database(&self) -> i64 {
+        self.endpoint.server().redis_settings().db()
+    }
+
     /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
     pub(super) async fn server(&self, within: Duration) -> RedisResult<Server> {
         let info = match &self.endpoint {

@@ -27,6 +27,10 @@ impl RedisStore {
 }
 
 impl Directory for RedisStore {
+    fn databases(&self) -> String {
+        self.background.address.database().to_string()
+    }
+
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
             let mut publish = cmd("PUBLISH");
