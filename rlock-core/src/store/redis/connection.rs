@@ -22,7 +22,7 @@ use super::{
         unless_refused,
     },
     commands::{Call, Commands},
-    dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
+    dial::{AbortOnDrop, boxed, multiplexed, pubsub, without_time_outs},
     for_quorum::Registration,
     history::{History, identifies_run},
 };
@@ -184,7 +184,7 @@ impl Connection {
         client: &Client,
         channel: &str,
     ) -> RedisResult<Option<()>> {
-        let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
+        let (mut sink, mut stream) = pubsub(client).await?.split();
         let subscribed = unless_refused(sink.subscribe(channel).await)?;
         let inbox = inbox.clone();
         let pump = tokio::spawn(async move {

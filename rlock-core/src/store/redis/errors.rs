@@ -111,6 +111,11 @@ pub(in crate::store) fn timed_out(waited: String) -> RedisError {
 /// contains user and password.
 pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str) -> StoreError {
     let said = without_kind(&error);
+    if said.contains("max number of clients") {
+        return not_yet(format!(
+            "{said}; raise `maxclients` at the server, or close connections that are not used"
+        ));
+    }
     let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();
     let way_out = if wants_password(&error) || error.kind() == ErrorKind::AuthenticationFailed {
         login

@@ -9,7 +9,7 @@ use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_queued, cause_of, client,
-    connect, count, hold, its_turn, ms, name, timed,
+    connect, count, hold, its_turn, ms, name, resp2, timed,
 };
 
 /// A wait that ends before the server recovers.
@@ -427,5 +427,38 @@ async fn a_state_that_passes_before_the_wait_is_over_is_waited_for() {
     let (outcomes, ()) = tokio::join!(join_all(calls), passes);
     for outcome in outcomes {
         outcome.expect("there was time left");
+    }
+}
+
+/// The server closes a new connection without reading from it.
+#[tokio::test]
+async fn a_server_with_too_many_clients_is_waited_for_and_its_words_are_shown() {
+    const WORDS: &str = "MAX NUMBER OF CLIENTS REACHED";
+    let plain = RedisServer::start();
+    let with_password = RedisServer::builder().password("secret").start();
+    for server in [&plain, &with_password] {
+        for url in [server.url(), resp2(&server.url())] {
+            let connecting = redis::Client::open(server.url()).expect("a URL");
+            let connecting = connecting.get_multiplexed_async_connection();
+            let only = connecting.await.expect("it runs");
+            let limit = async |most: u32| {
+                let (mut limit, mut only) = (redis::cmd("CONFIG"), only.clone());
+                let limit = limit.arg("SET").arg("maxclients").arg(most);
+                let () = limit.query_async(&mut only).await.expect("it may");
+            };
+            limit(1).await;
+            let error = LockClient::connect(&url).await.expect_err("refused");
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+            let said = error.to_string();
+            assert!(said.to_uppercase().contains(WORDS), "{said}");
+            assert!(said.contains("raise `maxclients`"), "{said}");
+            let client = LockClient::connect_lazy(&url).expect("valid");
+            assert_waited_for(&client, WORDS, limit(10_000)).await;
+            drop((client, only));
+            eventually(LONG, "all connections are closed", async || {
+                server.client_count().await == 0
+            })
+            .await;
+        }
     }
 }
