@@ -500,6 +500,47 @@ async fn every_missing_permission_is_reported_of_a_user_who_may_do_next_to_nothi
     }
 }
 
+/// A proxy may know `SCRIPT` as little as this user does.
+#[tokio::test]
+async fn where_scripts_cannot_be_loaded_eval_loads_each_of_them_once() {
+    let mut rules = all_but("+script|load");
+    rules.push("+eval");
+    let refuses = server_with(&rules);
+    let unknown = RedisServer::builder()
+        .config("rename-command", "SCRIPT \"\"")
+        .acl_user("locker", &format!("on >secret {}", rules.join(" ")))
+        .start();
+    for server in [&refuses, &unknown] {
+        for protocol in ["resp3", "resp2"] {
+            let url = format!("{}?protocol={protocol}", url(server));
+            let client = connect(&url).await;
+            let mut watch = server.watch_commands().await;
+            life_of_a_lock(&client, "k").await.expect("allowed");
+            life_of_a_lock(&client, "k").await.expect("allowed");
+            let first = if protocol == "resp3" { 3 } else { 0 };
+            let texts = watch.count_of("EVAL").await;
+            assert_eq!(texts, first, "acquire, renew, release");
+        }
+        assert_one_at_a_time(server, "without SCRIPT LOAD").await;
+        // The server forgets the scripts, while requests share a connection.
+        let client = connect(&url(server)).await;
+        server.restart();
+        let several = (0..50).map(async |n| {
+            let lock = client.lock(format!("{n}")).wait(LONG);
+            for _ in 0..3 {
+                let guard = lock.acquire().await.expect("free");
+                guard.release().await.expect("held");
+            }
+        });
+        within(LONG, "requests that share a connection", join_all(several)).await;
+        assert_eq!(warnings(server), Vec::<String>::new());
+    }
+    assert_eq!(
+        acl::refused(&refuses).await,
+        ["script|load".to_owned()].into()
+    );
+}
+
 /// The server cannot tell a user of some locks from a user of another prefix.
 #[tokio::test]
 async fn permissions_for_some_locks_only_are_enough_for_these() {

@@ -9,7 +9,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::Poll,
 };
@@ -46,6 +46,8 @@ struct Shared {
     history: Arc<History>,
     /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
+    /// The server loads no scripts, and so may lack those that serve several requests.
+    lacks_scripts: AtomicBool,
 }
 
 struct Queued {
@@ -76,6 +78,7 @@ impl Batcher {
             commands,
             history,
             leaving: AtomicUsize::new(0),
+            lacks_scripts: AtomicBool::new(false),
         });
         let (queue, queued) = mpsc::unbounded_channel();
         tokio::spawn(Arc::clone(&shared).send_queued(queued, connection.clone()));
@@ -111,11 +114,20 @@ impl Batcher {
         self.enqueue(request).await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// Stops the use of scripts that serve several requests.
+    pub(super) fn end_scripts(&self) {
+        self.shared.lacks_scripts.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the call as a request that one script can serve together with others in flight. Returns `None` if no
     /// other request is in flight, or if the call is of another kind. Also returns `None` for a cluster, where locks
     /// are in different slots.
     fn batchable(&self, call: Call<'_>, in_flight: &InFlight<'_>) -> Option<QueuedRequest> {
-        if in_flight.alone || self.shared.commands.keyspace.are_of_cluster {
+        let shared = &self.shared;
+        if in_flight.alone
+            || shared.commands.keyspace.are_of_cluster
+            || shared.lacks_scripts.load(Ordering::Relaxed)
+        {
             return None;
         }
         match call {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, Pipeline, RedisWrite, Script, ToRedisArgs, Value, cmd};
+use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, Value, cmd};
 
 use super::{history::History, keyspace::Keyspace, replies::is_grant};
 use crate::{
@@ -30,17 +30,38 @@ macro_rules! scripts {
                 let library = include_str!("scripts/library.lua").to_owned();
                 Self {
                     $($name: Script::new(
-                        &(library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua"))),
+                        library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua")),
                     ),)*
                 }
             }
 
-            /// Adds the commands that load all scripts.
-            pub(super) fn load(&self, commands: &mut Pipeline) {
-                $(commands.load_script(&self.$name);)*
+            fn all(&self) -> impl Iterator<Item = &Script> {
+                [$(&self.$name),*].into_iter()
             }
         }
     };
+}
+
+/// A script, and the hash by which servers know it.
+pub(super) struct Script {
+    hash: String,
+    text: String,
+}
+
+impl Script {
+    fn new(text: String) -> Self {
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { hash, text }
+    }
+}
+
+impl Scripts {
+    /// Adds the commands that load all scripts.
+    pub(super) fn load(&self, commands: &mut Pipeline) {
+        for script in self.all() {
+            commands.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+        }
+    }
 }
 
 scripts!(acquire release acquire_batch release_batch renew extend inspect raise);
@@ -134,6 +155,22 @@ impl Commands {
         }
     }
 
+    /// Returns the same command with the text of its script instead of the hash.
+    pub(super) fn with_text(&self, command: &Cmd) -> Cmd {
+        let args: Vec<&[u8]> = command
+            .args_iter()
+            .filter_map(|arg| match arg {
+                Arg::Simple(arg) => Some(arg),
+                _ => None,
+            })
+            .collect();
+        let named = |script: &&Script| args.get(1) == Some(&script.hash.as_bytes());
+        match self.scripts.all().find(named) {
+            Some(script) => cmd("EVAL").arg(&script.text).arg(&args[2..]).take(),
+            None => command.clone(),
+        }
+    }
+
     /// Returns a call of a script for these locks, without arguments.
     fn begin<'k, K>(&self, script: &Script, keys: K) -> Cmd
     where
@@ -142,10 +179,7 @@ impl Commands {
         let keys = keys.into_iter();
         let parts = 1 + keys.len();
         let mut command = Cmd::with_capacity(parts * ARGUMENTS, parts * BYTES);
-        command
-            .arg("EVALSHA")
-            .arg(script.get_hash())
-            .arg(keys.len());
+        command.arg("EVALSHA").arg(&script.hash).arg(keys.len());
         for key in keys {
             command.arg(self.keyspace.lock(key));
         }

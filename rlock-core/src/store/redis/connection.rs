@@ -202,16 +202,20 @@ impl Connection {
     }
 
     /// Sends a request. With `may_share`, one script may serve it together with others. Returns `None` if it was batched
-    /// and must be sent by itself. `asking` is for a node of a cluster that imports the slot.
+    /// and must be sent by itself. `asking` is for a node of a cluster that imports the slot, and `with_text` for a
+    /// server that loads no scripts.
     pub(super) async fn send(
         &self,
         call: Call<'_>,
         may_share: bool,
         asking: bool,
+        with_text: bool,
     ) -> RedisResult<Option<Value>> {
         let sent_at = self.history.now();
-        let reply = if asking {
-            boxed(self.send_asking(call)).await.map(Some)
+        let reply = if asking || with_text {
+            boxed(self.send_apart(call, asking, with_text))
+                .await
+                .map(Some)
         } else {
             self.batcher.send(call, may_share).await
         };
@@ -234,11 +238,24 @@ impl Connection {
     }
 
     /// Sends a request with one write, so that no other command separates `ASKING` from it.
-    async fn send_asking(&self, call: Call<'_>) -> RedisResult<Value> {
+    async fn send_apart(
+        &self,
+        call: Call<'_>,
+        asking: bool,
+        with_text: bool,
+    ) -> RedisResult<Value> {
         let (mut commands, mut connection) = (pipe(), self.multiplexed.clone());
-        commands.cmd("ASKING");
-        commands.add_command(self.commands.command(call, &self.history));
-        let mut replies = connection.send_packed_commands(&commands, 1, 1).await?;
+        if asking {
+            commands.cmd("ASKING");
+        }
+        let mut command = self.commands.command(call, &self.history);
+        if with_text {
+            command = self.commands.with_text(&command);
+            self.batcher.end_scripts();
+        }
+        commands.add_command(command);
+        let last = commands.len() - 1;
+        let mut replies = connection.send_packed_commands(&commands, last, 1).await?;
         replies.pop().ok_or_else(gone)?.extract_error()
     }
 }

@@ -158,6 +158,12 @@ pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
 
+/// Returns whether the server does not know `EVAL`, or its user may not call it.
+pub(super) fn refuses_eval(error: &RedisError) -> bool {
+    let said = error.detail().unwrap_or_default().to_lowercase();
+    said.contains("'eval'") || said.contains("`eval`")
+}
+
 /// Returns whether the server refused the protocol of a connection.
 pub(super) fn refuses_protocol(error: &RedisError) -> bool {
     let refused = matches!(

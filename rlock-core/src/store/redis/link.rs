@@ -16,11 +16,11 @@ use super::{
     RedisOptions,
     address::Address,
     batch::gone,
-    capabilities::{Checked, Checks},
+    capabilities::{Checked, Checks, unless_refused},
     commands::{Call, Commands},
     connection::{Connection, Inbox, Opening, Receiver},
     dial::boxed,
-    errors::{classify_connect, not_yet, refuses_protocol},
+    errors::{classify_connect, not_yet, refuses_eval, refuses_protocol},
     for_quorum::SameServer,
     history::is_promotion,
     sentinel::LOGIN as SENTINELS_LOGIN,
@@ -169,19 +169,27 @@ impl Link {
         call: Call<'_>,
         asking: bool,
     ) -> RedisResult<Value> {
-        let (mut current, mut reply) = (None, Ok(None));
+        let (mut current, mut reply, mut not_loaded) = (None, Ok(None), None);
         for attempt in 0..4_u8 {
             if call.is_void() {
                 // A reply that grants nothing: no caller reads it.
                 return Ok(Value::Array(vec![Value::Int(-1)]));
             }
             let connection = current.as_deref().unwrap_or(connection);
-            reply = connection.send(call, attempt == 0, asking).await;
+            reply = connection
+                .send(call, attempt == 0, asking, not_loaded.is_some())
+                .await;
             match &reply {
                 Ok(None) => {}
                 Err(error) if is_promotion(error) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                    boxed(connection.load_scripts()).await?;
+                    // `EVAL` loads the script that it runs, also behind a proxy without `SCRIPT`.
+                    let loaded = boxed(connection.load_scripts()).await;
+                    not_loaded = loaded.as_ref().err().cloned();
+                    unless_refused(loaded)?;
+                }
+                Err(error) if refuses_eval(error) => {
+                    return Err(not_loaded.unwrap_or_else(|| error.clone()));
                 }
                 _ => break,
             }

@@ -16,7 +16,7 @@ local quicker = {
   {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
   {'zscore', queue, 'm'}, {'exists', lock}, {'incr', fence}, {'hgetall', lock},
 }
-local needed_of_server, quicker_of_server = {{'time'}, {'script', 'load', ''}}, {
+local needed_of_server, quicker_of_server = {{'time'}}, {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
   {'info', 'memory'},
 }
@@ -47,6 +47,10 @@ else
   of_locks, quicker = {'~' .. prefix .. '*'}, {}
 end
 add_refused(of_locks, needed_of_server)
+-- Either of them loads the scripts.
+if not redis.acl_check_cmd('eval', '', 1, lock) then
+  add_refused(of_locks, {{'script', 'load', ''}})
+end
 -- No command tells a refused channel from a refused command.
 if not (redis.acl_check_cmd('subscribe', channel) or redis.acl_check_cmd('publish', channel, '')) then
   of_speed = {'&' .. prefix .. '*'}
