@@ -33,6 +33,9 @@ pub(crate) async fn inspect(
             .as_ref()
             .map_or_else(|| json!({ "key": options.key }), describe::object);
         object["free"] = info.is_none().into();
+        if let Some(info) = &info {
+            object["address"] = info.address.clone().into();
+        }
         output::object(&object)?;
     } else {
         let text = info.as_ref().map_or_else(
@@ -52,6 +55,8 @@ pub(crate) async fn inspect(
 fn text(info: &LockInfo) -> String {
     let mut facts = vec![("key", escaped(&info.key).into_owned())];
     facts.push(("holder", holder(info)));
+    let address = info.address.as_deref().map(escaped);
+    facts.extend(address.map(|address| ("address", format!("{address}, still connected"))));
     let named = info.holder.as_ref().map(|holder| {
         [
             ("function", holder.function.as_ref()),

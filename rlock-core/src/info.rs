@@ -32,6 +32,11 @@ pub struct LockInfo {
     /// off, or its client has [`answers(false)`](crate::LockClientBuilder::answers). Then
     /// [`ttl`](Self::ttl) shows when the lock becomes free.
     pub holder: Option<Holder>,
+    /// The address of the holder's client, as the server sees it: `10.0.3.7:52114`. Only
+    /// [`inspect`](crate::LockClient::inspect) sets it, for a holder that is connected and does not
+    /// reply. The user of the inspecting client needs `+client|list`, and that of the holder
+    /// `+client|setname`.
+    pub address: Option<String>,
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
     /// of its process.
     pub queue: Vec<OwnerId>,

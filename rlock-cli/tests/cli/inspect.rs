@@ -90,12 +90,17 @@ async fn silence_is_a_diagnosis() {
     let silent = async || {
         let outcome = run(&server.url(), &["inspect", "order:42"]).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        fact(&outcome.output, "holder").to_owned()
+        let shown = outcome.output.join("\n");
+        let is_seen = shown.contains("address   127.0.0.1:") && shown.contains(", still connected");
+        (fact(&outcome.output, "holder").to_owned(), is_seen)
     };
-    let stopped = silent().await;
+    let (stopped, is_seen) = silent().await;
+    assert!(is_seen, "a stopped process keeps its connection");
     holder.signal(Signal::CONT);
     holder.kill();
-    for text in [stopped, silent().await] {
+    let (killed, is_seen) = silent().await;
+    assert!(!is_seen, "a process that has ended has none");
+    for text in [stopped, killed] {
         let why =
             "does not reply: its process has ended, is stuck or cut off; the lock is free in 1";
         assert!(
@@ -105,6 +110,7 @@ async fn silence_is_a_diagnosis() {
     }
     let outcome = run(&server.url(), &["inspect", "order:42", "--json"]).await;
     assert!(objects(&outcome)[0]["holder"].is_null(), "{outcome:?}");
+    assert!(objects(&outcome)[0]["address"].is_null(), "{outcome:?}");
 }
 
 #[tokio::test]

@@ -14,7 +14,9 @@ impl LockClient {
     /// Returns the current state of the lock of this key, or `None` if the lock is free.
     ///
     /// Asks the store for the owner, and then the owner's client for the rest: that takes two round
-    /// trips more, or 200 milliseconds if that client does not reply.
+    /// trips more, or 200 milliseconds if that client does not reply. In that case, `inspect` also
+    /// looks for the [`address`](LockInfo::address) of the client among the connections of the
+    /// server.
     ///
     /// # Errors
     ///
@@ -58,6 +60,11 @@ impl LockClient {
         };
         if let Some(told) = told {
             (info.token, info.retained, info.holder) = (told.token, told.retained, told.holder);
+        } else if let Some(owner) = info.owner_id() {
+            let timeout = core.options.response_timeout;
+            let address = core.in_runtime(core.store.address(owner.client(), timeout));
+            // Few users may list the connections of a server.
+            info.address = address.await.ok().flatten();
         }
         Ok(Some(info))
     }
@@ -95,6 +102,7 @@ pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
         token: entry.token,
         retained: false,
         holder: None,
+        address: None,
         queue: entry.queue,
         wanted: false,
     }

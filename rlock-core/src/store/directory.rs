@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::ReplyFuture;
+use super::{ReplyFuture, StoreError};
 use crate::key::Key;
 
 /// What a message of a client begins with. Messages of the store begin with an owner.
@@ -47,7 +47,26 @@ pub(crate) trait Directory {
     /// Returns the clients that receive messages.
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>>;
 
+    /// Returns the address of a client that is connected, as a server sees it. Returns `None` if the client has no name
+    /// there.
+    fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
+        let _ = (client, timeout);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Returns a part of the locks. A lock may be named twice. One that is taken or released during the scan may be
     /// missing.
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page>;
+}
+
+/// Returns the first address that one of several servers knows, or the first error.
+pub(super) fn first_known(
+    replies: Vec<Result<Option<String>, StoreError>>,
+) -> Result<Option<String>, StoreError> {
+    let (known, failed): (Vec<_>, Vec<_>) = replies.into_iter().partition(Result::is_ok);
+    let address = known.into_iter().flatten().flatten().next();
+    match (address, failed.into_iter().next()) {
+        (None, Some(error)) => error,
+        (address, _) => Ok(address),
+    }
 }

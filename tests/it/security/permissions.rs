@@ -55,6 +55,9 @@ const BETTER: [&str; 14] = [
     "+hgetall",
 ];
 
+/// A permission without which locks are as fast.
+const NAMES: &str = "+client|setname";
+
 /// More than a notification takes, and less than a waiter's timer of five seconds.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
@@ -70,7 +73,7 @@ fn url(server: &RedisServer) -> String {
 }
 
 fn all() -> Vec<&'static str> {
-    [&NEEDED[..], &BETTER[..]].concat()
+    [&NEEDED[..], &BETTER[..], &[NAMES]].concat()
 }
 
 fn all_but(left_out: &str) -> Vec<&'static str> {
@@ -396,6 +399,20 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
         }
     }))
     .await;
+}
+
+#[tokio::test]
+async fn without_the_permission_to_name_connections_nothing_is_slower_and_nothing_is_logged() {
+    let server = server_with(&all_but(NAMES));
+    let one = connect(&url(&server)).await;
+    life_of_a_lock(&one, "k").await.expect("allowed");
+    for protocol in ["resp3", "resp2"] {
+        assert!(hand_over_by(protocol, &server, &one).await < AT_ONCE);
+    }
+    assert!(notices_a_loss(&server, &one).await < AT_ONCE);
+    assert_eq!(warnings(&server), Vec::<String>::new());
+    let refused = acl::refused(&server).await;
+    assert_eq!(refused, ["client|setname".to_owned()].into());
 }
 
 /// A release whose reply was lost is repeated, and finds no lock. A larger token proves that it

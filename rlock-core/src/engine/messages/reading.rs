@@ -143,6 +143,7 @@ impl Fields<'_> {
                 renewals: self.value()?,
                 revoked_for: None,
             }),
+            address: None,
             queue: Vec::new(),
             wanted: self.flag()?,
         })

@@ -302,6 +302,7 @@ mod tests {
                     renewals: numbers.1,
                     revoked_for: numbers.3.map(|millis| Duration::from_millis(millis.into())),
                 }),
+                address: None,
                 queue: Vec::new(),
                 wanted: rest.3,
             }

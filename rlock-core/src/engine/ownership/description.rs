@@ -46,6 +46,7 @@ impl Ownership {
                     .as_ref()
                     .and_then(|rare| Some(now.since(rare.revoked_at?))),
             }),
+            address: None,
             queue: Vec::new(),
             wanted: false,
         })

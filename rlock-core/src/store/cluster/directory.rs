@@ -2,14 +2,14 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{ClusterStore, node::Node, routing::down};
 use crate::store::{
     ReplyFuture, StoreError,
-    directory::{Cursor, Directory, Page},
+    directory::{Cursor, Directory, Page, first_known},
 };
 
 /// How long one master may take. Every master of the cluster delivers a message.
@@ -57,6 +57,15 @@ impl Directory for ClusterStore {
             let each = try_join_all(up.map(|node| node.store.clients(timeout))).await?;
             let clients: HashSet<Uuid> = each.into_iter().flatten().collect();
             Ok(clients.into_iter().collect())
+        })
+    }
+
+    fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
+        Box::pin(async move {
+            let masters = self.known_masters(timeout).await?;
+            let up = masters.iter().filter(|node| node.store.is_up());
+            let each = join_all(up.map(|node| node.store.address(client, timeout))).await;
+            first_known(each)
         })
     }
 

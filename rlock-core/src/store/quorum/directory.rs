@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{QuorumStore, verdict::majority};
 use crate::store::{
     ReplyFuture, StoreError,
-    directory::{Cursor, Directory, Page},
+    directory::{Cursor, Directory, Page, first_known},
 };
 
 impl Directory for QuorumStore {
@@ -52,6 +52,14 @@ impl Directory for QuorumStore {
             }
             let clients: HashSet<Uuid> = replies.into_iter().flatten().flatten().collect();
             Ok(clients.into_iter().collect())
+        })
+    }
+
+    fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
+        Box::pin(async move {
+            let well = self.members.iter().filter(|member| member.is_healthy());
+            let each = well.map(|member| member.store.address(client, timeout));
+            first_known(join_all(each).await)
         })
     }
 

@@ -25,6 +25,7 @@ use super::{
     dial::{AbortOnDrop, boxed, multiplexed, pubsub, without_time_outs},
     for_quorum::Registration,
     history::{History, identifies_run},
+    keyspace::connection_name,
 };
 use crate::store::Event;
 
@@ -138,6 +139,8 @@ impl Connection {
             setup.add_command(tracking(self.redirects_to));
             setup.cmd("CLIENT").arg("ID");
         }
+        let name = connection_name(options.client);
+        setup.cmd("CLIENT").arg("SETNAME").arg(name);
         setup.add_command(absent_script()).cmd("TIME");
         setup.cmd("INFO").arg("replication");
         if options.run_ids.is_some() {
@@ -157,6 +160,7 @@ impl Connection {
             let id = unless_refused(next())?;
             self.id = id.map(from_redis_value).transpose()?;
         }
+        unless_refused(next())?;
         if !runs_scripts(next())? {
             self.missing.push(SCRIPTS);
         }

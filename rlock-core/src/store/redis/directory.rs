@@ -5,10 +5,13 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, cmd, from_redis_value};
 use uuid::Uuid;
 
-use super::{RedisStore, commands::Call, errors::unexpected};
-use crate::store::{
-    ReplyFuture, SendOptions, StoreError,
-    directory::{Cursor, Directory, Page},
+use super::{RedisStore, commands::Call, errors::unexpected, keyspace::connection_name};
+use crate::{
+    escape_control::shown,
+    store::{
+        ReplyFuture, SendOptions, StoreError,
+        directory::{Cursor, Directory, Page},
+    },
 };
 
 /// How many keys the server looks at for one part of a scan. It serves no other client meanwhile.
@@ -53,6 +56,19 @@ impl Directory for RedisStore {
                 std::str::from_utf8(name).ok()?.parse().ok()
             };
             Ok(names.into_iter().filter_map(client).collect())
+        })
+    }
+
+    fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
+        Box::pin(async move {
+            let list = cmd("CLIENT").arg("LIST").take();
+            let list: String = self.ask(&list, SendOptions::background(timeout)).await?;
+            let name = connection_name(client);
+            let address = list.lines().find_map(|line| {
+                let fact = |name| line.split(' ').find_map(|fact| fact.strip_prefix(name));
+                fact("addr=").filter(|_| fact("name=") == Some(&name))
+            });
+            Ok(address.map(shown))
         })
     }
 

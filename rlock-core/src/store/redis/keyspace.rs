@@ -11,6 +11,11 @@ use crate::{
     store::{Event, GRACE, TokenBlock, directory::FROM_CLIENT},
 };
 
+/// Returns the name of a client's connections.
+pub(super) fn connection_name(client: Uuid) -> String {
+    format!("rlock:{client}")
+}
+
 pub(in crate::store) struct Keyspace {
     /// The names of all locks begin with it.
     pub(super) prefix: String,

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LockInfo, LostCause};
-use rlock_testkit::{Place, eventually, within};
+use rlock_testkit::{Place, Topology, eventually, within};
 
 use super::LONG;
 
@@ -279,7 +279,16 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     let (other, third) = (place.client().await, place.client().await);
     assert!(!other.force_release("order:42").await.expect("a reply"));
     let guard = silent.lock("order:42").acquire().await.expect("free");
-    assert_eq!(holder(&other, "order:42").await.holder, None);
+    let info = holder(&other, "order:42").await;
+    assert_eq!(info.holder, None);
+    // A server sees from where the holder is connected.
+    let is_seen = |address: &String| address.starts_with("127.0.0.1:");
+    let has_server = !matches!(place.topology(), Topology::Memory);
+    assert_eq!(
+        info.address.as_ref().is_some_and(is_seen),
+        has_server,
+        "{info:?}"
+    );
     assert!(!other.ask_release("order:42").await.expect("a reply"));
     let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
     eventually(LONG, "it waits", async || {
