@@ -114,6 +114,7 @@ pub use crate::{
     options::Reentry,
     owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},
+    store::credentials::Credentials,
 };
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;

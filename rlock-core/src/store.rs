@@ -1,6 +1,7 @@
 //! The store of ownerships. Modules above this one use the trait; only modules below it know servers.
 
 pub(crate) mod cluster;
+pub(crate) mod credentials;
 pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;

@@ -8,7 +8,7 @@ mod start;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use self::runtime::Background;
 use crate::{
@@ -17,7 +17,10 @@ use crate::{
     lease::MAX_LEASE,
     limits,
     options::{Identity, LockOptions, Options, Reentry, Replicas, Wait},
-    store::tls::Tls,
+    store::{
+        credentials::{Credentials, Provider},
+        tls::Tls,
+    },
 };
 
 /// A builder of a [`LockClient`](crate::LockClient).
@@ -54,6 +57,7 @@ pub struct LockClientBuilder {
     caller_connection: Option<bool>,
     clock: ClientClock,
     tls: Tls,
+    credentials: Option<Provider>,
 }
 
 impl Default for LockClientBuilder {
@@ -79,6 +83,7 @@ impl Default for LockClientBuilder {
             caller_connection: None,
             clock: ClientClock::default(),
             tls: Tls::default(),
+            credentials: None,
         }
     }
 }
@@ -214,6 +219,53 @@ impl LockClientBuilder {
     /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.options.response_timeout = timeout;
+        self
+    }
+
+    /// Sets a provider of the user and the password, for credentials that change: tokens of a cloud's
+    /// IAM, or rotated passwords. The provider is asked at each attempt to connect, on all topologies.
+    /// URLs then have no user and no password, except those of the Sentinels.
+    ///
+    /// The returned future runs within the attempt to connect, on the client's thread or on the
+    /// runtime that made the client. It must not block for long, and is dropped if the attempt takes too long:
+    /// attempts to reconnect begin with a time-out of 250 milliseconds, and end with the
+    /// [`connect_timeout`](Self::connect_timeout). Several connections may ask at the same time, so
+    /// keep a token in a cache. Errors and logs show the text of the provider's error.
+    ///
+    /// An error of the provider and a refused login are transient: the client asks again, and an
+    /// acquire retries within its `wait`. Connections that are open keep the credentials with which
+    /// they logged in. Close them at the server to make the client log in again.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`] if a URL has a user or a password, too,
+    /// and for the embedded store.
+    ///
+    /// # Examples
+    ///
+    /// A password in a file, which may be replaced:
+    ///
+    /// ```no_run
+    /// use rlock_core::{Credentials, LockClient};
+    ///
+    /// # async fn connect() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::builder()
+    ///     .credentials(|| async {
+    ///         let password = std::fs::read_to_string("/run/secrets/redis")?;
+    ///         Ok::<_, std::io::Error>(Credentials::new("locker", password.trim_end()))
+    ///     })
+    ///     .connect("redis://redis.internal/")
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, E>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(Provider::new(provider));
         self
     }
 

@@ -128,14 +128,20 @@ impl Endpoint {
         Ok(Self::Quorum(servers))
     }
 
+    /// Returns the connections to the servers that have the locks. Hosts may be placeholders.
+    pub(crate) fn servers(&self) -> Vec<&ConnectionInfo> {
+        match self {
+            Self::Memory(_) => Vec::new(),
+            Self::Server(server) => vec![server.server()],
+            Self::Cluster(cluster) => vec![&cluster.node],
+            Self::Quorum(servers) => servers.iter().map(ServerEndpoint::server).collect(),
+        }
+    }
+
     /// Returns whether all connections use TLS.
     pub(crate) fn uses_tls(&self) -> bool {
-        match self {
-            Self::Memory(_) => false,
-            Self::Server(server) => server.uses_tls(),
-            Self::Cluster(cluster) => is_tls(&cluster.node),
-            Self::Quorum(servers) => servers.iter().all(ServerEndpoint::uses_tls),
-        }
+        let servers = self.servers();
+        !servers.is_empty() && servers.into_iter().all(is_tls)
     }
 }
 

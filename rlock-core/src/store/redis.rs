@@ -35,7 +35,7 @@ use self::{
     commands::{Call, Commands},
     connection::Connection,
     dial::boxed,
-    errors::{classify, is_refused, wants_reconnect},
+    errors::{classify, is_refused, wants_password, wants_reconnect},
     keyspace::Keyspace,
     link::Link,
     replicas::ReplicaCheck,
@@ -192,10 +192,14 @@ impl RedisStore {
         };
         request.replied(reply.is_ok());
         reply.map_err(|error| {
-            if wants_reconnect(&error) {
+            let is_of_login = wants_password(&error);
+            if wants_reconnect(&error) || is_of_login {
                 link.give_up(connection.epoch);
             }
-            classify(error)
+            let mut error = classify(error);
+            // The next connection has other credentials.
+            error.transient |= is_of_login && link.address.settings().credentials.is_some();
+            error
         })
     }
 

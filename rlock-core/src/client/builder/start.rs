@@ -20,6 +20,7 @@ use crate::{
     store::{
         Store, StoreError,
         cluster::ClusterStore,
+        credentials::Provider,
         endpoint::Endpoint,
         memory::{MemoryStore, SharedStore},
         quorum::{QuorumStore, named_twice},
@@ -87,6 +88,9 @@ impl LockClientBuilder {
     fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
         self.tls.check(endpoint.uses_tls())?;
+        if self.credentials.is_some() {
+            Provider::check(endpoint.servers())?;
+        }
         let is_memory = matches!(endpoint, Endpoint::Memory(_));
         if matches!(self.background, Background::TokioTime) && !is_memory {
             return Err(no_tokio_time(
@@ -131,6 +135,7 @@ impl LockClientBuilder {
             connection: ConnectionSettings {
                 nodelay: self.tcp_nodelay,
                 tls: self.tls.clone(),
+                credentials: self.credentials.clone(),
             },
             connect_timeout: self.connect_timeout,
             response_timeout: self.options.response_timeout,

@@ -19,7 +19,7 @@ use crate::store::{
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
         dial::plain,
-        errors::{classify_connect, not_sent, not_yet, timed_out},
+        errors::{not_sent, not_yet, timed_out},
         sentinel::highest_epoch,
     },
 };
@@ -138,7 +138,7 @@ impl Seeds {
                     "{addr} is no node of a cluster ({shown}); connect to it by `redis://{addr}`"
                 ));
             }
-            refused(error)
+            self.refused(error)
         })?;
         // Where `CLUSTER INFO` is refused, all layouts count alike.
         let layout = Layout::read(&info.unwrap_or_default(), &slots, addr);
@@ -152,6 +152,11 @@ impl Seeds {
         Ok(id)
     }
 
+    /// Classifies an error of a request that changes nothing.
+    fn refused(&self, error: RedisError) -> StoreError {
+        self.settings.classify(error, LOGIN).not_executed()
+    }
+
     /// Connects to a node for these commands.
     async fn query<T: FromRedisValue>(
         &self,
@@ -161,18 +166,14 @@ impl Seeds {
     ) -> Result<T, StoreError> {
         let replies = Box::pin(async {
             let server = Server::new(self.info(addr), self.settings.clone());
+            let server = server.with_login().await?;
             let client = server.client(ProtocolVersion::RESP2)?;
             commands.query_async(&mut plain(&client).await?).await
         });
         let late = |_| Err(timed_out(format!("no reply from {addr} within {within:?}")));
         let replies = timeout(within, replies).await.unwrap_or_else(late);
-        replies.map_err(refused)
+        replies.map_err(|error| self.refused(error))
     }
-}
-
-/// Classifies an error of a request that changes nothing.
-fn refused(error: RedisError) -> StoreError {
-    classify_connect(error, LOGIN).not_executed()
 }
 
 /// Shows the addresses; never a password.

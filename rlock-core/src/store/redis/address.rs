@@ -5,10 +5,10 @@ use std::{fmt, time::Duration};
 use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult};
 
 use super::{
-    errors::{classify_connect, not_sent, without_kind},
+    errors::{classify_connect, is_of_login, not_sent, without_kind},
     sentinel,
 };
-use crate::store::{StoreError, endpoint::ServerEndpoint, tls::Tls};
+use crate::store::{StoreError, credentials::Provider, endpoint::ServerEndpoint, tls::Tls};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -31,6 +31,7 @@ pub(in crate::store) struct Address {
 pub(crate) struct ConnectionSettings {
     pub(crate) nodelay: bool,
     pub(crate) tls: Tls,
+    pub(crate) credentials: Option<Provider>,
 }
 
 /// A server, and how connections to it are made.
@@ -44,7 +45,23 @@ impl Default for ConnectionSettings {
         Self {
             nodelay: true,
             tls: Tls::default(),
+            credentials: None,
         }
+    }
+}
+
+impl ConnectionSettings {
+    /// Classifies an error of an attempt to connect. `login` explains where the URL contains user and password. A
+    /// provider may have other credentials by now, so a refused login is transient then.
+    pub(in crate::store) fn classify(&self, error: RedisError, login: &'static str) -> StoreError {
+        if self.credentials.is_none() {
+            return classify_connect(error, login);
+        }
+        let is_transient = is_of_login(&error);
+        let mut error =
+            classify_connect(error, "the provider of `credentials` will be asked again");
+        error.transient |= is_transient;
+        error
     }
 }
 
@@ -59,6 +76,10 @@ impl Address {
 
     pub(super) fn database(&self) -> i64 {
         self.endpoint.server().redis_settings().db()
+    }
+
+    pub(super) fn settings(&self) -> &ConnectionSettings {
+        &self.settings
     }
 
     /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
@@ -85,6 +106,14 @@ impl Address {
 impl Server {
     pub(in crate::store) fn new(info: ConnectionInfo, settings: ConnectionSettings) -> Self {
         Self { info, settings }
+    }
+
+    /// Asks the provider for the present credentials, if there is one.
+    pub(in crate::store) async fn with_login(mut self) -> RedisResult<Self> {
+        if let Some(provider) = &self.settings.credentials {
+            self.info = provider.log_in(self.info).await?;
+        }
+        Ok(self)
     }
 
     pub(super) fn addr(&self) -> &ConnectionAddr {
@@ -126,7 +155,7 @@ impl Server {
             }
             _ => LOGIN,
         };
-        classify_connect(error, login)
+        self.settings.classify(error, login)
     }
 }
 

@@ -117,7 +117,7 @@ pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str)
         ));
     }
     let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();
-    let way_out = if wants_password(&error) || error.kind() == ErrorKind::AuthenticationFailed {
+    let way_out = if is_of_login(&error) {
         login
     } else if untrusted.any(|reason| said.contains(reason)) {
         "have the system trust the authority that signed the server's certificate, or name it by `tls_ca` or in the \
@@ -156,6 +156,11 @@ pub(super) fn is_busy(error: &RedisError) -> bool {
 /// Returns whether the server refuses the login or requires one.
 pub(super) fn wants_password(error: &RedisError) -> bool {
     has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
+}
+
+/// Returns whether the server refused the login, or requires one.
+pub(super) fn is_of_login(error: &RedisError) -> bool {
+    wants_password(error) || error.kind() == ErrorKind::AuthenticationFailed
 }
 
 /// Returns whether the server does not know `EVAL`, or its user may not call it.

@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     RedisOptions,
-    address::Address,
+    address::{Address, LOGIN},
     batch::gone,
     capabilities::{Checked, Checks, unless_refused},
     commands::{Call, Commands},
@@ -359,6 +359,8 @@ impl Link {
                 server.map_err(|error| classify_connect(error, SENTINELS_LOGIN))
             };
             let (server, named) = (master().await?, Instant::now());
+            let server = server.with_login().await;
+            let server = server.map_err(|error| classify_connect(error, LOGIN))?;
             let receiver: Weak<Self> = Arc::downgrade(self);
             let opening = Opening {
                 inbox: Inbox {

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    address::LOGIN,
     commands::millis,
     dial::plain,
     errors::{classify, not_yet},
@@ -162,6 +163,7 @@ impl ReplicaCheck {
                 connection
             } else {
                 let server = self.link.address.server(longest).await?;
+                let server = server.with_login().await?;
                 let client = server.client(ProtocolVersion::RESP2)?;
                 connection.insert(plain(&client).await?)
             };
@@ -170,7 +172,10 @@ impl ReplicaCheck {
             read(answers.await?, granted)
         });
         match asked.await {
-            Ok(answers) => answers.map_err(classify),
+            Ok(answers) => {
+                let settings = self.link.address.settings();
+                answers.map_err(|error| settings.classify(error, LOGIN))
+            }
             Err(_) => Err(StoreError::no_reply(longest)),
         }
     }
