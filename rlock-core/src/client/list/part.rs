@@ -71,9 +71,11 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
             });
             let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
             let next = last.filter(|_| more && number < MOST_PARTS);
+            // Without databases in the reply, the store shows which locks it has.
             let is_ours = databases.is_some();
             let looked_up = join_all(locks.iter_mut().map(async |info| {
-                is_ours && !info.wanted || add_queue(core, info).await || is_ours
+                let is_here = (info.wanted || !is_ours) && add_queue(core, info).await;
+                is_ours || is_here
             }));
             let mut are_ours = looked_up.await.into_iter();
             locks.retain(|_| are_ours.next().unwrap_or(false));
