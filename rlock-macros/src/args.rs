@@ -1,5 +1,6 @@
 //! The options in the parentheses: each at most once, each with a value of the right kind.
 
+mod answers;
 mod errors;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -64,6 +65,7 @@ impl Args {
     pub(crate) fn check(&self, errors: &mut Errors) {
         errors.collect(self.key_given());
         errors.collect(self.hold_times());
+        errors.collect(answers::no_retention(self));
     }
 
     fn key_given(&self) -> syn::Result<()> {
@@ -143,7 +145,11 @@ impl Args {
         if input.is_empty() || input.peek(Token![,]) {
             return Err(errors::no_value(&name, known));
         }
-        let value = peel(input.parse()?);
+        let written = input.fork();
+        let value: Expr = input
+            .parse()
+            .map_err(|error| errors::no_expression(&written, known, &error))?;
+        let value = peel(&value).clone();
         if !input.is_empty() && !input.peek(Token![,]) {
             errors.push(errors::no_comma(input));
         }
@@ -178,8 +184,14 @@ impl Args {
                 None => return Err(errors::wrong_kind(option, &value)),
             },
             LockOption::Client => self.client = Some(no_literal(option, value)?),
-            LockOption::IfTaken => self.if_taken = Some(value),
-            LockOption::OrElse => self.or_else = Some(no_literal(option, value)?),
+            LockOption::IfTaken => {
+                answers::if_taken(&value)?;
+                self.if_taken = Some(value);
+            }
+            LockOption::OrElse => {
+                answers::or_else(&value)?;
+                self.or_else = Some(no_literal(option, value)?);
+            }
             LockOption::UnlockedOutput => match value {
                 Expr::Lit(ExprLit {
                     lit: Lit::Bool(may_be),
@@ -199,9 +211,9 @@ impl Args {
 }
 
 /// Takes off the invisible brackets around what a macro passed on, and visible ones.
-fn peel(value: Expr) -> Expr {
+fn peel(value: &Expr) -> &Expr {
     match value {
-        Expr::Group(ExprGroup { expr, .. }) | Expr::Paren(ExprParen { expr, .. }) => peel(*expr),
+        Expr::Group(ExprGroup { expr, .. }) | Expr::Paren(ExprParen { expr, .. }) => peel(expr),
         value => value,
     }
 }
@@ -221,7 +233,7 @@ fn literals(option: LockOption, value: &Expr) -> syn::Result<Vec<LitStr>> {
         Expr::Array(ExprArray { elems, .. }) if elems.is_empty() => Err(errors::no_keys(value)),
         Expr::Array(ExprArray { elems, .. }) => elems
             .iter()
-            .map(|element| literal(option, &peel(element.clone())))
+            .map(|element| literal(option, peel(element)))
             .collect(),
         value => Ok(vec![literal(option, value)?]),
     }
@@ -263,10 +275,11 @@ fn is_literal(value: &Expr) -> bool {
     }
 }
 
-/// Leaves the remains of a broken option behind.
-fn skip_to_comma(input: ParseStream<'_>) -> syn::Result<()> {
+/// Skips the rest of a broken option, and returns it.
+fn skip_to_comma(input: ParseStream<'_>) -> syn::Result<TokenStream> {
+    let mut skipped = TokenStream::new();
     while !input.is_empty() && !input.peek(Token![,]) {
-        input.parse::<TokenTree>()?;
+        skipped.extend([input.parse::<TokenTree>()?]);
     }
-    Ok(())
+    Ok(skipped)
 }

@@ -94,6 +94,21 @@ pub(super) fn no_value(name: &Ident, option: LockOption) -> syn::Error {
     )
 }
 
+/// Returns the error for a value that ends too early, as in `client = self.`, or is not an expression.
+pub(super) fn no_expression(
+    written: ParseStream<'_>,
+    option: LockOption,
+    error: &syn::Error,
+) -> syn::Error {
+    let (name, form) = (option.name(), option.form());
+    let message =
+        format_args!("the value of `{name}` is not an expression: {error}; for example `{form}`");
+    match super::skip_to_comma(written) {
+        Ok(written) => syn::Error::new_spanned(written, message),
+        Err(_) => syn::Error::new(error.span(), message),
+    }
+}
+
 /// Says that something else stands in the place of `=`, and shows the value behind the right sign.
 pub(super) fn no_equals_sign(input: ParseStream<'_>, option: LockOption) -> syn::Error {
     let (name, form) = (option.name(), option.form());

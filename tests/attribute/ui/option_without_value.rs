@@ -40,4 +40,34 @@ async fn two_signs() -> Result<(), LockError> {
     Ok(())
 }
 
+struct Orders;
+
+impl Orders {
+    #[distributed_lock(key = "night", client = self.)]
+    async fn half_a_field(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    #[distributed_lock(key = "night", client = self., lease = "3s")]
+    fn half_a_field_before_another_option(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+#[distributed_lock(key = "night", or_else = |error|)]
+async fn half_a_closure() {}
+
+#[distributed_lock(key = "night", or_else = |error|, wait = "0s")]
+async fn half_a_closure_before_another_option() {}
+
+#[distributed_lock(key = "night", lease = 3 *)]
+async fn half_a_product() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", if_taken = Ok(1 + ))]
+async fn half_a_sum() -> Result<u8, LockError> {
+    Ok(1)
+}
+
 fn main() {}
