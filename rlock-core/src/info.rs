@@ -80,7 +80,8 @@ pub struct Holder {
     pub held_for: Duration,
     /// The [name](crate::Lock::name) of the lock, which is the key template of the attribute.
     pub lock: Option<String>,
-    /// The annotated function, such as `orders::pay`.
+    /// The annotated function, such as `orders::pay`, `orders::Desk::pay` for a method, or `<orders::Desk as orders::Pay>::pay`
+    /// for a method of a trait.
     pub function: Option<String>,
     /// The [trace](crate::LockClientBuilder::trace_id) in which the lock was acquired.
     pub trace_id: Option<String>,

@@ -32,20 +32,26 @@ pub enum Reentry {
     Local,
 }
 
-/// Where a lock is taken: the name of its locks in metrics and spans, and the annotated function.
-///
-/// One string, to keep locks small: the name, and after a line break the path of the function.
+/// Where a lock is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Site(&'static str);
+pub(crate) struct Site {
+    name: &'static str,
+    /// The path of an item inside the annotated function; empty without one.
+    local: &'static str,
+}
 
 impl Site {
-    pub(crate) const fn new(site: &'static str) -> Self {
-        Self(site)
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self::in_function(name, "")
+    }
+
+    pub(crate) const fn in_function(name: &'static str, local: &'static str) -> Self {
+        Self { name, local }
     }
 
     /// Returns the name; empty if the lock has none.
     pub(crate) fn name(self) -> &'static str {
-        self.0.rsplit_once('\n').map_or(self.0, |(name, _)| name)
+        self.name
     }
 
     /// Returns the name in metrics and spans.
@@ -64,9 +70,11 @@ impl Site {
         }
     }
 
-    /// Returns the path of the annotated function.
-    pub(crate) fn function(self) -> Option<&'static str> {
-        self.0.rsplit_once('\n').map(|(_, function)| function)
+    /// Returns the path of the annotated function: `svc::Orders::reserve`.
+    pub(crate) fn function(self) -> Option<String> {
+        let (function, _) = self.local.rsplit_once("::")?;
+        // The body of an `async fn` is a closure.
+        Some(function.replace("::{{closure}}", ""))
     }
 }
 

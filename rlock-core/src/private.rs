@@ -41,25 +41,20 @@ struct Annotation {
 }
 
 impl Plan {
-    /// `site` is the first key template, and after a line break the path of the annotated function.
-    pub fn new(site: &'static str, key: String) -> Self {
-        Self::of_lists(site).and(key)
-    }
-
-    /// Makes the plan of an annotation whose keys all come from lists.
-    pub fn of_lists(site: &'static str) -> Self {
+    /// `template` is that of the first key, and `local` the path of an item inside the annotated function.
+    pub fn new(template: &'static str, local: &'static str) -> Self {
         Self(Box::new(Annotation {
             keys: Few::new(),
             empty: None,
             client: None,
             options: None,
-            site: Site::new(site),
+            site: Site::in_function(template, local),
             on_lost: OnLost::default(),
         }))
     }
 
     /// Takes a further key together with the others.
-    pub fn and(mut self, key: String) -> Self {
+    pub fn and(mut self, KeyText(key): KeyText) -> Self {
         self.0.keys.push(key);
         self
     }
@@ -69,9 +64,10 @@ impl Plan {
         mut self,
         template: &'static str,
         elements: I,
-        key: impl FnMut(I::Item) -> String,
+        key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
-        self.0.keys.extend(elements.map(key));
+        let keys = elements.map(key).map(|KeyText(key)| key);
+        self.0.keys.extend(keys);
         self.0.empty = Some(template);
         self
     }
@@ -177,41 +173,50 @@ impl<T: Deref<Target: AsClient> + ?Sized> AsClient for T {
     }
 }
 
-/// A piece of a key template.
-#[expect(
-    missing_debug_implementations,
-    reason = "a value need not be printable by Debug"
+/// What a placeholder of a key takes.
+#[diagnostic::on_unimplemented(
+    message = "a placeholder of the key takes a value with `Display`, and `{Self}` has none",
+    label = "a placeholder of type `{Self}`",
+    note = "implement `Display` for the type, or add `Display` to the bounds of a type parameter",
+    note = "or write a format, as in `<id:?>`, or `<ids[]>` for a key of each element of a list"
 )]
-pub enum Part<'a> {
-    Text(&'a str),
-    Value(&'a dyn Display),
-}
+pub trait KeyValue: Display {}
 
-/// A value in a key. An error shows the line of the bound, and so what to do.
-pub fn value<T>(value: &T) -> Part<'_>
-where
-    T: Display, // otherwise write a format, as in `<id:?>` for an `Option`, or `<ids[]>` for a list
-{
-    Part::Value(value)
-}
+// The error should be about the placeholder.
+#[diagnostic::do_not_recommend]
+impl<T: Display> KeyValue for T {}
 
-/// Renders a key: text verbatim, values escaped.
+/// The text of a key, rendered part by part: text verbatim, values escaped.
+#[derive(Debug)]
 #[must_use]
-pub fn key(parts: &[Part<'_>]) -> String {
-    use std::fmt::Write;
+pub struct KeyText(String);
 
-    let mut key = String::with_capacity(32);
-    for part in parts {
-        match part {
-            Part::Text(text) => key.push_str(text),
-            Part::Value(value) => {
-                // A `String` takes everything. Only a broken `Display` returns an error. Its text so
-                // far is the value.
-                let _ = write!(key, "{}", escape(value));
-            }
-        }
+impl KeyText {
+    pub fn new(text: &str) -> Self {
+        Self(String::with_capacity(32)).text(text)
     }
-    key
+
+    pub fn text(mut self, text: &str) -> Self {
+        self.0.push_str(text);
+        self
+    }
+
+    pub fn value<T: KeyValue>(self, value: &T) -> Self {
+        self.display(value)
+    }
+
+    /// Appends parts that are already rendered.
+    pub fn and(self, Self(parts): &Self) -> Self {
+        self.text(parts)
+    }
+
+    fn display(mut self, value: &dyn Display) -> Self {
+        use std::fmt::Write;
+
+        // A `String` takes everything. Only a broken `Display` returns an error. Its text so far is the value.
+        let _ = write!(self.0, "{}", escape(value));
+        self
+    }
 }
 
 /// What an annotated function may return: a place for the error of the lock.

@@ -237,7 +237,8 @@ fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Sp
             let core = core(args, at_type);
             // With the function's path, the compiler would report one error for each type that the function is a part
             // of.
-            quote_spanned!(at_type=> |error| #core::FromOtherErrors::from_other_error(error))
+            let error = Ident::new("__rlock_error", at_type);
+            quote_spanned!(at_type=> |#error| #core::FromOtherErrors::from_other_error(#error))
         },
         ToTokens::to_token_stream,
     );

@@ -1,8 +1,7 @@
-//! The plan: the keys rendered, and one call for each option.
+//! The plan: the keys rendered, and one statement for each option.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
-use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprReference, LitStr, Token};
 
@@ -17,82 +16,132 @@ pub(super) fn name(site: Span) -> Ident {
     Ident::new("__rlock_plan", site)
 }
 
-/// `let __rlock_plan = Plan::new("…", key(…)).client(…).lease(…);`
+/// Expands to one statement for each part of a key and for each option. What an expression locks or borrows is free
+/// again before the next expression runs, and before an `await` in it.
+///
+/// ```text
+/// fn __rlock_function() {}
+/// let plan = Plan::new("order:<id>", type_name_of_val(&__rlock_function));
+/// let key = KeyText::new("order:");
+/// let key = key.value(&id);
+/// let plan = plan.and(key);
+/// let plan = plan.lease(…);
+/// ```
 pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
     let core = core(args, site);
+    let plan = name(site);
+    // The path of a local item contains the type of a method. `module_path!` has only the module.
+    let here = Ident::new("__rlock_function", site);
+    let template = args.keys.first().map(|template| &template.literal);
+    let new = quote_spanned! {site=>
+        fn #here() {}
+        let #plan = #core::Plan::new(#template, ::core::any::type_name_of_val(&#here));
+    };
     let (lists, keys): (Vec<_>, Vec<_>) = args
         .keys
         .iter()
         .partition(|template| template.list().is_some());
-    let mut keys = keys
-        .into_iter()
-        .map(|template| key(function, template, args));
-    let at = place(function, args);
-    let new = keys.next().map_or_else(
-        || quote_spanned!(site=> of_lists(#at)),
-        |key| quote_spanned!(site=> new(#at, #key)),
-    );
-    let and = keys.map(|key| quote_spanned!(site=> .and(#key)));
-    let and_list = lists
+    let keys = keys.into_iter().map(|template| {
+        let key_name = key_name(template);
+        let key = key(function, template, args);
+        quote_spanned!(site=> #key let #plan = #plan.and(#key_name);)
+    });
+    let lists = lists
         .into_iter()
         .map(|template| and_list(function, template, args));
     let client = args.client.clone().map(|client| {
         let client = borrowed(client);
-        quote_spanned!(site=> .client(#client))
+        quote_spanned!(site=> client(#client))
     });
-    let lease = time("lease", args.lease.as_ref());
     let wait = args.wait.as_ref().map(|wait| match wait {
-        Wait::For(time) => quote_spanned!(site=> .wait(#time)),
-        Wait::Forever => quote_spanned!(site=> .wait_forever()),
+        Wait::For(time) => quote_spanned!(site=> wait(#time)),
+        Wait::Forever => quote_spanned!(site=> wait_forever()),
     });
     let watchdog = args
         .watchdog
         .as_ref()
-        .map(|on| quote_spanned!(site=> .watchdog(#on)));
-    let max_hold = time("max_hold", args.max_hold.as_ref());
-    let at_least = time("at_least", args.at_least.as_ref());
-    let retain = time("retain", args.retain.as_ref());
+        .map(|on| quote_spanned!(site=> watchdog(#on)));
     let on_lost = args
         .continue_when_lost
-        .then(|| quote_spanned!(site=> .continue_when_lost()));
-    let plan = name(site);
-    quote_spanned! {site=>
-        let #plan = #core::Plan::#new
-            #(#and)* #(#and_list)* #client #lease #wait #watchdog #max_hold #at_least #retain
-            #on_lost;
-    }
+        .then(|| quote_spanned!(site=> continue_when_lost()));
+    // A retained lock is taken, so other clients would skip their calls although no body runs.
+    let retain = match (&args.retain, &args.if_taken) {
+        (None, Some(_)) => Some(quote_spanned!(site=> retain(::core::time::Duration::ZERO))),
+        (retain, _) => time("retain", retain.as_ref()),
+    };
+    // The other options begin as those of the client.
+    let options = [
+        client,
+        time("lease", args.lease.as_ref()),
+        wait,
+        watchdog,
+        time("max_hold", args.max_hold.as_ref()),
+        time("at_least", args.at_least.as_ref()),
+        retain,
+        on_lost,
+    ];
+    let options = options.into_iter().flatten();
+    quote_spanned!(site=> #new #(#keys)* #(#lists)* #(let #plan = #plan.#options;)*)
 }
 
-/// `concat!("order:<id>\n", module_path!(), "::pay")`
-fn place(function: &Function, args: &Args) -> TokenStream {
-    let site = Span::mixed_site();
-    let template = args.keys.first().map(|template| template.literal.value());
-    let template = format!("{}\n", template.unwrap_or_default());
-    let function = format!("::{}", function.signature.ident.unraw());
-    quote_spanned!(site=> ::core::concat!(#template, ::core::module_path!(), #function))
-}
-
-/// `.and_list("order:<ids[]>", ids.iter(), |element| key(…))`
+/// Renders the placeholders that are the same for all elements, then adds a key for each element.
+///
+/// While the list is borrowed, only the element's placeholders are evaluated.
 fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStream {
     let literal = &template.literal;
     let site = Span::mixed_site().located_at(literal.span());
+    let core = core(args, site);
+    let plan = name(site);
+    let element = template::element(literal.span());
     let list = template.list().and_then(|placeholder| {
         let root = function.binding(&placeholder.root);
         placeholder.list(root.map(|root| &root.name), literal.span())
     });
-    let element = template::element(literal.span());
-    let key = key(function, template, args);
-    quote_spanned!(site=> .and_list(#literal, #list.iter(), |#element| #key))
+    let key_name = key_name(template);
+    let mut shared = TokenStream::new();
+    let mut key = quote_spanned!(site=> let #key_name = #core::KeyText::new(""););
+    for (index, part) in template.parts.iter().enumerate() {
+        let mut call = part_call(function, template, part);
+        if let Part::Value(placeholder) = part
+            && !placeholder.is_list()
+        {
+            let value = Ident::new(&format!("__rlock_value{index}"), site);
+            shared.extend(quote_spanned!(site=> let #value = #core::KeyText::new("").#call;));
+            call = quote_spanned!(site=> and(&#value));
+        }
+        key.extend(quote_spanned!(site=> let #key_name = #key_name.#call;));
+    }
+    quote_spanned! {site=>
+        #shared
+        let #plan = #plan.and_list(#literal, #list.iter(), |#element| { #key #key_name });
+    }
 }
 
-/// `key(&[Part::Text("order:"), Part::Value(&id)])`
+/// Binds the rendered key to [`key_name`].
 fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
+    let site = Span::mixed_site().located_at(template.literal.span());
+    let core = core(args, site);
+    let key = key_name(template);
+    let (text, parts) = match &*template.parts {
+        [Part::Text(text), parts @ ..] => (&**text, parts),
+        parts => ("", parts),
+    };
+    let calls = parts.iter().map(|part| part_call(function, template, part));
+    quote_spanned!(site=> let #key = #core::KeyText::new(#text); #(let #key = #key.#calls;)*)
+}
+
+fn key_name(template: &Template) -> Ident {
+    let site = Span::mixed_site().located_at(template.literal.span());
+    Ident::new("__rlock_key", site)
+}
+
+/// `text("order:")` or `value(&id)`
+fn part_call(function: &Function, template: &Template, part: &Part) -> TokenStream {
     let literal = template.literal.span();
     let site = Span::mixed_site().located_at(literal);
-    let core = core(args, site);
-    let parts = template.parts.iter().map(|part| match part {
-        Part::Text(text) => quote_spanned!(site=> #core::Part::Text(#text)),
+    match part {
+        Part::Text(text) => quote_spanned!(site=> text(#text)),
         Part::Value(placeholder) => {
             let root = function.binding(&placeholder.root);
             let mut value = placeholder.expression(root.map(|root| &root.name), literal);
@@ -100,17 +149,16 @@ fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
                 let format = LitStr::new(&format!("{{:{format}}}"), site);
                 value = quote_spanned!(site=> ::core::format_args!(#format, &#value));
             }
-            quote_spanned!(site=> #core::value(&#value))
+            quote_spanned!(site=> value(&#value))
         }
-    });
-    quote_spanned!(site=> #core::key(&[#(#parts),*]))
+    }
 }
 
-/// `.lease(time)`
+/// `lease(time)`
 fn time(method: &str, time: Option<&Time>) -> Option<TokenStream> {
     let site = Span::mixed_site();
     let method = Ident::new(method, site);
-    time.map(|time| quote_spanned!(site=> .#method(#time)))
+    time.map(|time| quote_spanned!(site=> #method(#time)))
 }
 
 /// `&value`, in parentheses where it needs them.

@@ -1,5 +1,5 @@
 use expect_test::{Expect, expect};
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::quote;
 
 /// Compares with what the attribute makes of an item, formatted.
@@ -30,16 +30,15 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
         &expect![[r#"
             impl S {
                 pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
+                    fn __rlock_function() {}
                     let __rlock_plan = ::rlock_core::__private::Plan::new(
-                            ::core::concat!("order:<id>\n", ::core::module_path!(), "::pay"),
-                            ::rlock_core::__private::key(
-                                &[
-                                    ::rlock_core::__private::Part::Text("order:"),
-                                    ::rlock_core::__private::value(&id),
-                                ],
-                            ),
-                        )
-                        .lease(::core::time::Duration::new(30u64, 0u32));
+                        "order:<id>",
+                        ::core::any::type_name_of_val(&__rlock_function),
+                    );
+                    let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
+                    let __rlock_key = __rlock_key.value(&id);
+                    let __rlock_plan = __rlock_plan.and(__rlock_key);
+                    let __rlock_plan = __rlock_plan.lease(::core::time::Duration::new(30u64, 0u32));
                     let __rlock_run = {
                         let __rlock_body = ::rlock_core::__private::Box::pin(async move {
                             let _ = &self;
@@ -79,18 +78,15 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
         &expect![[r#"
             impl S {
                 pub fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
+                    fn __rlock_function() {}
                     let __rlock_plan = ::rlock_core::__private::Plan::new(
-                            ::core::concat!("order:<id:08>\n", ::core::module_path!(), "::pay"),
-                            ::rlock_core::__private::key(
-                                &[
-                                    ::rlock_core::__private::Part::Text("order:"),
-                                    ::rlock_core::__private::value(
-                                        &::core::format_args!("{:08}", & id),
-                                    ),
-                                ],
-                            ),
-                        )
-                        .wait(::core::time::Duration::new(0u64, 0u32));
+                        "order:<id:08>",
+                        ::core::any::type_name_of_val(&__rlock_function),
+                    );
+                    let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
+                    let __rlock_key = __rlock_key.value(&::core::format_args!("{:08}", & id));
+                    let __rlock_plan = __rlock_plan.and(__rlock_key);
+                    let __rlock_plan = __rlock_plan.wait(::core::time::Duration::new(0u64, 0u32));
                     #[allow(clippy::result_large_err)]
                     let __rlock_outcome = ::rlock_core::__private::run_blocking(
                         __rlock_plan,
@@ -152,16 +148,16 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                             let __arg1 = __arg1;
                             __arg1
                         };
+                        fn __rlock_function() {}
                         let __rlock_plan = ::rlock_core::__private::Plan::new(
-                            ::core::concat!("<self.name>:<id>\n", ::core::module_path!(), "::pay"),
-                            ::rlock_core::__private::key(
-                                &[
-                                    ::rlock_core::__private::value(&self.name),
-                                    ::rlock_core::__private::Part::Text(":"),
-                                    ::rlock_core::__private::value(&id),
-                                ],
-                            ),
+                            "<self.name>:<id>",
+                            ::core::any::type_name_of_val(&__rlock_function),
                         );
+                        let __rlock_key = ::rlock_core::__private::KeyText::new("");
+                        let __rlock_key = __rlock_key.value(&self.name);
+                        let __rlock_key = __rlock_key.text(":");
+                        let __rlock_key = __rlock_key.value(&id);
+                        let __rlock_plan = __rlock_plan.and(__rlock_key);
                         let __rlock_run = {
                             let __rlock_body = ::rlock_core::__private::Box::pin(async move {
                                 let _ = &self;
@@ -214,32 +210,25 @@ fn every_option_becomes_one_call() {
         },
         &expect![[r#"
             async fn transfer(locks: &LockClient, from: Account, pair: (u64, u64)) -> Outcome {
+                fn __rlock_function() {}
                 let __rlock_plan = ::facade::rlock::__private::Plan::new(
-                        ::core::concat!(
-                            "account:<from.id()>\n", ::core::module_path!(), "::transfer"
-                        ),
-                        ::facade::rlock::__private::key(
-                            &[
-                                ::facade::rlock::__private::Part::Text("account:"),
-                                ::facade::rlock::__private::value(&from.id()),
-                            ],
-                        ),
-                    )
-                    .and(
-                        ::facade::rlock::__private::key(
-                            &[
-                                ::facade::rlock::__private::Part::Text("account:"),
-                                ::facade::rlock::__private::value(&pair.0),
-                            ],
-                        ),
-                    )
-                    .client(&locks)
-                    .lease(LEASE)
-                    .wait(::core::time::Duration::new(0u64, 0u32))
-                    .watchdog(false)
-                    .max_hold(::core::time::Duration::new(90u64, 0u32))
-                    .at_least(::core::time::Duration::new(1u64, 500000000u32))
-                    .continue_when_lost();
+                    "account:<from.id()>",
+                    ::core::any::type_name_of_val(&__rlock_function),
+                );
+                let __rlock_key = ::facade::rlock::__private::KeyText::new("account:");
+                let __rlock_key = __rlock_key.value(&from.id());
+                let __rlock_plan = __rlock_plan.and(__rlock_key);
+                let __rlock_key = ::facade::rlock::__private::KeyText::new("account:");
+                let __rlock_key = __rlock_key.value(&pair.0);
+                let __rlock_plan = __rlock_plan.and(__rlock_key);
+                let __rlock_plan = __rlock_plan.client(&locks);
+                let __rlock_plan = __rlock_plan.lease(LEASE);
+                let __rlock_plan = __rlock_plan.wait(::core::time::Duration::new(0u64, 0u32));
+                let __rlock_plan = __rlock_plan.watchdog(false);
+                let __rlock_plan = __rlock_plan.max_hold(::core::time::Duration::new(90u64, 0u32));
+                let __rlock_plan = __rlock_plan
+                    .at_least(::core::time::Duration::new(1u64, 500000000u32));
+                let __rlock_plan = __rlock_plan.continue_when_lost();
                 let __rlock_run = {
                     let __rlock_run = ::facade::rlock::__private::run_or_else(
                         __rlock_plan,
@@ -300,15 +289,14 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                 fallback: D,
             ) -> impl Future<Output = ()> {
                 #![allow(dead_code)]
+                fn __rlock_function() {}
                 let __rlock_plan = ::rlock_core::__private::Plan::new(
-                    ::core::concat!("night:<id>\n", ::core::module_path!(), "::run"),
-                    ::rlock_core::__private::key(
-                        &[
-                            ::rlock_core::__private::Part::Text("night:"),
-                            ::rlock_core::__private::value(&id),
-                        ],
-                    ),
+                    "night:<id>",
+                    ::core::any::type_name_of_val(&__rlock_function),
                 );
+                let __rlock_key = ::rlock_core::__private::KeyText::new("night:");
+                let __rlock_key = __rlock_key.value(&id);
+                let __rlock_plan = __rlock_plan.and(__rlock_key);
                 let __rlock_run = {
                     let __rlock_run = ::rlock_core::__private::run_or_else(
                         __rlock_plan,
@@ -365,4 +353,151 @@ fn impl_trait_is_left_out_of_the_hint_for_the_return_type() {
         expanded.contains("None::<Result<(_,Vec<Box<dynFn(u8)>>),E>>"),
         "{expanded}"
     );
+}
+
+#[test]
+fn a_key_of_a_list_borrows_it_after_the_other_placeholders_are_rendered() {
+    check(
+        quote!(key = "<shop.name()>:<shop.ids[].number>"),
+        &quote!(
+            fn close(shop: &Shop) -> Result<(), E> {}
+        ),
+        &expect![[r#"
+            fn close(shop: &Shop) -> Result<(), E> {
+                fn __rlock_function() {}
+                let __rlock_plan = ::rlock_core::__private::Plan::new(
+                    "<shop.name()>:<shop.ids[].number>",
+                    ::core::any::type_name_of_val(&__rlock_function),
+                );
+                let __rlock_value0 = ::rlock_core::__private::KeyText::new("").value(&shop.name());
+                let __rlock_plan = __rlock_plan
+                    .and_list(
+                        "<shop.name()>:<shop.ids[].number>",
+                        shop.ids.iter(),
+                        |__rlock_element| {
+                            let __rlock_key = ::rlock_core::__private::KeyText::new("");
+                            let __rlock_key = __rlock_key.and(&__rlock_value0);
+                            let __rlock_key = __rlock_key.text(":");
+                            let __rlock_key = __rlock_key.value(&__rlock_element.number);
+                            __rlock_key
+                        },
+                    );
+                #[allow(clippy::result_large_err)]
+                let __rlock_outcome = ::rlock_core::__private::run_blocking(
+                    __rlock_plan,
+                    move || -> Result<(), E> {
+                        #[allow(clippy::shadow_same)]
+                        let shop = shop;
+                        let _ = &shop;
+                        {
+                            const _: () = ();
+                        }
+                    },
+                );
+                ::rlock_core::__private::returned(&__rlock_outcome)
+                    .__rlock_judged()
+                    .or_error(__rlock_outcome)
+            }
+        "#]],
+    );
+}
+
+/// Returns the names in `tokens` that an item of the user could have: all except keywords, paths with `::` in front,
+/// fields, methods, and names in an attribute.
+fn open_names(tokens: TokenStream) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut before = String::new();
+    for token in tokens {
+        match &token {
+            TokenTree::Group(group) if !before.ends_with('#') => {
+                names.extend(open_names(group.stream()));
+            }
+            TokenTree::Ident(ident)
+                if syn::parse_str::<Ident>(&ident.to_string()).is_ok()
+                    && !before.ends_with("::")
+                    && (!before.ends_with('.') || before.ends_with("..")) =>
+            {
+                names.push(ident.to_string());
+            }
+            _ => {}
+        }
+        before.push_str(&token.to_string());
+    }
+    names
+}
+
+#[test]
+fn no_name_of_the_expansion_can_be_that_of_an_item_of_the_user() {
+    let options = quote! {
+        key = ["a:<one:04>", "b:<two.name()>:<LIMIT>:<list[].0:?>:<list[].1>"],
+        lease = one.lease(), wait = "forever", watchdog = true, max_hold = "1m", at_least = "1s",
+        on_lost = "continue"
+    };
+    let answers = [
+        quote!(),
+        quote!(or_else = handler),
+        quote!(if_taken = other),
+        quote!(if_taken = other, or_else = handler),
+    ];
+    let functions = [
+        quote!(
+            async fn f(one: &One, two: Two, list: List) -> Output {
+                body
+            }
+        ),
+        quote!(
+            fn f(one: &One, two: Two, list: List) -> Output {
+                body
+            }
+        ),
+        quote!(
+            fn f<G>(one: &One, two: Two, list: List) -> Output {}
+        ),
+        quote!(
+            async fn f(&self, mut one: One, _two: &mut Two, Pair { two, list }: Pair) -> Output {}
+        ),
+        quote!(
+            fn f(one: One, two: Two, list: List) -> impl Future<Output = Output> {
+                async { body }
+            }
+        ),
+        quote!(
+            fn f(one: One, two: Two, list: List) -> Pin<Box<dyn Future<Output = Output> + Send>> {
+                Box::pin(async move {
+                    let one = one;
+                    body
+                })
+            }
+        ),
+    ];
+    let mut ours = 0;
+    for function in &functions {
+        for answers in &answers {
+            for more in [
+                quote!(),
+                quote!(retain = "0s", client = locks,),
+                quote!(crate = ::facade,),
+            ] {
+                let args = quote!(#options, #more #answers);
+                let theirs = format!("{args} {function}");
+                let theirs: Vec<&str> = theirs
+                    .split(|c: char| !c.is_alphanumeric() && c != '_')
+                    .collect();
+                let expanded = crate::expand(args, function);
+                assert!(
+                    !expanded.to_string().contains("compile_error"),
+                    "{expanded}"
+                );
+                for name in open_names(expanded) {
+                    let is_ours = name.starts_with("__rlock_");
+                    ours += usize::from(is_ours);
+                    assert!(
+                        is_ours || theirs.contains(&&*name),
+                        "`{name}` of {function}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(ours > 1000, "only {ours} names were found");
 }

@@ -39,4 +39,9 @@ async fn generic<T: Send>(id: T) -> Result<T, LockError> {
     Ok(id)
 }
 
+#[distributed_lock(key = "order:<ids[].0>")]
+async fn element(ids: &[(OrderId, u8)]) -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

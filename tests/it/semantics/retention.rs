@@ -278,6 +278,19 @@ async fn the_attribute_and_the_builder_retain_too() {
 }
 
 #[tokio::test]
+async fn a_function_with_if_taken_retains_no_lock() {
+    #[distributed_lock(key = "job", if_taken = Ok(()), client = client)]
+    async fn job(client: &LockClient) -> Result<(), LockError> {
+        Ok(())
+    }
+    let client = builder().retain(RETAIN).in_memory().expect("made");
+    client.lock("k").run(async {}).await.expect("free");
+    assert!(is_retained(&client, "k").await);
+    job(&client).await.expect("free");
+    assert!(!is_retained(&client, "job").await);
+}
+
+#[tokio::test]
 async fn a_retention_of_more_than_a_day_is_refused() {
     let long = Duration::from_secs(24 * 60 * 60 + 1);
     let error = builder().retain(long).in_memory().expect_err("too long");

@@ -4,10 +4,12 @@
 mod async_traits;
 mod bodies;
 mod drops;
+mod expressions;
 mod formats;
 mod futures;
 mod generics;
 mod held;
+mod holders;
 mod injectivity;
 mod lints;
 mod names;

@@ -34,7 +34,7 @@ impl Ownership {
                 pid: std::process::id(),
                 held_for: now.since(state.since),
                 lock: text(state.site.name()),
-                function: state.site.function().and_then(text),
+                function: state.site.function().as_deref().and_then(text),
                 trace_id: state
                     .rare
                     .as_ref()

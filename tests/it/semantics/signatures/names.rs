@@ -65,6 +65,7 @@ mod constants {
     const plan: u8 = 1;
     static body: u8 = 2;
     const edge: u8 = 3;
+    const error: u8 = 4;
     pub(super) struct outcome;
     pub(super) enum Site {
         run,
@@ -84,6 +85,16 @@ mod constants {
         id + plan + body + edge
     }
 
+    #[distributed_lock(key = "constants:<id>", if_taken = Ok(0))]
+    pub(super) async fn taken(id: u8) -> Answer<u8, LockError> {
+        Ok(id + error)
+    }
+
+    #[distributed_lock(key = "constants:<id>", if_taken = Ok(0))]
+    pub(super) fn taken_here(id: u8) -> Answer<u8, LockError> {
+        Ok(id + error)
+    }
+
     #[distributed_lock(key = "constants:<id>")]
     pub(super) fn locked_here(id: u8) -> Answer<u8, LockError> {
         Ok(id + plan + body + edge)
@@ -99,6 +110,7 @@ mod constants {
 async fn constants_and_unit_structs_of_plain_names_are_not_in_the_way() {
     assert_eq!(run(constants::locked(1)).await.expect("free"), 7);
     assert_eq!(run(constants::skips(1)).await, 7);
+    assert_eq!(run(constants::taken(4)).await.expect("free"), 8);
 }
 
 #[test]
@@ -106,6 +118,7 @@ fn nor_are_they_in_the_way_of_a_synchronous_function() {
     client();
     assert_eq!(constants::locked_here(2).expect("free"), 8);
     assert_eq!(constants::skips_here(3), 9);
+    assert_eq!(constants::taken_here(5).expect("free"), 9);
 }
 
 #[distributed_lock(key = "facade:<id:03>", crate = self::rlock_core_facade::inner::locks)]
