@@ -95,7 +95,7 @@ fn dropped() -> Vec<&'static str> {
     DROPPED.with(|dropped| dropped.take())
 }
 
-fn block_on<F: std::future::Future>(future: F) -> F::Output {
+fn block_on<F: std::future::Future + Send>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     LockClient::in_memory().install();
     runtime.unwrap().block_on(future)

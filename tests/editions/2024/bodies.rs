@@ -193,8 +193,6 @@ async fn all() -> Outcome {
     inner_attributes().await?;
     diverges(1).await?;
     infers("3").await?;
-    let mutex = Mutex::new(3);
-    guards(mutex.lock().unwrap(), std::future::ready(1)).await?;
     names_of_the_expansion(1, 2, 3).await?;
     assert_eq!(formats("x", 3).await?, "  x");
     empty().await;
@@ -205,5 +203,11 @@ async fn all() -> Outcome {
 
 #[tokio::main]
 async fn main() {
-    LockClient::in_memory().scope(all()).await.unwrap();
+    let locks = LockClient::in_memory();
+    let mutex = Mutex::new(3);
+    let guards = guards(mutex.lock().unwrap(), std::future::ready(1));
+    assert_eq!(locks.scope(guards).await.unwrap(), 4);
+    // All other futures are `Send`.
+    let all = async move { locks.scope(all()).await };
+    tokio::spawn(all).await.unwrap().unwrap();
 }

@@ -30,6 +30,9 @@ fn main() {
     LockClient::in_memory().install();
     assert_eq!(pay_here(2), "2");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    assert_eq!(runtime.block_on(pay(3)).unwrap(), "3");
+    assert_eq!(
+        runtime.block_on(runtime.spawn(pay(3))).unwrap().unwrap(),
+        "3"
+    );
     assert_eq!(runtime.block_on(boxed(4)), 4);
 }

@@ -64,6 +64,22 @@ async fn braces_and_brackets(id: &str) -> Outcome<String> {
         .unwrap_or_default())
 }
 
+async fn late<T>(value: T) -> T {
+    tokio::task::yield_now().await;
+    value
+}
+
+#[distributed_lock(
+    key = ["late:<id>", "late:<ids[]>:<id:02>"],
+    client = late(&locks).await,
+    lease = late(LEASE).await,
+    watchdog = late(id > 0).await,
+    if_taken = Ok(0),
+)]
+async fn awaited(id: u8, ids: &[u8], locks: LockClient) -> Outcome<u8> {
+    Ok(id)
+}
+
 #[distributed_lock(key = "client", client = locks.as_ref().unwrap_or(&fallback))]
 async fn client_by_expression(locks: Option<LockClient>, fallback: LockClient) -> Outcome {
     Ok(())
@@ -102,6 +118,7 @@ async fn all() -> Outcome {
     );
     let client = LockClient::in_memory();
     client_by_expression(Some(client.clone()), client.clone()).await?;
+    assert_eq!(awaited(1, &[2, 3], client.clone()).await?, 1);
     client_by_expression(None, client).await?;
     assert_eq!(or_else_by_name().await, 1);
     assert_eq!(or_else_with_an_argument("name").await, "name");
@@ -113,5 +130,7 @@ async fn all() -> Outcome {
 async fn main() {
     assert!(literals().await.is_err(), "there is no client yet");
     assert_eq!(or_else_by_name().await, 0);
-    LockClient::in_memory().scope(all()).await.unwrap();
+    // All futures are `Send`.
+    let all = async { LockClient::in_memory().scope(all()).await };
+    tokio::spawn(all).await.unwrap().unwrap();
 }

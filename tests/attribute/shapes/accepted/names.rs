@@ -27,6 +27,16 @@ pub mod constants {
         Ok(plan + body + edge + __edge + output + future + error + or_else + lock + call)
     }
 
+    //@ key = "k", if_taken = Ok(0)
+    pub async fn all_if_taken() -> Result<u8, Error> {
+        Ok(plan + body + error)
+    }
+
+    //@ key = "k", if_taken = Ok(0)
+    pub fn all_if_taken_here() -> Result<u8, Error> {
+        Ok(plan + body + error)
+    }
+
     //@ key = "k", or_else = |_| 0
     pub async fn all_or_else() -> u8 {
         plan + body + edge
@@ -47,7 +57,14 @@ pub mod structs {
     #[derive(Debug)]
     pub struct body;
     #[derive(Debug)]
+    pub struct error;
+    #[derive(Debug)]
     pub struct id(pub u8);
+
+    //@ key = "k", if_taken = Ok(error)
+    pub async fn all_if_taken() -> Result<error, Error> {
+        Ok(error)
+    }
 
     //@ key = "k"
     pub async fn all() -> Result<(plan, body), Error> {
@@ -74,9 +91,15 @@ pub mod variants {
         plan,
         body,
         edge,
+        error,
     }
 
     use Step::*;
+
+    //@ key = "k", if_taken = Ok(error)
+    pub fn all_if_taken_here(late: bool) -> Result<Step, Error> {
+        Ok(if late { edge } else { plan })
+    }
 
     //@ key = "k"
     pub async fn all(late: bool) -> Result<Step, Error> {
@@ -223,6 +246,10 @@ pub mod generic_names {
 pub fn runs(runs: &mut Runs) {
     run!(runs, "constants", constants::all());
     runs.value("constants_here", constants::all_here());
+    run!(runs, "constants_if_taken", constants::all_if_taken());
+    runs.value("constants_if_taken_here", constants::all_if_taken_here());
+    run!(runs, "structs_if_taken", structs::all_if_taken());
+    runs.value("variants_if_taken_here", variants::all_if_taken_here(true));
     run!(runs, "constants_or_else", constants::all_or_else());
     runs.value("constants_or_else_here", constants::all_or_else_here());
     run!(runs, "structs", structs::all());
