@@ -17,6 +17,7 @@ struct Config {
     shops: Vec<(u8, u8)>,
     lease: Duration,
     wait: Duration,
+    none: Duration,
     watchdog: bool,
 }
 
@@ -29,6 +30,7 @@ impl Orders {
             shops: vec![(1, 2), (3, 4)],
             lease: Duration::from_secs(20),
             wait: Duration::from_secs(5),
+            none: Duration::ZERO,
             watchdog: true,
         }))
     }
@@ -38,6 +40,7 @@ impl Orders {
     }
 
     /// Returns the innermost key. The body runs with the mutex unlocked.
+    #[allow(clippy::unnecessary_wraps)] // It is the whole body of several functions.
     fn inside(&self) -> Outcome {
         assert!(self.0.try_lock().is_ok(), "an expression keeps its guard");
         Ok(current().expect("inside a lock").key().to_owned())
@@ -49,8 +52,8 @@ impl Orders {
         wait = self.config().wait,
         watchdog = self.config().watchdog,
         max_hold = self.config().lease * 2,
-        at_least = self.config().wait * 0,
-        retain = self.config().wait * 0
+        at_least = self.config().none,
+        retain = self.config().none
     )]
     async fn options(&self) -> Outcome {
         self.inside()
@@ -99,6 +102,7 @@ impl Orders {
         self.inside()
     }
 
+    #[allow(clippy::manual_async_fn)]
     #[distributed_lock(key = "mutex:<self.config().tenant>:3", lease = self.config().lease)]
     fn future(self: Arc<Self>) -> impl Future<Output = Outcome> {
         async move { self.inside() }
@@ -190,6 +194,7 @@ async fn late_options(id: u8, ids: &[u8]) -> Outcome {
     Ok(format!("late:{id}:{}", ids.len()))
 }
 
+#[allow(clippy::manual_async_fn)]
 #[distributed_lock(key = "late:<id>", lease = late(Duration::from_secs(3)).await)]
 fn late_future(id: u8) -> impl Future<Output = Outcome> + Send {
     async move { Ok(format!("late:{id}")) }

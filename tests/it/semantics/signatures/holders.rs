@@ -33,6 +33,7 @@ fn r#match<T: Display>(id: &T) -> Outcome {
     function_here(&format!("function:{id}"))
 }
 
+#[allow(clippy::manual_async_fn)]
 #[distributed_lock(key = "function:future")]
 fn future() -> impl Future<Output = Outcome> + Send {
     async { function("function:future").await }
