@@ -33,20 +33,23 @@ pub enum Reentry {
 }
 
 /// Where a lock is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Site {
     name: &'static str,
-    /// The path of an item inside the annotated function; empty without one.
-    local: &'static str,
+    /// Returns the path of an item inside the annotated function, if there is one.
+    local: Option<fn() -> &'static str>,
 }
 
 impl Site {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self::in_function(name, "")
+        Self { name, local: None }
     }
 
-    pub(crate) const fn in_function(name: &'static str, local: &'static str) -> Self {
-        Self { name, local }
+    pub(crate) const fn in_function(name: &'static str, local: fn() -> &'static str) -> Self {
+        Self {
+            name,
+            local: Some(local),
+        }
     }
 
     /// Returns the name; empty if the lock has none.
@@ -72,7 +75,7 @@ impl Site {
 
     /// Returns the path of the annotated function: `svc::Orders::reserve`.
     pub(crate) fn function(self) -> Option<String> {
-        let (function, _) = self.local.rsplit_once("::")?;
+        let (function, _) = (self.local?)().rsplit_once("::")?;
         // The body of an `async fn` is a closure.
         Some(function.replace("::{{closure}}", ""))
     }

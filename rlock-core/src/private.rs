@@ -41,8 +41,8 @@ struct Annotation {
 }
 
 impl Plan {
-    /// `template` is that of the first key, and `local` the path of an item inside the annotated function.
-    pub fn new(template: &'static str, local: &'static str) -> Self {
+    /// `template` is that of the first key. `local` returns the path of an item inside the annotated function.
+    pub fn new(template: &'static str, local: fn() -> &'static str) -> Self {
         Self(Box::new(Annotation {
             keys: Few::new(),
             empty: None,

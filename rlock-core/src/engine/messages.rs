@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[cfg(fuzzing)]
 pub(crate) use self::reading::read;
 pub(crate) use self::text::{Answer, Question, Report, ReportWriter, SILENCE_FOR_LIST, question};
-use self::text::{KNOWS_DATABASES, Message};
+use self::text::{Message, READS_LOCKS_OF};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -59,7 +59,7 @@ impl Messages {
             inbox: tokio::sync::Mutex::new(inbox),
             asked: Mutex::default(),
             known: Mutex::default(),
-            number: AtomicU64::new(KNOWS_DATABASES | 1),
+            number: AtomicU64::new(READS_LOCKS_OF | 1),
             is_refused: AtomicBool::new(false),
         }
     }

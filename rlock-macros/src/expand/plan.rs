@@ -20,8 +20,8 @@ pub(super) fn name(site: Span) -> Ident {
 /// again before the next expression runs, and before an `await` in it.
 ///
 /// ```text
-/// fn __rlock_function() {}
-/// let plan = Plan::new("order:<id>", type_name_of_val(&__rlock_function));
+/// fn __rlock_function() -> &'static str { type_name_of_val(&__rlock_function) }
+/// let plan = Plan::new("order:<id>", __rlock_function);
 /// let key = KeyText::new("order:");
 /// let key = key.value(&id);
 /// let plan = plan.and(key);
@@ -31,12 +31,15 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
     let core = core(args, site);
     let plan = name(site);
-    // The path of a local item contains the type of a method. `module_path!` has only the module.
+    // The path of a local item contains the type of a method. `module_path!` has only the module. A pointer to a function is
+    // smaller than the path.
     let here = Ident::new("__rlock_function", site);
     let template = args.keys.first().map(|template| &template.literal);
     let new = quote_spanned! {site=>
-        fn #here() {}
-        let #plan = #core::Plan::new(#template, ::core::any::type_name_of_val(&#here));
+        fn #here() -> &'static ::core::primitive::str {
+            ::core::any::type_name_of_val(&#here)
+        }
+        let #plan = #core::Plan::new(#template, #here);
     };
     let (lists, keys): (Vec<_>, Vec<_>) = args
         .keys

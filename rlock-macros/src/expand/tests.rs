@@ -30,10 +30,12 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
         &expect![[r#"
             impl S {
                 pub async fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
-                    fn __rlock_function() {}
+                    fn __rlock_function() -> &'static ::core::primitive::str {
+                        ::core::any::type_name_of_val(&__rlock_function)
+                    }
                     let __rlock_plan = ::rlock_core::__private::Plan::new(
                         "order:<id>",
-                        ::core::any::type_name_of_val(&__rlock_function),
+                        __rlock_function,
                     );
                     let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
                     let __rlock_key = __rlock_key.value(&id);
@@ -78,10 +80,12 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
         &expect![[r#"
             impl S {
                 pub fn pay(&self, id: OrderId) -> Result<Receipt, OrderError> {
-                    fn __rlock_function() {}
+                    fn __rlock_function() -> &'static ::core::primitive::str {
+                        ::core::any::type_name_of_val(&__rlock_function)
+                    }
                     let __rlock_plan = ::rlock_core::__private::Plan::new(
                         "order:<id:08>",
-                        ::core::any::type_name_of_val(&__rlock_function),
+                        __rlock_function,
                     );
                     let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
                     let __rlock_key = __rlock_key.value(&::core::format_args!("{:08}", & id));
@@ -148,10 +152,12 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                             let __arg1 = __arg1;
                             __arg1
                         };
-                        fn __rlock_function() {}
+                        fn __rlock_function() -> &'static ::core::primitive::str {
+                            ::core::any::type_name_of_val(&__rlock_function)
+                        }
                         let __rlock_plan = ::rlock_core::__private::Plan::new(
                             "<self.name>:<id>",
-                            ::core::any::type_name_of_val(&__rlock_function),
+                            __rlock_function,
                         );
                         let __rlock_key = ::rlock_core::__private::KeyText::new("");
                         let __rlock_key = __rlock_key.value(&self.name);
@@ -210,10 +216,12 @@ fn every_option_becomes_one_call() {
         },
         &expect![[r#"
             async fn transfer(locks: &LockClient, from: Account, pair: (u64, u64)) -> Outcome {
-                fn __rlock_function() {}
+                fn __rlock_function() -> &'static ::core::primitive::str {
+                    ::core::any::type_name_of_val(&__rlock_function)
+                }
                 let __rlock_plan = ::facade::rlock::__private::Plan::new(
                     "account:<from.id()>",
-                    ::core::any::type_name_of_val(&__rlock_function),
+                    __rlock_function,
                 );
                 let __rlock_key = ::facade::rlock::__private::KeyText::new("account:");
                 let __rlock_key = __rlock_key.value(&from.id());
@@ -289,10 +297,12 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                 fallback: D,
             ) -> impl Future<Output = ()> {
                 #![allow(dead_code)]
-                fn __rlock_function() {}
+                fn __rlock_function() -> &'static ::core::primitive::str {
+                    ::core::any::type_name_of_val(&__rlock_function)
+                }
                 let __rlock_plan = ::rlock_core::__private::Plan::new(
                     "night:<id>",
-                    ::core::any::type_name_of_val(&__rlock_function),
+                    __rlock_function,
                 );
                 let __rlock_key = ::rlock_core::__private::KeyText::new("night:");
                 let __rlock_key = __rlock_key.value(&id);
@@ -364,10 +374,12 @@ fn a_key_of_a_list_borrows_it_after_the_other_placeholders_are_rendered() {
         ),
         &expect![[r#"
             fn close(shop: &Shop) -> Result<(), E> {
-                fn __rlock_function() {}
+                fn __rlock_function() -> &'static ::core::primitive::str {
+                    ::core::any::type_name_of_val(&__rlock_function)
+                }
                 let __rlock_plan = ::rlock_core::__private::Plan::new(
                     "<shop.name()>:<shop.ids[].number>",
-                    ::core::any::type_name_of_val(&__rlock_function),
+                    __rlock_function,
                 );
                 let __rlock_value0 = ::rlock_core::__private::KeyText::new("").value(&shop.name());
                 let __rlock_plan = __rlock_plan

@@ -94,7 +94,12 @@ impl Fields<'_> {
                 let (more, lost) = (self.flag()?, self.value()?);
                 let mut locks = Vec::new();
                 while self.0.peek().is_some() {
-                    locks.push(self.lock()?);
+                    let mut lock = self.lock()?;
+                    if databases.is_some() {
+                        let revoked_for = self.optional()?.map(Duration::from_millis);
+                        lock.holder.as_mut()?.revoked_for = revoked_for;
+                    }
+                    locks.push(lock);
                 }
                 Some(Report::Locks {
                     locks,
@@ -114,15 +119,6 @@ impl Fields<'_> {
     }
 
     fn lock(&mut self) -> Read<LockInfo> {
-        let mut info = self.lock_as_first_written()?;
-        if self.0.next_if_eq(&"").is_some() {
-            let revoked_for = self.value().map(Duration::from_millis)?;
-            info.holder.as_mut()?.revoked_for = Some(revoked_for);
-        }
-        Some(info)
-    }
-
-    fn lock_as_first_written(&mut self) -> Read<LockInfo> {
         Some(LockInfo {
             key: self.key()?.as_str().to_owned(),
             owner: self.owner()?.to_string(),

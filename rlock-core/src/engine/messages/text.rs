@@ -5,15 +5,12 @@
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
 //! @tell <number> locks    <1: there are more> <locks lost so far> { <lock> }
-//! @tell <number> locks-of <databases> <the rest as for `locks`>
+//! @tell <number> locks-of <databases> <the rest as for `locks`, each lock with <asked to release it for ms, or empty>>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
-//! A lock whose holder was asked to release it, and has not, ends with an empty field and the milliseconds since then.
-//! No key is empty, so a lock without the two fields, as earlier clients write it, is read, too.
-//!
 //! Channels know no databases, so a list gets replies from clients of other databases, too. `locks-of` names those of the
-//! replying client. It is sent if the number of the question has [`KNOWS_DATABASES`]: other clients cannot read it.
+//! replying client. It is sent if the number of the question has [`READS_LOCKS_OF`]: other clients cannot read it.
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
@@ -33,7 +30,7 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// The same for a part of a list, which takes a client with many locks longer.
 pub(crate) const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);
 /// The bit in the numbers of questions by which a client shows that it reads `locks-of`.
-pub(crate) const KNOWS_DATABASES: u64 = 1 << 63;
+pub(crate) const READS_LOCKS_OF: u64 = 1 << 63;
 /// The length from which a report is full.
 const FULL: usize = 40 * 1024;
 
@@ -186,20 +183,20 @@ impl ReportWriter {
             .field(holder.waiters)
             .field(holder.renewals)
             .flag(info.wanted);
-        if let Some(revoked_for) = holder.revoked_for {
-            self.locks.field("").field(millis(revoked_for));
+        if self.is_for_locks_of() {
+            self.locks.optional(holder.revoked_for.map(millis));
         }
         self.locks.0.len() >= FULL
     }
 
     /// Returns the report of the locks that were added, by a client with these databases.
     pub(crate) fn locks(self, databases: &str, more: bool, lost: u64) -> Vec<u8> {
-        let mut to = if self.number & KNOWS_DATABASES == 0 {
-            self.head("locks")
-        } else {
+        let mut to = if self.is_for_locks_of() {
             let mut to = self.head("locks-of");
             to.field(databases);
             to
+        } else {
+            self.head("locks")
         };
         to.flag(more).field(lost);
         to.0.push_str(&self.locks.0);
@@ -214,6 +211,10 @@ impl ReportWriter {
             Answer::NotHeld => 2,
         });
         to.0.into_bytes()
+    }
+
+    fn is_for_locks_of(&self) -> bool {
+        self.number & READS_LOCKS_OF != 0
     }
 
     fn head(&self, verb: &str) -> Writer {
@@ -322,16 +323,20 @@ mod tests {
         fn a_report_is_read_as_it_was_written(
             number: u64,
             databases in "[0-9,]{1,9}",
-            locks in prop::collection::vec(locks(), 0..5),
+            mut locks in prop::collection::vec(locks(), 0..5),
             more: bool,
             lost: u64,
         ) {
             let mut writer = ReportWriter::new(number);
-            for lock in &locks {
+            let is_of = writer.is_for_locks_of();
+            for lock in &mut locks {
                 writer.add(lock);
+                if let Some(holder) = lock.holder.as_mut().filter(|_| !is_of) {
+                    holder.revoked_for = None;
+                }
             }
             let written = writer.locks(&databases, more, lost);
-            let databases = (number & KNOWS_DATABASES != 0).then_some(databases);
+            let databases = is_of.then_some(databases);
             let report = Report::Locks { locks, databases, more, lost };
             prop_assert_eq!(read(&written), Some(Message::Report { number, report }));
         }
