@@ -38,7 +38,8 @@ pub(crate) enum AcquireError {
     /// Another owner has the lock of this key. `remaining` is the rest of its lease, if known.
     Taken {
         key: Key,
-        site: Site,
+        /// The name of the lock, in place of a hidden key.
+        name: &'static str,
         waited: Duration,
         remaining: Option<Duration>,
     },
@@ -50,11 +51,11 @@ impl From<AcquireError> for LockError {
         match refused {
             AcquireError::Taken {
                 key,
-                site,
+                name,
                 waited,
                 remaining,
             } => Self::Timeout {
-                key: key.shown(site).to_owned(),
+                key: key.shown(Site::new(name)).to_owned(),
                 waited,
                 remaining,
             },
@@ -275,7 +276,7 @@ impl<'a> Attempt<'a> {
     fn taken(&self, key: &Key, remaining: Option<Duration>) -> AcquireError {
         AcquireError::Taken {
             key: key.clone(),
-            site: self.request.options.site,
+            name: self.request.options.site.name(),
             waited: self.waited(),
             remaining: remaining.map(whole_millis),
         }
