@@ -13,6 +13,7 @@ mod description;
 mod entries;
 mod local_queue;
 mod loss;
+mod max_hold;
 mod negotiation;
 mod release;
 mod release_queue;
@@ -32,7 +33,8 @@ use self::{entries::EntryState, release::ReleaseState, renewal::Renewals, tokens
 pub(crate) use self::{
     entries::{AfterLeave, EntryId},
     local_queue::{LocalQueues, Turn},
-    loss::{MaxHold, Revocation},
+    loss::Revocation,
+    max_hold::MaxHold,
     release_queue::{Done, ReleaseQueue, Work},
     renewal::{Action, Deadline},
     request::Requests,

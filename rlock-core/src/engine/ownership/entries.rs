@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::Span;
 
-use super::{Ownership, Phase, State, Turn, loss::MaxHold};
+use super::{Ownership, Phase, State, Turn, max_hold::MaxHold};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
@@ -26,6 +26,12 @@ impl EntryState {
     /// Returns the end of its renewals.
     pub(super) fn until(&self) -> Time {
         self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.max_hold
+            .as_ref()
+            .is_some_and(|limit| limit.is_noticed())
     }
 }
 

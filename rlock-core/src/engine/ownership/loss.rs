@@ -2,13 +2,8 @@
 
 use std::{pin::pin, sync::Arc};
 
-use super::{EntryId, Ownership, Phase, Rare, State, entries::EntryState, pass};
-use crate::{
-    error::LostCause,
-    lease::Time,
-    observe::HoldEnd,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use super::{EntryId, MaxHold, Ownership, Phase, Rare, State, entries::EntryState, pass};
+use crate::{error::LostCause, lease::Time, observe::HoldEnd};
 
 /// What became of a lock that another client asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,39 +20,6 @@ pub(crate) enum Revocation {
     OtherHold,
     /// It is not held.
     NotHeld,
-}
-
-/// The `max_hold` of one entry. Handles keep it after the entry has left.
-pub(crate) struct MaxHold {
-    /// The end of the `max_hold`.
-    pub(crate) at: Time,
-    noticed: AtomicBool,
-}
-
-impl MaxHold {
-    pub(super) fn new(at: Time) -> Self {
-        Self {
-            at,
-            noticed: AtomicBool::new(false),
-        }
-    }
-
-    /// Marks the limit as noticed. Returns `true` at the first call.
-    pub(crate) fn notice(&self) -> bool {
-        !self.noticed.swap(true, Ordering::AcqRel)
-    }
-
-    pub(crate) fn is_noticed(&self) -> bool {
-        self.noticed.load(Ordering::Acquire)
-    }
-}
-
-impl EntryState {
-    pub(super) fn is_lost(&self) -> bool {
-        self.max_hold
-            .as_ref()
-            .is_some_and(|limit| limit.is_noticed())
-    }
 }
 
 impl Ownership {
