@@ -155,7 +155,7 @@ pub(crate) async fn run(
     for held in guard.guards() {
         tracing::info!(key = held.key(), token = held.fencing_token(), owner = %held.owner(), "lock acquired");
     }
-    let ended = match hold(options, json, (&client, &guard), &mut signals).await {
+    let ended = match hold(options, json, &guard, &mut signals).await {
         Ok(ended) => ended,
         Err(failure) => {
             drop(guard);
@@ -301,7 +301,7 @@ async fn taken(client: &LockClient, keys: &[String]) -> Failure {
 async fn hold(
     options: &RunOptions,
     json: bool,
-    (client, guard): (&LockClient, &MultiLockGuard),
+    guard: &MultiLockGuard,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
     let terminal = Terminal::of_process();
@@ -324,7 +324,7 @@ async fn hold(
         kill_after: options.kill_after,
     };
     let supervisor = Supervisor::new(group, terminal, policy);
-    Ok(supervisor.until_ended(client, guard, signals).await)
+    Ok(supervisor.until_ended(guard, signals).await)
 }
 
 /// Lets the client undo its requests: it leaves the wait queue, and releases what it was granted meanwhile.

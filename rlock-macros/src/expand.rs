@@ -9,7 +9,7 @@ use syn::{Type, parse_quote, parse_quote_spanned};
 use self::arguments::Arguments;
 use crate::args::Args;
 use crate::future;
-use crate::signature::{self, Function, Kind};
+use crate::signature::{Function, Kind};
 
 mod arguments;
 mod instrument;
@@ -117,7 +117,7 @@ fn quiet_blocks(tokens: TokenStream) -> Option<TokenStream> {
             return token;
         };
         let passed_on = match group.delimiter() {
-            Delimiter::None => signature::braces(token.clone()),
+            Delimiter::None => future::braces(token.clone()),
             _ => None,
         };
         let inside = if let Some(block) = passed_on {

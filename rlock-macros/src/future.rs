@@ -12,7 +12,6 @@ use syn::{
 };
 
 use crate::bindings::{self, Binding};
-use crate::signature::braces;
 
 /// Returns the output of a future of type `ty`: the written type, as in `impl Future<Output = R>` and `Pin<Box<dyn
 /// Future<Output = R>>>`, else a projection of `ty`, else `_`.
@@ -236,3 +235,19 @@ fn take(local: &Local, parameter: usize, parameters: &mut Vec<Binding>) -> bool 
 #[cfg(test)]
 #[path = "future/tests.rs"]
 mod tests;
+
+/// Takes the braces out of a token, also if a macro passed them on as `$body:block`.
+pub(crate) fn braces(token: TokenTree) -> Option<Group> {
+    match token {
+        TokenTree::Group(group) => match group.delimiter() {
+            Delimiter::Brace => Some(group),
+            Delimiter::None => {
+                let mut inside = group.stream().into_iter();
+                let only = inside.next()?;
+                inside.next().is_none().then_some(only).and_then(braces)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -45,7 +45,7 @@ impl Function {
         let (front, signature) = signature
             .parse2(head)
             .map_err(|error| item::no_function(item, &error))?;
-        let Some(body) = last.and_then(braces) else {
+        let Some(body) = last.and_then(future::braces) else {
             return Err(item::no_body(&signature));
         };
         let mut function = Self {
@@ -133,22 +133,6 @@ fn signature(input: ParseStream<'_>) -> syn::Result<(TokenStream, Signature)> {
     let default: Option<Token![default]> = input.parse()?;
     let front = quote!(#(#attributes)* #visibility #default);
     Ok((front, input.parse()?))
-}
-
-/// Takes the braces out of a token, also if a macro passed them on as `$body:block`.
-pub(crate) fn braces(token: TokenTree) -> Option<Group> {
-    match token {
-        TokenTree::Group(group) => match group.delimiter() {
-            Delimiter::Brace => Some(group),
-            Delimiter::None => {
-                let mut inside = group.stream().into_iter();
-                let only = inside.next()?;
-                inside.next().is_none().then_some(only).and_then(braces)
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{LockClient, LostCause, MultiLockGuard};
+use rlock_core::{LostCause, MultiLockGuard};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     OnLost,
@@ -19,9 +19,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How long processes may outlive the command before that is logged.
 const UNREMARKED: Duration = Duration::from_secs(1);
-
-/// How long the command runs on at most until the store has said how the lock was lost.
-const ASK: Duration = Duration::from_millis(500);
 
 /// The pause before a command that reads the terminal in the background may try again.
 const BACKGROUND: Duration = Duration::from_secs(1);
@@ -68,13 +65,12 @@ impl Supervisor {
     /// Returns when all processes of the group have ended.
     pub(crate) async fn until_ended(
         mut self,
-        client: &LockClient,
         guard: &MultiLockGuard,
         signals: &mut Signals,
     ) -> Ended {
         loop {
             if let Some(stopped_by) = self.group.reap() {
-                self.stopped(stopped_by, (client, guard), signals).await;
+                self.stopped(stopped_by, guard, signals).await;
             }
             if let Some(status) = self.group.status() {
                 if !self.group.is_alive() {
@@ -85,7 +81,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 signal = signals.next() => self.group.signal(signal),
-                (key, cause) = lost(client, guard), if !self.is_lost => self.lost(key, &cause),
+                (key, cause) = guard.lost(), if !self.is_lost => self.lost(key, cause),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
                 () = sleep(LOOK), if self.group.status().is_some() => {}
@@ -105,14 +101,14 @@ impl Supervisor {
     }
 
     /// Stops the command, unless it may run on without its lock.
-    fn lost(&mut self, key: &str, cause: &str) {
+    fn lost(&mut self, key: &str, cause: LostCause) {
         self.is_lost = true;
         if self.policy.on_lost == OnLost::Continue {
-            tracing::warn!(key, cause, "a lock was lost, the command runs on");
+            tracing::warn!(key, %cause, "a lock was lost, the command runs on");
             return;
         }
         let signal = signals::name(self.policy.signal);
-        tracing::error!(key, cause, signal, "a lock was lost, stopping the command");
+        tracing::error!(key, %cause, signal, "a lock was lost, stopping the command");
         self.group.signal(self.policy.signal);
         // A stopped process takes no signal before it continues.
         self.group.signal(Signal::CONT);
@@ -135,12 +131,7 @@ impl Supervisor {
     }
 
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
-    async fn stopped(
-        &mut self,
-        by: Signal,
-        (client, guard): (&LockClient, &MultiLockGuard),
-        signals: &mut Signals,
-    ) {
+    async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard, signals: &mut Signals) {
         let group = self.group.id();
         // Without a terminal, or by `SIGSTOP` without job control, the command was stopped on purpose from outside. It
         // stays stopped and keeps its locks.
@@ -156,8 +147,8 @@ impl Supervisor {
             signals.forget(Signal::TSTP).await;
             // Nothing was renewed in the meantime.
             if !guard.is_valid() && !self.is_lost {
-                let (key, cause) = lost(client, guard).await;
-                self.lost(key, &cause);
+                let (key, cause) = guard.lost().await;
+                self.lost(key, cause);
             }
             if asks && !terminal.is_ours() {
                 sleep(BACKGROUND).await;
@@ -175,24 +166,4 @@ async fn until(deadline: Option<Instant>) {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
     }
-}
-
-/// Resolves when a lock is lost: to its key and the cause.
-async fn lost<'a>(client: &LockClient, guard: &'a MultiLockGuard) -> (&'a str, String) {
-    let (key, cause) = guard.lost().await;
-    if cause != LostCause::Revoked {
-        return (key, cause.to_string());
-    }
-    // A holder that was only asked has the lock, and says so, until it releases the lock.
-    let cause = match timeout(ASK, client.inspect(key)).await {
-        Ok(Ok(info)) => {
-            let holder = info.and_then(|info| info.holder);
-            match holder.and_then(|holder| holder.revoked_for) {
-                Some(_) => "another client asked to release it".to_owned(),
-                None => "another client took it by force".to_owned(),
-            }
-        }
-        _ => cause.to_string(),
-    };
-    (key, cause)
 }

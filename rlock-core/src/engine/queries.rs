@@ -169,10 +169,14 @@ fn give_up(
     let (key, owner) = (escape_control(ownership.shown()), ownership.owner);
     match revocation {
         Revocation::Lost => {
-            let cause = LostCause::Revoked;
-            core.watchdog.count_loss(ownership, cause);
+            core.watchdog.count_loss(ownership, LostCause::Revoked);
+            let cause = if at_once {
+                "another client took it by force"
+            } else {
+                "another client asked to release it"
+            };
             ownership.in_span_of_loss(|| {
-                tracing::warn!(%key, %owner, by, %cause, "lock lost");
+                tracing::warn!(%key, %owner, by, cause, "lock lost");
             });
         }
         Revocation::Retained => {
