@@ -42,7 +42,7 @@ pub(crate) struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// Returns the URLs of the store. No subcommand that needs them runs without one.
+    /// Returns the URLs of the store, or the failure if there are none.
     pub(crate) fn urls(&self) -> Result<&[String], Failure> {
         if self.urls.is_empty() {
             let message = "no store is named: give its URL with `--url` or in the environment variable RLOCK_URL";
@@ -57,8 +57,8 @@ pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure>
     connect_within(store, Duration::ZERO).await
 }
 
-/// Connects to the store, and waits within the limit for one that is down. The client logs that it waits. A store that
-/// refuses the client is not waited for.
+/// Connects to the store. If it is unreachable, waits within the limit, which the client logs. If the store refuses the
+/// client, fails at once.
 pub(crate) async fn connect_within(
     store: &StoreOptions,
     limit: Duration,

@@ -17,7 +17,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Returns what is left of the limit, or `None` if it has no end.
+    /// Returns what is left of the limit, or `None` if there is no limit.
     pub(crate) fn left(self, started: Instant) -> Option<Duration> {
         match self {
             Self::For(limit) => Some(limit.saturating_sub(started.elapsed())),

@@ -43,7 +43,7 @@ pub(crate) const RUN: &[Section] = &[
             ),
             (
                 "64",
-                "wrong arguments or options, or an rlock run around this one has a lock",
+                "wrong arguments or options, or an outer rlock run has a lock",
             ),
             (
                 "124",

@@ -39,7 +39,7 @@ pub(crate) struct RunOptions {
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
     pub(crate) limit: WaitOption,
-    /// Does not wait for a lock that is taken or a store that is down; takes precedence over `--wait`
+    /// Does not wait for a taken lock or an unreachable store; takes precedence over `--wait`
     #[arg(short, long)]
     pub(crate) no_wait: bool,
     /// How long the store keeps a lock without renewal, after a crash for example
@@ -110,7 +110,7 @@ const GIVE_BACK: Duration = Duration::from_secs(2);
 /// The same if the store has not replied before: for a whole lease, for example.
 const GIVE_BACK_TO_SILENT_STORE: Duration = Duration::from_millis(200);
 
-/// How long to wait before a line says what for.
+/// How long to wait before a line names the reason.
 const REMARK_WAIT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(
@@ -231,20 +231,20 @@ async fn acquire(
     Ok(acquired.await?)
 }
 
-/// Returns an error if an outer `rlock run` has one of the locks: it waits for the end of this process.
+/// Returns an error if an outer `rlock run` has one of the locks: that one waits for the end of this process.
 async fn refuse_own(client: &LockClient, keys: &[String]) -> Result<(), Failure> {
     let around = environment::owners_around();
     if around.is_empty() {
         return Ok(());
     }
     for key in keys {
-        // Without a reply, the lock is waited for like any other.
+        // Without a reply, this process waits for the lock like for any other.
         if let Ok(Some(info)) = client.inspect(key).await
             && around.contains(&info.owner)
         {
             let message = format!(
-                "lock `{key}` is held by an `rlock run` around this one, which would wait for itself: leave out the \
-                 inner `rlock run`, or give it another key"
+                "lock `{key}` is held by an outer `rlock run`, which would wait for itself: leave out the inner `rlock run`, \
+                 or give it another key"
             );
             return Err(Failure::new(Status::USAGE, message));
         }
@@ -262,7 +262,7 @@ async fn first_taken(client: &LockClient, keys: &[String]) -> Result<Option<Lock
     Ok(None)
 }
 
-/// Logs what the locks are waited for.
+/// Logs the reason of the wait.
 async fn remark_wait(client: &LockClient, keys: &[String]) {
     match first_taken(client, keys).await {
         Ok(Some(info)) => tracing::warn!(

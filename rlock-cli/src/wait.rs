@@ -29,7 +29,7 @@ pub(crate) struct WaitOptions {
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Looks at the lock until this is over, within the limit. Returns whether it is over.
+/// Inspects the lock until the wait is over, within the limit. Returns whether it is over.
 pub(crate) async fn until(
     client: &LockClient,
     key: &str,

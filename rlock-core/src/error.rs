@@ -40,7 +40,7 @@ use crate::{escape_control::escape_control, info::Holder};
 pub enum LockError {
     /// The lock stayed taken for the whole wait. The text names the holder, if it is known: another
     /// call of this client, another client of this process, or another process. It also names the
-    /// locks that this call is inside of.
+    /// locks that this call holds.
     #[error(
         "lock `{}` was still taken after waiting {}{}{}; try again later, or allow more with `wait`",
         escape_control(key),

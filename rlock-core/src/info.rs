@@ -12,8 +12,8 @@ pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
     /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none: the
-    /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Another
-    /// text if other software wrote the lock: in a list, `(not a hash)` for a key of another type.
+    /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Any
+    /// other text if other software wrote the lock: in a list, `(not a hash)` for a key of another type.
     pub owner: String,
     /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
     /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software
@@ -80,8 +80,8 @@ pub struct Holder {
     pub held_for: Duration,
     /// The [name](crate::Lock::name) of the lock, which is the key template of the attribute.
     pub lock: Option<String>,
-    /// The annotated function, such as `orders::pay`, `orders::Desk::pay` for a method, or `<orders::Desk as orders::Pay>::pay`
-    /// for a method of a trait.
+    /// The annotated function, such as `orders::pay`, `orders::Desk::pay` for a method, or
+    /// `<orders::Desk as orders::Pay>::pay` for a method of a trait.
     pub function: Option<String>,
     /// The [trace](crate::LockClientBuilder::trace_id) in which the lock was acquired.
     pub trace_id: Option<String>,

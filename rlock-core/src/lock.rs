@@ -248,8 +248,8 @@ impl Lock {
     /// method returns, or a panic resumes, after the release. If the store does not confirm the
     /// release, the client logs a warning, repeats it in the background, and returns the output.
     ///
-    /// The returned future borrows nothing but what `future` borrows, so it can be spawned. If its caller goes away, a
-    /// spawned call continues under the lock:
+    /// The returned future borrows nothing but what `future` borrows, so it can be spawned. A spawned
+    /// call continues under the lock if its caller goes away:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -274,8 +274,8 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropping the returned future drops the inner future, then releases the lock in the
-    /// background. What the inner future has started elsewhere, as in `spawn_blocking`, runs on without the
-    /// lock, unless it has a [guard](crate::CurrentHold::guard).
+    /// background. Work that the inner future has started elsewhere, as in `spawn_blocking`, continues
+    /// without the lock, unless it has a [guard](crate::CurrentHold::guard).
     ///
     /// # Examples
     ///

@@ -15,8 +15,8 @@ use crate::{
 ///
 /// A spawned task is not inside the locks of the task that spawned it: both run at the same time, so
 /// a shared lock would not exclude them from each other. A body that waits for the task carries its
-/// locks over on purpose with this trait. The trait does not keep a lock beyond the end of the body; a
-/// [guard](CurrentHold::guard) that moves into the task does.
+/// locks over on purpose with this trait. The trait does not keep a lock beyond the end of the body.
+/// A [guard](CurrentHold::guard) that moves into the task does.
 pub trait InCurrentScope: Future + Sized {
     /// Returns this future inside of the locks that the caller of this method is inside of.
     ///
@@ -135,14 +135,14 @@ impl CurrentHold {
     /// Returns a guard that keeps the hold, for work that a body starts elsewhere: in `spawn_blocking`, in a thread, in
     /// a spawned task.
     ///
-    /// If the caller of a locked call goes away, the body is dropped and its lock is released. The work that it started
-    /// runs on. Move a guard into that work: the lock is released when the call has ended and each of its guards is
-    /// released or dropped. This method sends no request.
+    /// If the caller of a locked call goes away, the body is dropped and its lock is released. Work that the body
+    /// started elsewhere continues. Move a guard into that work: the lock is released when the call has ended and each
+    /// of its guards is released or dropped. This method sends no request.
     ///
     /// The guard keeps this lock only. A body with several keys, or inside several locks, keeps all of them with
     /// [`guards`](Self::guards).
     ///
-    /// - **A loss** stops the body, and not the work. Check [`is_valid`](LockGuard::is_valid) there, or await
+    /// - **A loss** stops the body, but not the work. Check [`is_valid`](LockGuard::is_valid) there, or await
     ///   [`lost`](LockGuard::lost).
     /// - **[`max_hold`](crate::Lock::max_hold)** counts from the acquire of the call, and so does a lease without
     ///   [`watchdog`](crate::Lock::watchdog).
@@ -152,12 +152,12 @@ impl CurrentHold {
     ///   [`shutdown`](crate::LockClient::shutdown) treats them as bodies.
     ///
     /// The other way is to spawn the whole locked call and to await its handle, as [`Lock::run`](crate::Lock::run)
-    /// shows: then the body is not dropped either.
+    /// shows. Then the body is not dropped either.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the hold was lost, or has ended: take the guard in the body, before the work starts. The
-    /// cause is then [`LostCause::Released`]. [`LockError::Store`] in a forked child.
+    /// [`LockError::Lost`] if the hold was lost, or has ended. If it has ended, the cause is [`LostCause::Released`]:
+    /// take the guard in the body, before the work starts. [`LockError::Store`] in a forked child.
     ///
     /// # Examples
     ///
@@ -184,10 +184,10 @@ impl CurrentHold {
         self.0.entry.keep().map(LockGuard::new)
     }
 
-    /// Returns a guard that keeps every lock of the call chain: all keys of this call, and the locks of its callers, of
-    /// whichever client. Otherwise as [`guard`](Self::guard).
+    /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks of
+    /// its callers. Otherwise as [`guard`](Self::guard).
     ///
-    /// A lock of a caller that has ended is left out.
+    /// The locks of callers that have ended are left out.
     ///
     /// # Errors
     ///

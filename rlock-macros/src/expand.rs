@@ -153,9 +153,9 @@ fn braces(inside: TokenStream, span: Span) -> Group {
     braces
 }
 
-/// `{ let body = …; returned_by(&body).__rlock_judged().run(plan, body) }.await`, to be blamed on the return type if that
-/// cannot hold an error, or is a future. The borrowed variable ends with the block, so the function's future does not
-/// store it.
+/// `{ let body = …; returned_by(&body).__rlock_judged().run(plan, body) }.await`, to be blamed on the return type if
+/// that cannot hold an error, or is a future. The borrowed variable ends with the block, so the function's future does
+/// not store it.
 ///
 /// The type is left to inference: named, it would be reported twice. `or_else` comes before the
 /// body, which takes the arguments over.

@@ -233,7 +233,7 @@ mod tests {
         assert!(!text.contains("4711"), "{text}");
     }
 
-    /// Pays an order over a connection of its own. Returns the status, or an error once the service has stopped listening.
+    /// Pays an order over a new connection. Returns the status, or an error after the service has stopped listening.
     async fn pay_at(service: SocketAddr, order: u64) -> io::Result<String> {
         let mut stream = TcpStream::connect(service).await?;
         let request = format!(

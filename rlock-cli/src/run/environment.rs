@@ -13,7 +13,7 @@ pub(crate) struct Environment {
 /// The owners of the locks around the command: those of its `rlock run`, and of the outer ones.
 const HELD: &str = "RLOCK_HELD";
 
-/// Returns the owners of the locks of the outer `rlock run`s. They hold them until this process has ended.
+/// Returns the owners of the locks of the outer `rlock run`s. Those hold the locks until this process has ended.
 pub(crate) fn owners_around() -> Vec<String> {
     let held = env::var(HELD).unwrap_or_default();
     held.split_whitespace().map(str::to_owned).collect()

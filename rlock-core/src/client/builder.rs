@@ -227,8 +227,8 @@ impl LockClientBuilder {
     /// URLs then have no user and no password, except those of the Sentinels.
     ///
     /// The returned future runs within the attempt to connect, on the client's thread or on the
-    /// runtime that made the client. It must not block for long, and is dropped if the attempt takes too long:
-    /// attempts to reconnect begin with a time-out of 250 milliseconds, and end with the
+    /// runtime that made the client. It must not block for long. It is dropped if the attempt takes
+    /// too long: the time-out of attempts to reconnect grows from 250 milliseconds to the
     /// [`connect_timeout`](Self::connect_timeout). Several connections may ask at the same time, so
     /// keep a token in a cache. Errors and logs show the text of the provider's error.
     ///
@@ -238,7 +238,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`] if a URL has a user or a password, too,
+    /// Making the client returns [`LockError::InvalidOption`] if a URL also has a user or a password,
     /// and for the embedded store.
     ///
     /// # Examples

@@ -22,8 +22,9 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Unavailable`] if a lock was not released within twice the response time-out. Then
-    /// the store did not reply, or a body did not stop, or a [guard](crate::CurrentHold::guard) of a
-    /// body was not dropped. The lock of such a body is still in use, and ends with its lease. [`LockError::Store`] in a forked child of the process that made the client.
+    /// the store did not reply, a body did not stop, or a [guard](crate::CurrentHold::guard) of a body
+    /// was not dropped. The lock of such a body is still in use, and ends with its lease.
+    /// [`LockError::Store`] in a forked child of the process that made the client.
     ///
     /// # Cancel safety
     ///
@@ -69,7 +70,7 @@ impl LockClient {
     }
 
     /// Serves the calls that already wait, waits until the client's locks are released, then [shuts
-    /// the client down](Self::shutdown). For a service that stops.
+    /// the client down](Self::shutdown). For graceful shutdown of a service.
     ///
     /// From now on, new calls fail with [`LockError::Draining`]. A call that began earlier acquires
     /// its lock; a call begins when its future is first polled. Existing holds continue: bodies run
@@ -80,8 +81,8 @@ impl LockClient {
     /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier end
     /// counts.
     ///
-    /// A server that still handles requests would refuse some of them. Stop the server first, and
-    /// call `drain` when its requests have ended.
+    /// Stop a server first, and call `drain` when its requests have ended. Otherwise some of them fail
+    /// with `Draining`.
     ///
     /// # Errors
     ///

@@ -15,8 +15,7 @@ impl LockClient {
     ///
     /// Asks the store for the owner, and then the owner's client for the rest: that takes two round
     /// trips more, or 200 milliseconds if that client does not reply. In that case, `inspect` also
-    /// looks for the [`address`](LockInfo::address) of the client among the connections of the
-    /// server.
+    /// looks up the [`address`](LockInfo::address) of that client among the server's connections.
     ///
     /// # Errors
     ///
@@ -63,7 +62,7 @@ impl LockClient {
         } else if let Some(owner) = info.owner_id() {
             let timeout = core.options.response_timeout;
             let address = core.in_runtime(core.store.address(owner.client(), timeout));
-            // Few users may list the connections of a server.
+            // Ignored, because few users may list the connections of a server.
             info.address = address.await.ok().flatten();
         }
         Ok(Some(info))

@@ -29,8 +29,9 @@ impl LockClient {
     /// for. Locks of clients that do not reply within a second are missing: see
     /// [`missed`](LockList::missed) and [`scan`](LockList::scan).
     ///
-    /// Clients of other databases of the server are asked, too, because channels know no databases.
-    /// Their locks are not listed, but [`missed`](LockList::missed) counts those that do not reply.
+    /// The request also reaches clients of other databases of the server, because channels have no
+    /// database. Their locks are not listed, but [`missed`](LockList::missed) counts those that do not
+    /// reply.
     ///
     /// # Examples
     ///

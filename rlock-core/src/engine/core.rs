@@ -41,12 +41,12 @@ fn clients() -> MutexGuard<'static, BTreeSet<Uuid>> {
     CLIENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether a client is of this process, or of the process that it was forked from.
+/// Returns whether a client belongs to this process, or to the process that it was forked from.
 pub(crate) fn is_of_this_process(client: Uuid) -> bool {
     clients().contains(&client)
 }
 
-/// The client is not closed.
+/// The value of `closed` while the client is open.
 const OPEN: usize = usize::MAX;
 
 pub(crate) struct Core {

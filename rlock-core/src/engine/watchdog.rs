@@ -220,7 +220,7 @@ impl Watchdog {
         self.count_loss(ownership, cause);
         ownership.in_span_of_loss(|| {
             let key = escape_control(ownership.shown());
-            // After a hand-off, it is shorter than the lease that the call asked for.
+            // After a hand-off, the lease is shorter than the call asked for.
             let lease =
                 (cause == LostCause::Expired).then(|| field::debug(ownership.confirmed_lease()));
             tracing::warn!(%key, owner = %ownership.owner, %cause, lease, "lock lost");

@@ -19,12 +19,12 @@ use crate::{
 
 /// How many holders are remembered, and how many errors.
 const MOST: usize = 1_024;
-/// The numbers of errors, which begin anew after the last.
+/// The numbers of errors, which start again after the last.
 const NUMBERS: u32 = 900_000;
 /// How long the knowledge of one call serves other calls of its client.
 pub(crate) const RECENT: Duration = Duration::from_secs(1);
 
-/// What a time-out says about its lock: the number under which it is remembered.
+/// The number under which the report of a time-out is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TakenBy(u32);
 
@@ -117,8 +117,7 @@ impl KnownHolder {
 }
 
 impl TakenBy {
-    /// Remembers what the time-out of a call of this client says about its lock. Calls that fail for the same reason
-    /// share a report.
+    /// Remembers the report of a time-out of this client. Calls that fail for the same reason share a report.
     pub(crate) fn report(
         client: Uuid,
         key: &str,
@@ -150,7 +149,7 @@ impl TakenBy {
         Self(number)
     }
 
-    /// Encodes the report in the rest of the lease, which never grows by that.
+    /// Encodes the report in the rest of the lease, which does not grow.
     pub(crate) fn mark(self, remaining: Duration) -> Duration {
         let least = Duration::from_millis(1);
         whole_millis(remaining)

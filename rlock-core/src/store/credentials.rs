@@ -63,7 +63,7 @@ impl Provider {
         }))
     }
 
-    /// Checks that no URL has a login, too.
+    /// Checks that no URL has a login as well.
     pub(crate) fn check<'a>(
         servers: impl IntoIterator<Item = &'a ConnectionInfo>,
     ) -> Result<(), LockError> {
@@ -75,7 +75,7 @@ impl Provider {
         let reason = if servers.peek().is_none() {
             "the embedded store has no login; leave the option out"
         } else if servers.any(has_login) {
-            "the URL has a user or a password, too; leave them out of the URL"
+            "the URL also has a user or a password; leave them out of the URL"
         } else {
             return Ok(());
         };
@@ -86,8 +86,8 @@ impl Provider {
         ))
     }
 
-    /// Returns the connection with the present credentials. A panic of the provider is an error, because the task that
-    /// asks it keeps the connection up.
+    /// Returns the connection with the present credentials. A panic of the provider becomes an error, because it would
+    /// end the task that keeps the connection up.
     pub(super) async fn log_in(&self, info: ConnectionInfo) -> RedisResult<ConnectionInfo> {
         let failed = |reason: String| {
             let what = "the provider of credentials failed";

@@ -35,8 +35,8 @@ pub(crate) type Page = (Vec<Key>, Option<Cursor>);
 
 /// Access to what is on the store beside the client's own locks.
 pub(crate) trait Directory {
-    /// Returns the databases that have the locks: one number if the servers agree on it, or one for each server. Clients
-    /// of other databases receive messages, too.
+    /// Returns the databases that have the locks: one number if the servers agree on it, or one for each server.
+    /// Clients of other databases also receive messages.
     fn databases(&self) -> String {
         "0".to_owned()
     }

@@ -31,8 +31,8 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
     let core = core(args, site);
     let plan = name(site);
-    // The path of a local item contains the type of a method. `module_path!` has only the module. A pointer to a function is
-    // smaller than the path.
+    // The path of a local item contains the type of a method. `module_path!` has only the module. A pointer to a
+    // function is smaller than the path.
     let here = Ident::new("__rlock_function", site);
     let template = args.keys.first().map(|template| &template.literal);
     let new = quote_spanned! {site=>
@@ -73,7 +73,7 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
         (None, Some(_)) => Some(quote_spanned!(site=> retain(::core::time::Duration::ZERO))),
         (retain, _) => time("retain", retain.as_ref()),
     };
-    // The other options begin as those of the client.
+    // Options that are not set are those of the client.
     let options = [
         client,
         time("lease", args.lease.as_ref()),

@@ -17,7 +17,7 @@ const LEASE: &str = "RLOCK_LEASE";
 const WAIT: &str = "RLOCK_WAIT";
 
 impl LockClientBuilder {
-    /// Takes options from the environment variables that the command `rlock` reads, too:
+    /// Sets options from the environment variables that the command `rlock` also reads:
     ///
     /// | variable | sets | value |
     /// | --- | --- | --- |
@@ -28,8 +28,8 @@ impl LockClientBuilder {
     /// A variable that is not set changes nothing, so the client's own defaults apply. They are those of the command,
     /// except that the command waits forever.
     ///
-    /// The later call wins: a variable replaces the value of a setter that was called before, and a setter that is called
-    /// after this method replaces the value of the variable. An option of a lock or of the attribute replaces both.
+    /// The later call wins: a variable replaces the value of an earlier setter, and a setter that follows replaces the
+    /// value of the variable. An option of a lock or of the attribute replaces both.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`env`](Self::env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or invalid.
-    /// The error shows no password. Otherwise as [`connect`](Self::connect) and [`quorum`](Self::quorum).
+    /// As [`env`](Self::env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
+    /// invalid. The error shows no password. Otherwise as [`connect`](Self::connect) and [`quorum`](Self::quorum).
     ///
     /// # Cancel safety
     ///

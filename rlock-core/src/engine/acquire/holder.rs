@@ -104,7 +104,7 @@ impl Attempt<'_> {
             let left = left.or_else(|| known.as_ref().map(KnownHolder::left));
             let mut text = String::new();
             if unpolled.is_some() {
-                text += "; an earlier call of this client has its turn and is not being polled: poll that call, or drop it";
+                text += "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
             }
             if let Some(known) = &known {
                 text += &self.holder_text(key, *waited, known, &chain);
@@ -132,7 +132,7 @@ impl Attempt<'_> {
         KnownHolder::recent(self.core.id, key.as_str(), RECENT)
     }
 
-    /// Says who the holder is. Adds how to enter its hold, if this call may run inside that hold.
+    /// Describes the holder. If this call may run inside that hold, adds how to enter it.
     fn holder_text(
         &self,
         key: &Key,
@@ -144,7 +144,7 @@ impl Attempt<'_> {
         if owner.is_of(self.core.id) {
             let own = self.core.queues.owned(key);
             let is_guard = own.is_some_and(|own| !own.has_body());
-            // A hold that began during the wait is not outside of this call.
+            // A hold that began during the wait cannot be one that this call runs inside.
             let may_be_inside = holder.held_for >= waited && (chain.is_empty() || is_guard);
             let hint = if may_be_inside {
                 ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
@@ -167,7 +167,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Names the locks that a call is inside of. If it waited, the holder may wait for one of them.
+/// Names the locks that a call holds. If it waited, the holder may wait for one of them.
 fn chain_text(chain: &[Arc<Ownership>], has_waited: bool) -> String {
     if chain.is_empty() {
         return String::new();

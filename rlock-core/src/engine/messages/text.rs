@@ -9,8 +9,9 @@
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
-//! Channels know no databases, so a list gets replies from clients of other databases, too. `locks-of` names those of the
-//! replying client. It is sent if the number of the question has [`READS_LOCKS_OF`]: other clients cannot read it.
+//! Channels have no database, so a list also gets replies from clients of other databases. `locks-of` names the
+//! databases of the replying client. It is sent if the number of the question has [`READS_LOCKS_OF`]: other clients
+//! cannot read it.
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
@@ -189,7 +190,7 @@ impl ReportWriter {
         self.locks.0.len() >= FULL
     }
 
-    /// Returns the report of the locks that were added, by a client with these databases.
+    /// Returns the report of the locks that were added, from a client with these databases.
     pub(crate) fn locks(self, databases: &str, more: bool, lost: u64) -> Vec<u8> {
         let mut to = if self.is_for_locks_of() {
             let mut to = self.head("locks-of");

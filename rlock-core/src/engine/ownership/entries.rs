@@ -126,8 +126,8 @@ impl Ownership {
             state.held = metrics::Held::begin(metrics, now);
         }
         state.phase = Phase::Held;
-        // A renewal that is executed after this request sets the TTL to its own lease. Then a longer lease counts from the
-        // next renewal: renewals share a connection, which keeps their order.
+        // A renewal that is executed after this request sets the TTL to its own lease. A longer lease then counts from
+        // the next renewal: renewals share a connection, which keeps their order.
         let is_alone = renewals.is_some() && renewals == state.settled_renewals();
         let lease = if is_alone {
             options.lease
@@ -155,7 +155,7 @@ impl Ownership {
         Some(enterable.map(|()| (state.add(options, now), state.token)))
     }
 
-    /// Adds an entry beside a present one, with its renewal and its `max_hold`, for work that a loss does not stop.
+    /// Adds an entry with the renewal and the `max_hold` of a present one, for work that a loss does not stop.
     /// Returns `None` if that entry has left.
     pub(crate) fn keep(&self, id: EntryId) -> Option<EntryId> {
         let mut state = self.state();

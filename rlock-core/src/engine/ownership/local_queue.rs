@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// How long a call with the turn may take until its next request, its pauses after failures included.
+/// How long a call with the turn may take until its next request, including its pauses after failures.
 const IDLE: Duration = GRACE.saturating_mul(2);
 
 /// The queue of each key that this client owns or a caller waits for.
@@ -49,7 +49,7 @@ pub(crate) struct LocalQueues {
 struct LocalQueue {
     key: Key,
     state: Mutex<QueueState>,
-    /// When the call with the turn acts next at the latest, in nanoseconds. A call that does not is not being polled.
+    /// The latest time at which the call with the turn acts next, in nanoseconds. After that, it is not being polled.
     acts_by: AtomicU64,
     /// How long the store may keep the lock for that call, in nanoseconds.
     kept_until: AtomicU64,
@@ -94,8 +94,8 @@ impl LocalQueue {
         self.kept_until.store(at.nanos(), Ordering::Relaxed);
     }
 
-    /// Returns the current ownership, and how long its lock is kept for a call that has the turn and is not being polled.
-    /// Returns `None` if there is no such call.
+    /// Returns the current ownership, and how long its lock is kept for a call that has the turn and is not being
+    /// polled. Returns `None` without such a call.
     fn unpolled(&self, now: Time) -> Option<(Option<Arc<Ownership>>, Duration)> {
         if self.acts_by.load(Ordering::Relaxed) >= now.nanos() {
             return None;
@@ -261,8 +261,8 @@ impl LocalQueues {
         retained?.resume()
     }
 
-    /// Returns the turn, or a place in the queue, if the call only follows a release of this client. Otherwise another
-    /// call of this client has the lock, asks for it, or waits for it.
+    /// Returns the turn, or a place in the queue, if the call only follows a release of this client. Returns `None` if
+    /// another call of this client has the lock, asks for it, or waits for it.
     pub(crate) fn follow_release(
         self: &Arc<Self>,
         key: &Key,

@@ -87,7 +87,7 @@ impl Ownership {
             }
             if let Some(token) = token {
                 match state.requests.grant().filter(|_| is_requested) {
-                    // The reply with its tokens may be on its way.
+                    // The reply with the tokens may be on its way.
                     None if is_requested => return Revocation::NotHeld,
                     None if token != state.token => return Revocation::OtherHold,
                     Some(grant) if !grant.block.has(token) => return Revocation::OtherHold,

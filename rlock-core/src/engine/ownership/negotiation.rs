@@ -81,8 +81,8 @@ impl Ownership {
         grant.filter(|_| state.doubted_at.is_none() && state.lost.is_none())
     }
 
-    /// Doubts the ownership until a later request confirms it: it may be another client's. A grant whose reply is on its
-    /// way may have ended, too.
+    /// Doubts the ownership until a later request confirms it: it may be another client's. A grant whose reply is on
+    /// its way may also have ended.
     pub(crate) fn doubt(&self) {
         let mut state = self.state();
         if state.is_owned() || state.phase == Phase::Requested {

@@ -18,9 +18,9 @@ const SOON: Duration = Duration::from_millis(20);
 pub(super) struct Renewals {
     /// How often the lease of the present hold was renewed.
     pub(super) count: u32,
-    /// When the latest one was sent, until its reply. A time in the future: the latest time at which it is sent.
+    /// When the latest one was sent, until its reply. A time in the future is the latest time at which it is sent.
     pub(super) sent: Option<Time>,
-    /// One has no reply: the store may still execute it.
+    /// Whether one has no reply: the store may still execute it.
     in_doubt: bool,
 }
 

@@ -138,8 +138,8 @@ impl Ownership {
         }
     }
 
-    /// Ends an ownership whose call is not polled, if `take` takes the turn back from that call. Returns whether the store
-    /// has to be asked to release it, or `None` if the turn was not taken.
+    /// Ends an ownership whose call is not polled, if `take` takes the turn back from that call. Returns whether the
+    /// store has to be asked to release it, or `None` if the turn was not taken back.
     pub(super) fn take_back(&self, take: impl FnOnce() -> bool) -> Option<bool> {
         let mut state = self.state();
         // A hold or a release has the turn.
@@ -173,12 +173,12 @@ impl Ownership {
         self.state().turn.is_some()
     }
 
-    /// Returns whether the ownership is to be released, or was.
+    /// Returns whether the ownership is being released, or was.
     pub(crate) fn is_ended(&self) -> bool {
         self.state().phase == Phase::Ended
     }
 
-    /// Returns when the lease of a lock ends that the next local caller may use at once.
+    /// Returns the end of the lease of a lock that the next local caller may use at once.
     pub(super) fn reserved_until(&self) -> Option<Time> {
         let state = self.state();
         let grant = state.requests.grant()?;

@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// The first pause of an owner before it asks the other members again: an owner that stands in its way by chance rolls
-/// back until then.
+/// The first pause of an owner before it asks the other members again. Until then, an owner that is in its way by
+/// chance rolls back.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// The interval at which a member is pinged while a waiter is in its queue.
 const PING_INTERVAL: Duration = Duration::from_millis(200);

@@ -51,8 +51,8 @@ impl Default for ConnectionSettings {
 }
 
 impl ConnectionSettings {
-    /// Classifies an error of an attempt to connect. `login` explains where the URL contains user and password. A
-    /// provider may have other credentials by now, so a refused login is transient then.
+    /// Classifies an error of an attempt to connect. `login` explains where the URL contains user and password. With
+    /// a provider, a refused login is transient, because the provider may have other credentials by now.
     pub(in crate::store) fn classify(&self, error: RedisError, login: &'static str) -> StoreError {
         if self.credentials.is_none() {
             return classify_connect(error, login);

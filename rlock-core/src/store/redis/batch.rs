@@ -46,7 +46,7 @@ struct Shared {
     history: Arc<History>,
     /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
-    /// The server loads no scripts, and so may lack those that serve several requests.
+    /// Whether the server loads no scripts, and so may lack those that serve several requests.
     lacks_scripts: AtomicBool,
 }
 

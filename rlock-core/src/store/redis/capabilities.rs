@@ -29,7 +29,7 @@ pub(super) const TRACKING: Capability =
 pub(super) const NOTIFICATIONS: Capability = "SUBSCRIBE: a waiter in another process asks again after a change of the \
     lock, or within five seconds";
 
-/// A connection that is checked, and whose it is.
+/// A connection that is checked, and the client that it belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct Checked<'a> {
     pub(super) address: &'a Address,

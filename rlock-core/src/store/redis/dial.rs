@@ -19,7 +19,7 @@ use tokio::{
 use super::errors::unexpected;
 use crate::store::{BoxFuture, StoreError};
 
-/// How long a server that has closed a connection may take to give its reason on another one, and the length of that.
+/// The limits for a server that has closed a connection to give its reason on another one: time, and length in bytes.
 const GREETING: Duration = Duration::from_millis(100);
 const LONGEST_GREETING: usize = 512;
 
@@ -101,7 +101,7 @@ async fn explained<T>(client: &Client, opened: RedisResult<T>) -> RedisResult<T>
     }
 }
 
-/// Reads what the server sends unasked. Over TLS, it sends nothing before the handshake.
+/// Reads what the server sends before any request. Over TLS, it sends nothing before the handshake.
 async fn greeting(addr: &ConnectionAddr) -> io::Result<Vec<u8>> {
     let mut reason = Vec::with_capacity(LONGEST_GREETING);
     let mut stream: Box<dyn AsyncRead + Send + Unpin> = match addr {

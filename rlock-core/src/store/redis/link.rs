@@ -183,7 +183,7 @@ impl Link {
                 Ok(None) => {}
                 Err(error) if is_promotion(error) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                    // `EVAL` loads the script that it runs, also behind a proxy without `SCRIPT`.
+                    // `EVAL` loads the script that it runs, even behind a proxy without `SCRIPT`.
                     let loaded = boxed(connection.load_scripts()).await;
                     not_loaded = loaded.as_ref().err().cloned();
                     unless_refused(loaded)?;
@@ -288,7 +288,7 @@ impl Link {
         }
     }
 
-    /// Logs what the server lacks. No caller waits for that.
+    /// Logs what the server lacks.
     async fn check(&self, connection: &Connection) {
         if self.is_background() {
             let Self {

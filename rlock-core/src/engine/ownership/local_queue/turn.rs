@@ -13,7 +13,7 @@ use crate::{
 /// The right to ask the store for a key. Dropping it passes it to the next waiter, together with the current
 /// ownership.
 ///
-/// The turn of a call that is not polled is taken back. Nothing can be done with such a turn.
+/// The turn of a call that is not polled is taken back. Such a turn has no effect.
 pub(crate) struct Turn {
     member: Option<Member>,
     number: u64,
@@ -66,8 +66,8 @@ impl Turn {
         &self.member().queues
     }
 
-    /// Returns the ownership to use: the one that the caller before left, if it is usable, otherwise a fresh one. Returns
-    /// `None` if the turn was taken back.
+    /// Returns the ownership to use: the one that the caller before left, if it is usable, otherwise a fresh one.
+    /// Returns `None` if the turn was taken back.
     pub(crate) fn ownership(
         &self,
         now: Time,
@@ -170,7 +170,8 @@ impl Turn {
             let mut state = self.state();
             state.is_retained = false;
             state.is_given_up = false;
-            // Without a next one, the ended one stays until the turn is passed on: later calls follow its release.
+            // Without a next ownership, the ended one stays until the turn is passed on, because later calls follow its
+            // release.
             match state.next.take() {
                 Some(next) => state.current.replace(next),
                 None => None,
@@ -201,7 +202,8 @@ impl Member {
         }
     }
 
-    /// Takes the turn back from a call that is not polled. A lock that this call has and does not use is released first.
+    /// Takes the turn back from a call that is not polled. If that call has a lock that it does not use, the lock is
+    /// released first.
     pub(super) fn take_back(self, current: Option<Arc<Ownership>>) {
         let known = current.clone();
         let take = || {
@@ -255,8 +257,8 @@ impl Member {
         }
     }
 
-    /// Removes the queue, unless its ownership has to be released first: later calls follow that release. Returns `self`
-    /// if a waiter has come.
+    /// Removes the queue, unless its ownership has to be released first: later calls follow that release. Returns
+    /// `self` if a waiter has come.
     fn close(self) -> Option<Self> {
         let current = self.queue.current();
         if let Some(current) = current.filter(|current| current.give_up()) {

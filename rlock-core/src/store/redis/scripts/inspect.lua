@@ -4,7 +4,7 @@
 local lock = KEYS[1]
 local entry = redis.pcall('HGETALL', lock)
 if entry.err then
-  -- Another key has the lock's name.
+  -- A key of another type has the lock's name.
   local is_foreign = string.find(entry.err, 'WRONGTYPE', 1, true)
   return is_foreign and {'(not a hash)', '0', redis.call('PTTL', lock), '', {}} or entry
 elseif #entry == 0 then

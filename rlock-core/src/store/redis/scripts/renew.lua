@@ -3,7 +3,7 @@
 -- ARGV  lease (ms), time to keep the fences (ms), owner, owner, …
 -- Replies  1          all are held, and no owner waits for them
 --          {…}        otherwise, for each lock: 1 held, 2 held and others wait for it, 0 not held
--- The TTL becomes the lease, also if it was longer: the clock of the server may have stepped back. The last command reads
+-- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back. The last command reads
 -- the locks, so that tracking reports the changes by other clients.
 local lease, fence_ttl = ARGV[1], ARGV[2]
 local replies, queues, all, refused = {}, {}, 1
