@@ -18,6 +18,10 @@ use crate::{
     wait::Backoff,
 };
 
+/// How often a call asks again because a change of its lock was reported. Requests of the same client over another
+/// connection are reported, too.
+const MOST_CONFIRMATIONS: u8 = 3;
+
 /// One of the locks that a call acquires.
 struct Acquisition {
     ownership: Arc<Ownership>,
@@ -43,6 +47,7 @@ impl Attempt<'_> {
     /// Acquires all of these locks, or none.
     pub(super) async fn negotiate(&self, keys: &[&Key]) -> Result<Few<EntryGuard>, AcquireError> {
         let (mut contended, mut refused) = (None, None);
+        let mut confirmations = 0_u8;
         let mut turns = Few::new();
         let mut backoff = Backoff::default();
         loop {
@@ -79,8 +84,14 @@ impl Attempt<'_> {
                 return Err(self.taken(keys[at], ttl));
             }
             match self.request(&turns, &mut locks).await {
-                // If a change was reported since the request was sent, the lock may have been lost since the grant.
-                Ok(None) if locks.iter().any(|lock| lock.ownership.grant().is_none()) => {}
+                // If a change was reported since the request was sent, the lock may have been lost since the grant. A hold
+                // that begins nevertheless is renewed at once.
+                Ok(None)
+                    if confirmations < MOST_CONFIRMATIONS
+                        && locks.iter().any(|lock| lock.ownership.grant().is_none()) =>
+                {
+                    confirmations += 1;
+                }
                 Ok(None) => {
                     let turns = take(&mut turns);
                     if let Some(entries) = self.begin(turns, &locks, self.now()) {
