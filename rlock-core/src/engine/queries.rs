@@ -176,7 +176,7 @@ fn give_up(
                 "another client asked to release it"
             };
             ownership.in_span_of_loss(|| {
-                tracing::warn!(%key, %owner, by, cause, "lock lost");
+                tracing::warn!(%key, %owner, by, %cause, "lock lost");
             });
         }
         Revocation::Retained => {

@@ -196,9 +196,9 @@ impl Attempt<'_> {
             }));
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
-        let send = SendOptions::new(route, self.request_timeout());
-        let asks = |turn: &Turn| turn.asks(send.timeout, request.lease);
-        turns.iter().for_each(asks);
+        let (timeout, lease) = (self.request_timeout(), request.lease);
+        turns.iter().for_each(move |turn| turn.asks(timeout, lease));
+        let send = SendOptions::new(route, timeout);
         let reply = self.core.store.acquire(&request, send).await;
         for ownership in ownerships().filter(|own| own.is_ended()) {
             // The turn was taken back, and the release may have been executed before this request.

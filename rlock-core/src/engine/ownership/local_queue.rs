@@ -3,6 +3,7 @@
 
 mod retention;
 mod turn;
+mod unpolled;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,12 +12,14 @@ use std::{
 };
 
 pub(crate) use self::turn::Turn;
-use self::turn::{Member, Waiting};
+use self::{
+    turn::{Member, Waiting},
+    unpolled::IDLE,
+};
 use super::{Ownership, ReleaseQueue};
 use crate::{
     clock::ClientClock,
     key::Key,
-    lease::Time,
     options::LockOptions,
     owner::OwnerId,
     store::{GRACE, KeyFilter, TokenBlock},
@@ -26,9 +29,6 @@ use crate::{
         oneshot,
     },
 };
-
-/// How long a call with the turn may take until its next request, including its pauses after failures.
-const IDLE: Duration = GRACE.saturating_mul(2);
 
 /// The queue of each key that this client owns or a caller waits for.
 pub(crate) struct LocalQueues {
@@ -86,36 +86,8 @@ impl LocalQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn acts_by(&self, at: Time) {
-        self.acts_by.store(at.nanos(), Ordering::Relaxed);
-    }
-
-    fn kept_until(&self, at: Time) {
-        self.kept_until.store(at.nanos(), Ordering::Relaxed);
-    }
-
-    /// Returns the current ownership, and how long its lock is kept for a call that has the turn and is not being
-    /// polled. Returns `None` without such a call.
-    fn unpolled(&self, now: Time) -> Option<(Option<Arc<Ownership>>, Duration)> {
-        if self.acts_by.load(Ordering::Relaxed) >= now.nanos() {
-            return None;
-        }
-        let current = self.current();
-        if current.as_ref().is_some_and(|current| current.has_turn()) {
-            return None;
-        }
-        let kept_until = Time::from_nanos(self.kept_until.load(Ordering::Relaxed));
-        let reserved = current.as_ref().and_then(|own| own.reserved_until());
-        let kept_until = reserved.map_or(kept_until, |until| until.max(kept_until));
-        Some((current, kept_until.since(now)))
-    }
-
     fn current(&self) -> Option<Arc<Ownership>> {
         self.state().current.clone()
-    }
-
-    fn is_waited_for(&self) -> bool {
-        !self.state().waiting.is_empty()
     }
 
     /// Returns the ownerships that the store may be asked for: the current one and the next.
@@ -348,33 +320,6 @@ impl LocalQueues {
             place,
             turn,
         }
-    }
-
-    /// Returns how long the lock of this key is kept for a call that is not being polled. Returns `None` without such a
-    /// call.
-    pub(crate) fn unpolled(&self, key: &Key) -> Option<Duration> {
-        let (_, kept_for) = self.queue(key)?.unpolled(self.clock.now())?;
-        Some(kept_for)
-    }
-
-    /// Takes the turns back from calls that are not polled, if other calls wait for them. Returns whether calls wait.
-    pub(crate) fn take_back_turns(self: &Arc<Self>) -> bool {
-        self.is_watched.store(false, Ordering::Release);
-        let queues: Vec<_> = {
-            let queues = self.queues();
-            let waited_for = queues.values().filter(|queue| queue.is_waited_for());
-            waited_for.cloned().collect()
-        };
-        let now = self.clock.now();
-        for queue in &queues {
-            if let Some((current, Duration::ZERO)) = queue.unpolled(now) {
-                self.member(queue).take_back(current);
-            }
-        }
-        if !queues.is_empty() {
-            self.is_watched.store(true, Ordering::Release);
-        }
-        !queues.is_empty()
     }
 
     fn open(self: &Arc<Self>, queues: &mut HashMap<Key, Arc<LocalQueue>>, key: &Key) -> Turn {
