@@ -140,11 +140,7 @@ impl LockClient {
             let error = StoreError::foreign_owner(&entry.owner);
             return Err(error.into_lock_error(action(), Duration::ZERO));
         };
-        let mut told = self.tell_holder(&key, owner, token, true).await?;
-        if told == Some(Answer::NotHeld) && token.is_some_and(|token| is_in_block(token, &entry)) {
-            // The holder's client may not have the tokens of the grant yet.
-            told = self.tell_holder(&key, owner, None, true).await?;
-        }
+        let told = self.tell_holder(&key, owner, token, true).await?;
         let is_meant = match (token, told) {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,

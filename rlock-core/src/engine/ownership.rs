@@ -78,6 +78,8 @@ struct State {
     site: Site,
     since: Time,
     renewals: Renewals,
+    /// How many renewals are open: the store may still execute them.
+    open_renewals: u8,
     rare: Option<Box<Rare>>,
     /// Counts the present hold, until it ends or is lost.
     held: metrics::Held,
@@ -122,6 +124,8 @@ struct Rare {
     lost_with: Vec<EntryId>,
     /// When another client asked for the lock, or took it.
     revoked_at: Option<Time>,
+    /// The token of a grant that another client took before the grant arrived.
+    revoked_token: Option<u64>,
     /// The span of the present hold, if a subscriber wants it.
     span: Option<Arc<Span>>,
     /// The same, from a loss until its report.
@@ -156,6 +160,7 @@ impl Ownership {
                 site: Site::default(),
                 since: Time::from_nanos(0),
                 renewals: Renewals::default(),
+                open_renewals: 0,
                 rare: None,
                 held: metrics::Held::none(),
                 entries: SmallVec::new(),
@@ -313,14 +318,17 @@ impl Ownership {
                 return;
             }
             state.phase = Phase::Ended;
-            state.turn.take()
+            state.turn.take().inspect(Turn::mark_released)
         };
         pass(turn);
     }
 
     /// Passes the turn on without ending the ownership. The next local waiter may ask the store.
     pub(crate) fn pass_turn(&self) {
-        let turn = self.state().turn.take();
+        let turn = {
+            let mut state = self.state();
+            state.turn.take().inspect(Turn::mark_released)
+        };
         pass(turn);
     }
 }
@@ -341,8 +349,12 @@ impl State {
     }
 
     fn confirm(&mut self, sent_at: Time, lease: Duration) {
+        let longest = self.longest_confirmed();
+        let lease = lease.min(longest);
         // Both from one request, because replies may overtake each other: the one whose lease ends last.
-        if lease >= self.lease && sent_at + lease >= self.confirmed_at + self.confirmed_lease {
+        if lease >= self.lease.min(longest)
+            && sent_at + lease >= self.confirmed_at + self.confirmed_lease
+        {
             self.confirmed_lease = lease;
             self.confirmed_at = sent_at;
         }

@@ -253,7 +253,7 @@ impl Renewer {
     pub(crate) async fn run(self: Arc<Self>) {
         let watchdog = &self.watchdog;
         let mut tasks = JoinSet::new();
-        let (mut calls_wait, mut next_check) = (false, watchdog.clock.now());
+        let (mut calls_wait, mut next_check) = (true, watchdog.clock.now());
         loop {
             while tasks.try_join_next().is_some() {}
             watchdog.report_unreported();

@@ -16,6 +16,7 @@ use shuttle::{
 
 use super::in_many_orders;
 use crate::{
+    clock::ClientClock,
     engine::ownership::{LocalQueues, Turn},
     key::Key,
     options::LockOptions,

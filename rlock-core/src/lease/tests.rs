@@ -223,8 +223,8 @@ fn a_hold_whose_validity_is_over_is_not_renewed() {
     let hold = held(Time::from_nanos(7), MAX_LEASE);
     let end = hold.valid_until();
     let before = Time::from_nanos(end.nanos() - 1);
-    assert!(hold.begin_renewal(before).is_some());
-    assert!(hold.begin_renewal(end).is_none());
+    assert!(hold.begin_renewal(MAX_LEASE, before).is_some());
+    assert!(hold.begin_renewal(MAX_LEASE, end).is_none());
 }
 
 #[test]

@@ -180,8 +180,7 @@ impl Attempt<'_> {
         let doubtful =
             ownerships().find_map(|own| own.requests(|requests| requests.route_in_doubt()));
         let route = doubtful.unwrap_or_else(|| self.core.store.via());
-        let is_single = asked.len() == 1;
-        let may_roll_back = !is_single || self.core.store.may_roll_back();
+        let may_roll_back = asked.len() > 1 || self.core.store.may_roll_back();
         let mut in_doubt: Few<bool> = Few::new();
         let mut arriving: Few<&Turn> = Few::new();
         for (at, Acquisition { ownership, .. }) in &asked {
@@ -197,7 +196,9 @@ impl Attempt<'_> {
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
         let (timeout, lease) = (self.request_timeout(), request.lease);
-        turns.iter().for_each(move |turn| turn.asks(timeout, lease));
+        for turn in turns {
+            turn.asks(timeout, lease);
+        }
         let send = SendOptions::new(route, timeout);
         let reply = self.core.store.acquire(&request, send).await;
         for ownership in ownerships().filter(|own| own.is_ended()) {
@@ -252,14 +253,13 @@ impl Attempt<'_> {
                 fences,
                 retired,
             } => {
-                let now = self.now();
                 for (n, ((_, lock), fence)) in asked.iter().zip(fences).enumerate() {
                     self.refused(&lock.ownership, |requests| {
                         requests.note_fence(fence);
                         if n != claim || self.asks_once() {
                             requests.not_granted(sent_at);
                         } else {
-                            requests.refused(sent_at, ttl, queued, now);
+                            requests.refused(sent_at, ttl, queued, self.now());
                         }
                         if retired {
                             requests.retire();

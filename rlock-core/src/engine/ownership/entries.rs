@@ -83,7 +83,8 @@ impl Ownership {
             Phase::Passed => grant.ttl.min(state.confirmed_lease),
             _ => grant.ttl,
         }
-        .min(options.lease);
+        .min(options.lease)
+        .min(state.longest_confirmed());
         // Another call may have asked for the ownership, with other options.
         state.lease = options.lease;
         state.confirmed_at = grant.since;

@@ -64,8 +64,8 @@ struct QueueState {
     next: Option<Arc<Ownership>>,
     /// Whether the current ownership is retained: the next caller may take it.
     is_retained: bool,
-    /// Whether the current ownership was given up by its callers, and has the turn until it is released.
-    is_given_up: bool,
+    /// The release of the current ownership, while no call has the turn.
+    release: Release,
     /// Whether other clients wait for the lock, as far as is known.
     wanted: bool,
     /// How many further callers are served before other clients are.
@@ -73,6 +73,17 @@ struct QueueState {
     places: u64,
     /// The number of the present turn. A turn with another number was taken back.
     turn: u64,
+}
+
+/// The release of an ownership that no call has.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Release {
+    #[default]
+    None,
+    /// Its callers gave it up, and it has the turn until it is released.
+    GivenUp,
+    /// It was released, and the turn is on its way to the next call.
+    Done,
 }
 
 struct Waiter {
@@ -116,7 +127,10 @@ impl QueueState {
     }
 
     fn take_given_up(&mut self) -> Option<Arc<Ownership>> {
-        let is_given_up = std::mem::take(&mut self.is_given_up);
+        let is_given_up = self.release == Release::GivenUp;
+        if is_given_up {
+            self.release = Release::None;
+        }
         is_given_up.then(|| self.current.clone()).flatten()
     }
 }
@@ -240,14 +254,15 @@ impl LocalQueues {
         key: &Key,
         options: &LockOptions,
     ) -> Option<Result<Turn, Waiting>> {
-        let follows = self.queue(key).is_none_or(|queue| {
-            let state = queue.state();
-            let is_first = state.waiting.is_empty();
-            let current = state.current.clone();
-            drop(state);
-            is_first && current.is_some_and(|current| current.is_ended())
-        });
-        follows.then(|| self.wait_for_release(key, options))
+        let mut queues = self.queues();
+        let Some(queue) = queues.get(key) else {
+            return Some(Ok(self.open(&mut queues, key)));
+        };
+        // In this order: a release that ends marks the queue before its ownership leaves the turn.
+        let is_releasing = queue.current().is_some_and(|own| own.is_releasing());
+        let mut state = queue.state();
+        let follows = state.waiting.is_empty() && (is_releasing || state.release == Release::Done);
+        follows.then(|| Err(self.join(queue, &mut state, options)))
     }
 
     /// Returns the turn, or a place in the queue.
@@ -332,7 +347,7 @@ impl LocalQueues {
         });
         let member = self.member(&queue);
         queues.insert(key.clone(), queue);
-        member.into_turn()
+        member.turn(0)
     }
 
     /// Forgets all ownerships when the client has ended. An ownership that was not released keeps its turn, and the turn

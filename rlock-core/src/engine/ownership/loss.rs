@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use super::{EntryId, MaxHold, Ownership, Phase, Rare, State, entries::EntryState, pass};
-use crate::{error::LostCause, lease::Time, observe::HoldEnd};
+use crate::{error::LostCause, lease::Time, observe::HoldEnd, store::TokenBlock};
 
 /// What became of a lock that another client asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +87,11 @@ impl Ownership {
             }
             if let Some(token) = token {
                 match state.requests.grant().filter(|_| is_requested) {
-                    // The reply with the tokens may be on its way.
-                    None if is_requested => return Revocation::NotHeld,
+                    // The reply with the tokens may be on its way. The store compares the token, too.
+                    None if is_requested => {
+                        state.rare.get_or_insert_default().revoked_token = Some(token);
+                        return Revocation::NotHeld;
+                    }
                     None if token != state.token => return Revocation::OtherHold,
                     Some(grant) if !grant.block.has(token) => return Revocation::OtherHold,
                     _ => {}
@@ -179,6 +182,15 @@ impl Ownership {
 }
 
 impl State {
+    /// Marks a requested ownership as lost, if the grant that has just arrived was taken on its way.
+    pub(super) fn note_revoked(&mut self, block: TokenBlock) {
+        let token = self.rare.as_ref().and_then(|rare| rare.revoked_token);
+        if self.phase == Phase::Requested && token.is_some_and(|token| block.has(token)) {
+            self.mark_lost(LostCause::Revoked);
+            self.phase = Phase::Lost;
+        }
+    }
+
     /// Marks the ownership as lost, with its present entries. The first cause stays. Returns whether this is the first.
     fn mark_lost(&mut self, cause: LostCause) -> bool {
         if self.lost.is_some() {

@@ -33,6 +33,7 @@ impl Ownership {
         let is_new = !state.tokens.are_before(grant.block);
         state.requests.granted(grant);
         state.end_doubt(grant.since);
+        state.note_revoked(grant.block);
         if !is_new {
             state.requests.retire();
         }
@@ -54,6 +55,7 @@ impl Ownership {
             }
             // Reports and notifications arrive in the server's order: what was reported before preceded the grant.
             state.doubted_at = None;
+            state.note_revoked(block);
             // Under the mutex: the waiter may begin and end its hold at once.
             arrived();
         }

@@ -43,9 +43,12 @@ impl ReleaseQueue {
     }
 
     /// Queues a correction of the store's count for this ownership. Never blocks.
-    pub(crate) fn settle(&self, ownership: Arc<Ownership>) {
-        if !ownership.queued.swap(true, Ordering::AcqRel) {
-            self.push(Work::Settle(ownership, PendingRelease::begin()));
+    /// Returns `false` if the background has ended.
+    pub(crate) fn settle(&self, ownership: Arc<Ownership>) -> bool {
+        if ownership.queued.swap(true, Ordering::AcqRel) {
+            !self.state().closed
+        } else {
+            self.push(Work::Settle(ownership, PendingRelease::begin()))
         }
     }
 
@@ -54,15 +57,16 @@ impl ReleaseQueue {
         self.push(Work::Extend(ownership, tokens));
     }
 
-    fn push(&self, work: Work) {
+    fn push(&self, work: Work) -> bool {
         {
             let mut state = self.state();
             if state.closed {
-                return;
+                return false;
             }
             state.waiting.push_back(work);
         }
         self.wake.notify_one();
+        true
     }
 
     /// Closes the queue. Ownerships that are not released by now end with their lease.

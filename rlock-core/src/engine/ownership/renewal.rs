@@ -20,9 +20,12 @@ pub(super) struct Renewals {
     pub(super) count: u32,
     /// When the latest one was sent, until its reply. A time in the future is the latest time at which it is sent.
     pub(super) sent: Option<Time>,
-    /// Whether one has no reply: the store may still execute it.
-    in_doubt: bool,
+    /// The least lease in milliseconds of the open ones.
+    least: u32,
 }
+
+/// The number of open renewals of an ownership, if one of them has no reply.
+const IN_DOUBT: u8 = u8::MAX;
 
 /// When the watchdog checks an ownership next.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,12 +52,13 @@ pub(crate) enum Action {
 
 impl Ownership {
     /// Notes that a renewal is about to be sent. Returns the confirmed lease, or `None` if no renewal is wanted any more.
-    pub(crate) fn begin_renewal(&self, now: Time) -> Option<Duration> {
+    pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<Duration> {
         let mut state = self.state();
         // The batch may have waited for its slot until after the end of the lease.
         let wanted = state.wants_renewal(now) && now < state.valid_until;
         state.renewals.sent = wanted.then_some(now);
         state.renewals.sent?;
+        state.open_renewal(lease);
         state.echo |= state.requests.reads_by(Via::Background);
         Some(state.confirmed_lease)
     }
@@ -73,7 +77,11 @@ impl Ownership {
     pub(crate) fn end_renewal(&self, has_reply: bool) {
         let mut state = self.state();
         state.renewals.sent = None;
-        state.renewals.in_doubt |= !has_reply;
+        state.open_renewals = match state.open_renewals {
+            open @ (0 | IN_DOUBT) => open,
+            open if has_reply => open - 1,
+            _ => IN_DOUBT,
+        };
         state.echo = false;
     }
 
@@ -188,7 +196,25 @@ impl Ownership {
 
 impl State {
     pub(super) fn settled_renewals(&self) -> Option<u32> {
-        (self.renewals.sent.is_none() && !self.renewals.in_doubt).then_some(self.renewals.count)
+        (self.open_renewals == 0).then_some(self.renewals.count)
+    }
+
+    fn open_renewal(&mut self, lease: Duration) {
+        let millis = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        self.renewals.least = match self.open_renewals {
+            0 => millis,
+            _ => millis.min(self.renewals.least),
+        };
+        self.open_renewals = self.open_renewals.saturating_add(1);
+    }
+
+    /// Returns the longest lease that a request confirms. An open renewal may be executed after it, and then sets the TTL
+    /// to its own lease.
+    pub(super) fn longest_confirmed(&self) -> Duration {
+        match self.open_renewals {
+            0 => Duration::MAX,
+            _ => Duration::from_millis(self.renewals.least.into()),
+        }
     }
 
     /// The end of the lease, of an entry's `max_hold` or of the retention.
@@ -212,7 +238,7 @@ impl State {
             return end;
         }
         let due = renewal_due(self.confirmed_at, self.confirmed_lease).min(end);
-        if self.confirmed_lease < self.lease {
+        if self.confirmed_lease < self.lease.min(self.longest_confirmed()) {
             due.min(now + SOON)
         } else {
             due

@@ -168,6 +168,12 @@ impl Ownership {
         }
     }
 
+    /// Returns whether the ownership is being released.
+    pub(super) fn is_releasing(&self) -> bool {
+        let state = self.state();
+        state.phase == Phase::Ended && state.turn.is_some()
+    }
+
     /// Returns whether a hold or a release has the turn.
     pub(super) fn has_turn(&self) -> bool {
         self.state().turn.is_some()
@@ -187,8 +193,13 @@ impl Ownership {
 
     /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.
     pub(super) fn give_up(&self) -> bool {
+        self.give_up_if(|| true)
+    }
+
+    /// Like [`give_up`](Self::give_up), if this holds under the mutex.
+    pub(super) fn give_up_if(&self, may: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
-        if state.phase == Phase::Ended || !state.entries.is_empty() {
+        if state.phase == Phase::Ended || !state.entries.is_empty() || !may() {
             return false;
         }
         state.phase = Phase::Ended;

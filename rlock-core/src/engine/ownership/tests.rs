@@ -207,7 +207,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     let (action, next) = hold.come_due(now, |_, _| false);
     assert!(matches!(action, Action::Renew(_)));
     assert!(hold.missing_deadline(now).is_none(), "it is to be sent");
-    assert!(hold.begin_renewal(now).is_some());
+    assert!(hold.begin_renewal(LEASE, now).is_some());
     assert!(hold.missing_deadline(now).is_none(), "it is under way");
     hold.end_renewal(true);
     assert!(hold.missing_deadline(now).is_some(), "it has failed");
@@ -408,4 +408,27 @@ fn an_ownership_is_small() {
     let size = size_of::<Ownership>();
     let counted = size_of::<crate::metrics::Held>().next_multiple_of(16);
     assert!(size <= 608 + counted, "{size} bytes");
+}
+
+/// A connection that was given up may deliver a renewal late, which then sets the TTL to its own lease.
+#[test]
+fn a_longer_lease_is_not_confirmed_while_a_renewal_with_a_shorter_one_is_open() {
+    let (short, long) = (Duration::from_secs(3), Duration::from_secs(60));
+    let confirmed = |replies: &[bool]| {
+        let (hold, _, _clock, _watchdog) = tracked(Duration::ZERO);
+        for _ in 0..2 {
+            assert!(hold.begin_renewal(short, hold.now()).is_some());
+        }
+        for has_reply in replies {
+            hold.end_renewal(*has_reply);
+        }
+        assert_eq!(hold.settled_renewals().is_some(), *replies == [true, true]);
+        hold.renewed(Time::from_nanos(20), long, hold.now());
+        hold.valid_until()
+    };
+    let whole = Time::from(Duration::from_secs(50));
+    assert!(confirmed(&[true, true]) > whole);
+    for replies in [&[][..], &[true], &[false], &[true, false], &[false, true]] {
+        assert!(confirmed(replies) < whole, "{replies:?}");
+    }
 }

@@ -100,10 +100,11 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
         request.fail(renewer, StoreError::no_reply(pause), |_| true);
         reply.await
     };
-    request
-        .ownerships
-        .iter()
-        .for_each(|ownership| ownership.end_renewal(outcome.is_ok()));
+    for (n, ownership) in request.ownerships.iter().enumerate() {
+        let kept = outcome.as_ref().ok().and_then(|reply| reply.kept.get(n));
+        // A server of a quorum that did not reply may still execute it.
+        ownership.end_renewal(kept.is_some_and(|kept| kept.is_whole()));
+    }
     match outcome {
         Ok(answer) => {
             request.apply(renewer, &answer, is_late);
@@ -169,7 +170,7 @@ impl BatchRequest {
         let mut claims = Vec::with_capacity(ownerships.len());
         let (mut left, mut shortest) = (Duration::MAX, Duration::MAX);
         ownerships.retain(|ownership| {
-            let Some(confirmed) = ownership.begin_renewal(now) else {
+            let Some(confirmed) = ownership.begin_renewal(lease, now) else {
                 return false;
             };
             claims.push(ownership.claim());

@@ -9,7 +9,10 @@ use std::{
 
 use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{Deletion, Place, eventually, within};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{LONG, owner};
 
@@ -80,6 +83,7 @@ pub(crate) async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held(plac
         let info = other.inspect("k").await.expect("a reply");
         let Some(token) = info.and_then(|info| info.token) else {
             // A quorum notifies its waiter, which is not polled and does not ask.
+            assert!(!place.keeps_strict_order());
             continue;
         };
         let outcome = if with_token {
@@ -136,6 +140,17 @@ pub(crate) async fn an_attempt_follows_the_releases_of_its_own_client(place: Pla
         let cancelled = one.lock("k").wait(LONG);
         let _ = poll_once(pin!(cancelled.acquire())).await;
     }
+    let mut attempts = JoinSet::new();
+    for _ in 0..8 {
+        let lock = lock.clone();
+        attempts.spawn(async move {
+            for _ in 0..20 {
+                // One is refused while another one has the lock or its turn.
+                drop(lock.try_acquire().await.expect("no outage"));
+            }
+        });
+    }
+    attempts.join_all().await;
     drop(lock.try_acquire().await.expect("a reply").expect("free"));
     let held = other.lock("k").wait(LONG).acquire().await.expect("free");
     assert!(lock.try_acquire().await.expect("a reply").is_none());

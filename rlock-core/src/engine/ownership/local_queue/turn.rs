@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{IDLE, LocalQueue, LocalQueues, Ownership, QueueState};
+use super::{IDLE, LocalQueue, LocalQueues, Ownership, QueueState, Release};
 use crate::{
     lease::Time,
     options::LockOptions,
@@ -39,6 +39,11 @@ impl Turn {
     /// Returns whether the turn was not taken back.
     pub(crate) fn is_current(&self) -> bool {
         self.state().turn == self.number
+    }
+
+    /// Notes that the current ownership was released, and that the turn is about to be passed on.
+    pub(crate) fn mark_released(&self) {
+        self.state().release = Release::Done;
     }
 
     /// Notes that the call with the turn waits for a report about this ownership.
@@ -85,7 +90,7 @@ impl Turn {
                     return None;
                 }
                 state.current = Some(Arc::clone(&fresh));
-                state.is_given_up = false;
+                state.release = Release::None;
                 // This belongs to the former ownership.
                 state.wanted = false;
                 drop(state);
@@ -169,7 +174,6 @@ impl Turn {
         let ended = {
             let mut state = self.state();
             state.is_retained = false;
-            state.is_given_up = false;
             // Without a next ownership, the ended one stays until the turn is passed on, because later calls follow its
             // release.
             match state.next.take() {
@@ -184,18 +188,14 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(member) = self.member.take()
-            && member.queue.state().turn == self.number
-        {
-            member.pass_on();
+        if let Some(member) = self.member.take() {
+            member.pass_on(self.number);
         }
     }
 }
 
 impl Member {
-    /// Returns the present turn.
-    pub(super) fn into_turn(self) -> Turn {
-        let number = self.queue.state().turn;
+    pub(super) fn turn(self, number: u64) -> Turn {
         Turn {
             number,
             member: Some(self),
@@ -205,8 +205,8 @@ impl Member {
     /// Takes the turn back from a call that is not polled. If that call has a lock that it does not use, the lock is
     /// released first.
     pub(super) fn take_back(self, current: Option<Arc<Ownership>>) {
-        let known = current.clone();
-        let take = || {
+        let (known, mut number) = (current.clone(), 0);
+        let mut take = || {
             let mut state = self.queue.state();
             let is_same = match (&state.current, &known) {
                 (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -214,39 +214,54 @@ impl Member {
                 _ => false,
             };
             state.turn += u64::from(is_same);
+            number = state.turn;
             is_same
         };
-        match current {
-            None if take() => drop(self.into_turn()),
-            None => {}
-            Some(current) => match current.take_back(take) {
-                None => {}
-                Some(false) => drop(self.into_turn()),
-                Some(true) => self.pass_on_after_release(current),
-            },
+        let has_to_be_released = match &current {
+            None => take().then_some(false),
+            Some(current) => current.take_back(take),
+        };
+        match (has_to_be_released, current) {
+            (Some(true), Some(current)) => self.pass_on_after_release(number, &current),
+            (Some(_), _) => self.pass_on(number),
+            (None, _) => {}
         }
     }
 
     /// Passes the turn on once this ownership, which was given up, is released.
-    fn pass_on_after_release(self, given_up: Arc<Ownership>) {
+    fn pass_on_after_release(self, number: u64, given_up: &Arc<Ownership>) {
         let queues = Arc::clone(&self.queues);
-        given_up.keep_turn(self.into_turn());
-        queues.releases.settle(given_up);
+        given_up.keep_turn(self.turn(number));
+        if !queues.releases.settle(Arc::clone(given_up)) {
+            // The background has ended, and the lease ends the lock.
+            drop(given_up.leave_turn());
+        }
     }
 
-    /// Passes the turn to the next waiter. Without a waiter, gives the current ownership up.
-    fn pass_on(mut self) {
+    /// Passes the turn with this number to the next waiter, unless it was taken back. Without a waiter, gives the current
+    /// ownership up.
+    fn pass_on(mut self, number: u64) {
         loop {
-            let next = self.queue.state().waiting.pop_front();
+            let next = {
+                let mut state = self.queue.state();
+                if state.turn != number {
+                    return;
+                }
+                let next = state.waiting.pop_front();
+                if next.is_some() {
+                    state.release = Release::None;
+                }
+                next
+            };
             let Some(next) = next else {
-                match self.close() {
+                match self.close(number) {
                     None => return,
                     Some(member) => self = member,
                 }
                 continue;
             };
             self.queue.acts_by(self.queues.clock.now() + GRACE);
-            match next.turn.send(self.into_turn()) {
+            match next.turn.send(self.turn(number)) {
                 Ok(()) => return,
                 // The waiter has just given up.
                 Err(mut turn) => match turn.member.take() {
@@ -257,17 +272,21 @@ impl Member {
         }
     }
 
-    /// Removes the queue, unless its ownership has to be released first: later calls follow that release. Returns
-    /// `self` if a waiter has come.
-    fn close(self) -> Option<Self> {
+    /// Removes the queue, unless its ownership has to be released first: attempts follow that release. Returns `self` if a
+    /// waiter has come.
+    fn close(self, number: u64) -> Option<Self> {
+        let is_current = || self.queue.state().turn == number;
         let current = self.queue.current();
-        if let Some(current) = current.filter(|current| current.give_up()) {
-            self.queue.state().is_given_up = true;
-            self.pass_on_after_release(current);
+        if let Some(current) = current.filter(|current| current.give_up_if(is_current)) {
+            self.queue.state().release = Release::GivenUp;
+            self.pass_on_after_release(number, &current);
             return None;
         }
         let mut queues = self.queues.queues();
         let mut state = self.queue.state();
+        if state.turn != number {
+            return None;
+        }
         if !state.waiting.is_empty() {
             drop(state);
             drop(queues);
