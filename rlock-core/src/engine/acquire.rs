@@ -82,9 +82,10 @@ pub(crate) async fn acquire(
     let call = observed::Call::begin(core, request);
     let outcome = {
         let attempt = Attempt::new(client, request, &call);
-        let stop = |is_late| {
+        let attempt = &attempt;
+        let stop = move |is_late| {
             let action = || attempt.action();
-            if core.is_closed() {
+            if attempt.core.is_closed() {
                 Some(LockError::Closed { action: action() }.into())
             } else if is_too_late {
                 Some(LockError::Draining { action: action() }.into())

@@ -182,12 +182,12 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
         let entering = nested(client, &outer);
         block_on(leave(outer));
         let now = world.clock.now();
-        let left = before.begin_renewal(lease, now).is_none();
+        let left = before.begin_renewal(Duration::from_secs(30), now).is_none();
         // Another thread may have entered meanwhile.
         assert!(left || before.is_held() || before.count(before.token()) == 0);
         entering.join().expect("no panic");
         renewing.join().expect("no panic");
-        assert!(before.begin_renewal(lease, now).is_none());
+        assert!(before.begin_renewal(Duration::from_secs(30), now).is_none());
         world.clock.jump(Duration::from_secs(12));
         block_on(client.core().renewer().check());
         assert!(!before.is_held() && before.deadline().is_none());
@@ -205,7 +205,7 @@ fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
             thread::spawn(move || {
                 told.fetch_add(usize::from(hold.lose(cause)), Ordering::SeqCst);
                 assert!(
-                    hold.begin_renewal(lease, now).is_none(),
+                    hold.begin_renewal(Duration::from_secs(30), now).is_none(),
                     "lost, or given back"
                 );
                 client.core().watchdog.forget(&hold);

@@ -184,7 +184,7 @@ proptest! {
         let (hold, now) = (held(granted_at, long), granted_at + thousandths(long, later));
         let before = hold.valid_until();
         prop_assume!(now < before);
-        hold.enter(&options(short), now, Some(0), now).expect("it is held");
+        hold.enter(&options(short), now, hold.settled_renewals(), now).expect("it is held");
         prop_assert!(hold.valid_until() >= before);
         prop_assert!(hold.valid_until() >= valid_until(now, short));
         prop_assert!(hold.due() <= hold.valid_until());

@@ -91,7 +91,11 @@ pub(crate) async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held(plac
         } else {
             other.force_release("k").await
         };
-        assert!(outcome.expect("a reply"));
+        if !outcome.expect("a reply") {
+            // On a quorum, a lock that was handed off belongs to no owner before that owner asks.
+            assert!(!place.keeps_strict_order());
+            continue;
+        }
         assert_follows(call, &other).await;
     }
 }
