@@ -72,6 +72,8 @@ pub(crate) fn leave_in_background(
     ownership: &Arc<Ownership>,
     entry: (EntryId, HoldEnd),
 ) {
+    // A drain that ends before the release is queued would leave the lock to its lease.
+    let _call = core.call();
     let now = core.clock.now();
     let (concerns_store, ended) = remove(core, ownership, entry, may_continue(core), now);
     if concerns_store {

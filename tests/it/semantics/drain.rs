@@ -331,3 +331,27 @@ async fn a_call_during_a_shutdown_fails_because_the_client_is_closed() {
         }
     }
 }
+
+/// The guard is dropped in another thread, at any moment of the drain.
+#[tokio::test]
+async fn a_guard_that_is_dropped_while_the_client_drains_is_released_before_the_drain_ends() {
+    let observer = client_of_memory().await;
+    for round in 0..200 {
+        let client = client_of_memory().await;
+        let guard = hold(&client, "k").await;
+        let dropping = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(500 + round % 20 * 50));
+            drop(guard);
+        });
+        let drained = client.drain(LONG).await.expect("in good order");
+        assert_eq!(drained, Drained::Completed);
+        let left = observer.inspect("k").await.expect("a reply");
+        assert!(left.is_none(), "round {round}: {left:?}");
+        dropping.join().expect("no panic");
+    }
+}
+
+async fn client_of_memory() -> LockClient {
+    let client = LockClient::connect("memory:drain-and-drop").await;
+    client.expect("it needs no server")
+}
