@@ -10,11 +10,11 @@ local fence, queue = lock .. ':fence', lock .. ':queue'
 
 local needed = {
   {'get', fence}, {'hdel', lock, 'f'}, {'hexists', lock, 'f'}, {'hget', lock, 'f'}, {'hset', lock, 'f', 1},
-  {'incrby', fence, 2}, {'pexpire', lock, 1}, {'pttl', lock}, {'set', fence, 1, 'PX', 1},
+  {'pexpire', lock, 1}, {'pttl', lock}, {'set', fence, 1, 'PX', 1, 'GET'},
 }
 local quicker = {
   {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
-  {'zscore', queue, 'm'}, {'exists', lock}, {'incr', fence}, {'hgetall', lock},
+  {'exists', lock}, {'hgetall', lock},
 }
 local needed_of_server, quicker_of_server = {{'time'}}, {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},

@@ -1,19 +1,18 @@
 -- Extends the leases of locks that their owners still hold. Never creates a lock.
 -- KEYS  lock, lock, …
--- ARGV  lease (ms), time to keep the fences (ms), owner, owner, …
--- Replies  1          all are held, and no owner waits for them
---          {…}        otherwise, for each lock: 1 held, 2 held and others wait for it, 0 not held
--- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back. The last command reads
--- the locks, so that tracking reports the changes by other clients.
-local lease, fence_ttl = ARGV[1], ARGV[2]
-local replies, queues, all, refused = {}, {}, 1
+-- ARGV  lease (ms), time to keep fences (ms), owner, least new fence or 0, owner, least new fence or 0, …
+-- Replies  1    all are held, no owner waits for them, and no new fence was asked for
+--          {…}  otherwise, for each lock: 0 not held, 1 or the new fence if it is held, negative if others wait for it
+-- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back.
+local replies, queues, all, refused = {}, {}, 1, nil
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
-  local held = redis.pcall('HEXISTS', lock, ARGV[n + 2])
+  local held = redis.pcall('HEXISTS', lock, ARGV[2 * n + 1])
   if held == 1 then
-    redis.call('PEXPIRE', lock, lease)
-    redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
-    replies[n] = 1
+    replies[n] = redis.call('PEXPIRE', lock, ARGV[1])
+    if ARGV[2 * n + 2] ~= '0' then
+      replies[n], all = next_fence(lock, ARGV[2], tonumber(ARGV[2 * n + 2])) or 1, nil
+    end
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
     replies[n], all = 0, nil
   else
@@ -23,8 +22,8 @@ for n, lock in ipairs(KEYS) do
 end
 if not refused and redis.pcall('EXISTS', unpack(queues)) ~= 0 then
   for n, queue in ipairs(queues) do
-    if replies[n] == 1 and redis.pcall('EXISTS', queue) == 1 then
-      replies[n], all = 2, nil
+    if replies[n] > 0 and redis.pcall('EXISTS', queue) == 1 then
+      replies[n], all = -replies[n], nil
     end
   end
 end
