@@ -21,9 +21,8 @@ pub struct LockInfo {
     pub count: u32,
     /// How long the store keeps the lock without renewal; `None` if it does not end.
     pub ttl: Option<Duration>,
-    /// The fencing token of the current hold, if its client replied. Otherwise the first token of
-    /// the latest block that the store has reserved for the owner, if the store still knows it. A
-    /// block has 16 tokens.
+    /// The fencing token of the current hold, if its client replied. Otherwise the first of the 128
+    /// tokens that belong to the last fence on the store, if the store still knows that.
     pub token: Option<u64>,
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.

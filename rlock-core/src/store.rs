@@ -20,10 +20,10 @@ use self::directory::Directory;
 pub(crate) use self::{
     error::StoreError,
     reply::{
-        Acquired, Entry, Grant, HandOff, QueuePlace, Released, RenewalOutcome, Renewed, Servers,
-        TokenBlock,
+        Acquired, Entry, Grant, QueuePlace, Released, RenewalOutcome, Renewed, TOKENS,
+        TOO_LARGE_FENCE,
     },
-    request::{AcquireRequest, Claim, NextLocal, ReleaseRequest, SendOptions, Via},
+    request::{AcquireRequest, Claim, ReleaseRequest, Renewal, SendOptions, Via},
 };
 use crate::{key::Key, owner::OwnerId};
 
@@ -40,7 +40,7 @@ pub(crate) enum Event {
     Granted {
         key: Key,
         owner: OwnerId,
-        block: TokenBlock,
+        fence: u64,
         ttl: Duration,
         /// Whether others wait for it.
         wanted: bool,
@@ -118,6 +118,11 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         false
     }
 
+    /// Returns whether releases and renewals carry the fence of a grant to servers that may lack it.
+    fn carries_fences(&self) -> bool {
+        false
+    }
+
     /// Gives every owner its key with exactly `count` entries, or none of them. The remaining TTL only grows.
     ///
     /// A release hands the lock off to the first waiter and notifies its client. Waiters come before other owners.
@@ -127,8 +132,8 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired>;
 
-    /// Lowers the owner's count. At zero, the lock is handed off to the first waiter, and the next local waiter joins
-    /// the queue. Without waiters, the next local waiter gets the lock. An owner that only waited leaves the queue.
+    /// Lowers the owner's count. At zero, the lock is handed off to the first waiter. An owner that only waited leaves the
+    /// queue.
     fn release<'a>(
         &'a self,
         request: &'a ReleaseRequest,
@@ -138,7 +143,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     /// Renews the leases of the owners that still hold their locks. Never creates a lock.
     fn renew<'a>(
         &'a self,
-        claims: &'a [Claim],
+        renewals: &'a [Renewal],
         lease: Duration,
         send: SendOptions,
     ) -> ReplyFuture<'a, Renewed>;
@@ -147,36 +152,6 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         let _ = (claims, lease);
         Box::pin(async { Err(StoreError::no_replicas()) })
-    }
-
-    /// Copies an ownership with this fence to the servers that lack it, after a restart or an outage. Must not run while
-    /// its count changes. The next renewal detects a failure.
-    fn repair(
-        &self,
-        request: AcquireRequest,
-        fence: u64,
-        on: Servers,
-        timeout: Duration,
-    ) -> BoxFuture<'_, ()> {
-        let _ = (request, fence, on, timeout);
-        Box::pin(std::future::ready(()))
-    }
-
-    /// Returns whether [`extend`](Self::extend) may reserve tokens.
-    fn extends(&self) -> bool {
-        false
-    }
-
-    /// Reserves about `tokens` further fencing tokens for an owner. Returns an empty block if there are none at
-    /// present, and `None` if the owner does not have its lock.
-    fn extend<'a>(
-        &'a self,
-        claim: &'a Claim,
-        tokens: u64,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Option<TokenBlock>> {
-        let _ = (claim, tokens, send);
-        Box::pin(std::future::ready(Ok(Some(TokenBlock::EMPTY))))
     }
 
     /// Returns the kind of database that requests go to.

@@ -7,7 +7,7 @@ use crate::{
     info::LockInfo,
     key::Key,
     options::Site,
-    store::{Entry, SendOptions, StoreError},
+    store::{Entry, SendOptions, StoreError, TOKENS},
 };
 
 impl LockClient {
@@ -98,7 +98,7 @@ pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
         owner: entry.owner,
         count: entry.count,
         ttl: entry.ttl,
-        token: entry.token,
+        token: entry.fence.map(|fence| fence * TOKENS),
         retained: false,
         holder: None,
         address: None,

@@ -11,7 +11,7 @@ use crate::{
     error::LockError,
     key::Key,
     owner::OwnerId,
-    store::{Claim, Entry, ReleaseRequest, Released, SendOptions, StoreError, TokenBlock},
+    store::{Claim, ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
 };
 
 /// How often a lock that changes hands is looked at before its holder is asked in vain.
@@ -78,8 +78,8 @@ impl LockClient {
     /// For a tool that decided on what [`inspect`](Self::inspect) returned: a later hold is not
     /// touched. The holder compares the token, and loses the lock as by
     /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
-    /// store compares: a token matches if it is the one that `inspect` returns, or one of the 15
-    /// after it. Holds of one process that follow each other without a request share such a block.
+    /// store compares: a token matches if it is the one that `inspect` returns, or one of the 127
+    /// after it. Holds of one process that follow each other without a request may have these.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl LockClient {
         let is_meant = match (token, told) {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
-            (Some(token), Some(Answer::NotHeld) | None) => is_in_block(token, &entry),
+            (Some(token), Some(Answer::NotHeld) | None) => entry.fence == Some(token / TOKENS),
         };
         if !is_meant {
             return Ok(false);
@@ -153,13 +153,13 @@ impl LockClient {
             key: key.clone(),
             owner,
         };
-        let release = ReleaseRequest::whole(&claim, entry.token.unwrap_or(0));
+        let release = ReleaseRequest::whole(&claim);
         let timeout = self.core().options.response_timeout;
         let send = SendOptions::background(timeout);
         let released = self.core().store.release(&release, send);
         let released = async { released.await.map_err(|error| error.hide([&key])) };
         let released = self.ask(timeout * 2, released, action).await?;
-        Ok(told == Some(Answer::Released) || matches!(released, Released::Done(_)))
+        Ok(told == Some(Answer::Released) || released == Released::Done)
     }
 
     /// Asks the holder of a lock to release it. Returns its reply, or `None` if it is silent.
@@ -229,10 +229,4 @@ impl LockClient {
         let revoked = core.store.revoke(&key);
         revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
     }
-}
-
-/// Returns whether the token belongs to the latest block of the owner that the store knows.
-fn is_in_block(token: u64, entry: &Entry) -> bool {
-    let block = entry.token.map(TokenBlock::granted);
-    block.is_some_and(|block| block.has(token))
 }

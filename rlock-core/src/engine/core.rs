@@ -101,20 +101,20 @@ impl EventHandler {
             Event::Granted {
                 key,
                 owner,
-                block,
+                fence,
                 ttl,
                 wanted,
-            } => queues.handed_off(&key, owner, block, ttl, wanted),
+            } => queues.handed_off(&key, owner, fence, ttl, wanted),
             Event::Wanted { key, owner } => queues.wanted(&key, owner),
             Event::Retry { key, owner, after } => {
-                let mut requested = queues.requested(&key);
-                if let Some(ownership) = requested.find(|ownership| ownership.owner == owner) {
+                let current = queues.current(&key).filter(|own| own.owner == owner);
+                if let Some(ownership) = current {
                     ownership.ask_after(after);
                 }
             }
             Event::Message(message) => self.messages.on_message(&message),
             Event::Changed(key) => {
-                for ownership in queues.requested(&key) {
+                if let Some(ownership) = queues.current(&key) {
                     self.watchdog.suspect(&ownership);
                     ownership.changed();
                 }
@@ -184,7 +184,6 @@ impl Core {
             queues: Arc::clone(&self.queues),
             store: Arc::clone(&self.store),
             response_timeout: self.options.response_timeout,
-            counts_entries: self.counts_entries(),
         })
     }
 

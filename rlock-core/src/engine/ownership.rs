@@ -35,7 +35,7 @@ pub(crate) use self::{
     local_queue::{LocalQueues, Turn},
     loss::Revocation,
     max_hold::MaxHold,
-    release_queue::{Done, ReleaseQueue, Work},
+    release_queue::{Done, ReleaseQueue},
     renewal::{Action, Deadline},
     request::Requests,
 };
@@ -47,7 +47,7 @@ use crate::{
     metrics,
     options::Site,
     owner::OwnerId,
-    store::{AcquireRequest, Claim},
+    store::Claim,
     sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::AtomicBool},
 };
 
@@ -199,7 +199,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the last known value of the store's fence.
+    /// Returns the last known fence, or 0.
     pub(crate) fn fence(&self) -> u64 {
         self.state().tokens.fence()
     }
@@ -288,27 +288,6 @@ impl Ownership {
         state.keep_until = state.keep_until.max(Some(until));
     }
 
-    /// Returns the request and the fence by which servers that lost the ownership get it again. Returns `None` if it is
-    /// no longer owned.
-    pub(crate) fn repair(&self, counts_entries: bool) -> Option<(AcquireRequest, u64)> {
-        let state = self.state();
-        if state.broken(self.now()).is_some() || !state.is_owned() {
-            return None;
-        }
-        let request = AcquireRequest {
-            claims: Arc::new([self.claim()]),
-            lease: state.lease,
-            // A retained ownership has no entries.
-            count: if counts_entries {
-                state.count().max(1)
-            } else {
-                1
-            },
-            waits: false,
-        };
-        Some((request, state.tokens.fence()))
-    }
-
     /// Ends the ownership and passes the turn on, unless it has entries or is retained. The next local waiter may ask the
     /// store.
     pub(crate) fn finish(&self) {
@@ -319,6 +298,16 @@ impl Ownership {
             }
             state.phase = Phase::Ended;
             state.turn.take().inspect(Turn::mark_released)
+        };
+        pass(turn);
+    }
+
+    /// Passes the turn on while the release is under way, if the next local waiter may wait. It asks the store over the
+    /// same connection, after that release.
+    pub(crate) fn pass_turn_early(&self) {
+        let turn = {
+            let mut state = self.state();
+            state.turn.take_if(|turn| turn.is_next_patient())
         };
         pass(turn);
     }

@@ -106,7 +106,7 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
             by,
         } => {
             // A grant that no call has picked up is revoked, too.
-            let own = core.queues.requested(key).find(|own| own.owner == *owner);
+            let own = core.queues.current(key).filter(|own| own.owner == *owner);
             report.released(own.map_or(Answer::NotHeld, |own| {
                 give_up(core, &own, *token, *at_once, by)
             }))

@@ -34,13 +34,15 @@ fn remove(
             true
         }
         AfterLeave::HandOver(turn) => {
-            extend_if_due(core, ownership, true, turn.most_holds());
+            if ownership.runs_low(turn.most_holds()) {
+                core.watchdog.track(ownership, now);
+            }
             drop(turn);
             false
         }
         AfterLeave::Retained { is_awaited } => {
+            ownership.runs_low(u64::MAX);
             core.watchdog.track(ownership, now);
-            extend_if_due(core, ownership, false, u64::MAX);
             if is_awaited {
                 core.queues.check_retained(&ownership.key);
             }
@@ -55,15 +57,6 @@ fn remove(
 fn may_continue(core: &Core) -> bool {
     // Replicas confirm each hold.
     core.options.replicas.is_none() && !core.is_closed()
-}
-
-/// Makes the background reserve further tokens for the ownership, if they run low for this many holds.
-fn extend_if_due(core: &Core, ownership: &Arc<Ownership>, callers_wait: bool, holds: u64) {
-    if core.store.extends()
-        && let Some(tokens) = ownership.begin_extension(callers_wait, holds)
-    {
-        core.releases().extend(Arc::clone(ownership), tokens);
-    }
 }
 
 /// Removes an entry without waiting.

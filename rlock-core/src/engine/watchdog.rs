@@ -246,8 +246,6 @@ pub(crate) struct Renewer {
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) response_timeout: Duration,
-    /// Whether the store counts nested entries.
-    pub(crate) counts_entries: bool,
 }
 
 impl Renewer {

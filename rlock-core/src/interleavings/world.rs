@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::{
     client::LockClient,
     clock::Clock,
-    engine::release::background::work_on,
+    engine::release::background::settle_in_background,
     error::LostCause,
     lease::Time,
     options::Reentry,
@@ -121,10 +121,10 @@ async fn give_back(client: &LockClient, over: &AtomicBool) {
     let core = client.core();
     loop {
         let last = over.load(Ordering::SeqCst);
-        let work = core.releases().take(usize::MAX);
-        let is_idle = work.is_empty();
-        for work in work {
-            work_on(core, work).await;
+        let queued = core.releases().take(usize::MAX);
+        let is_idle = queued.is_empty();
+        for (ownership, _pending) in queued {
+            settle_in_background(core, &ownership).await;
         }
         if is_idle {
             if last {

@@ -10,7 +10,7 @@ use crate::{
     key::Key,
     options::LockOptions,
     owner::OwnerId,
-    store::{Grant, TokenBlock},
+    store::Grant,
 };
 
 /// Generates any accepted lease, short ones as often as long ones.
@@ -166,7 +166,7 @@ proptest! {
         answers.sort_unstable();
         let mut expected = valid_until(granted_at, lease);
         for (now, sent_at) in answers {
-            hold.renewed(sent_at, lease, now);
+            hold.renewed(sent_at, (lease, 0), now);
             // A reply before the end extends the lease from the time of its request.
             if now < expected {
                 expected = expected.max(valid_until(sent_at, lease));
@@ -207,7 +207,7 @@ fn held(since: Time, lease: Duration) -> Arc<Ownership> {
     let owner = OwnerId::new(Uuid::nil(), 1);
     let hold = Ownership::new(ClientClock::default(), key, owner, lease);
     let grant = Grant {
-        block: TokenBlock::granted(1),
+        fence: 1,
         since,
         ttl: lease,
         wanted: false,

@@ -32,8 +32,8 @@ use self::{
     slots::Slot,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, Via,
     endpoint::ClusterEndpoint,
     fork_guard::ForkGuard,
     redis::{RedisOptions, SHORTEST_SILENCE},
@@ -78,27 +78,30 @@ impl ClusterStore {
     async fn renew_at(
         &self,
         needs: Needs<'_>,
-        claims: &[Claim],
+        renewals: &[Renewal],
         lease: Duration,
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
-        self.at_master(&claims[0].key, needs, send, |node, send| async move {
-            node.store.renew(claims, lease, send).await
-        })
+        self.at_master(
+            &renewals[0].claim.key,
+            needs,
+            send,
+            |node, send| async move { node.store.renew(renewals, lease, send).await },
+        )
         .await
     }
 
     /// Renews each lock wherever it is. A node that does not reply must not hold up the others for long.
     async fn renew_each(
         &self,
-        claims: &[Claim],
+        renewals: &[Renewal],
         lease: Duration,
         send: SendOptions,
     ) -> Result<Renewed, StoreError> {
         let silence = send.silence.unwrap_or(send.timeout).max(SHORTEST_SILENCE);
         let timeout = send.timeout.min(silence);
         let send = SendOptions { timeout, ..send };
-        let each = claims.chunks(1);
+        let each = renewals.chunks(1);
         let each = each.map(|one| self.renew_at(Needs::Lock, one, lease, send));
         let mut replies = join_all(each).await;
         let kept_by = |reply: &Result<Renewed, _>| match reply {
@@ -155,17 +158,17 @@ impl Store for ClusterStore {
 
     fn renew<'a>(
         &'a self,
-        claims: &'a [Claim],
+        renewals: &'a [Renewal],
         lease: Duration,
         send: SendOptions,
     ) -> ReplyFuture<'a, Renewed> {
         Box::pin(async move {
             // A batch is of one group, so of one slot.
-            if let [_] = claims {
-                return self.renew_at(Needs::Lock, claims, lease, send).await;
+            if let [_] = renewals {
+                return self.renew_at(Needs::Lock, renewals, lease, send).await;
             }
-            match self.renew_at(Needs::OnePlace, claims, lease, send).await {
-                Err(error) if is_unsettled(&error) => self.renew_each(claims, lease, send).await,
+            match self.renew_at(Needs::OnePlace, renewals, lease, send).await {
+                Err(error) if is_unsettled(&error) => self.renew_each(renewals, lease, send).await,
                 outcome => outcome,
             }
         })
@@ -187,22 +190,6 @@ impl Store for ClusterStore {
             )
         });
         Box::pin(async move { try_join_all(each).await.map(drop) })
-    }
-
-    fn extends(&self) -> bool {
-        true
-    }
-
-    fn extend<'a>(
-        &'a self,
-        claim: &'a Claim,
-        tokens: u64,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Option<TokenBlock>> {
-        let ask = move |node: Arc<Node>, send| async move {
-            node.store.extend(claim, tokens, send).await
-        };
-        Box::pin(self.at_master(&claim.key, Needs::Lock, send, ask))
     }
 
     fn describe(&self) -> String {

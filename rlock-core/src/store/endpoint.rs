@@ -9,7 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion}
 
 use self::parts::{Kind, Parts, schemes};
 pub(crate) use self::redact::redacted;
-use super::{Servers, redis::errors::without_kind};
+use super::{quorum::Servers, redis::errors::without_kind};
 use crate::{error::LockError, escape_control::escape_control};
 
 /// The store that a URL names.

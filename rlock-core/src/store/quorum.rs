@@ -19,15 +19,15 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::join_all};
 use tokio::{sync::Notify, time::Instant};
 
-pub(crate) use self::connect::named_twice;
+pub(crate) use self::{call::Servers, connect::named_twice};
 use self::{
     call::{Members, QuorumCall},
     detached::Detached,
     verdict::Verdict,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
-    ReplyFuture, SendOptions, Servers, Store,
+    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store,
 };
 use crate::{clock::ClientClock, key::Key};
 
@@ -51,6 +51,10 @@ impl QuorumStore {
 }
 
 impl Store for QuorumStore {
+    fn carries_fences(&self) -> bool {
+        true
+    }
+
     fn may_roll_back(&self) -> bool {
         true
     }
@@ -80,22 +84,12 @@ impl Store for QuorumStore {
 
     fn renew<'a>(
         &'a self,
-        claims: &'a [Claim],
+        renewals: &'a [Renewal],
         lease: Duration,
         send: SendOptions,
     ) -> ReplyFuture<'a, Renewed> {
         let silence = send.silence.unwrap_or(send.timeout);
-        Box::pin(self.renew_all(claims, lease, send.timeout, silence))
-    }
-
-    fn repair(
-        &self,
-        request: AcquireRequest,
-        fence: u64,
-        on: Servers,
-        timeout: Duration,
-    ) -> BoxFuture<'_, ()> {
-        Box::pin(self.repair_on(request, fence, on, timeout))
+        Box::pin(self.renew_all(renewals, lease, send.timeout, silence))
     }
 
     fn describe(&self) -> String {

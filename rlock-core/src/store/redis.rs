@@ -10,7 +10,6 @@ pub(super) mod dial;
 mod directory;
 pub(super) mod errors;
 mod for_quorum;
-mod history;
 pub(super) mod keyspace;
 pub(super) mod link;
 mod options;
@@ -47,8 +46,8 @@ pub(crate) use self::{
     options::RedisOptions,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewed,
-    ReplyFuture, SendOptions, Store, StoreError, TokenBlock, Via, endpoint::ServerEndpoint,
+    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, Via, endpoint::ServerEndpoint,
     fork_guard::ForkGuard,
 };
 use crate::{key::Key, lease::Time, metrics};
@@ -85,7 +84,9 @@ impl RedisStore {
         listener: &Listener,
         callers: Option<&Handle>,
     ) -> Arc<Self> {
-        let commands = Arc::new(Commands::new(keyspace, options.fence_retention));
+        let of_quorum = options.run_ids.is_some();
+        let commands = Commands::new(keyspace, options.fence_retention, of_quorum);
+        let commands = Arc::new(commands);
         let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
@@ -97,19 +98,6 @@ impl RedisStore {
             background,
             fork_guard: ForkGuard::new(),
         })
-    }
-
-    /// Records that slots of a cluster arrive at the server. A connection that is opened now reads the server's time.
-    pub(super) fn record_slots(&self) {
-        let links = [
-            Some(&self.background),
-            self.caller.as_ref().map(|caller| &caller.link),
-        ];
-        let connections = links
-            .into_iter()
-            .flatten()
-            .filter_map(|link| link.present());
-        connections.for_each(|connection| connection.history.record_slots());
     }
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
@@ -247,22 +235,21 @@ impl Store for RedisStore {
         request: &'a ReleaseRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Released> {
-        Box::pin(self.call(Call::Release(request), send, |reply, sent_at| {
-            replies::read_released(&reply, request.next, sent_at, self.is_watched())
-        }))
+        let read = |reply, _| replies::read_released(&reply);
+        Box::pin(self.call(Call::Release(request), send, read))
     }
 
     fn renew<'a>(
         &'a self,
-        claims: &'a [Claim],
+        renewals: &'a [Renewal],
         lease: Duration,
         send: SendOptions,
     ) -> ReplyFuture<'a, Renewed> {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        let read = |reply, sent_at| replies::read_renewed(reply, claims.len(), sent_at);
-        Box::pin(self.call(Call::Renew(claims, lease), send, read))
+        let read = |reply, sent_at| replies::read_renewed(reply, renewals.len(), sent_at);
+        Box::pin(self.call(Call::Renew(renewals, lease), send, read))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
@@ -273,20 +260,6 @@ impl Store for RedisStore {
                 None => Err(StoreError::no_replicas()),
             }
         })
-    }
-
-    fn extends(&self) -> bool {
-        true
-    }
-
-    fn extend<'a>(
-        &'a self,
-        claim: &'a Claim,
-        tokens: u64,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Option<TokenBlock>> {
-        let read = |reply, _| replies::read_extended(reply);
-        Box::pin(self.call(Call::Extend(claim, tokens), send, read))
     }
 
     fn describe(&self) -> String {

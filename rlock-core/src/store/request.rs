@@ -70,33 +70,31 @@ pub(crate) struct AcquireRequest {
 pub(crate) struct ReleaseRequest {
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
-    /// The fence as the owner knows it, or 0.
-    pub(crate) token: u64,
+    /// The fence that a server of a quorum has after this, at least; 0 leaves the server's fence as it is.
+    pub(crate) fence: u64,
     /// Zero releases the lock.
     pub(crate) count: u32,
     /// How long a released lock stays taken without an owner.
     pub(crate) at_least: Duration,
-    /// The next local waiter.
-    pub(crate) next: Option<NextLocal>,
 }
 
 impl ReleaseRequest {
-    /// Returns the request to release a lock at once, without a next local waiter.
-    pub(crate) fn whole(claim: &Claim, token: u64) -> Self {
+    /// Returns the request to release a lock at once.
+    pub(crate) fn whole(claim: &Claim) -> Self {
         Self {
             key: claim.key.clone(),
             owner: claim.owner,
-            token,
+            fence: 0,
             count: 0,
             at_least: Duration::ZERO,
-            next: None,
         }
     }
 }
 
-/// A waiter in the process that releases a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NextLocal {
-    pub(crate) owner: OwnerId,
-    pub(crate) lease: Duration,
+/// A request to renew a lease.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewal {
+    pub(crate) claim: Claim,
+    /// The least new fence. The store sets one if its last fence is smaller; 0 asks for none.
+    pub(crate) fence: u64,
 }

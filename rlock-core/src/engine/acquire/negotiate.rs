@@ -14,7 +14,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::{Time, valid_until},
-    store::{Acquired, Claim, Grant, SendOptions, StoreError, TokenBlock},
+    store::{Acquired, Claim, Grant, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -214,7 +214,7 @@ impl Attempt<'_> {
             ownerships().for_each(|own| own.doubt());
         }
         let is_known = match &reply {
-            Ok(reply) => !matches!(reply, Acquired::NotHeld),
+            Ok(reply) => !matches!(reply, Acquired::NotOwner),
             Err(error) => !error.maybe_executed,
         };
         for ((_, lock), in_doubt) in asked.iter().zip(in_doubt) {
@@ -224,14 +224,14 @@ impl Attempt<'_> {
         }
         match reply? {
             Acquired::Granted {
-                tokens,
+                fences,
                 wanted,
                 sent_at,
             } => {
                 let mut are_new = true;
-                for ((_, lock), token) in asked.into_iter().zip(tokens) {
+                for ((_, lock), fence) in asked.into_iter().zip(fences) {
                     let grant = Grant {
-                        block: TokenBlock::granted(token),
+                        fence,
                         since: sent_at,
                         ttl: self.request.options.lease,
                         wanted,
@@ -245,7 +245,7 @@ impl Attempt<'_> {
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
                 Ok(None)
             }
-            Acquired::Held {
+            Acquired::Taken {
                 claim,
                 ttl,
                 queued,
@@ -269,7 +269,7 @@ impl Attempt<'_> {
                 let at = asked.get(claim).map_or(0, |(at, _)| *at);
                 Ok(Some(Contended { at, ttl }))
             }
-            Acquired::NotHeld => Err(StoreError::late()),
+            Acquired::NotOwner => Err(StoreError::late()),
         }
     }
 

@@ -81,7 +81,7 @@ impl Attempt<'_> {
                         now,
                     )));
                 }
-                Ok(Acquired::Held { .. } | Acquired::NotHeld) => {
+                Ok(Acquired::Taken { .. } | Acquired::NotOwner) => {
                     return Err(lost(self.core, ownership, LostCause::Removed).into());
                 }
                 Err(error) => self.pause(&mut backoff, error).await?,

@@ -66,7 +66,7 @@ impl Ownership {
         if !matches!(state.phase, Phase::Requested | Phase::Passed) || !turn.is_current() {
             return None;
         }
-        state.tokens.granted(grant.block);
+        state.tokens.granted(grant);
         let Some(token) = state.tokens.take() else {
             state.requests.retire();
             return None;

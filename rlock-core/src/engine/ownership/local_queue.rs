@@ -22,7 +22,7 @@ use crate::{
     key::Key,
     options::LockOptions,
     owner::OwnerId,
-    store::{GRACE, KeyFilter, TokenBlock},
+    store::{GRACE, KeyFilter},
     sync::{
         Mutex, MutexGuard, Notify, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -60,8 +60,6 @@ struct QueueState {
     waiting: VecDeque<Waiter>,
     /// The ownership that the caller with the turn asks for, or has.
     current: Option<Arc<Ownership>>,
-    /// The ownership that the release of the current one asks for on behalf of the next waiter.
-    next: Option<Arc<Ownership>>,
     /// Whether the current ownership is retained: the next caller may take it.
     is_retained: bool,
     /// The release of the current ownership, while no call has the turn.
@@ -99,14 +97,6 @@ impl LocalQueue {
 
     fn current(&self) -> Option<Arc<Ownership>> {
         self.state().current.clone()
-    }
-
-    /// Returns the ownerships that the store may be asked for: the current one and the next.
-    fn requested(&self) -> impl Iterator<Item = Arc<Ownership>> + use<> {
-        let state = self.state();
-        [state.current.clone(), state.next.clone()]
-            .into_iter()
-            .flatten()
     }
 
     /// Returns the retained ownership. The caller has to resume it, or to end its retention.
@@ -192,27 +182,20 @@ impl LocalQueues {
         })
     }
 
-    /// Returns the ownerships of this key that the store may be asked for.
-    pub(crate) fn requested(&self, key: &Key) -> impl Iterator<Item = Arc<Ownership>> + use<> {
-        self.queue(key)
-            .into_iter()
-            .flat_map(|queue| queue.requested())
-    }
-
     /// Applies the message that the store handed the lock off to an owner in its wait queue.
     pub(crate) fn handed_off(
         &self,
         key: &Key,
         owner: OwnerId,
-        block: TokenBlock,
+        fence: u64,
         ttl: Duration,
         wanted: bool,
     ) {
         let Some(queue) = self.queue(key) else {
             return;
         };
-        let mut requested = queue.requested();
-        let Some(ownership) = requested.find(|ownership| ownership.owner == owner) else {
+        let current = queue.current().filter(|current| current.owner == owner);
+        let Some(ownership) = current else {
             return;
         };
         let arrived = || {
@@ -221,7 +204,7 @@ impl LocalQueues {
             queue.acts_by(now + GRACE);
             queue.kept_until(now + ttl);
         };
-        ownership.handed_off(block, ttl, wanted, arrived);
+        ownership.handed_off(fence, ttl, wanted, arrived);
     }
 
     fn member(self: &Arc<Self>, queue: &Arc<LocalQueue>) -> Member {
@@ -355,11 +338,8 @@ impl LocalQueues {
     pub(crate) fn forget_all(&self) {
         let queues: Vec<_> = self.queues().values().cloned().collect();
         for queue in queues {
-            let (current, next) = {
-                let mut state = queue.state();
-                (state.current.take(), state.next.take())
-            };
-            drop((current, next));
+            let current = queue.state().current.take();
+            drop(current);
         }
     }
 
@@ -371,7 +351,7 @@ impl LocalQueues {
             let meant = queues.iter().filter(|(key, _)| filter.matches(key));
             meant.map(|(_, queue)| Arc::clone(queue)).collect()
         };
-        for ownership in queues.iter().flat_map(|queue| queue.requested()) {
+        for ownership in queues.iter().filter_map(|queue| queue.current()) {
             ownership.doubt();
             ownership.ask_after(Duration::ZERO);
         }

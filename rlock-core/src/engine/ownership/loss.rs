@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use super::{EntryId, MaxHold, Ownership, Phase, Rare, State, entries::EntryState, pass};
-use crate::{error::LostCause, lease::Time, observe::HoldEnd, store::TokenBlock};
+use crate::{error::LostCause, lease::Time, observe::HoldEnd, store::TOKENS};
 
 /// What became of a lock that another client asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Ownership {
                         return Revocation::NotHeld;
                     }
                     None if token != state.token => return Revocation::OtherHold,
-                    Some(grant) if !grant.block.has(token) => return Revocation::OtherHold,
+                    Some(grant) if grant.fence != token / TOKENS => return Revocation::OtherHold,
                     _ => {}
                 }
             }
@@ -183,9 +183,9 @@ impl Ownership {
 
 impl State {
     /// Marks a requested ownership as lost, if the grant that has just arrived was taken on its way.
-    pub(super) fn note_revoked(&mut self, block: TokenBlock) {
+    pub(super) fn note_revoked(&mut self, fence: u64) {
         let token = self.rare.as_ref().and_then(|rare| rare.revoked_token);
-        if self.phase == Phase::Requested && token.is_some_and(|token| block.has(token)) {
+        if self.phase == Phase::Requested && token.is_some_and(|token| token / TOKENS == fence) {
             self.mark_lost(LostCause::Revoked);
             self.phase = Phase::Lost;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Ownership, Phase, request::Requests};
 use crate::{
     lease::Time,
-    store::{Grant, TokenBlock, Via},
+    store::{Grant, Via},
 };
 
 impl Ownership {
@@ -30,10 +30,10 @@ impl Ownership {
     /// time may remain. The grant is not used then.
     pub(crate) fn granted(&self, grant: Grant) -> bool {
         let mut state = self.state();
-        let is_new = !state.tokens.are_before(grant.block);
+        let is_new = !state.tokens.are_before(grant.fence);
         state.requests.granted(grant);
         state.end_doubt(grant.since);
-        state.note_revoked(grant.block);
+        state.note_revoked(grant.fence);
         if !is_new {
             state.requests.retire();
         }
@@ -43,19 +43,19 @@ impl Ownership {
     /// Applies the message that the store handed the lock off to this owner. Calls `arrived` if it is new.
     pub(crate) fn handed_off(
         &self,
-        block: TokenBlock,
+        fence: u64,
         ttl: Duration,
         wanted: bool,
         arrived: impl FnOnce(),
     ) {
         {
             let mut state = self.state();
-            if state.phase != Phase::Requested || !state.requests.hand_off(block, ttl, wanted) {
+            if state.phase != Phase::Requested || !state.requests.hand_off(fence, ttl, wanted) {
                 return;
             }
             // Reports and notifications arrive in the server's order: what was reported before preceded the grant.
             state.doubted_at = None;
-            state.note_revoked(block);
+            state.note_revoked(fence);
             // Under the mutex: the waiter may begin and end its hold at once.
             arrived();
         }
@@ -123,13 +123,10 @@ impl Ownership {
         }
     }
 
-    /// Returns the size of an extension of the tokens, if one is due. `holds` limits the holds that may follow.
-    pub(crate) fn begin_extension(&self, callers_wait: bool, holds: u64) -> Option<u64> {
-        self.state().tokens.begin_extension(callers_wait, holds)
-    }
-
-    /// Adds the tokens of an extension.
-    pub(crate) fn extended(&self, block: TokenBlock) {
-        self.state().tokens.extended(block);
+    /// Returns whether a renewal is due because the tokens run low. `holds` limits the holds that may follow.
+    pub(crate) fn runs_low(&self, holds: u64) -> bool {
+        let tokens = &mut self.state().tokens;
+        tokens.run_low(holds);
+        tokens.is_fence_due()
     }
 }

@@ -1,15 +1,14 @@
 //! What the release of an ownership needs to know of it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{Ownership, Phase};
-use crate::owner::OwnerId;
 
 /// The progress of the release.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReleaseState {
     Unsent,
-    /// A release may have been executed. Its reply was not received.
+    /// A release that was sent within the lease may have been executed. Its reply was not received.
     InDoubt,
     Confirmed,
 }
@@ -38,9 +37,14 @@ impl Ownership {
         }
     }
 
-    /// Marks a release as sent. Returns whether an earlier release may have been executed.
+    /// Marks a release as sent. Returns whether an earlier release may have ended the ownership while its lease was valid.
     pub(crate) fn begin_release(&self) -> bool {
-        let before = std::mem::replace(&mut self.state().release, ReleaseState::InDoubt);
+        let now = self.now();
+        let mut state = self.state();
+        let before = state.release;
+        if state.broken(now).is_none() {
+            state.release = ReleaseState::InDoubt;
+        }
         before == ReleaseState::InDoubt
     }
 
@@ -56,20 +60,5 @@ impl Ownership {
             0 => ReleaseState::Unsent,
             _ => ReleaseState::Confirmed,
         };
-    }
-
-    /// Returns the ownership that the release of this one asks for on behalf of the next local waiter, and that
-    /// waiter's lease.
-    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<(Arc<Self>, Duration)> {
-        let state = self.state();
-        let fresh = |lease| Self::new(self.clock.clone(), self.key.clone(), owner(), lease);
-        state.turn.as_ref()?.next(fresh)
-    }
-
-    /// Notes that the release of this ownership granted the lock to the next local waiter.
-    pub(crate) fn next_arrived(&self, wanted: bool) {
-        if let Some(turn) = &self.state().turn {
-            turn.arrived(wanted);
-        }
     }
 }

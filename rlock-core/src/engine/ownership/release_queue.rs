@@ -1,4 +1,4 @@
-//! The release queue: requests that the background sends.
+//! The release queue: releases that the background sends.
 
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
@@ -6,8 +6,7 @@ use super::Ownership;
 use crate::metrics::PendingRelease;
 use crate::sync::{Mutex, MutexGuard, Notify, PoisonError, atomic::Ordering};
 
-/// A queue of ownerships whose count on the store may be wrong, and of ownerships that need further tokens. Each
-/// ownership is queued at most once for either.
+/// A queue of ownerships whose count on the store may be wrong. Each ownership is queued at most once.
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
     state: Mutex<ReleaseQueueState>,
@@ -15,17 +14,12 @@ pub(crate) struct ReleaseQueue {
     idle: Notify,
 }
 
-/// A task of the background.
-pub(crate) enum Work {
-    /// Correct the store's count.
-    Settle(Arc<Ownership>, PendingRelease),
-    /// Reserve this many further tokens.
-    Extend(Arc<Ownership>, u64),
-}
+/// An ownership in the queue.
+pub(crate) type Queued = (Arc<Ownership>, PendingRelease);
 
 #[derive(Default)]
 struct ReleaseQueueState {
-    waiting: VecDeque<Work>,
+    waiting: VecDeque<Queued>,
     under_way: usize,
     /// The background has ended.
     closed: bool,
@@ -45,25 +39,16 @@ impl ReleaseQueue {
     /// Queues a correction of the store's count for this ownership. Never blocks.
     /// Returns `false` if the background has ended.
     pub(crate) fn settle(&self, ownership: Arc<Ownership>) -> bool {
-        if ownership.queued.swap(true, Ordering::AcqRel) {
-            !self.state().closed
-        } else {
-            self.push(Work::Settle(ownership, PendingRelease::begin()))
-        }
-    }
-
-    /// Queues a reservation of further tokens. Never blocks.
-    pub(crate) fn extend(&self, ownership: Arc<Ownership>, tokens: u64) {
-        self.push(Work::Extend(ownership, tokens));
-    }
-
-    fn push(&self, work: Work) -> bool {
+        let is_new = !ownership.queued.swap(true, Ordering::AcqRel);
         {
             let mut state = self.state();
             if state.closed {
                 return false;
             }
-            state.waiting.push_back(work);
+            if is_new {
+                let pending = PendingRelease::begin();
+                state.waiting.push_back((ownership, pending));
+            }
         }
         self.wake.notify_one();
         true
@@ -80,7 +65,7 @@ impl ReleaseQueue {
         self.idle.notify_waiters();
     }
 
-    pub(crate) fn take(&self, room: usize) -> Vec<Work> {
+    pub(crate) fn take(&self, room: usize) -> Vec<Queued> {
         let mut state = self.state();
         let n = room.min(state.waiting.len());
         state.under_way += n;

@@ -51,8 +51,9 @@ pub(crate) enum Action {
 }
 
 impl Ownership {
-    /// Notes that a renewal is about to be sent. Returns the confirmed lease, or `None` if no renewal is wanted any more.
-    pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<Duration> {
+    /// Notes that a renewal is about to be sent. Returns the confirmed lease, and the least new fence that the renewal asks
+    /// for or 0. Returns `None` if no renewal is wanted any more.
+    pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<(Duration, u64)> {
         let mut state = self.state();
         // The batch may have waited for its slot until after the end of the lease.
         let wanted = state.wants_renewal(now) && now < state.valid_until;
@@ -60,7 +61,7 @@ impl Ownership {
         state.renewals.sent?;
         state.open_renewal(lease);
         state.echo |= state.requests.reads_by(Via::Background);
-        Some(state.confirmed_lease)
+        Some((state.confirmed_lease, state.tokens.ask(now)))
     }
 
     /// Returns the number of renewals, if the store has executed each that was sent.
@@ -77,6 +78,7 @@ impl Ownership {
     pub(crate) fn end_renewal(&self, has_reply: bool) {
         let mut state = self.state();
         state.renewals.sent = None;
+        state.tokens.end_wish();
         state.open_renewals = match state.open_renewals {
             open @ (0 | IN_DOUBT) => open,
             open if has_reply => open - 1,
@@ -85,7 +87,8 @@ impl Ownership {
         state.echo = false;
     }
 
-    /// Confirms the lease that the store granted to a renewal sent at `sent_at`, and puts off the deadline. Returns the
+    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
+    /// deadline. Returns the
     /// previous deadline and the next one, unless the ownership is not tracked, or is still to be checked because of a
     /// change that was reported since.
     ///
@@ -93,7 +96,7 @@ impl Ownership {
     pub(crate) fn renewed(
         &self,
         sent_at: Time,
-        lease: Duration,
+        (lease, fence): (Duration, u64),
         now: Time,
     ) -> Option<(Time, Time)> {
         let mut state = self.state();
@@ -101,6 +104,7 @@ impl Ownership {
             return None;
         }
         state.confirm(sent_at, lease);
+        state.tokens.renewed(fence, sent_at);
         state.renewals.count = state.renewals.count.saturating_add(1);
         let former = state.deadline.filter(|deadline| !deadline.suspect)?;
         let at = state.due(now);
@@ -237,6 +241,9 @@ impl State {
         if !self.wants_renewal(now) {
             return end;
         }
+        if self.tokens.is_fence_due() {
+            return now;
+        }
         let due = renewal_due(self.confirmed_at, self.confirmed_lease).min(end);
         if self.confirmed_lease < self.lease.min(self.longest_confirmed()) {
             due.min(now + SOON)
@@ -251,7 +258,8 @@ impl State {
             Phase::Held => entries.any(|entry| entry.renewed && now < entry.until()),
             Phase::Retained => true,
             // A caller that is not polled must not keep the lock.
-            Phase::Requested | Phase::Passed | Phase::Lost | Phase::Ended => false,
+            Phase::Passed => self.tokens.is_fence_due(),
+            Phase::Requested | Phase::Lost | Phase::Ended => false,
         }
     }
 

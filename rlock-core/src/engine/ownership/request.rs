@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     lease::Time,
     metrics,
-    store::{Grant, QueuePlace, TokenBlock, Via},
+    store::{Grant, QueuePlace, Via},
     wait::fallback,
 };
 
@@ -152,7 +152,7 @@ impl Requests {
     pub(crate) fn note_fence(&mut self, fence: u64) {
         self.past_fence = self.past_fence.max(fence);
         if let Step::Granted(grant) = self.step
-            && grant.block.fence() <= fence
+            && grant.fence <= fence
         {
             self.wait_behind(grant.since);
         }
@@ -179,14 +179,14 @@ impl Requests {
     }
 
     /// Applies the message that the store handed the lock off to the owner. Returns whether it is new.
-    pub(super) fn hand_off(&mut self, block: TokenBlock, ttl: Duration, wanted: bool) -> bool {
-        if block.fence() <= self.past_fence {
+    pub(super) fn hand_off(&mut self, fence: u64, ttl: Duration, wanted: bool) -> bool {
+        if fence <= self.past_fence {
             return false;
         }
         // The reply that the owner is queued may not be received yet.
         if let Some(since) = self.not_before {
             self.step = Step::Granted(Grant {
-                block,
+                fence,
                 since,
                 ttl,
                 wanted,

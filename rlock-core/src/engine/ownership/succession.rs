@@ -3,15 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{AfterLeave, Ownership, Phase, State, Turn, release::ReleaseState};
-use crate::{
-    lease::Time,
-    options::LockOptions,
-    store::{Grant, TokenBlock},
-    sync::atomic::Ordering,
-};
+use crate::{lease::Time, options::LockOptions, store::Grant, sync::atomic::Ordering};
 
-/// How long an ownership waits for an extension of its tokens while local callers wait.
-const EXTENSION: Duration = Duration::from_secs(1);
+/// How long an ownership waits for a new fence while local callers wait.
+const FENCE_WAIT: Duration = Duration::from_secs(1);
 
 impl Ownership {
     /// Ends a hold without entries: by a local hand-over, else by retention, else by a release. `may_continue`: whether
@@ -73,7 +68,7 @@ impl Ownership {
         }
         if turn.has_waiters() {
             let waits = !state.tokens.is_left() && state.tokens.is_coming();
-            return waits.then(|| now + EXTENSION);
+            return waits.then(|| now + FENCE_WAIT);
         }
         let may = state.tokens.is_coming() && !state.retain.is_zero();
         may.then(|| now + state.retain)
@@ -102,9 +97,8 @@ impl Ownership {
                 state.turn.as_ref()?.set_retained(true);
                 return None;
             }
-            // A repair of servers that lost the ownership may be in flight.
-            let is_free = state.tokens.is_left() && self.changing.try_lock().is_ok();
-            (is_free.then(|| state.pass()).flatten(), is_free)
+            let is_left = state.tokens.is_left();
+            (is_left.then(|| state.pass()).flatten(), is_left)
         };
         if !is_kept {
             self.end_retention();
@@ -211,7 +205,7 @@ impl State {
     /// Returns the ownership as it was confirmed last.
     fn grant(&self) -> Grant {
         Grant {
-            block: TokenBlock::EMPTY,
+            fence: 0,
             since: self.confirmed_at,
             ttl: self.confirmed_lease,
             wanted: false,

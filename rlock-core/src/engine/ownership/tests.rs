@@ -21,7 +21,7 @@ use crate::{
     observe::HoldEnd,
     options::{LockOptions, Site},
     owner::OwnerId,
-    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, TokenBlock, Via},
+    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, Via},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -46,7 +46,7 @@ fn held() -> Arc<Ownership> {
         LEASE,
     );
     let grant = Grant {
-        block: TokenBlock::granted(1),
+        fence: 1,
         since: hold.now(),
         ttl: LEASE,
         wanted: false,
@@ -62,7 +62,7 @@ fn a_renewal_that_is_answered_in_time_extends_a_lease() {
     let before = hold.valid_until();
     // A moment before the end, however slow the machine is.
     let sent = Time::from_nanos(before.nanos() - 1);
-    hold.renewed(sent, LEASE, sent);
+    hold.renewed(sent, (LEASE, 0), sent);
     assert!(hold.valid_until() > before);
 }
 
@@ -71,7 +71,7 @@ fn a_renewal_that_is_answered_late_does_not_bring_a_lease_back() {
     let hold = held();
     thread::sleep(LEASE);
     let now = ClientClock::default().now();
-    hold.renewed(now, LEASE, now);
+    hold.renewed(now, (LEASE, 0), now);
     assert_eq!(
         hold.broken(ClientClock::default().now()),
         Some(LostCause::Expired)
@@ -120,7 +120,7 @@ fn tracked(retain: Duration) -> (Arc<Ownership>, EntryId, Arc<Still>, Watchdog) 
         ..options()
     };
     let grant = Grant {
-        block: TokenBlock::granted(1),
+        fence: 1,
         since: hold.now(),
         ttl: lease,
         wanted: false,
@@ -148,12 +148,12 @@ fn a_lease_counts_from_when_its_own_request_was_sent() {
         lease: long,
         ..options()
     };
-    hold.renewed(renewed_at, Duration::from_secs(30), hold.now());
+    hold.renewed(renewed_at, (Duration::from_secs(30), 0), hold.now());
     let nested = hold.enter(&options, nested_at, None, hold.now());
     let (nested, _) = nested.expect("it is held");
     // An earlier renewal may be executed after the nested acquire, and sets the TTL to its own lease.
     assert!(hold.valid_until() < nested_at + long);
-    hold.renewed(again_at, long, hold.now());
+    hold.renewed(again_at, (long, 0), hold.now());
     assert!(hold.valid_until() > again_at + Duration::from_secs(290));
     leave(&hold, nested, true);
     hold.lowered(1);
@@ -233,14 +233,7 @@ async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
     outer.release().await.expect("held");
     assert!(ownership.is_passed());
     still.0.store(12, Ordering::SeqCst);
-    let release = ReleaseRequest {
-        key: ownership.key.clone(),
-        owner: ownership.owner,
-        token: ownership.fence(),
-        count: 0,
-        at_least: Duration::ZERO,
-        next: None,
-    };
+    let release = ReleaseRequest::whole(&ownership.claim());
     let send = SendOptions::background(Duration::from_secs(1));
     let released = client.core().store.release(&release, send).await;
     released.expect("the store answers");
@@ -275,27 +268,6 @@ fn nothing_is_left_of_an_ownership_that_was_not_released_when_its_client_has_end
     assert!(left.0.upgrade().is_none() && left.1.upgrade().is_none());
 }
 
-/// The message overtakes the reply to the release that granted the lock to the next local waiter.
-#[tokio::test]
-async fn a_message_that_the_next_ownership_is_wanted_is_kept() {
-    let (hold, entry, _, _watchdog) = tracked(Duration::from_secs(60));
-    let queues = queues_of(&hold);
-    let place = queues.enqueue(&hold.key, &options()).err();
-    let mut waiting = Box::pin(place.expect("it has a holder").turn());
-    assert!(waiting.as_mut().now_or_never().is_none());
-    let left = leave(&hold, entry, false);
-    assert!(matches!(left, AfterLeave::Release));
-    let next = hold.next(|| OwnerId::new(Uuid::nil(), 2));
-    let (next, _) = next.expect("somebody waits");
-    queues.wanted(&hold.key, next.owner);
-    hold.finish();
-    let turn = waiting.await;
-    assert!(turn.is_wanted());
-    let given = turn.ownership(hold.now(), || unreachable!("the release asked for it"));
-    let given = given.expect("the turn is current");
-    assert!(Arc::ptr_eq(&given, &next) && turn.is_wanted());
-}
-
 #[test]
 fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
     for confirmed_after in [None, Some(0), Some(1)] {
@@ -305,7 +277,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
         if let Some(after) = confirmed_after {
             let sent_at = Time::from(Duration::from_secs(2 + after));
             clock.0.store(4, Ordering::SeqCst);
-            hold.renewed(sent_at, Duration::from_secs(30), hold.now());
+            hold.renewed(sent_at, (Duration::from_secs(30), 0), hold.now());
         }
         let left = leave(&hold, entry, true);
         let is_retained = matches!(left, AfterLeave::Retained { .. });
@@ -347,7 +319,7 @@ async fn an_ownership_that_is_revoked_between_two_holds_is_no_loss() {
     assert_eq!(client.core().watchdog.losses(), 0);
 }
 
-/// The tokens run out while an extension is under way, so the ownership waits for it with its callers.
+/// The tokens run out before a renewal has brought a new fence, so the ownership waits for it with its callers.
 #[tokio::test]
 async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
     let client = LockClient::in_memory();
@@ -355,16 +327,16 @@ async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
     let guard = lock.acquire().await.expect("free");
     let ownership = Arc::clone(&guard.entry().ownership);
     while ownership.state().tokens.take().is_some() {}
-    let tokens = ownership.begin_extension(true, u64::MAX).expect("due");
+    assert!(ownership.runs_low(u64::MAX));
     let mut waiting = Box::pin(lock.acquire());
     assert!(waiting.as_mut().now_or_never().is_none());
     guard.release().await.expect("held");
-    assert!(ownership.is_retained());
+    assert!(ownership.is_owned(), "it waits for tokens");
     drop(waiting);
-    let releases = client.core().releases();
-    releases.extend(Arc::clone(&ownership), tokens);
-    releases.idle().await;
-    assert!(!ownership.is_owned());
+    while ownership.is_owned() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    client.core().releases().idle().await;
     let info = client.inspect("k").await.expect("a reply");
     assert!(info.is_none(), "{info:?}");
 }
@@ -379,14 +351,13 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
         Ownership::new(clock.clone(), key.clone(), owner, LEASE)
     });
     let ownership = ownership.expect("the turn is current");
-    let block = TokenBlock::granted(1);
     ownership.requests(|requests| {
         requests.begin(Via::default(), clock.now());
-        requests.note_fence(block.fence());
+        requests.note_fence(7);
     });
-    queues.handed_off(&key, owner, block, LEASE, true);
+    queues.handed_off(&key, owner, 7, LEASE, true);
     assert!(ownership.grant().is_none() && !turn.is_wanted());
-    queues.handed_off(&key, owner, TokenBlock::granted(20), LEASE, true);
+    queues.handed_off(&key, owner, 8, LEASE, true);
     assert!(ownership.grant().is_some() && turn.is_wanted());
 }
 
@@ -423,7 +394,7 @@ fn a_longer_lease_is_not_confirmed_while_a_renewal_with_a_shorter_one_is_open() 
             hold.end_renewal(*has_reply);
         }
         assert_eq!(hold.settled_renewals().is_some(), *replies == [true, true]);
-        hold.renewed(Time::from_nanos(20), long, hold.now());
+        hold.renewed(Time::from_nanos(20), (long, 0), hold.now());
         hold.valid_until()
     };
     let whole = Time::from(Duration::from_secs(50));

@@ -1,101 +1,131 @@
 //! The fencing tokens of an ownership. Each hold takes the next token.
 
-use crate::store::TokenBlock;
+use std::time::Duration;
 
-/// The least number of tokens of an extension. It doubles with each extension of an ownership.
-const LEAST: u64 = 32;
-/// The largest number of tokens of an extension.
-const MOST: u64 = 4096;
+use crate::{
+    lease::Time,
+    store::{Grant, TOKENS},
+};
 
-/// The remaining tokens that the store reserved for an owner.
+/// A new fence is due if fewer tokens than this are left, or fewer than half of those that the last one added.
+const FEW: u64 = TOKENS / 2;
+/// The store keeps a fence for at least twice as long.
+const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// The remaining tokens of an owner: all up to the last one of its fence.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     /// The next token, while it is not larger than the end.
     next: u64,
     end: u64,
-    /// The tokens after these, from an extension.
-    beyond: Option<TokenBlock>,
-    /// The largest token that the store is known to have reserved, and its fence then.
-    last: u64,
-    fence: u64,
-    extending: bool,
-    /// The number of tokens of the extension before.
-    extended_by: u64,
+    /// How many tokens the last fence added.
+    added: u64,
+    fenced_at: Option<Time>,
+    wish: Wish,
+}
+
+/// Whether the owner asks for a new fence.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Wish {
+    #[default]
+    None,
+    /// The next renewal asks for it.
+    Due,
+    Asked,
 }
 
 impl Tokens {
     /// Adds the tokens of a grant. The same grant again adds nothing: some of its tokens may be used.
-    pub(super) fn granted(&mut self, block: TokenBlock) {
-        if block.last() > self.last {
-            (self.next, self.end) = (block.first.max(self.last + 1), block.last());
-            self.beyond = None;
-            self.reserved(block);
+    pub(super) fn granted(&mut self, grant: Grant) {
+        if grant.fence > self.fence() {
+            self.next = grant.fence * TOKENS;
+            self.fenced(grant.fence, grant.since);
         }
     }
 
-    /// Adds the tokens of an extension.
-    pub(super) fn extended(&mut self, block: TokenBlock) {
-        self.extending = false;
-        if block.size > 0 && block.first > self.last {
-            self.beyond = Some(block);
-            self.reserved(block);
+    /// Adds the tokens up to a new fence, which the store set for a renewal. Nobody else had the lock since the last one.
+    pub(super) fn renewed(&mut self, fence: u64, sent_at: Time) {
+        if fence > self.fence() && self.end > 0 {
+            self.fenced(fence, sent_at);
         }
     }
 
-    fn reserved(&mut self, block: TokenBlock) {
-        (self.last, self.fence) = (block.last(), block.fence());
+    fn fenced(&mut self, fence: u64, at: Time) {
+        let end = fence * TOKENS + (TOKENS - 1);
+        self.added = end - self.end.max(self.next);
+        (self.end, self.fenced_at) = (end, Some(at));
     }
 
     /// Takes the next token.
     pub(super) fn take(&mut self) -> Option<u64> {
-        if self.next > self.end || self.next == 0 {
-            let block = self.beyond.take()?;
-            (self.next, self.end) = (block.first, block.last());
-        }
-        let token = self.next;
+        let token = self.is_left().then_some(self.next)?;
         self.next += 1;
         Some(token)
     }
 
-    /// Returns the last known value of the store's fence, or 0 without a grant. A release sends it.
+    /// Returns the last known fence, or 0 without a grant.
     pub(super) fn fence(&self) -> u64 {
-        self.fence
+        self.end / TOKENS
     }
 
-    /// Returns whether this block belongs to a later grant than these tokens.
-    pub(super) fn are_before(&self, block: TokenBlock) -> bool {
-        self.last > 0 && block.last() > self.last
+    /// Returns whether this fence belongs to a later grant than these tokens.
+    pub(super) fn are_before(&self, fence: u64) -> bool {
+        self.end > 0 && fence > self.fence()
     }
 
-    /// Returns whether a token is left or an extension is under way.
+    /// Returns whether a token is left or a new fence is asked for.
     pub(super) fn is_coming(&self) -> bool {
-        self.is_left() || self.extending
+        self.is_left() || self.wish != Wish::None
     }
 
     /// Returns whether a token is left.
     pub(super) fn is_left(&self) -> bool {
-        self.beyond.is_some() || self.next > 0 && self.next <= self.end
+        self.next > 0 && self.next <= self.end
     }
 
-    /// Returns the size of an extension, if one is due and none is under way. `holds` limits the holds that may follow.
-    /// While callers wait, an extension is due sooner.
-    pub(super) fn begin_extension(&mut self, callers_wait: bool, holds: u64) -> Option<u64> {
-        let least = if callers_wait { LEAST / 2 } else { LEAST / 8 };
-        // Half of the previous extension, so that the next tokens arrive before these run out.
-        let low = least.max(self.extended_by / 2);
+    /// Wishes for a new fence, if the tokens run low for the holds that may follow.
+    pub(super) fn run_low(&mut self, holds: u64) {
         let left = (self.end + 1).saturating_sub(self.next);
-        if self.extending || self.beyond.is_some() || left > low || left >= holds {
-            return None;
+        if self.wish == Wish::None && left < holds && left <= FEW.max(self.added / 2) {
+            self.wish = Wish::Due;
         }
-        self.extending = true;
-        self.extended_by = (self.extended_by * 2).clamp(LEAST, MOST);
-        Some(self.extended_by)
+    }
+
+    /// Returns whether the next renewal is due because it asks for a new fence.
+    pub(super) fn is_fence_due(&self) -> bool {
+        self.wish == Wish::Due
+    }
+
+    /// Returns the least new fence that a renewal asks for, or 0.
+    pub(super) fn ask(&mut self, now: Time) -> u64 {
+        let is_old = self.fenced_at.is_some_and(|at| now >= at + LIFETIME);
+        if self.end == 0 || !is_old && self.wish == Wish::None {
+            return 0;
+        }
+        self.wish = Wish::Asked;
+        self.fence() + 1
+    }
+
+    /// Notes that a renewal has ended. Without a new fence, the next hold may ask again.
+    pub(super) fn end_wish(&mut self) {
+        if self.wish == Wish::Asked {
+            self.wish = Wish::None;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn grant(fence: u64) -> Grant {
+        Grant {
+            fence,
+            since: Time::from_nanos(1),
+            ttl: Duration::from_secs(1),
+            wanted: false,
+        }
+    }
 
     fn all(tokens: &mut Tokens) -> Vec<u64> {
         std::iter::from_fn(|| tokens.take()).collect()
@@ -105,77 +135,58 @@ mod tests {
     fn each_token_of_a_grant_is_taken_once() {
         let mut tokens = Tokens::default();
         assert!(!tokens.is_left());
-        let block = TokenBlock {
-            first: 114,
-            size: 3,
-        };
-        tokens.granted(block);
-        assert!(tokens.is_left());
-        assert_eq!(tokens.take(), Some(114));
-        tokens.granted(block);
-        assert_eq!(all(&mut tokens), [115, 116], "the same grant again");
+        tokens.granted(grant(7));
+        assert_eq!(tokens.take(), Some(7 * 128));
+        tokens.granted(grant(7));
+        assert_eq!(all(&mut tokens), Vec::from_iter(7 * 128 + 1..8 * 128));
         assert!(!tokens.is_left());
-        assert_eq!(tokens.last, 116);
-        assert_eq!(tokens.fence, 101);
+        assert_eq!(tokens.fence(), 7);
     }
 
     #[test]
     fn a_later_grant_ends_what_was_left_and_begins_above_it() {
         let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock::granted(1));
+        tokens.granted(grant(7));
         tokens.take();
-        tokens.granted(TokenBlock::granted(5));
-        assert_eq!(all(&mut tokens), [17, 18, 19, 20]);
+        assert!(tokens.are_before(9) && !tokens.are_before(7));
+        tokens.granted(grant(9));
+        assert_eq!(tokens.take(), Some(9 * 128));
     }
 
     #[test]
-    fn an_extension_follows_what_is_left() {
+    fn a_new_fence_adds_all_tokens_up_to_its_last() {
         let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock::granted(1));
-        for token in 1..=12 {
-            assert_eq!(tokens.begin_extension(false, u64::MAX), None);
-            assert_eq!(tokens.take(), Some(token));
+        tokens.granted(grant(7));
+        let now = Time::from_nanos(1);
+        tokens.run_low(u64::MAX);
+        assert_eq!(tokens.ask(now), 0, "enough are left");
+        for _ in 0..64 {
+            tokens.take();
         }
-        assert_eq!(tokens.begin_extension(false, u64::MAX), Some(32));
-        assert_eq!(
-            tokens.begin_extension(true, u64::MAX),
-            None,
-            "one is under way"
-        );
-        tokens.extended(TokenBlock::extension(45, 2));
-        assert_eq!(tokens.fence, 45);
-        assert_eq!(all(&mut tokens), [13, 14, 15, 16, 59, 60]);
-        assert_eq!(tokens.begin_extension(true, u64::MAX), Some(64));
-        tokens.extended(TokenBlock::EMPTY);
-        assert_eq!(tokens.begin_extension(true, u64::MAX), Some(128));
-        tokens.extended(TokenBlock::EMPTY);
-        assert_eq!(tokens.take(), None);
-    }
-
-    #[test]
-    fn an_extension_is_due_at_once_where_callers_wait() {
-        let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock::granted(1));
-        assert_eq!(tokens.begin_extension(true, u64::MAX), Some(32));
-    }
-
-    #[test]
-    fn no_extension_is_due_for_tokens_that_no_hold_takes() {
-        let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock::granted(1));
-        assert_eq!(tokens.begin_extension(true, 16), None);
-        assert_eq!(tokens.begin_extension(true, 17), Some(32));
-    }
-
-    #[test]
-    fn what_makes_no_sense_panics_nowhere() {
-        let mut tokens = Tokens::default();
-        tokens.granted(TokenBlock {
-            first: u64::MAX - 1,
-            size: 16,
-        });
-        assert_eq!(all(&mut tokens).len(), 1);
-        tokens.extended(TokenBlock { first: 2, size: 1 });
+        tokens.run_low(64);
+        assert!(!tokens.is_fence_due(), "no hold takes more");
+        tokens.run_low(u64::MAX);
+        assert!(tokens.is_fence_due());
+        assert_eq!(tokens.ask(now), 8);
+        assert!(!tokens.is_fence_due() && tokens.is_coming());
+        tokens.renewed(10, now);
+        tokens.end_wish();
+        assert_eq!(all(&mut tokens), Vec::from_iter(7 * 128 + 64..11 * 128));
+        assert!(!tokens.is_coming());
+        tokens.renewed(9, now);
         assert_eq!(tokens.take(), None, "it is older than what is known");
+    }
+
+    #[test]
+    fn a_fence_is_renewed_before_the_store_forgets_it() {
+        let mut tokens = Tokens::default();
+        let now = Time::from_nanos(1);
+        assert_eq!(tokens.ask(now + LIFETIME * 2), 0, "without a grant");
+        tokens.granted(grant(7));
+        assert_eq!(tokens.ask(now + LIFETIME / 2), 0);
+        assert_eq!(tokens.ask(now + LIFETIME), 8);
+        tokens.renewed(900, now + LIFETIME);
+        tokens.end_wish();
+        assert_eq!(tokens.ask(now + LIFETIME), 0);
     }
 }

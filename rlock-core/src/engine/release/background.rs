@@ -1,4 +1,4 @@
-//! The work of the release queue: releases that no caller awaits, and reservations of further tokens.
+//! The work of the release queue: releases that no caller awaits.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -8,11 +8,9 @@ use super::settle::settle;
 use crate::{
     engine::{
         core::Core,
-        ownership::{Done, Ownership, Work},
+        ownership::{Done, Ownership},
     },
-    error::LostCause,
     escape_control::escape_control,
-    store::{SendOptions, TokenBlock},
 };
 
 /// The number of background releases that are under way at once, without the slow ones.
@@ -25,15 +23,16 @@ pub(crate) async fn run(core: Arc<Core>) {
     let (slots, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     loop {
         let room = slots.available_permits();
-        let work = core.releases().take(room);
-        let is_full = work.len() == room;
-        for work in work {
+        let queued = core.releases().take(room);
+        let is_full = queued.len() == room;
+        for (ownership, pending) in queued {
             let (core, slot) = (Arc::clone(&core), Arc::clone(&slots).try_acquire_owned());
             tasks.spawn(async move {
-                let mut work = pin!(work_on(&core, work));
-                if timeout(SLOW, work.as_mut()).await.is_err() {
+                let _pending = pending;
+                let mut settled = pin!(settle_in_background(&core, &ownership));
+                if timeout(SLOW, settled.as_mut()).await.is_err() {
                     drop(slot);
-                    work.await;
+                    settled.await;
                 }
             });
         }
@@ -45,16 +44,9 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Does the work that was taken from the queue.
-pub(crate) async fn work_on(core: &Core, work: Work) {
+/// Settles an ownership that was taken from the queue.
+pub(crate) async fn settle_in_background(core: &Core, ownership: &Arc<Ownership>) {
     let _done = Done(core.releases());
-    match work {
-        Work::Settle(ownership, _pending) => settle_in_background(core, &ownership).await,
-        Work::Extend(ownership, tokens) => extend(core, &ownership, tokens).await,
-    }
-}
-
-async fn settle_in_background(core: &Core, ownership: &Arc<Ownership>) {
     // A retained ownership is tracked until here.
     core.watchdog.forget(ownership);
     core.ended();
@@ -66,24 +58,4 @@ async fn settle_in_background(core: &Core, ownership: &Arc<Ownership>) {
         tracing::warn!(key = %escape_control(ownership.shown()), owner = %ownership.owner, %error,
             "could not release in the background, the lease will end it");
     }
-}
-
-/// Reserves further tokens.
-async fn extend(core: &Core, ownership: &Arc<Ownership>, tokens: u64) {
-    let claim = ownership.claim();
-    let reply = core
-        .store
-        .extend(
-            &claim,
-            tokens,
-            SendOptions::background(core.options.response_timeout),
-        )
-        .await;
-    if let Ok(None) = reply {
-        core.watchdog.lose(ownership, LostCause::Removed);
-    }
-    // Without further tokens, the lock is released when these are used.
-    ownership.extended(reply.ok().flatten().unwrap_or(TokenBlock::EMPTY));
-    core.queues.check_retained(&ownership.key);
-    ownership.end_wait_for_tokens();
 }

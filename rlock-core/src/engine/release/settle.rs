@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::poll_immediate;
 use tokio::time::timeout;
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
-    store::{GRACE, HandOff, NextLocal, ReleaseRequest, Released, SendOptions, StoreError},
+    store::{GRACE, ReleaseRequest, Released, SendOptions, StoreError},
     sync::atomic::Ordering,
     wait::Backoff,
 };
@@ -55,8 +56,8 @@ pub(crate) async fn settle_now(
     let started = core.clock.now();
     let give_up = started + core.options.response_timeout * 2;
     let lost = match settle(core, ownership, give_up, false).await {
-        Ok(Released::Done(_)) => broken,
-        Ok(Released::NotHeld | Released::MovedOn) => Some(LostCause::Removed),
+        Ok(Released::Done) => broken,
+        Ok(Released::NotHeld) => Some(LostCause::Removed),
         // The release queue tries again.
         Err(error) => {
             let action = format!("release lock `{}`", ownership.shown());
@@ -91,20 +92,19 @@ pub(super) async fn settle(
             if ownership.is_ended() {
                 ownership.finish();
             }
-            return Ok(Released::Done(HandOff::Unknown));
+            return Ok(Released::Done);
         };
         if count == 0 {
             // An earlier release may have been sent by a future that was dropped.
             in_doubt |= ownership.begin_release();
         }
+        let is_valid = ownership.broken(core.clock.now()).is_none();
         match send(core, ownership, count, at_least, left()).await {
-            // Within its validity a lock is not lost by itself, so an earlier copy released it.
-            Ok(Released::MovedOn) if in_doubt && ownership.broken(core.clock.now()).is_none() => {
-                break (count, Released::Done(HandOff::Unknown));
-            }
+            // Within its lease a lock is not lost by itself, so an earlier copy released it.
+            Ok(Released::NotHeld) if in_doubt && count == 0 => break (count, Released::Done),
             Ok(reply) => break (count, reply),
             Err(error) => {
-                in_doubt |= error.maybe_executed;
+                in_doubt |= error.maybe_executed && is_valid;
                 if count == 0 {
                     if !in_doubt {
                         ownership.end_release();
@@ -122,7 +122,7 @@ pub(super) async fn settle(
     };
     // Requests in doubt took the same route, so they were executed before.
     ownership.requests(Requests::all_replied);
-    let is_done = matches!(reply, Released::Done(_));
+    let is_done = reply == Released::Done;
     if count > 0 {
         if is_done {
             ownership.lowered(count);
@@ -143,7 +143,7 @@ pub(super) async fn settle(
     Ok(reply)
 }
 
-/// Sends one release, which also acquires on behalf of the next local waiter.
+/// Sends one release. The next local waiter asks after it.
 async fn send(
     core: &Core,
     ownership: &Arc<Ownership>,
@@ -153,55 +153,39 @@ async fn send(
 ) -> Result<Released, StoreError> {
     let doubt = ownership.requests(|requests| requests.route_in_doubt());
     let route = doubt.unwrap_or_else(|| core.store.via());
-    let is_last = count == 0 && at_least.is_zero();
-    let next = is_last
-        .then(|| ownership.next(|| core.fresh_owner()))
-        .flatten();
-    let next_in_doubt = next
-        .as_ref()
-        .is_some_and(|(next, _)| next.requests(|requests| requests.begin(route, core.clock.now())));
     if count > 0 {
         // The request after a cancelled release takes the same route, or the cancelled one might set its count last.
         ownership.requests(|requests| requests.begin(route, core.clock.now()));
         ownership.about_to_change(route);
     }
+    let fence = if core.store.carries_fences() {
+        ownership.fence()
+    } else {
+        0
+    };
     let release = ReleaseRequest {
         key: ownership.key.clone(),
         owner: ownership.owner,
-        token: ownership.fence(),
+        fence,
         count,
         at_least,
-        next: next.as_ref().map(|(next, lease)| NextLocal {
-            owner: next.owner,
-            lease: *lease,
-        }),
     };
     // If the route's runtime is not driven, this request blocks those that wait for it. Hence the shorter limit.
     let most = match doubt {
         Some(_) => core.options.response_timeout.min(GRACE),
         None => core.options.response_timeout,
     };
-    let reply = core
-        .store
-        .release(&release, SendOptions::new(route, left.min(most)))
-        .await?;
-    if let (Released::Done(hand_off), Some((next, _))) = (reply, next) {
-        match hand_off {
-            HandOff::Granted(grant) => {
-                ownership.next_arrived(grant.wanted);
-                next.granted(grant);
-            }
-            HandOff::Queued { since, place } => {
-                let now = core.clock.now();
-                next.requests(|requests| {
-                    requests.refused(since, None, Some(place), now);
-                    if !next_in_doubt {
-                        requests.all_replied();
-                    }
-                });
-            }
-            HandOff::Unknown => {}
+    let send = SendOptions::new(route, left.min(most));
+    let mut reply = core.store.release(&release, send);
+    if count > 0 {
+        return reply.await;
+    }
+    // The first poll sends the request.
+    match poll_immediate(&mut reply).await {
+        Some(reply) => reply,
+        None => {
+            ownership.pass_turn_early();
+            reply.await
         }
     }
-    Ok(reply)
 }

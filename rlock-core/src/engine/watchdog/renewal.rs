@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -19,7 +18,7 @@ use crate::{
     escape_control::escape_control,
     lease::{Time, renewal_attempt},
     metrics,
-    store::{Claim, RenewalOutcome, Renewed, SendOptions, Servers, StoreError},
+    store::{Renewal, RenewalOutcome, Renewed, SendOptions, StoreError},
 };
 
 /// The number of ownerships that one script renews. A server that tracks keys goes through all the keys of a
@@ -28,8 +27,6 @@ const BATCH: usize = 16;
 /// The number of batches of one round that are under way at once, as long as the server replies soon.
 /// With more, other requests would wait longer for a busy server, and the replies take memory.
 const AT_ONCE: usize = 64;
-/// The limit of a repair. The next change of the ownership waits for it.
-const REPAIR_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The properties that the ownerships of one batch share: the lease, because the shortest one limits the request,
 /// and the group at the store.
@@ -82,7 +79,7 @@ pub(super) async fn run(renewer: Arc<Renewer>, batches: Vec<Batch>) {
 /// Sends one batch, and applies the reply to its ownerships.
 pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let now = renewer.watchdog.clock.now();
-    let Some(request) = BatchRequest::begin(batch, now) else {
+    let Some(request) = BatchRequest::begin(renewer, batch, now) else {
         return;
     };
     let BatchRequest {
@@ -90,7 +87,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     } = request;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
     let send = SendOptions::background(left).silence(confirmed / 3);
-    let mut reply = renewer.store.renew(&request.claims, request.lease, send);
+    let mut reply = renewer.store.renew(&request.renewals, request.lease, send);
     let pause = renewal_attempt(confirmed).min(renewer.response_timeout);
     let in_time = reply_in_time(renewer, &mut reply, now, pause).await;
     let is_late = in_time.is_none();
@@ -103,7 +100,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     for (n, ownership) in request.ownerships.iter().enumerate() {
         let kept = outcome.as_ref().ok().and_then(|reply| reply.kept.get(n));
         // A server of a quorum that did not reply may still execute it.
-        ownership.end_renewal(kept.is_some_and(|kept| kept.is_whole()));
+        ownership.end_renewal(matches!(kept, Some(RenewalOutcome::Held { .. })));
     }
     match outcome {
         Ok(answer) => {
@@ -115,13 +112,18 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
                 let unknown = |n: usize| answer.kept.get(n) == Some(&RenewalOutcome::Unknown);
                 request.fail(renewer, StoreError::no_majority(), unknown);
             }
-            repair_all(renewer, &request.ownerships, &answer).await;
         }
         Err(error) => {
             metrics::renewal_failed(request.ownerships.len());
             if !is_late {
                 request.fail(renewer, error, |_| true);
             }
+        }
+    }
+    for (renewal, ownership) in request.renewals.iter().zip(&request.ownerships) {
+        if renewal.fence > 0 {
+            renewer.queues.check_retained(&ownership.key);
+            ownership.end_wait_for_tokens();
         }
     }
 }
@@ -152,7 +154,7 @@ where
 /// A batch that is being renewed.
 struct BatchRequest {
     ownerships: Vec<Arc<Ownership>>,
-    claims: Vec<Claim>,
+    renewals: Vec<Renewal>,
     lease: Duration,
     sent: Time,
     /// The least time that remains of a confirmed lease, and the shortest of these leases.
@@ -162,25 +164,29 @@ struct BatchRequest {
 
 impl BatchRequest {
     /// Begins the renewal of all ownerships of a batch that still need one. Returns `None` if there are none.
-    fn begin(batch: Batch, now: Time) -> Option<Self> {
+    fn begin(renewer: &Renewer, batch: Batch, now: Time) -> Option<Self> {
         let Batch {
             lease,
             mut ownerships,
         } = batch;
-        let mut claims = Vec::with_capacity(ownerships.len());
+        let mut renewals = Vec::with_capacity(ownerships.len());
         let (mut left, mut shortest) = (Duration::MAX, Duration::MAX);
         ownerships.retain(|ownership| {
-            let Some(confirmed) = ownership.begin_renewal(lease, now) else {
+            let Some((confirmed, mut fence)) = ownership.begin_renewal(lease, now) else {
                 return false;
             };
-            claims.push(ownership.claim());
+            if fence == 0 && renewer.store.carries_fences() {
+                fence = ownership.fence();
+            }
+            let claim = ownership.claim();
+            renewals.push(Renewal { claim, fence });
             left = left.min(ownership.valid_until().since(now));
             shortest = shortest.min(confirmed);
             true
         });
         (!ownerships.is_empty()).then_some(Self {
             ownerships,
-            claims,
+            renewals,
             lease,
             sent: now,
             left,
@@ -194,7 +200,7 @@ impl BatchRequest {
         let now = watchdog.clock.now();
         let (mut gone, mut wanted) = (Vec::new(), Vec::new());
         let mut confirmed = 0;
-        {
+        let is_due = {
             let mut schedule = watchdog.schedule();
             schedule.backlog.replied(self.sent, now);
             for (ownership, kept) in self.ownerships.iter().zip(&answer.kept) {
@@ -202,15 +208,24 @@ impl BatchRequest {
                     RenewalOutcome::Lost => gone.push(ownership),
                     // The next attempt repeats it.
                     RenewalOutcome::Unknown => {}
-                    RenewalOutcome::Renewed | RenewalOutcome::Wanted | RenewalOutcome::NotOn(_) => {
-                        schedule.renewed(ownership, answer.sent_at, self.lease, now);
+                    RenewalOutcome::Held {
+                        wanted: is_wanted,
+                        fence,
+                    } => {
+                        let lease_and_fence = (self.lease, *fence);
+                        schedule.renewed(ownership, answer.sent_at, lease_and_fence, now);
                         confirmed += 1;
-                        if matches!(kept, RenewalOutcome::Wanted) {
+                        if *is_wanted {
                             wanted.push(ownership);
                         }
                     }
                 }
             }
+            // The tokens may have run low while the renewal was under way.
+            schedule.first_due().is_some_and(|due| due <= now)
+        };
+        if is_due {
+            watchdog.wake.notify_one();
         }
         if confirmed > 0 {
             metrics::lease_margin(self.left.saturating_sub(now.since(self.sent)));
@@ -251,28 +266,6 @@ impl BatchRequest {
                 error,
             });
         }
-    }
-}
-
-/// Repairs ownerships that a majority of the servers renewed and others do not know.
-async fn repair_all(renewer: &Renewer, ownerships: &[Arc<Ownership>], answer: &Renewed) {
-    let ownerships = ownerships.iter().zip(&answer.kept);
-    let repair = |(ownership, kept): (&Arc<Ownership>, &RenewalOutcome)| match *kept {
-        RenewalOutcome::NotOn(servers) => Some(repair(renewer, Arc::clone(ownership), servers)),
-        _ => None,
-    };
-    join_all(ownerships.filter_map(repair)).await;
-}
-
-async fn repair(renewer: &Renewer, ownership: Arc<Ownership>, servers: Servers) {
-    let limit = REPAIR_TIMEOUT.min(ownership.lease() / 8);
-    // A change in flight reaches all servers anyway.
-    let Ok(_changing) = ownership.changing.try_lock() else {
-        return;
-    };
-    if let Some((request, fence)) = ownership.repair(renewer.counts_entries) {
-        let repaired = renewer.store.repair(request, fence, servers, limit);
-        repaired.await;
     }
 }
 

@@ -69,10 +69,10 @@ impl Schedule {
         &mut self,
         ownership: &Arc<Ownership>,
         sent_at: Time,
-        lease: Duration,
+        lease_and_fence: (Duration, u64),
         now: Time,
     ) {
-        if let Some((former, next)) = ownership.renewed(sent_at, lease, now) {
+        if let Some((former, next)) = ownership.renewed(sent_at, lease_and_fence, now) {
             let sequence = ownership.owner.sequence();
             self.by_time.remove(&(former, sequence));
             self.by_time.insert((next, sequence), Arc::clone(ownership));

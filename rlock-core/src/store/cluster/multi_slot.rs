@@ -29,7 +29,7 @@ impl ClusterStore {
         let slot = |at: &usize| Slot::of(&claims[*at].key);
         let mut order: Vec<usize> = (0..claims.len()).collect();
         order.sort_by_key(slot);
-        let mut tokens: Few<u64> = claims.iter().map(|_| 0).collect();
+        let mut fences: Few<u64> = claims.iter().map(|_| 0).collect();
         let (mut first_sent, mut any_wanted): (Option<Time>, bool) = (None, false);
         for group in order.chunk_by(|one, next| slot(one) == slot(next)) {
             let some = AcquireRequest {
@@ -41,36 +41,39 @@ impl ClusterStore {
             let mut reply = reply.map_err(|error| in_doubt(error, others))?;
             match &mut reply {
                 Acquired::Granted {
-                    tokens: some,
+                    fences: some,
                     wanted,
                     sent_at,
                 } => {
                     any_wanted |= *wanted;
                     first_sent = first_sent.or(Some(*sent_at));
-                    for (at, token) in group.iter().zip(some) {
-                        tokens[*at] = *token;
+                    for (at, fence) in group.iter().zip(some) {
+                        fences[*at] = *fence;
                     }
                 }
-                Acquired::Held { claim, fences, .. } => {
-                    let mut all = self.leave_all_but(group, claims, tokens, left()).await?;
-                    for (at, fence) in group.iter().zip(&*fences) {
+                Acquired::Taken {
+                    claim,
+                    fences: some,
+                    ..
+                } => {
+                    let mut all = self.leave_all_but(group, claims, fences, left()).await?;
+                    for (at, fence) in group.iter().zip(&*some) {
                         all[*at] = *fence;
                     }
-                    (*claim, *fences) = (group[*claim], all);
+                    (*claim, *some) = (group[*claim], all);
                     return Ok(reply);
                 }
-                Acquired::NotHeld => return Ok(reply),
+                Acquired::NotOwner => return Ok(reply),
             }
         }
         Ok(Acquired::Granted {
-            tokens,
+            fences,
             wanted: any_wanted,
             sent_at: first_sent.unwrap_or_else(|| clock.now()),
         })
     }
 
-    /// Releases or leaves the locks of all other groups. Returns their fences: no grant of these tokens, or
-    /// of earlier ones, is worth anything any more.
+    /// Releases or leaves the locks of all other groups. Returns their fences: grants up to these are void.
     async fn leave_all_but(
         &self,
         group: &[usize],
@@ -78,15 +81,15 @@ impl ClusterStore {
         granted: Few<u64>,
         send: SendOptions,
     ) -> Result<Few<u64>, StoreError> {
-        let leave = async |(at, (claim, token)): (usize, (&Claim, u64))| {
+        let leave = async |(at, (claim, fence)): (usize, (&Claim, u64))| {
             if group.contains(&at) {
-                return Ok(token);
+                return Ok(fence);
             }
-            let release = ReleaseRequest::whole(claim, token);
+            let release = ReleaseRequest::whole(claim);
             self.release(&release, send).await?;
-            match token {
+            match fence {
                 0 => self.fence(&claim.key, send).await,
-                token => Ok(token),
+                fence => Ok(fence),
             }
         };
         let left = try_join_all(claims.iter().zip(granted).enumerate().map(leave)).await;
@@ -95,14 +98,14 @@ impl ClusterStore {
             .map_err(|error| in_doubt(error, true))
     }
 
-    /// Returns the last token of a lock, or 0 if there has been none for long.
+    /// Returns the last fence of a lock, or 0 if there has been none for long.
     async fn fence(&self, key: &Key, send: SendOptions) -> Result<u64, StoreError> {
         self.at_master(key, Needs::Lock, send, |node, send| async move {
             let mut get = cmd("GET");
             let lock = node.store.commands.keyspace.lock(key);
             get.arg(format!("{lock}:fence"));
-            let token: Option<u64> = node.store.ask(&get, send).await?;
-            Ok(token.unwrap_or(0))
+            let fence: Option<u64> = node.store.ask(&get, send).await?;
+            Ok(fence.unwrap_or(0))
         })
         .await
     }

@@ -1,18 +1,11 @@
 //! One node of a cluster.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use tokio::{runtime::Handle, sync::Notify, time::Instant};
 
-use super::slots::{NodeAddr, Slot};
+use super::slots::NodeAddr;
 use crate::store::redis::{RedisStore, dial::AbortOnDrop};
-
-/// After this time, an import from the same node may be another one: the node may have lost grants in between.
-const IMPORT: Duration = Duration::from_secs(1);
 
 /// A node and its connections, which end with it.
 pub(super) struct Node {
@@ -20,8 +13,6 @@ pub(super) struct Node {
     pub(super) id: String,
     pub(super) store: Arc<RedisStore>,
     pub(super) made: Instant,
-    /// From which node each slot was imported last, and when this node was asked for its time because of that.
-    imports: Mutex<HashMap<Slot, (String, Instant)>>,
     keeper: AbortOnDrop,
 }
 
@@ -40,7 +31,6 @@ impl Node {
             id: id.to_owned(),
             store,
             made: Instant::now(),
-            imports: Mutex::default(),
             keeper: AbortOnDrop::new(&keeper),
         }
     }
@@ -48,18 +38,6 @@ impl Node {
     /// Ends the node's connections.
     pub(super) fn stop(&self) {
         self.keeper.abort();
-    }
-
-    /// Records a slot that the node imports. Does not ask the node for its time again for a while: otherwise
-    /// concurrent requests for the slot would keep each other from finishing.
-    pub(super) fn imports(&self, slot: Slot, exporter: &Self) {
-        let imports = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_asked =
-            |(id, asked_at): &(String, Instant)| *id == exporter.id && asked_at.elapsed() < IMPORT;
-        if !imports().get(&slot).is_some_and(has_asked) {
-            self.store.record_slots();
-            imports().insert(slot, (exporter.id.clone(), Instant::now()));
-        }
     }
 }
 

@@ -197,9 +197,6 @@ impl Nodes {
     pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
         let known = self.table.borrow().master(slot);
         let is_new = known.is_none_or(|known| known.id != node.id);
-        if is_new {
-            node.store.record_slots();
-        }
         let mut former = Some(node);
         self.table.send_modify(|table| {
             std::mem::swap(&mut table.masters[slot.index()], &mut former);
@@ -225,7 +222,6 @@ impl Nodes {
             nodes.insert(addr, Arc::clone(&node));
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
         }
-        self.record_arrivals(&masters);
         let (mut changed, mut unused) = (Vec::new(), Vec::new());
         let is_changed = self.table.send_if_modified(|table| {
             std::mem::swap(&mut table.masters, &mut masters);
@@ -247,21 +243,6 @@ impl Nodes {
         });
         drop(unused);
         is_changed.then_some(changed)
-    }
-
-    /// Notifies the masters that get slots, before requests for these slots are sent to them.
-    fn record_arrivals(&self, masters: &[Option<Arc<Node>>]) {
-        let mut nodes: HashMap<&str, &Arc<Node>> = HashMap::new();
-        for (master, former) in masters.iter().zip(&self.table.borrow().masters) {
-            if let Some(master) = master
-                && former.as_ref().is_none_or(|former| former.id != master.id)
-            {
-                nodes.insert(&master.id, master);
-            }
-        }
-        for node in nodes.values() {
-            node.store.record_slots();
-        }
     }
 }
 

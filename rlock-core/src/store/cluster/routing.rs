@@ -140,7 +140,6 @@ impl ClusterStore {
                 if !has_left(&asked, request).await {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
-                importer.imports(slot, &asked);
                 (request.node, request.exporter) = (importer, Some(asked));
                 Ok(None)
             }

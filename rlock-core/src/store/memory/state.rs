@@ -1,10 +1,6 @@
 //! The locks of an embedded store. Each operation follows the rules of the Lua scripts in `store/redis/scripts`.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
@@ -14,13 +10,11 @@ use crate::{
     lease::{Time, wall_clock_micros},
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Grant, HandOff, Listener, NextLocal,
-        QueuePlace, ReleaseRequest, Released, RenewalOutcome, Renewed, TokenBlock,
+        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Listener, QueuePlace, ReleaseRequest,
+        Released, Renewal, RenewalOutcome, Renewed,
     },
 };
 
-/// How many released owners are remembered, to reply to a repeated release as to the first.
-const REMEMBERED_RELEASES: usize = 64;
 /// A waiter that has been silent for longer than this may be dead.
 const LONGEST_SILENCE: Duration = Duration::from_millis(50);
 /// The number of waiters that an inspection shows.
@@ -33,8 +27,8 @@ pub(super) struct State {
     pub(super) locks: HashMap<Key, Lock>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
-    pub(super) last_token: u64,
-    released: VecDeque<OwnerId>,
+    /// The last fence of any lock.
+    pub(super) last_fence: u64,
     pub(super) queues: WaitQueues,
     pub(super) clients: HashMap<Uuid, Listener>,
     /// To be delivered once the mutex is free.
@@ -44,13 +38,8 @@ pub(super) struct State {
 pub(super) struct Lock {
     owner: OwnerId,
     count: u32,
-    token: u64,
+    fence: u64,
     pub(super) expires: Time,
-}
-
-fn queued(since: Time) -> HandOff {
-    let place = QueuePlace::first(true);
-    HandOff::Queued { since, place }
 }
 
 impl State {
@@ -59,7 +48,7 @@ impl State {
         let mut taken = None;
         for (n, claim) in claims.iter().enumerate() {
             match self.live(&claim.key, now) {
-                None if count > 1 => return Acquired::NotHeld,
+                None if count > 1 => return Acquired::NotOwner,
                 Some(lock) if lock.owner != claim.owner => {
                     taken = Some(n);
                     break;
@@ -78,7 +67,7 @@ impl State {
             let lease = request.lease;
             let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, count, now);
             return Acquired::Granted {
-                tokens: claims.iter().map(grant).collect(),
+                fences: claims.iter().map(grant).collect(),
                 wanted: claims.iter().any(|claim| self.is_wanted(&claim.key)),
                 sent_at: now,
             };
@@ -90,10 +79,6 @@ impl State {
         if waits {
             self.queues.join(key, *owner, now);
         }
-        let last = TokenBlock {
-            first: self.last_token,
-            size: 1,
-        };
         let lock = self.live(key, now);
         let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, Some(lock.owner)));
         let first = self.queues.first(key) == Some(*owner);
@@ -104,12 +89,12 @@ impl State {
             let key = key.clone();
             self.notify(owner.client(), Event::Wanted { key, owner });
         }
-        Acquired::Held {
+        Acquired::Taken {
             claim: taken,
             ttl: Some(expires.since(now)),
             queued: waits.then_some(QueuePlace { first, watched }),
             sent_at: now,
-            fences: claims.iter().map(|_| last.fence()).collect(),
+            fences: claims.iter().map(|_| self.last_fence).collect(),
             retired: false,
         }
     }
@@ -129,33 +114,23 @@ impl State {
     }
 
     pub(super) fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
-        let (key, owner, next) = (&release.key, release.owner, release.next);
+        let (key, owner) = (&release.key, release.owner);
         let Some(lock) = self.held_by(key, owner, now) else {
-            if release.count > 0 {
-                return Released::NotHeld;
+            if release.count == 0 {
+                self.leave_queue(key, owner);
             }
-            self.leave_queue(key, owner);
-            return match self.outcome_for_next(key, next, now) {
-                HandOff::Unknown if !self.released.contains(&owner) => Released::NotHeld,
-                // An earlier copy of the release named the waiter.
-                outcome => Released::Done(outcome),
-            };
+            return Released::NotHeld;
         };
         if release.count > 0 {
             lock.count = release.count;
-            return Released::Done(HandOff::Unknown);
-        }
-        let outcome = if release.at_least.is_zero() {
+        } else if release.at_least.is_zero() {
             self.locks.remove(key);
-            self.pass_on(key, next, now)
+            self.hand_off(key, None, false, now);
         } else {
             (lock.owner, lock.count, lock.expires) = (OwnerId::KEPT, 1, now + release.at_least);
             self.ask_again(key, self.queues.first(key), release.at_least);
-            HandOff::Unknown
-        };
-        self.released.push_front(owner);
-        self.released.truncate(REMEMBERED_RELEASES);
-        Released::Done(outcome)
+        }
+        Released::Done
     }
 
     /// Removes an owner that only waited. The next waiter asks, and learns that it is the first.
@@ -167,68 +142,27 @@ impl State {
         }
     }
 
-    /// Gives a free lock to the first waiter, or else to the next of the same process.
-    fn pass_on(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
-        let handed_off = self.hand_off(key, None, next.is_some(), now);
-        match next {
-            Some(next) if handed_off && self.held_by(key, next.owner, now).is_none() => {
-                self.queues.join(key, next.owner, now);
-                return queued(now);
+    pub(super) fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
+        let renew = |Renewal { claim, fence }: &Renewal| {
+            let next = self.next_fence();
+            let Some(lock) = self.held_by(&claim.key, claim.owner, now) else {
+                return RenewalOutcome::Lost;
+            };
+            lock.expires = now + lease;
+            let is_new = *fence > lock.fence;
+            if is_new {
+                lock.fence = next;
+                self.last_fence = next;
             }
-            Some(NextLocal { owner, lease }) if !handed_off => {
-                self.grant(key, owner, lease, 1, now);
+            RenewalOutcome::Held {
+                wanted: self.is_wanted(&claim.key),
+                fence: if is_new { next } else { 0 },
             }
-            _ => {}
-        }
-        self.outcome_for_next(key, next, now)
-    }
-
-    /// Returns the outcome for the waiter that a release named.
-    fn outcome_for_next(&mut self, key: &Key, next: Option<NextLocal>, now: Time) -> HandOff {
-        let Some(NextLocal { owner, lease }) = next else {
-            return HandOff::Unknown;
-        };
-        if let Some(lock) = self.held_by(key, owner, now) {
-            lock.expires = lock.expires.max(now + lease);
-            return HandOff::Granted(Grant {
-                block: TokenBlock::granted(lock.token),
-                since: now,
-                ttl: lease,
-                wanted: false,
-            });
-        }
-        if self.queues.has(key, owner) {
-            return queued(now);
-        }
-        HandOff::Unknown
-    }
-
-    pub(super) fn renew(&mut self, claims: &[Claim], lease: Duration, now: Time) -> Renewed {
-        let renew = |claim: &Claim| {
-            let lock = self.held_by(&claim.key, claim.owner, now);
-            let held = lock.map(|lock| lock.expires = now + lease);
-            RenewalOutcome::by_one(held.is_some(), self.is_wanted(&claim.key))
         };
         Renewed {
-            kept: claims.iter().map(renew).collect(),
+            kept: renewals.iter().map(renew).collect(),
             sent_at: now,
         }
-    }
-
-    /// Reserves further tokens for an owner that holds the lock.
-    pub(super) fn extend(&mut self, claim: &Claim, tokens: u64, now: Time) -> Option<TokenBlock> {
-        let block = TokenBlock {
-            first: self.last_token + 1,
-            size: tokens,
-        };
-        let lock = self.held_by(&claim.key, claim.owner, now)?;
-        if tokens < 2 {
-            // As on a server, where one alone would pass for the mark of a release.
-            return Some(TokenBlock::EMPTY);
-        }
-        lock.token = block.fence();
-        self.last_token = block.last();
-        Some(block)
     }
 
     pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
@@ -237,7 +171,7 @@ impl State {
             owner: lock.owner.to_string(),
             count: lock.count,
             ttl: Some(lock.expires.since(now)),
-            token: Some(lock.token),
+            fence: Some(lock.fence),
             queue,
         })
     }
@@ -270,28 +204,31 @@ impl State {
         self.queues.first(key).is_some()
     }
 
-    /// Grants a lock that is free, or is the owner's own. Returns its token.
+    fn next_fence(&self) -> u64 {
+        (self.last_fence + 1).max(wall_clock_micros() / 64)
+    }
+
+    /// Grants a lock that is free, or is the owner's own. Returns its fence.
     fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, count: u32, now: Time) -> u64 {
         if let Some(lock) = self.live(key, now) {
             lock.count = count;
             lock.expires = lock.expires.max(now + ttl);
-            return lock.token;
+            return lock.fence;
         }
         // Expired locks are removed, seldom enough to cost little for each new one.
         if self.locks.len() >= SWEEP_FROM.max(self.swept * 2) {
             self.locks.retain(|_, lock| lock.expires > now);
             self.swept = self.locks.len();
         }
-        let block = TokenBlock::granted(self.last_token.max(wall_clock_micros()) + 1);
-        self.last_token = block.last();
+        self.last_fence = self.next_fence();
         let lock = Lock {
             owner,
             count,
-            token: block.first,
+            fence: self.last_fence,
             expires: now + ttl,
         };
         self.locks.insert(key.clone(), lock);
-        block.first
+        self.last_fence
     }
 
     /// Hands a free lock to the first waiter whose client still exists. Returns `false` if there is none, or
@@ -303,11 +240,11 @@ impl State {
                 true if asks == Some(owner) => return false,
                 true => {}
             }
-            let token = self.grant(key, owner, GRACE, 1, now);
+            let fence = self.grant(key, owner, GRACE, 1, now);
             let event = Event::Granted {
                 key: key.clone(),
                 owner,
-                block: TokenBlock::granted(token),
+                fence,
                 ttl: GRACE,
                 wanted: joins || self.is_wanted(key),
             };
@@ -368,21 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_release_answers_what_the_first_one_answered() {
-        let key = Key::parse("k").expect("valid");
-        let mut state = State::default();
-        let release = |sequence| ReleaseRequest::whole(&request("k", owner(sequence)).claims[0], 0);
-        let released = Released::Done(HandOff::Unknown);
-        let now = Time::from(LEASE);
-        state.acquire(&request("k", owner(1)), now);
-        assert_eq!(state.release(&release(1), now), released);
-        state.acquire(&request("k", owner(2)), now);
-        assert_eq!(state.release(&release(1), now), released);
-        assert_eq!(state.release(&release(3), now), Released::NotHeld);
-        assert!(state.held_by(&key, owner(2), now).is_some());
-    }
-
-    #[test]
     fn the_next_and_the_last_waiter_retry_after_a_silent_one() {
         for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![2, 4])] {
             let mut state = State::default();
@@ -396,7 +318,7 @@ mod tests {
                 state.clients.insert(*client, Arc::new(|_| {}));
                 state.acquire(&asks(n), now);
             }
-            let release = ReleaseRequest::whole(&asks(0).claims[0], 0);
+            let release = ReleaseRequest::whole(&asks(0).claims[0]);
             state.release(&release, now + waited);
             let notified = std::mem::take(&mut state.messages).into_iter();
             let notified = notified.filter_map(|(_, event)| {

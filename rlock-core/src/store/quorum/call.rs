@@ -15,7 +15,7 @@ use super::{
     member::{CallState, Member, Reply},
     verdict::{Tally, Verdict, majority},
 };
-use crate::store::{Acquired, BoxFuture, Servers, Store, StoreError};
+use crate::store::{Acquired, BoxFuture, Store, StoreError};
 
 /// The bounds of the wait for late members that usually reply. Once the others have decided, the call waits for ten
 /// times as long as they took.
@@ -299,6 +299,18 @@ pub(super) fn is_granted(reply: &Acquired) -> bool {
 pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
     let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
     refusing.map(|(member, _)| member).collect()
+}
+
+/// Some of the servers of a store, one bit for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Servers(pub(crate) u32);
+
+impl Servers {
+    pub(crate) const MOST: usize = u32::BITS as usize;
+
+    pub(crate) fn has(self, server: usize) -> bool {
+        self.0 & (1 << server) != 0
+    }
 }
 
 #[cfg(test)]

@@ -87,13 +87,13 @@ fn holder(call: &QuorumCall<Option<Entry>>) -> (Verdict, Option<Entry>) {
 fn agreed(entries: &[&Entry], members: usize) -> Entry {
     let ttl = |entry: &&Entry| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
-    let tokens = entries.iter().map(|entry| entry.token).collect();
+    let tokens = entries.iter().map(|entry| entry.fence).collect();
     let ttl = majority_has(entries.iter().map(ttl).collect(), members);
     Entry {
         owner: entries[0].owner.clone(),
         count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),
-        token: majority_has(tokens, members).flatten(),
+        fence: majority_has(tokens, members).flatten(),
         // One member keeps the queue at a time.
         queue: entries
             .iter()

@@ -11,11 +11,10 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    few::Few,
     key::Key,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, HandOff, ReleaseRequest, Released, Renewed,
-        SendOptions, Store, StoreError, redis::RedisStore,
+        AcquireRequest, Acquired, Entry, ReleaseRequest, Released, Renewal, Renewed, SendOptions,
+        Store, StoreError, redis::RedisStore,
     },
 };
 
@@ -122,7 +121,7 @@ impl Member {
         };
         let exchange = (self.store).acquire_unless(&call.decided, &request, self.timeout);
         let reply = self.when_up(&call, exchange).await;
-        if let Ok(Acquired::Held {
+        if let Ok(Acquired::Taken {
             queued: Some(_), ..
         }) = reply
         {
@@ -160,21 +159,18 @@ impl Member {
     ) -> Reply<Released> {
         let send = SendOptions::background(timeout);
         let reply = self.store.release(request, send).await;
-        if let Ok(Released::Done(HandOff::Queued { .. })) = reply {
-            self.health.join_queue();
-        }
         self.health.note(reply)
     }
 
     pub(super) async fn renew(
         self: Arc<Self>,
-        claims: Arc<[Claim]>,
+        renewals: Arc<[Renewal]>,
         lease: Duration,
         (timeout, silence): (Duration, Duration),
         call: CallState,
     ) -> Reply<Renewed> {
         let send = SendOptions::background(timeout).silence(silence);
-        let exchange = self.store.renew(&claims, lease, send);
+        let exchange = self.store.renew(&renewals, lease, send);
         self.when_up(&call, exchange).await
     }
 
@@ -186,43 +182,6 @@ impl Member {
         let send = SendOptions::background(self.timeout);
         let exchange = self.store.inspect(&key, send);
         self.when_up(&call, exchange).await
-    }
-
-    /// Raises the tokens of locks that their owners hold. Returns whether they hold them all.
-    pub(super) async fn raise(
-        self: Arc<Self>,
-        request: AcquireRequest,
-        tokens: Few<u64>,
-    ) -> Reply<bool> {
-        let mut all_held = true;
-        for (claim, token) in request.claims.iter().zip(tokens) {
-            let raised = self.store.raise(claim, token, request.lease, self.timeout);
-            all_held &= self.health.note(raised.await)?;
-        }
-        Ok(all_held)
-    }
-
-    /// Copies a hold to a member that lacks it: acquires it with a count of 1, then raises the token and the count.
-    pub(super) async fn repair(self: Arc<Self>, request: &AcquireRequest, fence: u64) {
-        let acquire = |count| {
-            let request = AcquireRequest {
-                count,
-                ..request.clone()
-            };
-            Arc::clone(&self).acquire(request, false, CallState::default())
-        };
-        let Ok(Acquired::Granted { tokens, .. }) = acquire(1).await else {
-            return;
-        };
-        if tokens.iter().any(|token| *token < fence) {
-            let fences = [fence].into_iter().collect();
-            let _ = Arc::clone(&self).raise(request.clone(), fences).await;
-        }
-        if request.count > 1 {
-            let _ = acquire(request.count).await;
-        }
-        let key = &request.claims[0].key;
-        tracing::debug!(address = self.store.describe(), %key, "a hold was repaired");
     }
 
     /// Checks that the server replies, once it is connected.

@@ -13,9 +13,7 @@ use super::{
 use crate::{
     key::Key,
     lease::Time,
-    store::{
-        AcquireRequest, Acquired, Event, GRACE, HandOff, Listener, QueuePlace, Released, Store,
-    },
+    store::{AcquireRequest, Acquired, Event, GRACE, Listener, QueuePlace, Store},
 };
 
 /// The first pause of an owner before it asks the other members again. Until then, an owner that is in its way by
@@ -35,7 +33,7 @@ pub(super) fn lead(members: &Members) -> usize {
 /// Newcomers do not overtake that waiter.
 pub(super) fn has_handed_off(call: &QuorumCall<Acquired>, lead: usize) -> bool {
     let reply = call.reply(lead);
-    matches!(reply, Some(Ok(Acquired::Held { ttl: Some(ttl), .. })) if *ttl <= GRACE)
+    matches!(reply, Some(Ok(Acquired::Taken { ttl: Some(ttl), .. })) if *ttl <= GRACE)
 }
 
 /// Returns a listener for one member. It forwards the events that concern the whole quorum.
@@ -130,18 +128,6 @@ impl QuorumStore {
             tracing::debug!(address = lead.describe(), %error, "a waiter was not notified");
         }
     }
-
-    /// Returns the outcome for the waiter that a release named: queued at the lead, or unknown. The waiter asks all
-    /// members even if it is first there.
-    pub(super) fn outcome_for_next(&self, call: &QuorumCall<Released>, lead: usize) -> HandOff {
-        match call.reply(lead) {
-            Some(Ok(Released::Done(queued @ HandOff::Queued { .. }))) => {
-                self.queued.notify_one();
-                *queued
-            }
-            _ => HandOff::Unknown,
-        }
-    }
 }
 
 /// Returns the member in whose queue the owner is.
@@ -150,7 +136,7 @@ pub(super) fn queued_at(call: &QuorumCall<Acquired>) -> Option<usize> {
     let queued = oks.find(|(_, reply)| {
         matches!(
             reply,
-            Acquired::Held {
+            Acquired::Taken {
                 queued: Some(_),
                 ..
             }
@@ -168,7 +154,7 @@ pub(super) fn refusal(
     retired: bool,
 ) -> Acquired {
     let held = |member| match call.reply(member) {
-        Some(Ok(Acquired::Held {
+        Some(Ok(Acquired::Taken {
             claim, ttl, queued, ..
         })) => Some((*claim, *ttl, *queued)),
         _ => None,
@@ -177,7 +163,7 @@ pub(super) fn refusal(
         .and_then(held)
         .or_else(|| (0..call.members()).find_map(held))
         .unwrap_or((0, None, None));
-    Acquired::Held {
+    Acquired::Taken {
         claim,
         ttl,
         queued: queued_at.map(|_| place.unwrap_or(QueuePlace::BEHIND)),

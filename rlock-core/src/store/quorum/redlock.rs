@@ -18,8 +18,7 @@ use super::{
 use crate::{
     lease::Time,
     store::{
-        AcquireRequest, Acquired, Claim, ReleaseRequest, RenewalOutcome, Renewed, Servers,
-        StoreError,
+        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed, StoreError,
     },
 };
 
@@ -140,7 +139,7 @@ impl QuorumStore {
         let is_wanted = |reply: &_| matches!(reply, Acquired::Granted { wanted: true, .. });
         let wanted = call.oks().any(|(_, reply)| is_wanted(reply));
         Ok(Acquired::Granted {
-            tokens: self.agree_on_tokens(request, call, until).await?,
+            fences: self.agree_on_tokens(request, call, until).await?,
             wanted,
             sent_at,
         })
@@ -155,12 +154,12 @@ impl QuorumStore {
     ) -> impl Future<Output = bool> + use<> {
         let mut releases = Vec::new();
         for (member, reply) in call.oks() {
-            let Acquired::Granted { tokens, .. } = reply else {
+            if !is_granted(reply) {
                 continue;
-            };
-            for (claim, token) in request.claims.iter().zip(tokens) {
+            }
+            for claim in &*request.claims {
                 let member = Arc::clone(&self.members[member]);
-                let release = ReleaseRequest::whole(claim, *token);
+                let release = ReleaseRequest::whole(claim);
                 releases.push(async move { member.release(&release, ROLLBACK).await });
             }
         }
@@ -181,11 +180,11 @@ impl QuorumStore {
         let outcome = match call.decide_by(until, is_granted).await {
             Verdict::Yes => Ok(Acquired::Granted {
                 // The tokens of the hold stand.
-                tokens: request.claims.iter().map(|_| 0).collect(),
+                fences: request.claims.iter().map(|_| 0).collect(),
                 wanted: false,
                 sent_at,
             }),
-            Verdict::No => Ok(Acquired::NotHeld),
+            Verdict::No => Ok(Acquired::NotOwner),
             Verdict::Split | Verdict::TooFew | Verdict::Open => Err(call.error()),
         };
         self.detach(call);
@@ -194,17 +193,17 @@ impl QuorumStore {
 
     pub(super) async fn renew_all(
         &self,
-        claims: &[Claim],
+        renewals: &[Renewal],
         lease: Duration,
         timeout: Duration,
         silence: Duration,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let claims: Arc<[Claim]> = claims.into();
+        let renewals: Arc<[Renewal]> = renewals.into();
         let mut call = QuorumCall::to_all(&self.members, |member, terms| {
-            member.renew(Arc::clone(&claims), lease, (timeout, silence), terms)
+            member.renew(Arc::clone(&renewals), lease, (timeout, silence), terms)
         });
-        let holds = 0..claims.len();
+        let holds = 0..renewals.len();
         let is_open = |call: &_| {
             holds
                 .clone()
@@ -227,38 +226,22 @@ impl QuorumStore {
         self.detach(call);
         renewed
     }
-
-    /// Copies a hold to the members that lack it. The next renewal repairs a member that was too slow.
-    pub(super) async fn repair_on(
-        &self,
-        request: AcquireRequest,
-        fence: u64,
-        on: Servers,
-        timeout: Duration,
-    ) {
-        let members = self.members.iter().filter(|member| on.has(member.number));
-        let repaired = join_all(members.map(|member| Arc::clone(member).repair(&request, fence)));
-        let _ = tokio::time::timeout(timeout, repaired).await;
-    }
 }
 
 /// Returns the verdict on whether the members renewed the whole lease of a hold.
 fn verdict_on(call: &QuorumCall<Renewed>, hold: usize) -> Verdict {
-    call.verdict(|renewed| renewed.kept.get(hold).is_some_and(|kept| kept.is_whole()))
+    call.verdict(|renewed| matches!(renewed.kept.get(hold), Some(RenewalOutcome::Held { .. })))
 }
 
 fn outcome_of(call: &QuorumCall<Renewed>, hold: usize) -> RenewalOutcome {
-    let says = |kept: RenewalOutcome| {
-        let oks = call.oks();
-        oks.filter(move |(_, renewed)| renewed.kept.get(hold) == Some(&kept))
-    };
     match verdict_on(call, hold) {
-        Verdict::Yes => {
-            match says(RenewalOutcome::Lost).fold(0, |lost, (member, _)| lost | 1 << member) {
-                0 => RenewalOutcome::by_one(true, says(RenewalOutcome::Wanted).next().is_some()),
-                lost => RenewalOutcome::NotOn(Servers(lost)),
-            }
-        }
+        Verdict::Yes => RenewalOutcome::Held {
+            wanted: call.oks().any(|(_, renewed)| {
+                let kept = renewed.kept.get(hold);
+                matches!(kept, Some(RenewalOutcome::Held { wanted: true, .. }))
+            }),
+            fence: 0,
+        },
         Verdict::No => RenewalOutcome::Lost,
         Verdict::Split | Verdict::TooFew | Verdict::Open => RenewalOutcome::Unknown,
     }

@@ -16,18 +16,12 @@ use crate::store::{ReleaseRequest, Released, StoreError};
 impl QuorumStore {
     pub(super) async fn release_on_all(
         &self,
-        mut request: ReleaseRequest,
+        request: ReleaseRequest,
         timeout: Duration,
     ) -> Result<Released, StoreError> {
         let lead = lead(&self.members);
-        let next = request.next.take();
         let mut call = QuorumCall::to_all(&self.members, |member, _| {
-            // The others keep no queue.
-            let next = next.filter(|_| member.number == lead);
-            let request = ReleaseRequest {
-                next,
-                ..request.clone()
-            };
+            let request = request.clone();
             async move { member.release(&request, member.timeout).await }
         });
         let hands_off = request.count == 0 && request.at_least.is_zero();
@@ -46,11 +40,8 @@ impl QuorumStore {
             }
         })
         .await;
-        let has_moved_on = |(_, reply): (_, &Released)| *reply == Released::MovedOn;
         let outcome = match call.verdict(is_done) {
-            Verdict::Yes | Verdict::Split => Ok(Released::Done(self.outcome_for_next(&call, lead))),
-            // If others have had the lock since on one member, they may have had it on the others.
-            Verdict::No if call.oks().any(has_moved_on) => Ok(Released::MovedOn),
+            Verdict::Yes | Verdict::Split => Ok(Released::Done),
             Verdict::No => Ok(Released::NotHeld),
             Verdict::TooFew | Verdict::Open => Err(call.error()),
         };
@@ -61,7 +52,7 @@ impl QuorumStore {
         } else {
             self.detach(call);
         }
-        if matches!(outcome, Ok(Released::Done(_))) && hands_off && lead_lacks_it {
+        if matches!(outcome, Ok(Released::Done)) && hands_off && lead_lacks_it {
             self.wake_waiter(lead, &request.key).await;
         }
         outcome
@@ -89,5 +80,5 @@ impl QuorumStore {
 }
 
 fn is_done(released: &Released) -> bool {
-    matches!(released, Released::Done(_))
+    *released == Released::Done
 }

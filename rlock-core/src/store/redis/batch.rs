@@ -25,7 +25,6 @@ use self::write::{Batch, Part};
 use super::{
     commands::{Call, Commands},
     dial::boxed,
-    history::History,
 };
 use crate::store::{AcquireRequest, ReleaseRequest};
 
@@ -43,7 +42,6 @@ pub(super) struct Batcher {
 /// The state that the task shares with the callers.
 struct Shared {
     commands: Arc<Commands>,
-    history: Arc<History>,
     /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
     /// Whether the server loads no scripts, and so may lack those that serve several requests.
@@ -69,14 +67,9 @@ type Reply = oneshot::Sender<RedisResult<Option<Value>>>;
 
 impl Batcher {
     /// Starts the task that batches requests for this connection, on the current runtime.
-    pub(super) fn new(
-        connection: MultiplexedConnection,
-        commands: Arc<Commands>,
-        history: Arc<History>,
-    ) -> Self {
+    pub(super) fn new(connection: MultiplexedConnection, commands: Arc<Commands>) -> Self {
         let shared = Arc::new(Shared {
             commands,
-            history,
             leaving: AtomicUsize::new(0),
             lacks_scripts: AtomicBool::new(false),
         });
@@ -98,7 +91,7 @@ impl Batcher {
         {
             request
         } else {
-            let command = self.shared.commands.command(call, &self.shared.history);
+            let command = self.shared.commands.command(call);
             // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
             // overtake it.
             if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
@@ -134,9 +127,7 @@ impl Batcher {
             Call::Acquire(one, _) if one.count == 1 && one.claims.len() == 1 => {
                 Some(QueuedRequest::Acquire(one.clone()))
             }
-            Call::Release(one)
-                if one.count == 0 && one.at_least.is_zero() && one.next.is_none() =>
-            {
+            Call::Release(one) if one.count == 0 && one.at_least.is_zero() && one.fence == 0 => {
                 Some(QueuedRequest::Release(one.clone()))
             }
             _ => None,
@@ -203,7 +194,7 @@ impl Shared {
     async fn send(&self, mut connection: MultiplexedConnection, mut queued: Vec<Queued>) {
         let taken = queued.len();
         queued.retain(|queued| !queued.reply.is_closed());
-        let Batch { commands, parts } = Batch::new(queued, &self.commands, &self.history);
+        let Batch { commands, parts } = Batch::new(queued, &self.commands);
         let replies = {
             let mut sent = pin!(unconstrained(async {
                 match parts.len() {

@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, Value, cmd};
+use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, cmd};
 
-use super::{history::History, keyspace::Keyspace, replies::is_grant};
+use super::keyspace::Keyspace;
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{AcquireRequest, Claim, ReleaseRequest},
+    store::{AcquireRequest, ReleaseRequest, Renewal},
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
@@ -64,13 +64,15 @@ impl Scripts {
     }
 }
 
-scripts!(acquire release acquire_batch release_batch renew extend inspect raise);
+scripts!(acquire release acquire_batch release_batch renew inspect);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
     pub(super) scripts: Scripts,
-    /// The time for which the server keeps a fencing token after the lock's last lease.
+    /// The time for which the server keeps a fence after the lock's last lease.
     pub(super) fence_retention: Duration,
+    /// Which waiters a release notifies, and a free lock belongs to. A quorum has no order of its waiters.
+    waiters: &'static str,
 }
 
 /// A request to the server.
@@ -80,12 +82,8 @@ pub(in crate::store) enum Call<'a> {
     Acquire(&'a AcquireRequest, Option<&'a AtomicBool>),
     Release(&'a ReleaseRequest),
     /// Renews locks by this lease.
-    Renew(&'a [Claim], Duration),
-    /// Reserves this many further tokens.
-    Extend(&'a Claim, u64),
+    Renew(&'a [Renewal], Duration),
     Inspect(&'a Key),
-    /// Raises the token of a lock that was granted for this lease.
-    Raise(&'a Claim, u64, Duration),
     /// A command that calls no script.
     LookUp(&'a Cmd),
     Ping,
@@ -98,21 +96,9 @@ impl Call<'_> {
             Self::Acquire(..) => "acquire",
             Self::Release(_) => "release",
             Self::Renew(..) => "renew",
-            Self::Extend(..) => "extend",
             Self::Inspect(_) => "inspect",
-            Self::Raise(..) => "raise",
             Self::LookUp(_) => "look_up",
             Self::Ping => "ping",
-        }
-    }
-
-    /// Returns whether only a master gives this reply. The scripts write for a grant even if nothing changes, and a
-    /// release begins with a write.
-    pub(super) fn shows_master(self, reply: &Value) -> bool {
-        match self {
-            Self::Acquire(..) => is_grant(reply),
-            Self::Release(release) => release.count == 0 && release.at_least.is_zero(),
-            _ => false,
         }
     }
 
@@ -123,33 +109,26 @@ impl Call<'_> {
 }
 
 impl Commands {
-    pub(in crate::store) fn new(keyspace: Keyspace, fence_retention: Duration) -> Self {
+    pub(in crate::store) fn new(
+        keyspace: Keyspace,
+        fence_retention: Duration,
+        of_quorum: bool,
+    ) -> Self {
         Self {
             keyspace,
             scripts: Scripts::new(),
             fence_retention,
+            waiters: if of_quorum { "all" } else { "first" },
         }
     }
 
-    /// Returns the command of a request, for a connection with this history.
-    pub(super) fn command(&self, call: Call<'_>, history: &History) -> Cmd {
+    /// Returns the command of a request.
+    pub(super) fn command(&self, call: Call<'_>) -> Cmd {
         match call {
-            Call::Acquire(request, _) => self.acquire(request, history),
-            Call::Release(request) => self.release(request, history),
-            Call::Renew(claims, lease) => self.renew(claims, lease),
-            Call::Extend(Claim { key, owner }, tokens) => self
-                .begin(&self.scripts.extend, [key])
-                .arg(Text(*owner))
-                .arg(tokens)
-                .arg(history.least_token())
-                .take(),
+            Call::Acquire(request, _) => self.acquire(request),
+            Call::Release(request) => self.release(request),
+            Call::Renew(renewals, lease) => self.renew(renewals, lease),
             Call::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
-            Call::Raise(Claim { key, owner }, token, lease) => self
-                .begin(&self.scripts.raise, [key])
-                .arg(Text(*owner))
-                .arg(token)
-                .arg(millis(self.fence_retention + lease))
-                .take(),
             Call::LookUp(command) => command.clone(),
             Call::Ping => cmd("PING"),
         }
@@ -186,7 +165,7 @@ impl Commands {
         command
     }
 
-    pub(super) fn acquire(&self, request: &AcquireRequest, history: &History) -> Cmd {
+    pub(super) fn acquire(&self, request: &AcquireRequest) -> Cmd {
         let keys = request.claims.iter().map(|claim| &claim.key);
         let mut command = self.begin(&self.scripts.acquire, keys);
         command
@@ -195,49 +174,43 @@ impl Commands {
             .arg(millis(self.fence_retention + request.lease))
             .arg(u8::from(request.waits))
             .arg(self.keyspace.channels())
-            .arg(history.least_token());
+            .arg(self.waiters);
         for claim in &*request.claims {
             command.arg(Text(claim.owner));
         }
         command
     }
 
-    pub(super) fn release(&self, request: &ReleaseRequest, history: &History) -> Cmd {
-        let lease = request.next.map_or(Duration::ZERO, |next| next.lease);
+    pub(super) fn release(&self, request: &ReleaseRequest) -> Cmd {
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
             .arg(Text(request.owner))
             .arg(request.count)
             .arg(millis(request.at_least))
-            .arg(request.token)
-            .arg(millis(self.fence_retention + lease))
+            .arg(request.fence)
+            .arg(millis(self.fence_retention))
             .arg(self.keyspace.channels())
-            .arg(history.least_token());
-        if let Some(next) = request.next {
-            command.arg(Text(next.owner)).arg(millis(next.lease));
-        }
+            .arg(self.waiters);
         command
     }
 
-    fn renew(&self, claims: &[Claim], lease: Duration) -> Cmd {
-        let keys = claims.iter().map(|claim| &claim.key);
+    fn renew(&self, renewals: &[Renewal], lease: Duration) -> Cmd {
+        let keys = renewals.iter().map(|renewal| &renewal.claim.key);
         let mut command = self.begin(&self.scripts.renew, keys);
         command
             .arg(millis(lease))
             .arg(millis(self.fence_retention + lease));
-        for claim in claims {
-            command.arg(Text(claim.owner));
+        for Renewal { claim, fence } in renewals {
+            command.arg(Text(claim.owner)).arg(fence);
         }
         command
     }
 
     /// Returns the command that serves several acquires of one free lock each.
-    pub(super) fn acquire_batch(&self, requests: &[AcquireRequest], history: &History) -> Cmd {
+    pub(super) fn acquire_batch(&self, requests: &[AcquireRequest]) -> Cmd {
         let keys = requests.iter().map(|request| &request.claims[0].key);
         let mut command = self.begin(&self.scripts.acquire_batch, keys);
-        command
-            .arg(millis(self.fence_retention))
-            .arg(history.least_token());
+        command.arg(millis(self.fence_retention));
         for request in requests {
             let owner = Text(request.claims[0].owner);
             command.arg(owner).arg(millis(request.lease));
@@ -249,7 +222,6 @@ impl Commands {
     pub(super) fn release_batch(&self, requests: &[ReleaseRequest]) -> Cmd {
         let keys = requests.iter().map(|request| &request.key);
         let mut command = self.begin(&self.scripts.release_batch, keys);
-        command.arg(millis(self.fence_retention));
         for request in requests {
             command.arg(Text(request.owner));
         }

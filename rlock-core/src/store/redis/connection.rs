@@ -24,7 +24,6 @@ use super::{
     commands::{Call, Commands},
     dial::{AbortOnDrop, boxed, multiplexed, pubsub, without_time_outs},
     for_quorum::Registration,
-    history::{History, identifies_run},
     keyspace::connection_name,
 };
 use crate::store::Event;
@@ -36,7 +35,6 @@ pub(in crate::store) struct Connection {
     pub(super) server: ConnectionAddr,
     pub(super) multiplexed: MultiplexedConnection,
     commands: Arc<Commands>,
-    pub(super) history: Arc<History>,
     batcher: Batcher,
     /// The server's id of this connection. Other connections redirect their reports of changes to it.
     pub(super) id: Option<i64>,
@@ -90,17 +88,11 @@ impl Connection {
             });
         }
         let multiplexed = multiplexed(&client, &config).await?;
-        let history = Arc::new(History::new(opening.options.clock.clone()));
         let mut opened = Self {
             epoch: *epoch,
             server: server.addr().clone(),
-            batcher: Batcher::new(
-                multiplexed.clone(),
-                Arc::clone(commands),
-                Arc::clone(&history),
-            ),
+            batcher: Batcher::new(multiplexed.clone(), Arc::clone(commands)),
             commands: Arc::clone(commands),
-            history,
             multiplexed: multiplexed.clone(),
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
@@ -141,8 +133,7 @@ impl Connection {
         }
         let name = connection_name(options.client);
         setup.cmd("CLIENT").arg("SETNAME").arg(name);
-        setup.add_command(absent_script()).cmd("TIME");
-        setup.cmd("INFO").arg("replication");
+        setup.add_command(absent_script());
         if options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
@@ -164,15 +155,8 @@ impl Connection {
         if !runs_scripts(next())? {
             self.missing.push(SCRIPTS);
         }
-        // Without these permissions, tokens from before a failover may be granted again.
-        let time = unless_refused(next())?.map(from_redis_value::<(u64, u64)>);
-        let micros = time
-            .transpose()?
-            .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros));
-        let replication_id = shown_id(next(), "master_replid")?;
-        self.history.record_start(micros, replication_id);
         if options.run_ids.is_some() {
-            self.run_id = shown_id(next(), "run_id")?;
+            self.run_id = run_id(next())?;
         }
         // Without this permission, each script is loaded when a call finds it missing.
         for reply in replies {
@@ -215,23 +199,12 @@ impl Connection {
         asking: bool,
         with_text: bool,
     ) -> RedisResult<Option<Value>> {
-        let sent_at = self.history.now();
-        let reply = if asking || with_text {
-            boxed(self.send_apart(call, asking, with_text))
-                .await
-                .map(Some)
+        if asking || with_text {
+            let reply = boxed(self.send_apart(call, asking, with_text));
+            reply.await.map(Some)
         } else {
             self.batcher.send(call, may_share).await
-        };
-        let reply = reply.inspect_err(|error| self.history.record_promotion(error, sent_at))?;
-        if let Some(reply) = &reply
-            && call.shows_master(reply)
-        {
-            // A release changes the lock before it could compare the replication id.
-            let is_compared = !matches!(call, Call::Release(_));
-            self.history.record_write(sent_at, is_compared);
         }
-        Ok(reply)
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {
@@ -252,7 +225,7 @@ impl Connection {
         if asking {
             commands.cmd("ASKING");
         }
-        let mut command = self.commands.command(call, &self.history);
+        let mut command = self.commands.command(call);
         if with_text {
             command = self.commands.with_text(&command);
             self.batcher.end_scripts();
@@ -264,11 +237,18 @@ impl Connection {
     }
 }
 
-/// Returns the id in a reply to INFO, if the server shows it.
-fn shown_id(reply: RedisResult<Value>, name: &str) -> RedisResult<Option<String>> {
+/// Returns the `run_id` in a reply to INFO, if the server shows it.
+fn run_id(reply: RedisResult<Value>) -> RedisResult<Option<String>> {
     let info = unless_refused(reply)?.map(from_redis_value::<InfoDict>);
-    let id: Option<String> = info.transpose()?.and_then(|info| info.get(name));
+    let id: Option<String> = info.transpose()?.and_then(|info| info.get("run_id"));
     Ok(id.filter(|id| identifies_run(id)))
+}
+
+/// Returns whether this identifies a run. Some services hide the `run_id`.
+fn identifies_run(run_id: &str) -> bool {
+    let mut characters = run_id.chars();
+    let first = characters.next();
+    characters.any(|character| Some(character) != first)
 }
 
 /// Reads the messages of one connection for its receiver.

@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-use redis::{cmd, from_redis_value};
+use redis::cmd;
 
-use super::{RedisStore, commands::Call, errors::unexpected, replies};
+use super::{RedisStore, commands::Call, replies};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError, directory::Directory},
+    store::{AcquireRequest, Acquired, SendOptions, StoreError, directory::Directory},
 };
 
 impl RedisStore {
@@ -29,22 +29,6 @@ impl RedisStore {
     /// Waits for a connection. Fails if the server refuses this client.
     pub(crate) async fn until_up(&self) -> Result<(), StoreError> {
         self.background.connection().await.map(drop)
-    }
-
-    /// Raises the fencing token of a lock to at least this one. Returns whether the owner holds the lock.
-    pub(crate) async fn raise(
-        &self,
-        claim: &Claim,
-        token: u64,
-        lease: Duration,
-        timeout: Duration,
-    ) -> Result<bool, StoreError> {
-        let (call, send) = (
-            Call::Raise(claim, token, lease),
-            SendOptions::background(timeout),
-        );
-        let read = |reply, _| from_redis_value(reply).map_err(unexpected);
-        self.call(call, send, read).await
     }
 
     /// Makes the first waiter whose client listens ask for the lock again.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{Event, GRACE, TokenBlock, directory::FROM_CLIENT},
+    store::{Event, GRACE, TOO_LARGE_FENCE, directory::FROM_CLIENT},
 };
 
 /// Returns the name of a client's connections.
@@ -78,7 +78,7 @@ impl Keyspace {
     }
 
     /// Parses a message to this client. One of `library.lua` is `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
-    /// `<first token>/<size of its block>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
+    /// `<fence>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
     /// again. A message of another client begins with [`FROM_CLIENT`].
     pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Event> {
         if message.starts_with(FROM_CLIENT) {
@@ -102,17 +102,16 @@ impl Keyspace {
                 after: ttl,
             });
         }
-        let mut grant = what.split('/').map(|number| number.parse().ok());
-        let (first, size, wanted): (u64, u64, u64) =
-            (grant.next()??, grant.next()??, grant.next()??);
-        if size == 0 || first.checked_add(size).is_none() || grant.next().is_some() {
-            return None;
-        }
+        let (fence, wanted) = what.split_once('/')?;
+        let fence = fence
+            .parse()
+            .ok()
+            .filter(|fence| *fence < TOO_LARGE_FENCE)?;
         Some(Event::Granted {
             key,
             owner,
-            block: TokenBlock { first, size },
-            wanted: wanted == 1,
+            fence,
+            wanted: wanted == "1",
             // A grant by message lasts for the grace period at most. A forged one is detected by then.
             ttl: ttl.min(GRACE),
         })
@@ -169,13 +168,13 @@ mod tests {
         let owner = OwnerId::new(client, 3);
         let key = Key::parse("order 42").expect("valid");
         let lock = keyspace.lock(&key);
-        let granted = format!("{owner} 1795262039290667/16/1 1000 {lock}");
+        let granted = format!("{owner} 28050969363917/1 1000 {lock}");
         assert_eq!(
             keyspace.read_message(client, granted.as_bytes()),
             Some(Event::Granted {
                 key: key.clone(),
                 owner,
-                block: TokenBlock::granted(1_795_262_039_290_667),
+                fence: 28_050_969_363_917,
                 wanted: true,
                 ttl: Duration::from_secs(1),
             })
@@ -212,11 +211,10 @@ mod tests {
             format!("{owner} 1 soon lock:{{a}}"),
             format!("{owner} x 1000 lock:{{a}}"),
             format!("{owner} 1 1000 lock:{{a}}"),
-            format!("{owner} 1/0/0 1000 lock:{{a}}"),
-            format!("{owner} 18446744073709551615/16/0 1000 lock:{{a}}"),
-            format!("{owner} 16/16/0/0 1000 lock:{{a}}"),
-            format!("{owner} 16/16/0 1000 elsewhere:{{a}}"),
-            format!("{other} 16/16/0 1000 lock:{{a}}"),
+            format!("{owner} 70368744177664/0 1000 lock:{{a}}"),
+            format!("{owner} 18446744073709551616/0 1000 lock:{{a}}"),
+            format!("{owner} 16/0 1000 elsewhere:{{a}}"),
+            format!("{other} 16/0 1000 lock:{{a}}"),
             format!("{other} wanted 0 lock:{{a}}"),
         ] {
             assert_eq!(

@@ -22,7 +22,6 @@ use super::{
     dial::boxed,
     errors::{classify_connect, not_yet, refuses_eval, refuses_protocol},
     for_quorum::SameServer,
-    history::is_promotion,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
@@ -181,7 +180,6 @@ impl Link {
                 .await;
             match &reply {
                 Ok(None) => {}
-                Err(error) if is_promotion(error) => {}
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                     // `EVAL` loads the script that it runs, even behind a proxy without `SCRIPT`.
                     let loaded = boxed(connection.load_scripts()).await;

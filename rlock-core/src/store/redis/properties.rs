@@ -18,7 +18,7 @@ use super::{
     connection::{Inbox, Receiver},
     errors::classify,
     keyspace::Keyspace,
-    replies::{read_acquired, read_entry, read_extended, read_released, read_renewed},
+    replies::{read_acquired, read_entry, read_released, read_renewed},
 };
 use crate::{
     clock::ClientClock,
@@ -26,7 +26,7 @@ use crate::{
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
-    store::{Acquired, Event, GRACE, HandOff, NextLocal, Released, TokenBlock, endpoint::Endpoint},
+    store::{Acquired, Event, GRACE, TOO_LARGE_FENCE, endpoint::Endpoint},
 };
 
 impl RedisOptions {
@@ -59,11 +59,11 @@ fn written(keyspace: &Keyspace, event: &Event) -> String {
         Event::Granted {
             key,
             owner,
-            block: TokenBlock { first, size },
+            fence,
             ttl,
             wanted,
         } => format!(
-            "{owner} {first}/{size}/{} {} {}",
+            "{owner} {fence}/{} {} {}",
             u8::from(*wanted),
             ttl.as_millis(),
             keyspace.lock(key)
@@ -130,31 +130,18 @@ pub(crate) fn reply(reply: &[u8]) {
     let sent_at = Time::from_nanos(1);
     for claims in 1..4 {
         match read_acquired(value.clone(), claims, sent_at, true) {
-            Ok(Acquired::Granted { tokens, .. }) => assert_eq!(tokens.len(), claims),
-            Ok(Acquired::Held { claim, fences, .. }) => {
+            Ok(Acquired::Granted { fences, .. }) => assert_eq!(fences.len(), claims),
+            Ok(Acquired::Taken { claim, fences, .. }) => {
                 assert!(claim < claims);
                 assert_eq!(fences.len(), claims);
             }
-            Ok(Acquired::NotHeld) | Err(_) => {}
+            Ok(Acquired::NotOwner) | Err(_) => {}
         }
         if let Ok(renewed) = read_renewed(value.clone(), claims, sent_at) {
             assert_eq!(renewed.kept.len(), claims);
         }
     }
-    let next = NextLocal {
-        owner: OwnerId::new(CLIENT, 3),
-        lease: Duration::from_secs(30),
-    };
-    let alone = read_released(&value, None, sent_at, true);
-    if let Ok(Released::Done(hand_off)) = alone {
-        assert_eq!(hand_off, HandOff::Unknown, "nobody was named");
-    }
-    if let Ok(Released::Done(HandOff::Granted(grant))) =
-        read_released(&value, Some(next), sent_at, true)
-    {
-        assert_eq!((grant.since, grant.ttl), (sent_at, next.lease));
-    }
-    let _ = read_extended(value.clone());
+    let _ = read_released(&value);
     let _ = read_entry(value);
 }
 
@@ -171,7 +158,7 @@ fn push(push: PushInfo) {
     let receiver: Weak<Heard> = Arc::downgrade(&heard);
     let inbox = Inbox {
         receiver,
-        commands: Arc::new(Commands::new(names_of_locks(), MAX_LEASE)),
+        commands: Arc::new(Commands::new(names_of_locks(), MAX_LEASE, false)),
         client: CLIENT,
         epoch: 1,
     };

@@ -11,9 +11,7 @@ impl LocalQueues {
         };
         let retained = {
             let mut state = queue.state();
-            // The next has the lock before the reply to the release is received.
-            let mut known = state.current.iter().chain(&state.next);
-            if !known.any(|ownership| ownership.owner == owner) {
+            if state.current.as_ref().is_none_or(|own| own.owner != owner) {
                 return;
             }
             state.wanted = true;

@@ -154,34 +154,17 @@ impl Turn {
         !self.state().waiting.is_empty()
     }
 
-    /// Returns the ownership that a release asks for on behalf of the next waiter, and that waiter's lease.
-    pub(crate) fn next(
-        &self,
-        fresh: impl FnOnce(Duration) -> Arc<Ownership>,
-    ) -> Option<(Arc<Ownership>, Duration)> {
-        let mut state = self.state();
-        let lease = state.waiting.front()?.options.lease;
-        if state.next.is_none() {
-            // This belongs to the present ownership.
-            state.wanted = false;
-        }
-        let next = state.next.get_or_insert_with(|| fresh(lease));
-        Some((Arc::clone(next), lease))
+    /// Returns whether the next local waiter may wait for other clients.
+    pub(crate) fn is_next_patient(&self) -> bool {
+        let state = self.state();
+        let next = state.waiting.front();
+        next.is_some_and(|next| !next.options.wait.is_none())
     }
 
     /// Passes the turn on after the current ownership has ended.
     pub(crate) fn ended(self) {
-        let ended = {
-            let mut state = self.state();
-            state.is_retained = false;
-            // Without a next ownership, the ended one stays until the turn is passed on, because later calls follow its
-            // release.
-            match state.next.take() {
-                Some(next) => state.current.replace(next),
-                None => None,
-            }
-        };
-        self.queues().give_up(ended);
+        // The ended ownership stays until the turn is passed on, because later calls follow its release.
+        self.state().is_retained = false;
         drop(self);
     }
 }

@@ -3,7 +3,7 @@
 use redis::{Cmd, Pipeline, Value};
 
 use super::{Queued, QueuedRequest, Reply};
-use crate::store::redis::{commands::Commands, history::History};
+use crate::store::redis::commands::Commands;
 
 /// The number of requests that one script serves. Such a script takes about 50 µs. A larger batch saves little.
 const PER_SCRIPT: usize = 16;
@@ -25,7 +25,7 @@ pub(super) struct Part {
 impl Batch {
     /// Makes a batch with acquires first and releases last. An owner's acquire is therefore never overtaken, and its
     /// release overtakes nothing.
-    pub(super) fn new(queued: Vec<Queued>, commands: &Commands, history: &History) -> Self {
+    pub(super) fn new(queued: Vec<Queued>, commands: &Commands) -> Self {
         let mut batch = Self {
             commands: Pipeline::with_capacity(queued.len()),
             parts: Vec::with_capacity(queued.len()),
@@ -40,14 +40,14 @@ impl Batch {
         }
         let granted = |token| Value::Array(vec![Value::Int(1), Value::Int(token)]);
         batch.add_batched(acquires, granted, |requests| match requests {
-            [one] => commands.acquire(one, history),
-            several => commands.acquire_batch(several, history),
+            [one] => commands.acquire(one),
+            several => commands.acquire_batch(several),
         });
         for (command, reply) in others {
             batch.add(command, vec![reply], None);
         }
         batch.add_batched(releases, Value::Int, |requests| match requests {
-            [one] => commands.release(one, history),
+            [one] => commands.release(one),
             several => commands.release_batch(several),
         });
         batch

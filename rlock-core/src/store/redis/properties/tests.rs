@@ -88,7 +88,7 @@ proptest! {
         let (keyspace, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence));
         let ttl = Duration::from_millis(ms);
         let event = match token {
-            Some(token) => Event::Granted { key, owner, block: TokenBlock { first: token / 2, size: 1 + token % 16 }, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
+            Some(token) => Event::Granted { key, owner, fence: token % TOO_LARGE_FENCE, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
             None => Event::Retry { key, owner, after: ttl },
         };
         let message = written(&keyspace, &event);

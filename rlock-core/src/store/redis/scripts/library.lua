@@ -24,7 +24,8 @@ local function micros()
 end
 
 -- Sets the next fence of a lock, and returns it, or nil and an error. It is the server's time in units of 64 µs, but
--- larger than the last fence, and at least `least`.
+-- larger than the last fence. With `least`, it is at least that. A last fence that is not below `least` stays, and the
+-- function returns nil.
 local function next_fence(lock, ttl, least)
   local key, fence = lock .. ':fence', math.max(math.floor(micros() / 64), least or 0)
   local last = redis.pcall('SET', key, string.format('%.0f', fence), 'PX', ttl, 'GET')
@@ -33,9 +34,10 @@ local function next_fence(lock, ttl, least)
     return nil, is_foreign and redis.error_reply('WRONGTYPE ' .. key .. ' is not a fence; delete it') or last
   end
   last = tonumber(last)
-  if last and last >= fence and last < TOO_LARGE then
-    fence = last + 1
+  if last and last >= (least or fence) and last < TOO_LARGE then
+    fence = least and last or last + 1
     redis.pcall('SET', key, string.format('%.0f', fence), 'PX', ttl)
+    return not least and fence or nil
   end
   return fence
 end

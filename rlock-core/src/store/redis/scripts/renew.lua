@@ -2,7 +2,8 @@
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), time to keep fences (ms), owner, least new fence or 0, owner, least new fence or 0, …
 -- Replies  1    all are held, no owner waits for them, and no new fence was asked for
---          {…}  otherwise, for each lock: 0 not held, 1 or the new fence if it is held, negative if others wait for it
+--          {…}  otherwise, for each lock: 0 not held, 1 held, or its new fence; negative if others wait for it
+-- A lock gets a new fence only if its last one is smaller than the least. Otherwise another owner may have had it.
 -- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back.
 local replies, queues, all, refused = {}, {}, 1, nil
 for n, lock in ipairs(KEYS) do
