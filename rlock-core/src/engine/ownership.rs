@@ -302,16 +302,6 @@ impl Ownership {
         pass(turn);
     }
 
-    /// Passes the turn on while the release is under way, if the next local waiter may wait. It asks the store over the
-    /// same connection, after that release.
-    pub(crate) fn pass_turn_early(&self) {
-        let turn = {
-            let mut state = self.state();
-            state.turn.take_if(|turn| turn.is_next_patient())
-        };
-        pass(turn);
-    }
-
     /// Passes the turn on without ending the ownership. The next local waiter may ask the store.
     pub(crate) fn pass_turn(&self) {
         let turn = {

@@ -24,8 +24,6 @@ pub struct Scripts {
     pub release_batch: Script,
     /// Extends leases.
     pub renew: Script,
-    /// Reserves further tokens.
-    pub extend: Script,
     /// Reads a lock.
     pub inspect: Script,
 }
@@ -45,8 +43,7 @@ impl Scripts {
             release: Script::new(concat!(lua!("library"), lua!("release"))),
             acquire_batch: Script::new(concat!(lua!("library"), lua!("acquire_batch"))),
             release_batch: Script::new(lua!("release_batch")),
-            renew: Script::new(lua!("renew")),
-            extend: Script::new(concat!(lua!("library"), lua!("extend"))),
+            renew: Script::new(concat!(lua!("library"), lua!("renew"))),
             inspect: Script::new(lua!("inspect")),
         }
     }

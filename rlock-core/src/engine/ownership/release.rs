@@ -1,8 +1,9 @@
 //! What the release of an ownership needs to know of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Ownership, Phase};
+use crate::owner::OwnerId;
 
 /// The progress of the release.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,5 +61,20 @@ impl Ownership {
             0 => ReleaseState::Unsent,
             _ => ReleaseState::Confirmed,
         };
+    }
+
+    /// Returns the ownership to ask for on behalf of the next local waiter, when this one is released, and that waiter's
+    /// lease.
+    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<(Arc<Self>, Duration)> {
+        let state = self.state();
+        let fresh = |lease| Self::new(self.clock.clone(), self.key.clone(), owner(), lease);
+        state.turn.as_ref()?.next(self, fresh)
+    }
+
+    /// Notes that the next local waiter was granted the lock.
+    pub(crate) fn next_arrived(&self, wanted: bool) {
+        if let Some(turn) = &self.state().turn {
+            turn.arrived(wanted);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::poll_immediate;
+use futures_util::future::join;
 use tokio::time::timeout;
 
 use crate::{
@@ -12,7 +12,9 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
-    store::{GRACE, ReleaseRequest, Released, SendOptions, StoreError},
+    store::{
+        AcquireRequest, Acquired, GRACE, Grant, ReleaseRequest, Released, SendOptions, StoreError,
+    },
     sync::atomic::Ordering,
     wait::Backoff,
 };
@@ -143,7 +145,7 @@ pub(super) async fn settle(
     Ok(reply)
 }
 
-/// Sends one release. The next local waiter asks after it.
+/// Sends one release. The acquire of the next local waiter leaves in the same write.
 async fn send(
     core: &Core,
     ownership: &Arc<Ownership>,
@@ -176,16 +178,76 @@ async fn send(
         None => core.options.response_timeout,
     };
     let send = SendOptions::new(route, left.min(most));
-    let mut reply = core.store.release(&release, send);
-    if count > 0 {
-        return reply.await;
-    }
-    // The first poll sends the request.
-    match poll_immediate(&mut reply).await {
-        Some(reply) => reply,
-        None => {
-            ownership.pass_turn_early();
-            reply.await
+    let released = core.store.release(&release, send);
+    let is_last = count == 0 && at_least.is_zero();
+    let next = is_last.then(|| ownership.next(|| core.fresh_owner()));
+    let Some((next, lease)) = next.flatten() else {
+        return released.await;
+    };
+    let acquired = async {
+        if let Some(wanted) = ask_for(core, &next, lease, send).await {
+            ownership.next_arrived(wanted);
         }
+    };
+    join(released, acquired).await.0
+}
+
+/// Asks for the lock on behalf of the next local waiter, which asks again unless it is granted or queued. Returns whether
+/// others wait for the lock, if it is granted.
+async fn ask_for(
+    core: &Core,
+    next: &Ownership,
+    lease: Duration,
+    send: SendOptions,
+) -> Option<bool> {
+    let in_doubt = next.requests(|requests| {
+        requests.set_may_roll_back(core.store.may_roll_back());
+        requests.begin(send.via, core.clock.now())
+    });
+    let request = AcquireRequest {
+        claims: Arc::new([next.claim()]),
+        lease,
+        count: 1,
+        waits: true,
+    };
+    let reply = core.store.acquire(&request, send).await.ok()?;
+    next.requests(|requests| {
+        requests.set_may_roll_back(false);
+        if !in_doubt {
+            requests.all_replied();
+        }
+    });
+    match reply {
+        Acquired::Granted {
+            fences,
+            wanted,
+            sent_at,
+        } => {
+            next.granted(Grant {
+                fence: fences[0],
+                since: sent_at,
+                ttl: lease,
+                wanted,
+            });
+            Some(wanted)
+        }
+        Acquired::Taken {
+            ttl,
+            queued,
+            sent_at,
+            fences,
+            retired,
+            ..
+        } => {
+            next.requests(|requests| {
+                requests.note_fence(fences[0]);
+                requests.refused(sent_at, ttl, queued, core.clock.now());
+                if retired {
+                    requests.retire();
+                }
+            });
+            None
+        }
+        Acquired::NotOwner => None,
     }
 }

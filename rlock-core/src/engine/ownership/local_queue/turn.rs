@@ -154,11 +154,25 @@ impl Turn {
         !self.state().waiting.is_empty()
     }
 
-    /// Returns whether the next local waiter may wait for other clients.
-    pub(crate) fn is_next_patient(&self) -> bool {
-        let state = self.state();
-        let next = state.waiting.front();
-        next.is_some_and(|next| !next.options.wait.is_none())
+    /// Replaces the ownership that is about to be released by the one to ask for on behalf of the next local waiter.
+    /// Returns that one and the waiter's lease, or `None` without a waiter that may wait.
+    pub(crate) fn next(
+        &self,
+        released: &Ownership,
+        fresh: impl FnOnce(Duration) -> Arc<Ownership>,
+    ) -> Option<(Arc<Ownership>, Duration)> {
+        let mut state = self.state();
+        let LockOptions { lease, wait, .. } = state.waiting.front()?.options;
+        if wait.is_none() {
+            return None;
+        }
+        let current = state.current.as_ref()?;
+        if std::ptr::eq(&raw const **current, released) {
+            state.current = Some(fresh(lease));
+            // This belongs to the former ownership.
+            state.wanted = false;
+        }
+        state.current.clone().map(|next| (next, lease))
     }
 
     /// Passes the turn on after the current ownership has ended.
