@@ -18,7 +18,7 @@ pub(crate) const ASKING: [&[&str]; 6] = [
 
 /// A user that may only acquire and release locks.
 pub(crate) const LOCKER: &str = "on >s3cret resetkeys ~lock:* -@all +evalsha +script|load +get +hdel +hexists +hget \
-    +hset +incrby +pexpire +pttl +set +time +hgetall +exists";
+    +hset +pexpire +pttl +set +time +hgetall +exists";
 
 pub(crate) async fn client(server: &RedisServer) -> LockClient {
     LockClient::connect(&server.url()).await.expect("it runs")

@@ -166,7 +166,7 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let started = Instant::now();
         let request = metrics::RequestTimer::begin(call.name(), started);
-        let mut reply = pin!(link.send(connection, call, send.asking));
+        let mut reply = pin!(link.send(connection, call, send));
         let silent_at = started + send.silence.unwrap_or_else(|| self.silence());
         let mut outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
         // A request that waited for its connection may have little time left.

@@ -23,6 +23,8 @@ pub(crate) struct SendOptions {
     pub(super) silence: Option<Duration>,
     /// The node of a cluster does not have the slot yet, and must reply all the same.
     pub(super) asking: bool,
+    /// Whether one script may serve the request together with others, which changes their order.
+    pub(super) may_share: bool,
 }
 
 impl SendOptions {
@@ -32,6 +34,15 @@ impl SendOptions {
             timeout,
             silence: None,
             asking: false,
+            may_share: true,
+        }
+    }
+
+    /// Keeps the request in the order of those that are sent in the same way.
+    pub(crate) fn in_order(self) -> Self {
+        Self {
+            may_share: false,
+            ..self
         }
     }
 

@@ -132,7 +132,7 @@ async fn nothing_that_is_written_contains_a_key() {
 
     // Refused: the server's error names the key.
     let fence = format!("{}:fence", name(&key(5)));
-    let () = server.command(&["SET", &fence, "text"]).await;
+    let _: u64 = server.command(&["RPUSH", &fence, "item"]).await;
     let refused = lock(&one, 5).acquire().await.expect_err("no token");
     assert!(matches!(refused, LockError::Store { .. }), "{refused:?}");
     let text = assert_redacted(&refused);

@@ -6,17 +6,17 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, LostCause};
-use rlock_testkit::{Exclusion, Proxy, RedisServer, block_on, eventually, within};
+use rlock_testkit::{Exclusion, RedisServer, block_on, eventually, within};
 use tokio::runtime::Builder;
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LASTING, LONG, acl, assert_lost, assert_soon_free, connect, connect_with, hand_over, hold, ms,
-    name, notices_a_loss, resp2, timed,
+    LASTING, LONG, acl, assert_lost, assert_soon_free, connect, hand_over, ms, name,
+    notices_a_loss, resp2, timed,
 };
 
 /// Required permissions. `HELLO` and `AUTH` are always allowed.
-const NEEDED: [&str; 13] = [
+const NEEDED: [&str; 12] = [
     "~lock:*",
     "+evalsha",
     // Only where no other client has loaded the scripts.
@@ -26,7 +26,6 @@ const NEEDED: [&str; 13] = [
     "+hexists",
     "+hget",
     "+hset",
-    "+incrby",
     "+pexpire",
     "+pttl",
     "+set",
@@ -35,21 +34,18 @@ const NEEDED: [&str; 13] = [
 
 /// Optional permissions. Without them, renewals find losses, waiters use timers, and no warning
 /// about eviction is logged.
-const BETTER: [&str; 14] = [
+const BETTER: [&str; 12] = [
     "&lock:*",
     "+client|id",
     "+client|tracking",
     // Ends each script, so that client tracking covers the lock.
     "+exists",
-    // Records a release, for its repetition.
-    "+incr",
     "+publish",
     "+subscribe",
     "+zadd",
     "+zpopmin",
     "+zrange",
     "+zrem",
-    "+zscore",
     "+info",
     // For `LockClient::inspect`, and for holds without renewal.
     "+hgetall",
@@ -288,9 +284,8 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         ("+hexists", "leave"),
         ("+hget", "enter"),
         ("+hset", "take"),
-        ("+incrby", "take"),
         ("+pexpire", "take"),
-        ("+pttl", "take"),
+        ("+pttl", "enter"),
         ("+set", "take"),
         ("+time", "take"),
     ];
@@ -300,20 +295,6 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         // Connecting needs none of them: a client may start before it gets its permissions.
         let client = connect(&url(&server)).await;
         let said = fails_at(&server, &client, "k", step, left_out).await;
-        // The scripts increment a fence that exists and is recent.
-        let fence = [
-            "SET",
-            "lock:{used}:fence",
-            "1995262039290667",
-            "PX",
-            "999999999",
-        ];
-        let () = server.command(&fence).await;
-        if matches!(left_out, "+set" | "+time") {
-            life_of_a_lock(&client, "used").await.expect(left_out);
-        } else {
-            fails_at(&server, &client, "used", step, left_out).await;
-        }
         let command = left_out.trim_start_matches('+');
         let by_script = !matches!(left_out, "~lock:*" | "+evalsha" | "+script|load");
         if by_script && reports_permissions(&server).await {
@@ -354,14 +335,12 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
         ("+client|id", true, true),
         ("+client|tracking", true, false),
         ("+exists", true, false),
-        ("+incr", true, true),
         ("+publish", false, true),
         ("+subscribe", false, true),
         ("+zadd", false, true),
         ("+zpopmin", false, true),
         ("+zrange", true, true),
         ("+zrem", true, true),
-        ("+zscore", true, true),
         ("+info", true, true),
         ("+hgetall", true, true),
     ];
@@ -413,31 +392,6 @@ async fn without_the_permission_to_name_connections_nothing_is_slower_and_nothin
     assert_eq!(warnings(&server), Vec::<String>::new());
     let refused = acl::refused(&server).await;
     assert_eq!(refused, ["client|setname".to_owned()].into());
-}
-
-/// A release whose reply was lost is repeated, and finds no lock. A larger token proves that it
-/// ran.
-#[tokio::test]
-async fn without_the_permission_to_count_releases_one_whose_reply_was_lost_looks_like_a_loss() {
-    for (rules, is_known) in [(all(), true), (all_but("+incr"), false)] {
-        let server = server_with(&rules);
-        let proxy = Proxy::in_front_of(&server);
-        let url = format!("redis://locker:secret@{}/", proxy.address());
-        let client = connect_with(ms(500), &url).await;
-        let guard = hold(&client, "k").await;
-        proxy.drop_replies_to("EVALSHA", 1);
-        let outcome = guard.release().await;
-        assert_eq!(proxy.replies_lost(), 1);
-        let lost = matches!(
-            &outcome,
-            Err(LockError::Lost {
-                cause: LostCause::Removed,
-                ..
-            })
-        );
-        assert!(if is_known { outcome.is_ok() } else { lost }, "{outcome:?}");
-        assert!(!server.exists(&name("k")).await, "it was done all the same");
-    }
 }
 
 /// The first requests of a client precede its use, so they should cost one round trip.

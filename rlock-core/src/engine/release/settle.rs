@@ -178,12 +178,13 @@ async fn send(
         None => core.options.response_timeout,
     };
     let send = SendOptions::new(route, left.min(most));
-    let released = core.store.release(&release, send);
     let is_last = count == 0 && at_least.is_zero();
     let next = is_last.then(|| ownership.next(|| core.fresh_owner()));
     let Some((next, lease)) = next.flatten() else {
-        return released.await;
+        return core.store.release(&release, send).await;
     };
+    let send = send.in_order();
+    let released = core.store.release(&release, send);
     let acquired = async {
         if let Some(wanted) = ask_for(core, &next, lease, send).await {
             ownership.next_arrived(wanted);

@@ -94,7 +94,8 @@ impl Batcher {
             let command = self.shared.commands.command(call);
             // A cancelled request is no longer in flight, but may still be sent. The request that settles it must not
             // overtake it.
-            if in_flight.alone && self.shared.leaving.load(Ordering::Acquire) == 0 {
+            let is_direct = in_flight.alone || !may_share;
+            if is_direct && self.shared.leaving.load(Ordering::Acquire) == 0 {
                 let mut connection = self.connection.clone();
                 // The first poll puts the request into the connection's queue, before any later request.
                 let reply = boxed(unconstrained(async move {

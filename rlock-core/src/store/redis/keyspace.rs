@@ -103,6 +103,11 @@ impl Keyspace {
             });
         }
         let (fence, wanted) = what.split_once('/')?;
+        let wanted = match wanted {
+            "0" => false,
+            "1" => true,
+            _ => return None,
+        };
         let fence = fence
             .parse()
             .ok()
@@ -111,7 +116,7 @@ impl Keyspace {
             key,
             owner,
             fence,
-            wanted: wanted == "1",
+            wanted,
             // A grant by message lasts for the grace period at most. A forged one is detected by then.
             ttl: ttl.min(GRACE),
         })

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     metrics,
-    store::{Event, Listener, StoreError},
+    store::{Event, Listener, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -166,7 +166,7 @@ impl Link {
         &self,
         connection: &Connection,
         call: Call<'_>,
-        asking: bool,
+        send: SendOptions,
     ) -> RedisResult<Value> {
         let (mut current, mut reply, mut not_loaded) = (None, Ok(None), None);
         for attempt in 0..4_u8 {
@@ -176,7 +176,12 @@ impl Link {
             }
             let connection = current.as_deref().unwrap_or(connection);
             reply = connection
-                .send(call, attempt == 0, asking, not_loaded.is_some())
+                .send(
+                    call,
+                    attempt == 0 && send.may_share,
+                    send.asking,
+                    not_loaded.is_some(),
+                )
                 .await;
             match &reply {
                 Ok(None) => {}

@@ -40,11 +40,11 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     }
 }
 
-/// The server's time in µs, which is the token of a key without a fence.
-fn micros() -> u64 {
+/// The server's time in units of 64 µs, which is the fence of a key without one.
+fn fence_by_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = since.expect("a clock").as_micros();
-    u64::try_from(micros).expect("a date")
+    u64::try_from(micros / 64).expect("a date")
 }
 
 async fn next_token(client: &LockClient) -> u64 {
@@ -74,7 +74,7 @@ async fn tokens_grow_although_their_last_one_is_forgotten() {
             }
             _ => {}
         }
-        assert!(last <= micros(), "so that the time is more than any token");
+        assert!(last / 128 <= fence_by_clock(), "the next fence is larger");
     }
 }
 
@@ -86,13 +86,13 @@ async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {
     let fence = format!("{}:fence", name("k"));
     let mut last = next_token(&client).await;
     for years in [1, 10, 50] {
-        // A token from a time when the clock was ahead.
-        let ahead = micros() + years * 31_557_600_000_000;
+        // A fence from a time when the clock was ahead.
+        let ahead = fence_by_clock() + years * 31_557_600_000_000 / 64;
         let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
         for _ in 0..3 {
             let token = next_token(&client).await;
             assert!(
-                token > last && token > ahead,
+                token > last && token / 128 > ahead,
                 "{token} after {last}, {ahead}"
             );
             last = token;

@@ -5,20 +5,14 @@ use rlock_core::{Lock, LockClient, LockError, LockGuard, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, begin, client, hold, ms, name,
-    queue, resp2_client, wait_queue,
+    LONG, acquiring, assert_soon_free, assert_soon_queued, client, hold, ms, name, queue,
+    resp2_client, wait_queue,
 };
 
-/// The first invalid token: Lua counts in doubles, which are exact below it.
-const LIMIT: u64 = 1 << 53;
-
-/// Invalid tokens, and tokens too large for the next grant.
-const INVALID: [&str; 16] = [
-    "9007199254740990",
-    "9007199254740991",
-    "9007199254740992",
+/// Fences that no server sets: the clock decides instead.
+const INVALID: [&str; 14] = [
+    "70368744177664",
     "9007199254740993",
-    "9223372036854775805",
     "9223372036854775807",
     "12345678901234567890",
     "1e300",
@@ -30,6 +24,7 @@ const INVALID: [&str; 16] = [
     "-5",
     "+5",
     " 7",
+    "text",
 ];
 
 fn fence(key: &str) -> String {
@@ -42,158 +37,70 @@ async fn invalidate(server: &RedisServer, key: &str, fence_is: &str) {
         .await;
 }
 
-async fn fence_of(server: &RedisServer, key: &str) -> String {
-    server.command(&["GET", &fence(key)]).await
-}
-
-#[track_caller]
-fn assert_names_the_fence(error: &LockError, key: &str) {
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let shown = error.to_string();
-    assert!(shown.contains(&fence(key)), "{shown}");
-    assert!(shown.contains("2^53"), "{shown}");
-    assert!(shown.contains("delete it"), "{shown}");
-}
-
-#[distributed_lock(key = ["k", "other"], wait = "0s", client = client)]
-async fn with_both(client: &LockClient) -> Result<(), LockError> {
-    Ok(())
-}
-
 #[tokio::test]
-async fn a_fence_that_cannot_be_counted_on_is_refused_and_left_alone() {
+async fn an_invalid_fence_counts_as_lost() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("k").wait(LONG);
+    let mut last = 0;
     for invalid in INVALID {
         invalidate(&server, "k", invalid).await;
-        let error = within(ms(5000), invalid, lock.acquire()).await;
-        assert_names_the_fence(&error.expect_err(invalid), "k");
-        let error = lock.try_acquire().await.expect_err(invalid);
-        assert_names_the_fence(&error, "k");
-        let error = with_both(&client).await.expect_err(invalid);
-        assert_names_the_fence(&error, "k");
-        for key in ["k", "other"] {
-            assert!(!server.exists(&name(key)).await, "{invalid}: {key}");
-        }
-        assert_eq!(fence_of(&server, "k").await, invalid, "it is as it was");
-        assert!(server.pttl(&fence("k")).await > 99_000_000, "{invalid}");
-        // The remedy that the error names.
-        assert!(server.del(&fence("k")).await);
-        let guard = lock.acquire().await.expect("out of the way");
-        assert!(guard.fencing_token() > 1_000_000_000_000_000);
+        let guard = lock.acquire().await.expect(invalid);
+        assert!(guard.fencing_token() > last, "{invalid}");
+        last = guard.fencing_token();
+        assert!(last < 1 << 53, "{invalid}");
         guard.release().await.expect("held");
     }
 }
 
 /// Simultaneous requests share a script.
 #[tokio::test]
-async fn a_fence_that_cannot_be_counted_on_fails_no_lock_that_is_asked_for_together_with_its_own() {
+async fn a_foreign_key_in_the_fence_s_place_fails_no_lock_that_is_acquired_at_the_same_time() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let keys: Vec<String> = (0..INVALID.len() * 2).map(|n| format!("k{n}")).collect();
-    for (key, invalid) in keys.iter().zip(INVALID) {
-        invalidate(&server, key, invalid).await;
+    let keys: Vec<String> = (0..16).map(|n| format!("k{n}")).collect();
+    for key in &keys[..8] {
+        let _: u64 = server.command(&["RPUSH", &fence(key), "item"]).await;
     }
     let locks: Vec<Lock> = keys.iter().map(|key| client.lock(key).wait(LONG)).collect();
     for _ in 0..5 {
         let taken = join_all(locks.iter().map(Lock::acquire)).await;
         for (n, (key, taken)) in keys.iter().zip(taken).enumerate() {
-            match (INVALID.get(n), taken) {
-                (Some(invalid), taken) => {
-                    assert_names_the_fence(&taken.expect_err(invalid), key);
-                    assert!(!server.exists(&name(key)).await, "{invalid}");
-                    assert_eq!(fence_of(&server, key).await, *invalid, "it is as it was");
-                }
-                (None, taken) => drop(taken.expect("its own fence is sound")),
+            if n < 8 {
+                let error = taken.expect_err("no fence").to_string();
+                assert!(error.contains(&fence(key)), "{error}");
+                assert!(error.contains("delete it"), "{error}");
+                assert!(!server.exists(&name(key)).await, "{key}");
+            } else {
+                drop(taken.expect("its own fence is sound"));
             }
         }
     }
 }
 
+/// A fence that was overwritten while the lock is held.
 #[tokio::test]
-async fn tokens_grow_up_to_the_last_that_can_be_told_apart_and_not_beyond() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    for below in 1..12 {
-        invalidate(&server, "k", &(LIMIT - below).to_string()).await;
-        let mut last = LIMIT - below;
-        let error = loop {
-            // Every second acquire is a request, the others are local hand-overs.
-            let lock = client.lock("k").wait(LONG).lease(LASTING);
-            let guard = match lock.acquire().await {
-                Ok(guard) => guard,
-                Err(error) => break error,
-            };
-            assert!(guard.fencing_token() > last, "{last}");
-            last = guard.fencing_token();
-            let mut next = Box::pin(lock.acquire());
-            begin(&mut next).await;
-            guard.release().await.expect("held");
-            let guard = match next.await {
-                Ok(guard) => guard,
-                Err(error) => break error,
-            };
-            assert!(guard.fencing_token() > last, "{last}");
-            last = guard.fencing_token();
-            guard.release().await.expect("held");
-        };
-        assert!(last < LIMIT, "{last}");
-        assert_names_the_fence(&error, "k");
-        assert!(!server.exists(&name("k")).await, "nothing is taken");
-    }
-}
-
-#[tokio::test]
-async fn a_lock_whose_fence_became_invalid_is_renewed_and_released() {
+async fn a_lock_whose_fence_became_invalid_is_renewed_entered_handed_off_and_released() {
     let server = RedisServer::start();
     let each = INVALID.iter().enumerate().map(async |(n, invalid)| {
         let key = &format!("k-{n}");
         let (one, other) = (client(&server).await, client(&server).await);
         let guard = one.lock(key).lease(ms(1500)).acquire().await.expect("free");
-        let waits = other.lock(key).wait(LONG);
-        let waiting = acquiring(waits.clone());
+        let waiting = acquiring(other.lock(key).wait(LONG));
         assert_soon_queued(&server, key, 1).await;
         invalidate(&server, key, invalid).await;
-        if invalid.ends_with('3') {
-            tokio::time::sleep(ms(2000)).await;
-        }
+        tokio::time::sleep(ms(2000)).await;
         assert!(guard.is_valid(), "{invalid}");
         let nested = one.lock(key).wait(ms(0));
-        let outcome = guard.scope(nested.run(async {})).await;
-        if !INVALID[..2].contains(invalid) {
-            assert_names_the_fence(&outcome.expect_err("it would have no token"), key);
-            // The background corrects its count.
-            tokio::time::sleep(ms(100)).await;
-        }
+        guard.scope(nested.run(async {})).await.expect(invalid);
+        let before = guard.fencing_token();
         guard.release().await.expect("held");
-        assert!(!server.exists(&name(key)).await, "{invalid}");
-        // The waiter is notified, or asks by its timer.
-        let error = within(LONG, invalid, waiting).await.expect("no panic");
-        assert_names_the_fence(&error.expect_err("no token"), key);
-        assert!(server.del(&fence(key)).await);
-        let guard = waits.acquire().await.expect("out of the way");
-        guard.release().await.expect("held");
+        let next = within(LONG, invalid, waiting).await.expect("no panic");
+        let next = next.expect("its turn");
+        assert!(next.fencing_token() > before, "{invalid}");
+        next.release().await.expect("held");
     });
     join_all(each).await;
-}
-
-/// The token distinguishes a late message from an earlier one, but an invalid fence has no token.
-#[tokio::test]
-async fn a_waiter_that_saw_an_invalid_fence_is_granted_the_lock_when_it_is_repaired() {
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
-    let guard = hold(&one, "k").await;
-    let sound = fence_of(&server, "k").await;
-    invalidate(&server, "k", "9007199254740993").await;
-    let waiting = acquiring(other.lock("k").wait(LONG).lease(LASTING));
-    assert_soon_queued(&server, "k", 1).await;
-    invalidate(&server, "k", &sound).await;
-    let before = guard.fencing_token();
-    guard.release().await.expect("held");
-    let next = within(ms(3000), "the waiter is notified", waiting).await;
-    let next = next.expect("no panic").expect("its turn");
-    assert!(next.fencing_token() > before);
 }
 
 /// Waits until the wait queue is empty, for less time than a queue takes to expire.
@@ -236,7 +143,7 @@ async fn a_waiter_that_is_refused_for_good_leaves_the_queue() {
     const RULES: &str = "on >s3cret ~* &* +@all";
     let server = RedisServer::builder().acl_user("app", RULES).start();
     for command in [
-        "hget", "pttl", "incrby", "hset", "pexpire", "hdel", "time", "get",
+        "hget", "pttl", "set", "hset", "pexpire", "hdel", "time", "get",
     ] {
         let holder = client(&server).await;
         let guard = hold(&holder, "k").await;

@@ -32,11 +32,14 @@ local lib = library()
 local lease, count, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
 local held, ttls, fences, taken, handed_off = {}, {}, {}, nil, nil
 
--- Returns the last fence of a lock, or nil.
+-- Returns the last fence of a lock, or nil and the error if the server refuses that.
 local function last_fence(lock)
   local text = redis.pcall('GET', lock .. ':fence')
   local fence = type(text) == 'string' and string.find(text, '^%d+$') and tonumber(text)
-  return fence and fence < TOO_LARGE and fence or nil
+  if fence and fence < TOO_LARGE then
+    return fence
+  end
+  return nil, type(text) == 'table' and not string.find(text.err, 'WRONGTYPE', 1, true) and text or nil
 end
 
 -- Hands a free lock off to a waiter, and returns whether there is one.
@@ -68,8 +71,10 @@ for n, lock in ipairs(taken and {} or KEYS) do
     break
   end
   local refused
-  fences[n] = held[n] and last_fence(lock)
-  if not fences[n] then
+  if held[n] then
+    fences[n], refused = last_fence(lock)
+  end
+  if not fences[n] and not refused then
     fences[n], refused = next_fence(lock, fence_ttl)
   end
   if refused then
