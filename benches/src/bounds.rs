@@ -36,7 +36,8 @@ use Kind::{
 use Limit::{AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
     AcquireP50, BytesPerLock, ChangesPerSecond, CommandsPerChange, ExecutedPerChange, Growth, Lost,
-    MostOverLeast, PairP50, PairsPerSecond, ProcessorTime, Violations, WaitP99OverP50,
+    MostOverLeast, PairP50, PairsPerSecond, ProcessorTime, ServerProcessorTime, Violations,
+    WaitP99OverP50,
 };
 use Network::{Delayed, Direct};
 use Scenario::{
@@ -50,7 +51,7 @@ const FLAT: f64 = 16.0;
 
 /// All bounds.
 #[rustfmt::skip]
-const BOUNDS: [Bound; 45] = [
+const BOUNDS: [Bound; 46] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
     Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
     Bound(Pair, Delayed, OursRetainingBriefly, PairP50, TimesAtMost(0.6, Raw)),
@@ -82,6 +83,7 @@ const BOUNDS: [Bound; 45] = [
     Bound(Idle1000, Direct, Ours, Lost, AtMost(0.0)),
     Bound(Idle1000, Delayed, Ours, Lost, AtMost(0.0)),
     Bound(Idle10000, Direct, Ours, ProcessorTime, BestPeerAtMost(0.4)),
+    Bound(Idle10000, Direct, Ours, ServerProcessorTime, BestPeerAtMost(1.0)),
     Bound(Idle10000, Direct, Ours, BytesPerLock, AtMost(1100.0)),
     Bound(Idle10000, Direct, Ours, BytesPerLock, AheadOfPeers),
     Bound(Idle10000, Direct, Ours, Growth, AtMost(FLAT)),

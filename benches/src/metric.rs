@@ -33,6 +33,8 @@ pub(crate) enum Metric {
     CommandsPerPair,
     /// Processor time in milliseconds for each second.
     ProcessorTime,
+    /// The same of the server.
+    ServerProcessorTime,
     CommandsPerSecond,
     BytesPerLock,
     /// Resident bytes of a lock in the last window minus those in the first.
@@ -61,6 +63,7 @@ impl Metric {
             Self::Violations => "violations",
             Self::CommandsPerPair => "commands/pair",
             Self::ProcessorTime => "CPU ms/s",
+            Self::ServerProcessorTime => "server CPU ms/s",
             Self::CommandsPerSecond => "commands/s",
             Self::BytesPerLock => "bytes/lock",
             Self::Growth => "growth, bytes/lock",
@@ -80,6 +83,7 @@ impl Metric {
                 | Self::ChangesPerSecond
                 | Self::WaitP99
                 | Self::ProcessorTime
+                | Self::ServerProcessorTime
                 | Self::BytesPerLock
         )
     }

@@ -96,10 +96,14 @@ impl Holder {
         })
     }
 
-    async fn cost(&mut self) -> Result<Cost> {
+    /// Returns the cost for the client, and the server's processor time in seconds since its start.
+    async fn cost(&mut self) -> Result<(Cost, f64)> {
         let cost = worker::cost(&mut self.worker).await?;
         self.known_lost = cost.lost;
-        Ok(cost)
+        let used: InfoDict = self.server.command(&["INFO", "cpu"]).await;
+        let used = |name| used.get::<f64>(name).unwrap_or(f64::NAN);
+        let server = used("used_cpu_user") + used("used_cpu_sys");
+        Ok((cost, server))
     }
 
     /// Returns the number of lost locks: those that the client knows, or those that the server
@@ -136,6 +140,7 @@ async fn windows(
     ends.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut commands = vec![0.0; holders.len()];
     let mut before = vec![0.0; holders.len()];
+    let mut server_before = vec![0.0; holders.len()];
     for window in 0..SETTLING + windows {
         let mut watches = Vec::new();
         if idle.counted && window + 1 == SETTLING {
@@ -148,18 +153,26 @@ async fn windows(
         for holder in &mut *holders {
             costs.push(holder.cost().await?);
         }
+        let servers: Vec<f64> = costs.iter().map(|(_, server)| *server).collect();
+        let server_before = std::mem::replace(&mut server_before, servers);
         for (index, mut watch) in watches.into_iter().enumerate() {
             #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]
             let sent = watch.count().await as f64;
-            commands[index] = sent / costs[index].seconds;
+            commands[index] = sent / costs[index].0.seconds;
         }
         if window < SETTLING {
             continue;
         }
-        for (index, (holder, cost)) in holders.iter().zip(&costs).enumerate() {
-            let processor_time = cost.processor_seconds * 1e3 / cost.seconds;
+        for (index, (holder, (cost, server))) in holders.iter().zip(&costs).enumerate() {
+            let per_second = |seconds: f64| seconds * 1e3 / cost.seconds;
             let per_lock = cost.resident / locks;
-            let mut figures = vec![(Metric::ProcessorTime, processor_time)];
+            let mut figures = vec![
+                (Metric::ProcessorTime, per_second(cost.processor_seconds)),
+                (
+                    Metric::ServerProcessorTime,
+                    per_second(server - server_before[index]),
+                ),
+            ];
             if window == SETTLING {
                 before[index] = per_lock;
                 if idle.counted {

@@ -1,14 +1,27 @@
--- Extends the leases of locks that their owners still hold. Never creates a lock.
+-- Extends the leases of locks that their owners still hold. Never leaves a new lock.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), time to keep fences (ms), owner, least new fence or 0, owner, least new fence or 0, …
 -- Replies  1    all are held, no owner waits for them, and no new fence was asked for
 --          {…}  otherwise, for each lock: 0 not held, 1 held, or its new fence; negative if others wait for it
 -- A lock gets a new fence only if its last one is smaller than the least. Otherwise another owner may have had it.
 -- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back.
+
+-- Returns 1 if the owner holds the lock, else 0 or an error. HSETNX changes nothing then. At a read, a server that tracks
+-- keys would go through all keys of the script.
+local function holds(lock, owner)
+  local added = redis.pcall('HSETNX', lock, owner, '1')
+  if type(added) == 'table' then
+    return redis.pcall('HEXISTS', lock, owner)
+  elseif added == 1 and redis.pcall('HDEL', lock, owner) ~= 1 and redis.call('PTTL', lock) == -1 then
+    redis.call('PEXPIRE', lock, ARGV[1])
+  end
+  return 1 - added
+end
+
 local replies, queues, all, refused = {}, {}, 1, nil
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
-  local held = redis.pcall('HEXISTS', lock, ARGV[2 * n + 1])
+  local held = holds(lock, ARGV[2 * n + 1])
   if held == 1 then
     replies[n] = redis.call('PEXPIRE', lock, ARGV[1])
     if ARGV[2 * n + 2] ~= '0' then
