@@ -1,16 +1,15 @@
 //! Compares the replies of the model's server and of a real store to random operations.
 //!
-//! Tokens are compared by their order. A grant of the model is a grant of the store, and the grants
-//! of a key have the same order. On each side, the blocks follow one another.
+//! Fences are compared by their order. A grant of the model is a grant of the store, and the grants
+//! of a key have the same order. On each side, fences grow.
 //!
-//! The number of tokens in an extension depends on the time, so it is not compared. Times to live
-//! may differ by the duration of the run.
+//! Times to live may differ by the duration of the run.
 
 mod agree;
 mod batch;
+mod fences;
 mod operation;
 mod subject;
-mod tokens;
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -27,7 +26,7 @@ pub use self::{
     operation::{CLIENTS, KEYS, Operation},
     subject::{KeyView, ModelSubject, Observed, Reply, Served, Subject},
 };
-use self::{agree::compare, operation::operations, tokens::Side};
+use self::{agree::compare, fences::Side, operation::operations};
 use crate::words::Millis;
 
 /// The largest number of operations in a sequence.
@@ -47,11 +46,11 @@ pub struct Tally {
     /// Replies that granted a lock.
     pub granted: usize,
     /// Replies that another owner has it.
-    pub held: usize,
+    pub taken: usize,
     /// Notifications to owners and waiters.
     pub notifications: usize,
-    /// Replies that granted more tokens.
-    pub extended: usize,
+    /// Renewals that set a new fence.
+    pub refenced: usize,
     /// Requests that were served in a batch.
     pub batch: usize,
     /// Sequences that differed, but were too slow on each try to be conclusive.
@@ -148,7 +147,6 @@ fn once<S: Subject>(
         model: ModelSubject::new(design),
         by_model: Side::default(),
         by_store: Side::default(),
-        design,
         started,
         tally,
     };
@@ -169,13 +167,12 @@ fn once<S: Subject>(
     Ok(())
 }
 
-/// The two stores under comparison, with their tokens.
+/// The two stores under comparison, with their fences.
 struct Pair<'a, S> {
     store: &'a mut S,
     model: ModelSubject,
     by_model: Side,
     by_store: Side,
-    design: Design,
     started: Instant,
     tally: &'a mut Tally,
 }
@@ -187,29 +184,18 @@ impl<S: Subject> Pair<'_, S> {
     }
 
     fn step(&mut self, operation: &Operation) -> Result<(), String> {
-        let expected = self
-            .model
-            .apply(operation, self.by_model.token_for(operation));
-        let found = self
-            .store
-            .apply(operation, self.by_store.token_for(operation));
-        let past = self.by_model.past(operation);
-        compare(
-            self.design,
-            operation,
-            past,
-            (&expected, &found),
-            self.late(),
-        )
-        .and_then(|()| self.by_model.note(operation, &expected))
-        .and_then(|()| self.by_store.note(operation, &found))
-        .and_then(|()| self.by_model.same_order(&self.by_store))
-        .map_err(|what| format!("{what}\nmodel: {expected:?}\nstore: {found:?}"))?;
+        let expected = self.model.apply(&self.by_model.resolve(operation));
+        let found = self.store.apply(&self.by_store.resolve(operation));
+        compare((&expected, &found), self.late())
+            .and_then(|()| self.by_model.note(operation, &expected))
+            .and_then(|()| self.by_store.note(operation, &found))
+            .and_then(|()| self.by_model.same_order(&self.by_store))
+            .map_err(|what| format!("{what}\nmodel: {expected:?}\nstore: {found:?}"))?;
         self.tally.operations += 1;
         self.tally.granted += usize::from(expected.reply.is_grant());
-        self.tally.held += usize::from(expected.reply.is_held());
+        self.tally.taken += usize::from(expected.reply.is_taken());
         self.tally.notifications += expected.notifications.len();
-        self.tally.extended += usize::from(found.reply.is_extension());
+        self.tally.refenced += usize::from(found.reply.has_new_fence());
         Ok(())
     }
 }

@@ -5,22 +5,17 @@
 //! real servers.
 
 mod acquire;
-mod extend;
 mod release;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, BLOCK, Block, Claim, Effects, Entry, Extend, Extended, History, Holder, Key,
-    Known, Millis, Notification, Owner, Release, Released, Renewal, Renewed, Token,
+    Acquire, Acquired, Effects, Entry, Fence, Fenced, Holder, Key, Millis, Notification, Owner,
+    Release, Released, Renew, Renewal, Renewed,
 };
 
-/// The number of tokens that correspond to a millisecond. Without a fence, tokens restart at the
-/// time in microseconds.
-const TOKENS_A_MILLISECOND: Token = 1000;
-
-/// The limit of fencing tokens. The scripts use doubles, which are exact below it.
-pub const TOO_LARGE: Token = 1 << 53;
+/// The limit of fences. Tokens stay below 2^53, where doubles are exact.
+pub const TOO_LARGE: Fence = 1 << 46;
 
 /// The constants of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +26,6 @@ pub struct Constants {
     pub silent: Millis,
     /// The lifetime of a wait queue that no owner joins.
     pub queue: Millis,
-    /// The number of tokens in a grant.
-    pub block: Token,
 }
 
 impl Constants {
@@ -41,7 +34,6 @@ impl Constants {
         grace: 1_000,
         silent: 50,
         queue: 20_000,
-        block: BLOCK,
     };
 }
 
@@ -56,14 +48,18 @@ pub enum ServerBug {
     RenewalOfOthers,
     /// An acquire adds to the count instead of setting it.
     CountAdded,
-    /// Without a fence, tokens restart at one.
-    TokensFromOne,
-    /// Without a fence, a release starts to count, and the next grant continues from there.
-    TokensFromReleases,
-    /// A handed-off lock keeps its tokens.
-    TokenReused,
-    /// The next grant reserves the tokens of an extension again.
-    ExtensionForgotten,
+    /// A release resets the fence.
+    FenceReset,
+    /// A hand-off keeps the last fence.
+    FenceReused,
+    /// A fence ignores the last one.
+    FenceIgnoresLast,
+    /// A fence ignores the clock, and starts at one after a loss of data.
+    FenceIgnoresClock,
+    /// The next grant has the fence of a renewal again.
+    FenceForgotten,
+    /// A renewal sets a new fence although another owner may have had the lock since the last one.
+    FenceAfterOthers,
     /// The grace period of a handed-off lock does not end.
     GraceWithoutEnd,
     /// A lock is handed off without a notification. Not a bug by itself: waiters retry.
@@ -81,7 +77,8 @@ pub struct Server {
     now: Millis,
     locks: BTreeMap<Key, Lock>,
     listening: BTreeSet<u8>,
-    history: History,
+    /// The clock in units of fences. It matters only after a loss of data, so it advances only then.
+    fence_clock: Fence,
     constants: Constants,
     bug: Option<ServerBug>,
 }
@@ -90,8 +87,8 @@ pub struct Server {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lock {
     held: Option<Held>,
-    /// The fence: the first token of the last block, plus all extensions. Zero: no fence.
-    fence: Token,
+    /// The last fence. Zero: none.
+    fence: Fence,
     queue: Vec<(Owner, Millis)>,
     queue_until: Millis,
 }
@@ -111,7 +108,7 @@ impl Server {
             now,
             locks: BTreeMap::new(),
             listening: BTreeSet::new(),
-            history: 0,
+            fence_clock: 1,
             constants,
             bug: None,
         }
@@ -159,32 +156,32 @@ impl Server {
         }
     }
 
-    /// Restarts the server without data. The time has advanced.
+    /// Restarts the server without data.
     pub fn restart(&mut self) {
-        self.pass(1);
+        self.advance_fence_clock();
         self.locks.clear();
     }
 
-    /// Loses the fence of a key, for example by eviction. The time has advanced since the last
-    /// grant.
-    pub fn lose_token(&mut self, key: Key) {
-        self.pass(1);
-        self.lock(key).fence = 0;
+    /// Loses the fence of a key, for example by eviction.
+    pub fn lose_fence(&mut self, key: Key) {
+        self.replace_fence(key, 0);
     }
 
-    /// Fails over to a former master that missed the last grant of a free lock. Clients have stayed connected to it.
-    /// Time passes meanwhile.
+    /// Continues with an older copy of the data, which lacks the last grant of a free lock.
     pub fn miss_grant(&mut self, key: Key) {
-        self.pass(1);
-        self.history += 1;
-        let advance = self.constants.block + 1;
-        let lock = self.lock(key);
-        lock.fence = lock.fence.saturating_sub(advance);
+        self.replace_fence(key, self.fence(key).saturating_sub(1));
     }
 
-    /// Overwrites the fence of a key with an invalid token.
-    pub fn invalidate_token(&mut self, key: Key, instead: Token) {
-        self.lock(key).fence = instead;
+    /// Overwrites the fence of a key. The time has advanced since the last grant.
+    pub fn replace_fence(&mut self, key: Key, fence: Fence) {
+        self.advance_fence_clock();
+        self.lock(key).fence = fence;
+    }
+
+    /// Advances the clock beyond all fences.
+    fn advance_fence_clock(&mut self) {
+        let last = self.locks.keys().map(|key| self.fence(*key)).max();
+        self.fence_clock = self.fence_clock.max(last.unwrap_or(0)) + 1;
     }
 
     /// Acquires locks, all or none; see `acquire.lua`.
@@ -198,35 +195,41 @@ impl Server {
     }
 
     /// Extends leases; see `renew.lua`.
-    pub fn renew(&mut self, Renewal { claims, lease }: &Renewal) -> Vec<Renewed> {
-        let renew = |claim: &Claim| self.renew_one(*claim, *lease);
-        claims.iter().map(renew).collect()
+    pub fn renew(&mut self, renew: &Renew, effects: &mut Effects) -> Vec<Renewed> {
+        let renewals = renew.renewals.iter();
+        renewals
+            .map(|renewal| self.renew_one(*renewal, renew.lease, effects))
+            .collect()
     }
 
-    /// Extends the tokens of a lock's owner; see `extend.lua`.
-    pub fn extend(&mut self, extend: &Extend, effects: &mut Effects) -> Extended {
-        extend::extend(self, extend, effects)
-    }
-
-    fn renew_one(&mut self, claim: Claim, lease: Millis) -> Renewed {
+    fn renew_one(
+        &mut self,
+        Renewal { claim, fence }: Renewal,
+        lease: Millis,
+        effects: &mut Effects,
+    ) -> Renewed {
         let (until, bug) = (self.now + lease, self.bug);
         let lock = self.lock(claim.key);
         if bug == Some(ServerBug::RenewalCreates) && lock.held.is_none() {
             lock.grant(claim.owner, 1, until);
         }
         let any = bug == Some(ServerBug::RenewalOfOthers);
-        match &mut lock.held {
+        let wanted = !lock.queue.is_empty();
+        let (held, fence) = match &mut lock.held {
             Some(held) if any || held.by == Holder::Owner(claim.owner) => {
                 held.until = until;
-                Renewed {
-                    held: true,
-                    wanted: !lock.queue.is_empty(),
-                }
+                (true, self.raise_fence(claim.key, fence))
             }
-            _ => Renewed {
-                held: false,
-                wanted: false,
-            },
+            _ => (false, None),
+        };
+        effects.renewed.extend(fence.map(|fence| Fenced {
+            owner: claim.owner,
+            fence,
+        }));
+        Renewed {
+            held,
+            wanted: held && wanted,
+            fence: fence.unwrap_or(0),
         }
     }
 
@@ -238,7 +241,7 @@ impl Server {
             holder: held.by,
             count: held.count,
             ttl: held.until - self.now,
-            token: self.fence(key),
+            fence: self.fence(key),
         })
     }
 
@@ -253,19 +256,11 @@ impl Server {
             .collect()
     }
 
-    /// Returns the fence of a key; zero if there is none.
+    /// Returns the last fence of a key; zero if there is none, or an invalid one.
     #[must_use]
-    pub fn fence(&self, key: Key) -> Token {
-        if self.is_invalid(key) {
-            return 0;
-        }
-        self.locks.get(&key).map_or(0, |lock| lock.fence)
-    }
-
-    /// Returns whether the last token is invalid.
-    fn is_invalid(&self, key: Key) -> bool {
-        let lock = self.locks.get(&key);
-        lock.is_some_and(|lock| lock.fence >= TOO_LARGE)
+    pub fn fence(&self, key: Key) -> Fence {
+        let fence = self.locks.get(&key).map_or(0, |lock| lock.fence);
+        if fence < TOO_LARGE { fence } else { 0 }
     }
 
     fn lock(&mut self, key: Key) -> &mut Lock {
@@ -277,68 +272,27 @@ impl Server {
         held.is_some_and(|held| held.by == Holder::Owner(owner))
     }
 
-    /// Reserves the next block and returns its first token, which becomes the fence, like
-    /// `next_token` in `library.lua`. Returns `None` if the fence is invalid.
-    fn next_block(&mut self, key: Key, known: Known) -> Option<Token> {
-        let block = self.constants.block;
-        // A release adds one more.
-        let advance = block + 1;
-        if self.fence(key) + advance >= TOO_LARGE || self.is_invalid(key) {
-            return None;
-        }
-        let is_lost = self.is_fence_lost(key);
-        let next = self.fence(key) + advance;
-        let least = if self.may_miss_grants(known) {
-            self.restart_time()
-        } else {
-            known.least
+    /// Sets the next fence, like `next_fence` in `library.lua`.
+    fn next_fence(&mut self, key: Key) -> Fence {
+        let (after_last, clock) = (self.fence(key) + 1, self.fence_clock);
+        let fence = match self.bug {
+            Some(ServerBug::FenceIgnoresLast) => clock,
+            Some(ServerBug::FenceIgnoresClock) => after_last,
+            _ => after_last.max(clock),
         };
-        let restarts = is_lost || next < least;
-        let restarted = self.restart_time().max(known.least);
-        let lock = self.lock(key);
-        lock.fence = if restarts { restarted } else { next };
-        Some(lock.fence)
+        self.lock(key).fence = fence;
+        fence
     }
 
-    /// Returns whether this server took over after the client learned its history. A client with a recent write sends
-    /// no history, and the server then detects nothing.
-    fn may_miss_grants(&self, known: Known) -> bool {
-        known.history.is_some_and(|history| history != self.history)
-    }
-
-    /// Returns whether there is no fence, or only the count of a release.
-    fn is_fence_lost(&self, key: Key) -> bool {
-        let fence = self.fence(key);
-        match self.bug {
-            Some(ServerBug::TokensFromOne) => false,
-            Some(ServerBug::TokensFromReleases) => fence == 0,
-            _ => fence <= 1,
+    /// Sets a fence of at least `least`, unless the last one is that large or `least` is zero. Returns the new fence.
+    fn raise_fence(&mut self, key: Key, least: Fence) -> Option<Fence> {
+        let last = self.fence(key);
+        let is_asked_for = least > 0 && (last < least || self.has(ServerBug::FenceAfterOthers));
+        let fence = is_asked_for.then_some(least.max(self.fence_clock).max(last + 1))?;
+        if !self.has(ServerBug::FenceForgotten) {
+            self.lock(key).fence = fence;
         }
-    }
-
-    /// The server's history, and a token that is larger than all before.
-    pub(crate) fn start(&self) -> (History, Token) {
-        (self.history, self.restart_time())
-    }
-
-    /// Returns the token from which tokens restart.
-    fn restart_time(&self) -> Token {
-        self.micros() + 1
-    }
-
-    /// Returns the time in microseconds.
-    fn micros(&self) -> Token {
-        self.now * TOKENS_A_MILLISECOND
-    }
-
-    /// Returns the block of a grant.
-    fn block(&self, key: Key, owner: Owner, first: Token) -> Block {
-        Block {
-            key,
-            owner,
-            first,
-            last: first + (self.constants.block - 1),
-        }
+        Some(fence)
     }
 
     fn dequeue(&mut self, key: Key) -> Option<(Owner, Millis)> {
@@ -346,20 +300,24 @@ impl Server {
         (!queue.is_empty()).then(|| queue.remove(0))
     }
 
-    /// Like `hand_off` in `library.lua`. `joins`: another owner joins the wait queue in the same
-    /// step.
+    /// Hands a free lock off to its first waiter, like `hand_off` in `library.lua`. `joins`: another owner joins the wait
+    /// queue in the same step.
     fn hand_off(
         &mut self,
-        (key, token): (Key, Token),
-        mut first: Option<(Owner, Millis)>,
+        key: Key,
         requester: Option<Owner>,
         joins: bool,
         effects: &mut Effects,
     ) -> bool {
-        while let Some((owner, since)) = first
+        while let Some((owner, since)) = self.dequeue(key)
             && Some(owner) != requester
         {
             if self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToAbsent) {
+                let fence = if self.has(ServerBug::FenceReused) {
+                    self.fence(key)
+                } else {
+                    self.next_fence(key)
+                };
                 let Constants { grace, silent, .. } = self.constants;
                 let now = self.now;
                 let ttl = if self.has(ServerBug::GraceWithoutEnd) {
@@ -368,13 +326,13 @@ impl Server {
                     grace
                 };
                 self.lock(key).grant(owner, 1, now + ttl);
-                effects.grants.push(self.block(key, owner, token));
+                effects.grants.push(Fenced { owner, fence });
                 if !self.has(ServerBug::HandOffWithoutNotification) {
                     self.notify(
                         Notification::Granted {
                             key,
                             owner,
-                            token,
+                            fence,
                             ttl: grace,
                             others_wait: joins || !self.queue(key).is_empty(),
                         },
@@ -387,7 +345,6 @@ impl Server {
                 }
                 return true;
             }
-            first = self.dequeue(key);
         }
         false
     }
@@ -425,7 +382,7 @@ impl Server {
         }
     }
 
-    /// Like `join_queue` in `library.lua`.
+    /// Adds an owner to the wait queue, unless it is queued, and renews the queue.
     fn enqueue(&mut self, key: Key, owner: Owner) {
         let (now, until) = (self.now, self.now.saturating_add(self.constants.queue));
         let lock = self.lock(key);

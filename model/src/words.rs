@@ -4,11 +4,10 @@
 pub type Millis = u64;
 /// A fencing token.
 pub type Token = u64;
+/// The number of a grant, from which its fencing tokens follow.
+pub type Fence = u64;
 /// What is locked.
 pub type Key = u8;
-
-/// The number of tokens in a grant.
-pub const BLOCK: Token = 16;
 
 /// The identity of one ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,8 +38,6 @@ pub struct Acquire {
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
-    /// What the client knows of the server.
-    pub known: Known,
 }
 
 /// The reply to an acquire.
@@ -48,13 +45,13 @@ pub struct Acquire {
 pub enum Acquired {
     /// Every owner holds its lock.
     Granted {
-        /// The first token of a block for each claim.
-        tokens: Vec<Token>,
+        /// The fence of each claim.
+        fences: Vec<Fence>,
         /// Whether the wait queue of one of the locks has other owners.
         others_wait: bool,
     },
     /// Another owner holds one of the locks.
-    Held {
+    Taken {
         /// The index of its claim.
         claim: usize,
         /// The remaining time, unless renewed.
@@ -63,36 +60,11 @@ pub enum Acquired {
         queued: bool,
         /// Whether the owner is the first waiter.
         first: bool,
-        /// Grants up to these tokens are void.
-        fences: Vec<Token>,
+        /// Grants up to these fences are void.
+        fences: Vec<Fence>,
     },
     /// The owner requested a nested entry, but holds nothing.
-    NotHeld,
-    /// The server has another history than the client knows. Nothing was done.
-    Promoted,
-    /// The fencing token is invalid.
-    Refused,
-}
-
-/// The next local waiter of the releasing client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Next {
-    /// Its owner.
-    pub owner: Owner,
-    /// Its lease.
-    pub lease: Millis,
-}
-
-/// The number of failovers so far, which stands for the replication id. Tokens continue only if it is unchanged.
-pub type History = u8;
-
-/// What a client knows of the server that it is connected to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Known {
-    /// The least token that the server may grant.
-    pub least: Token,
-    /// The server's history, unless the client has written to the server recently.
-    pub history: Option<History>,
+    NotOwner,
 }
 
 /// A request that lowers a count.
@@ -102,48 +74,39 @@ pub struct Release {
     pub key: Key,
     /// The owner.
     pub owner: Owner,
-    /// The last fence that the owner knows: the first token of its block, plus all extensions.
-    /// Zero: none.
-    pub token: Token,
+    /// The fence that the lock has after its release, at least. Zero: unchanged.
+    pub fence: Fence,
     /// The new count. Zero releases the lock.
     pub count: u8,
     /// How long the lock stays taken after the release.
     pub at_least: Millis,
-    /// The next local waiter.
-    pub next: Option<Next>,
-    /// What the client knows of the server.
-    pub known: Known,
 }
 
 /// The reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Released {
-    /// Done by this request or by an earlier copy.
-    Done(HandOff),
+    /// Done.
+    Done,
     /// The owner holds nothing.
     NotHeld,
-    /// The owner holds nothing, and others have held the lock since.
-    MovedOn,
-}
-
-/// The outcome for the waiter that a release named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HandOff {
-    /// It is granted the lock, with a block that starts with this token. No other owner waits.
-    Granted(Token),
-    /// It is queued.
-    Queued,
-    /// There is no such waiter, or it has to send its own request.
-    Unknown,
 }
 
 /// A request to extend leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Renewal {
+pub struct Renew {
     /// The locks and their owners.
-    pub claims: Vec<Claim>,
+    pub renewals: Vec<Renewal>,
     /// The new lease of all, from now on.
     pub lease: Millis,
+}
+
+/// One of the locks of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Renewal {
+    /// The lock and its owner.
+    pub claim: Claim,
+    /// The least new fence. The server sets one if its last fence is smaller. Zero: none is asked for.
+    pub fence: Fence,
 }
 
 /// The reply to a renewal.
@@ -153,37 +116,8 @@ pub struct Renewed {
     pub held: bool,
     /// Whether the owner holds the lock and the wait queue is not empty.
     pub wanted: bool,
-}
-
-/// A request for more tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Extend {
-    /// The lock.
-    pub key: Key,
-    /// The owner.
-    pub owner: Owner,
-    /// The largest number of tokens.
-    pub tokens: Token,
-    /// What the client knows of the server.
-    pub known: Known,
-}
-
-/// The reply to a request for more tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Extended {
-    /// The owner has this many more tokens, possibly none.
-    More {
-        /// The new fence. The owner's tokens extend one block beyond it.
-        fence: Token,
-        /// The number of new tokens, which are the last ones.
-        tokens: Token,
-    },
-    /// The owner holds nothing.
-    NotHeld,
-    /// The server has another history than the client knows. Nothing was done.
-    Promoted,
-    /// The fencing token is invalid.
-    Refused,
+    /// The new fence. Zero: unchanged.
+    pub fence: Fence,
 }
 
 /// A message of the server without a request.
@@ -195,8 +129,8 @@ pub enum Notification {
         key: Key,
         /// The owner.
         owner: Owner,
-        /// The first token of the block.
-        token: Token,
+        /// The fence.
+        fence: Fence,
         /// The time until the grant ends.
         ttl: Millis,
         /// Whether the wait queue is not empty after this step.
@@ -258,30 +192,17 @@ pub struct Entry {
     pub count: u8,
     /// The remaining time, unless renewed.
     pub ttl: Millis,
-    /// The fence: the first token of the block, plus all extensions. A lock without an owner has a
-    /// later one.
-    pub token: Token,
+    /// The last fence.
+    pub fence: Fence,
 }
 
-/// Tokens that were granted to an owner.
+/// A fence that a server set for an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Block {
-    /// The lock.
-    pub key: Key,
+pub struct Fenced {
     /// The owner.
     pub owner: Owner,
-    /// The first token.
-    pub first: Token,
-    /// The last token.
-    pub last: Token,
-}
-
-impl Block {
-    /// Returns whether this token was granted to this owner.
-    #[must_use]
-    pub fn has(&self, owner: Owner, token: Token) -> bool {
-        self.owner == owner && (self.first..=self.last).contains(&token)
-    }
+    /// The fence.
+    pub fence: Fence,
 }
 
 /// The effects of one step of a server, besides its reply.
@@ -289,8 +210,8 @@ impl Block {
 pub struct Effects {
     /// The notifications that it sends.
     pub notifications: Vec<Notification>,
-    /// The blocks that it grants, in order.
-    pub grants: Vec<Block>,
-    /// The extensions of blocks.
-    pub extensions: Vec<Block>,
+    /// The grants, in order.
+    pub grants: Vec<Fenced>,
+    /// The new fences of renewals.
+    pub renewed: Vec<Fenced>,
 }

@@ -33,17 +33,13 @@ const RESTARTS: Faults = Faults {
     restarts: 1,
     ..NONE
 };
-const LOST_TOKENS: Faults = Faults {
-    lost_tokens: 1,
+const LOST_FENCES: Faults = Faults {
+    lost_fences: 1,
     ..NONE
 };
 const MISSED_GRANTS: Faults = Faults {
     missed_grants: 1,
     ..NONE
-};
-const MISSED_GRANTS_AND_OTHER_WRITES: Faults = Faults {
-    other_writes: 1,
-    ..MISSED_GRANTS
 };
 const REFUSED_TRIES: Faults = Faults {
     refused_tries: 1,
@@ -81,17 +77,17 @@ pub fn small() -> Vec<Config> {
         any("any delay, two callers each").of(2, 2).until(3),
         any("any delay, three callers each, until 1")
             .of(2, 3)
-            .blocks(3)
+            .tokens(3)
             .until(1),
         any("any delay, re-entry").entries(2).until(3),
-        any("any delay, a token for each grant")
+        any("any delay, one token in each fence")
             .of(2, 2)
-            .blocks(1)
+            .tokens(1)
             .until(2),
-        any("any delay, extensions")
+        any("any delay, new fences")
             .of(2, 2)
-            .blocks(1)
-            .extending()
+            .tokens(1)
+            .refencing()
             .until(2),
         any("any delay, retention").of(2, 2).retaining(1).until(2),
         any("any delay, retention, renewals")
@@ -109,22 +105,22 @@ pub fn small() -> Vec<Config> {
             .writing()
             .with(RESTARTS)
             .until(4),
-        any("the server loses a token, writes")
+        any("the server loses a fence, writes")
             .writing()
-            .with(LOST_TOKENS)
+            .with(LOST_FENCES)
             .until(4),
         any("the server forgets, two callers each")
             .of(2, 2)
             .with(RESTARTS)
             .until(2),
-        any("the server loses a token, extensions")
+        any("the server loses a fence, new fences")
             .of(2, 2)
-            .blocks(1)
-            .extending()
-            .with(LOST_TOKENS)
-            .until(2),
+            .tokens(1)
+            .refencing()
+            .with(LOST_FENCES)
+            .until(1),
         prompt("in time, two callers each").of(2, 2),
-        prompt("in time, extensions").of(2, 2).blocks(1).extending(),
+        prompt("in time, new fences").of(2, 2).tokens(1).refencing(),
         prompt("in time, retention").of(2, 2).retaining(2),
         prompt("in time, retention until it is wanted, lost messages")
             .retaining(99)
@@ -159,7 +155,7 @@ pub fn small() -> Vec<Config> {
             ..NONE
         }),
     ];
-    all.extend(small_with_promotions());
+    all.extend(small_with_older_copies());
     all.extend(small_with_attempts());
     all.extend(small_with_operator());
     all
@@ -171,18 +167,39 @@ pub fn large() -> Vec<Config> {
     let any = Config::new;
     let prompt = Config::prompt;
     let mut all = vec![
-        any("any delay, extensions, until 3")
+        any("any delay, new fences, until 3")
             .of(2, 2)
-            .blocks(1)
-            .extending()
+            .tokens(1)
+            .refencing()
             .until(3),
+        any("the server loses a fence, new fences, until 2")
+            .of(2, 2)
+            .tokens(1)
+            .refencing()
+            .with(LOST_FENCES)
+            .until(2),
+        any("an older copy takes over, new fences, until 2")
+            .of(2, 2)
+            .tokens(1)
+            .refencing()
+            .with(MISSED_GRANTS)
+            .until(2),
+        any("an operator forces, repeated messages, new fences")
+            .of(2, 2)
+            .tokens(1)
+            .refencing()
+            .with(Faults {
+                repeats: 1,
+                ..FORCED
+            })
+            .until(1),
         any("any delay, three callers each")
             .of(2, 3)
-            .blocks(3)
+            .tokens(3)
             .until(2),
-        any("any delay, extensions, three callers each")
+        any("any delay, new fences, three callers each")
             .of(2, 3)
-            .extending()
+            .refencing()
             .until(2),
         any("any delay, retention, two callers each, until 3")
             .of(2, 2)
@@ -237,11 +254,11 @@ pub fn large() -> Vec<Config> {
         prompt("in time, two callers each, callers give up")
             .of(2, 2)
             .with(LATE),
-        prompt("in time, three callers each").of(2, 3).blocks(3),
-        prompt("in time, extensions, lost messages")
+        prompt("in time, three callers each").of(2, 3).tokens(3),
+        prompt("in time, new fences, lost messages")
             .of(2, 2)
-            .blocks(1)
-            .extending()
+            .tokens(1)
+            .refencing()
             .with(LOST),
         prompt("in time, retention, two callers each, lost messages")
             .of(2, 2)
@@ -260,24 +277,20 @@ pub fn large() -> Vec<Config> {
     all
 }
 
-/// Returns worlds in which a server takes over again.
-fn small_with_promotions() -> Vec<Config> {
+/// Returns worlds in which a server takes over with an older copy of the data.
+fn small_with_older_copies() -> Vec<Config> {
     let any = Config::new;
     vec![
-        any("a server takes over again")
+        any("an older copy takes over")
             .of(2, 2)
             .with(MISSED_GRANTS)
             .until(2),
-        any("a server takes over again, extensions")
+        any("an older copy takes over, new fences")
             .of(2, 2)
-            .blocks(1)
-            .extending()
+            .tokens(1)
+            .refencing()
             .with(MISSED_GRANTS)
-            .until(2),
-        any("a server takes over again, writes of other keys")
-            .of(2, 2)
-            .with(MISSED_GRANTS_AND_OTHER_WRITES)
-            .until(2),
+            .until(1),
     ]
 }
 
@@ -381,7 +394,7 @@ pub fn mistakes() -> Vec<Mistake> {
     let mut all = mistakes_of_servers();
     all.extend(mistakes_of_clients());
     all.extend(mistakes_of_hand_overs());
-    all.extend(mistakes_of_promotions());
+    all.extend(mistakes_of_fences());
     all
 }
 
@@ -418,27 +431,12 @@ fn mistakes_of_servers() -> Vec<Mistake> {
                 .with(lost_replies),
         ),
         server(
-            ServerBug::TokensFromOne,
-            TOKENS,
-            any("tokens from one after a restart").with(RESTARTS),
-        ),
-        server(
-            ServerBug::TokensFromReleases,
-            TOKENS,
-            any("tokens from a release that found none").with(LOST_TOKENS),
-        ),
-        server(
             ServerBug::RenewalOfOthers,
             "after the lock was granted to another owner, a client relies on it for one lease at most",
             any("a renewal of others' locks")
                 .renewing()
                 .with(RESTARTS)
                 .until(4),
-        ),
-        server(
-            ServerBug::TokenReused,
-            TOKENS,
-            any("a token that two owners share"),
         ),
         server(
             ServerBug::GraceWithoutEnd,
@@ -500,6 +498,11 @@ fn mistakes_of_clients() -> Vec<Mistake> {
             LEFT_BEHIND,
             prompt("a caller that gives up without leaving the queue").with(GIVES_UP),
         ),
+        client(
+            ClientBug::DoneAfterLease,
+            "no release counts as done after another owner had the lock",
+            any("a release in doubt after the lease").with(TIME_OUTS),
+        ),
     ]
 }
 
@@ -512,14 +515,6 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
     let any = Config::new;
     let prompt = Config::prompt;
     vec![
-        Mistake {
-            world: any("an extension that is forgotten")
-                .of(2, 2)
-                .extending()
-                .until(2)
-                .but(Bug::Server(ServerBug::ExtensionForgotten)),
-            breaks: TOKENS,
-        },
         client(
             ClientBug::HandOverAfterLease,
             TOKENS,
@@ -546,16 +541,6 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
                 .of(2, 2)
                 .with(RELEASE_REQUESTED)
                 .until(1),
-        ),
-        client(
-            ClientBug::BlockOfLost,
-            TOKENS,
-            any("tokens of a lost ownership").of(2, 2).until(4),
-        ),
-        client(
-            ClientBug::BlockOfReleased,
-            TOKENS,
-            any("tokens of a released ownership").of(2, 2).until(1),
         ),
         client(
             ClientBug::WantedUnnoticed,
@@ -588,28 +573,53 @@ fn mistakes_of_hand_overs() -> Vec<Mistake> {
     ]
 }
 
-fn mistakes_of_promotions() -> Vec<Mistake> {
-    let client = |bug, breaks, world: Config| Mistake {
+/// Returns bugs of fences and tokens.
+fn mistakes_of_fences() -> Vec<Mistake> {
+    let server = |bug, world: Config| Mistake {
+        world: world.but(Bug::Server(bug)),
+        breaks: TOKENS,
+    };
+    let client = |bug, world: Config| Mistake {
         world: world.but(Bug::Client(bug)),
-        breaks,
+        breaks: TOKENS,
     };
     let any = Config::new;
     vec![
-        client(
-            ClientBug::RecentForEver,
-            TOKENS,
-            any("a write that stays recent")
+        server(
+            ServerBug::FenceReset,
+            any("a release that resets the fence"),
+        ),
+        server(ServerBug::FenceReused, any("a fence that two owners share")),
+        server(
+            ServerBug::FenceIgnoresLast,
+            any("a fence that ignores the last one"),
+        ),
+        server(
+            ServerBug::FenceIgnoresClock,
+            any("a fence that ignores the clock after a restart").with(RESTARTS),
+        ),
+        server(
+            ServerBug::FenceIgnoresClock,
+            any("a fence that ignores the clock after a loss").with(LOST_FENCES),
+        ),
+        server(
+            ServerBug::FenceIgnoresClock,
+            any("a fence that ignores the clock on an older copy").with(MISSED_GRANTS),
+        ),
+        server(
+            ServerBug::FenceForgotten,
+            any("a renewed fence that is forgotten")
                 .of(2, 2)
-                .with(MISSED_GRANTS)
+                .refencing()
                 .until(2),
         ),
         client(
-            ClientBug::PromotionUnnoticed,
-            TOKENS,
-            any("a promotion that another key notices")
-                .of(2, 2)
-                .with(MISSED_GRANTS_AND_OTHER_WRITES)
-                .until(2),
+            ClientBug::TokensOfLost,
+            any("tokens of a lost ownership").of(2, 2).until(4),
+        ),
+        client(
+            ClientBug::TokensOfReleased,
+            any("tokens of a released ownership").of(2, 2).until(1),
         ),
     ]
 }
@@ -618,12 +628,27 @@ fn mistakes_of_promotions() -> Vec<Mistake> {
 #[must_use]
 pub fn hard_mistakes() -> Vec<Mistake> {
     let any = Config::new;
-    vec![Mistake {
-        world: any("a hold revived by a late reply")
-            .renewing()
-            .with(REPEATS)
-            .until(4)
-            .but(Bug::Client(ClientBug::RevivedByReply)),
-        breaks: RELIES,
-    }]
+    vec![
+        Mistake {
+            world: any("a hold revived by a late reply")
+                .renewing()
+                .with(REPEATS)
+                .until(4)
+                .but(Bug::Client(ClientBug::RevivedByReply)),
+            breaks: RELIES,
+        },
+        Mistake {
+            world: any("a renewed fence after other owners")
+                .of(2, 2)
+                .tokens(1)
+                .refencing()
+                .with(Faults {
+                    repeats: 1,
+                    ..FORCED
+                })
+                .until(1)
+                .but(Bug::Server(ServerBug::FenceAfterOthers)),
+            breaks: TOKENS,
+        },
+    ]
 }

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use rlock_model::{
     differential::{Design, ModelSubject, Operation, replay, run},
     server::ServerBug,
-    words::{Acquire, Claim, Extend, Known, Owner, Release, Renewal},
+    words::{Acquire, Claim, Owner, Release, Renew, Renewal},
 };
 
 const ONE_BY_ONE: Design = Design {
@@ -28,16 +28,6 @@ fn acquire(owner: Owner) -> Operation {
         lease: 2_000,
         count: 1,
         waits: true,
-        known: Known::default(),
-    })
-}
-
-fn extend() -> Operation {
-    Operation::Extend(Extend {
-        key: 0,
-        owner: OWNER,
-        tokens: 3,
-        known: Known::default(),
     })
 }
 
@@ -45,17 +35,17 @@ fn release() -> Operation {
     Operation::Release(Release {
         key: 0,
         owner: OWNER,
-        token: 0,
+        fence: 0,
         count: 0,
         at_least: 0,
-        next: None,
-        known: Known::default(),
     })
 }
 
-fn renew(owner: Owner) -> Operation {
-    Operation::Renew(Renewal {
-        claims: vec![Claim { key: 0, owner }],
+/// Renews the lease, and asks for the fence after the known one if `fence` is 1.
+fn renew(owner: Owner, fence: u64) -> Operation {
+    let claim = Claim { key: 0, owner };
+    Operation::Renew(Renew {
+        renewals: vec![Renewal { claim, fence }],
         lease: 10_000,
     })
 }
@@ -64,25 +54,28 @@ fn renew(owner: Owner) -> Operation {
 fn the_model_agrees_with_itself() {
     let tally = run(ModelSubject::new(ONE_BY_ONE), ONE_BY_ONE);
     assert_eq!(tally.inconclusive, 0, "{tally:?}");
-    assert!(tally.granted > 100 && tally.held > 100, "{tally:?}");
-    assert!(tally.notifications > 20 && tally.extended > 0, "{tally:?}");
+    assert!(tally.granted > 100 && tally.taken > 100, "{tally:?}");
+    assert!(tally.notifications > 20 && tally.refenced > 0, "{tally:?}");
 }
 
 #[test]
 fn a_store_with_a_mistake_differs() {
-    let pass = || Operation::Pass(100);
     for (bug, operations) in [
         (
             ServerBug::RenewalOfOthers,
-            vec![acquire(OWNER), renew(OTHER)],
+            vec![acquire(OWNER), renew(OTHER, 0)],
         ),
         (
-            ServerBug::TokenReused,
+            ServerBug::FenceReused,
             vec![acquire(OWNER), acquire(OTHER), release()],
         ),
         (
-            ServerBug::ExtensionForgotten,
-            vec![acquire(OWNER), pass(), extend(), extend()],
+            ServerBug::FenceForgotten,
+            vec![acquire(OWNER), renew(OWNER, 1)],
+        ),
+        (
+            ServerBug::FenceReset,
+            vec![acquire(OWNER), release(), acquire(OTHER)],
         ),
         (
             ServerBug::HandOffWithoutNotification,

@@ -1,7 +1,7 @@
 //! The equality of replies, and the differences of stores by design.
 
-use super::{KeyView, Observed, Operation, Reply};
-use crate::words::{Acquired, Entry, Extended, HandOff, Millis, Notification, Released, Token};
+use super::{KeyView, Observed, Reply};
+use crate::words::{Acquired, Entry, Millis, Notification, Renewed};
 
 /// The differences of a store from a Redis server by design.
 #[derive(Clone, Copy, Debug)]
@@ -11,9 +11,8 @@ pub struct Design {
     pub queue_ttl: Option<Millis>,
     /// A client that is gone leaves all queues at once, and none of its requests arrives late.
     pub forgets_departed: bool,
-    /// Whether a list of recent releases determines the reply to a repeated release. Otherwise the
-    /// token shows whether the lock was released, was granted to other owners, or expired.
-    pub remembers_releases: bool,
+    /// Whether a release can raise the fence, as in a quorum.
+    pub raises_fences: bool,
     /// Whether it can lose its data and continue.
     pub loses_data: bool,
     /// The largest batch of requests. With 1, the store executes each request by itself.
@@ -25,7 +24,7 @@ impl Design {
     pub const REDIS: Self = Self {
         queue_ttl: Some(20_000),
         forgets_departed: false,
-        remembers_releases: false,
+        raises_fences: true,
         loses_data: true,
         batch: 5,
     };
@@ -34,72 +33,24 @@ impl Design {
     pub const MEMORY: Self = Self {
         queue_ttl: None,
         forgets_departed: true,
-        remembers_releases: true,
+        raises_fences: false,
         loses_data: false,
         batch: 1,
     };
 }
 
-impl Design {
-    /// Converts the reply of the model's server to the store's reply. `earlier`: the owner released
-    /// the lock before.
-    fn released(self, model: Released, holds: bool, count: u8, earlier: bool) -> Released {
-        match model {
-            Released::MovedOn | Released::NotHeld | Released::Done(HandOff::Unknown)
-                if self.remembers_releases && !holds =>
-            {
-                if count == 0 && earlier {
-                    Released::Done(HandOff::Unknown)
-                } else {
-                    Released::NotHeld
-                }
-            }
-            model => model,
-        }
-    }
-}
-
-/// The state of an owner before its release.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Past {
-    pub(super) holds: bool,
-    pub(super) released: bool,
-}
-
 /// Compares the observations of one step. Times may differ by `late`.
-pub(super) fn compare(
-    design: Design,
-    operation: &Operation,
-    past: Past,
-    (model, store): (&Observed, &Observed),
-    late: Millis,
-) -> Result<(), String> {
-    replies(design, operation, past, (&model.reply, &store.reply), late)?;
+pub(super) fn compare((model, store): (&Observed, &Observed), late: Millis) -> Result<(), String> {
+    replies((&model.reply, &store.reply), late)?;
     views(model, store, late)
 }
 
 /// Compares the replies to one request.
-pub(super) fn replies(
-    design: Design,
-    operation: &Operation,
-    past: Past,
-    (model, store): (&Reply, &Reply),
-    late: Millis,
-) -> Result<(), String> {
+pub(super) fn replies((model, store): (&Reply, &Reply), late: Millis) -> Result<(), String> {
     let replies_agree = match (model, store) {
         (Reply::Acquired(model), Reply::Acquired(store)) => acquired(model, store, late),
-        (Reply::Released(model), Reply::Released(store)) => {
-            let Operation::Release(ask) = operation else {
-                return Err("a reply without a request".to_owned());
-            };
-            let model = design.released(*model, past.holds, ask.count, past.released);
-            without_order(model) == without_order(*store)
-        }
-        (Reply::Extended(model), Reply::Extended(store)) => {
-            let Operation::Extend(ask) = operation else {
-                return Err("a reply without a request".to_owned());
-            };
-            extended(*model, *store, ask.tokens)
+        (Reply::Renewed(model), Reply::Renewed(store)) => {
+            model.len() == store.len() && model.iter().zip(store).all(renewed)
         }
         (model, store) => model == store,
     };
@@ -132,18 +83,16 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
                 others_wait: also, ..
             },
         ) => others_wait == also,
-        (Acquired::NotHeld, Acquired::NotHeld)
-        | (Acquired::Promoted, Acquired::Promoted)
-        | (Acquired::Refused, Acquired::Refused) => true,
+        (Acquired::NotOwner, Acquired::NotOwner) => true,
         (
-            Acquired::Held {
+            Acquired::Taken {
                 claim,
                 ttl,
                 queued,
                 first,
                 ..
             },
-            Acquired::Held {
+            Acquired::Taken {
                 claim: other,
                 ttl: left,
                 queued: also,
@@ -158,14 +107,9 @@ fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
     }
 }
 
-/// The number of tokens depends on the time, which differs.
-fn extended(model: Extended, store: Extended, most: Token) -> bool {
-    match (model, store) {
-        (Extended::More { .. }, Extended::More { fence, tokens }) => {
-            tokens <= most && tokens <= fence
-        }
-        (model, store) => model == store,
-    }
+/// Fences are compared elsewhere.
+fn renewed((model, store): (&Renewed, &Renewed)) -> bool {
+    (model.held, model.wanted, model.fence > 0) == (store.held, store.wanted, store.fence > 0)
 }
 
 fn entries(model: Option<Entry>, store: Option<Entry>, late: Millis) -> bool {
@@ -181,24 +125,14 @@ fn entries(model: Option<Entry>, store: Option<Entry>, late: Millis) -> bool {
 }
 
 /// Returns whether two times to live agree. The store's clock runs while the model's stands still.
-/// A loss of data takes the model a millisecond.
 fn close(model: Millis, store: Millis, late: Millis) -> bool {
-    const LOSSES: Millis = super::LONGEST as Millis;
-    store <= model + LOSSES && model <= store + late
-}
-
-/// Removes the token, which is compared elsewhere.
-fn without_order(reply: Released) -> Released {
-    match reply {
-        Released::Done(HandOff::Granted(_)) => Released::Done(HandOff::Granted(0)),
-        reply => reply,
-    }
+    store <= model && model <= store + late
 }
 
 /// Returns the notifications, in any order. A grant may already show that the lock is wanted,
 /// instead of a second notification.
 fn notified(seen: &Observed) -> Vec<Notification> {
-    let mut notified: Vec<_> = seen.notifications.iter().map(without_token).collect();
+    let mut notified: Vec<_> = seen.notifications.iter().map(without_fence).collect();
     let wanted = |notification: &Notification| Notification::Wanted {
         key: notification.key(),
         owner: notification.owner(),
@@ -219,7 +153,7 @@ fn notified(seen: &Observed) -> Vec<Notification> {
     notified
 }
 
-fn without_token(notification: &Notification) -> Notification {
+fn without_fence(notification: &Notification) -> Notification {
     match *notification {
         Notification::Granted {
             key,
@@ -230,7 +164,7 @@ fn without_token(notification: &Notification) -> Notification {
         } => Notification::Granted {
             key,
             owner,
-            token: 0,
+            fence: 0,
             ttl,
             others_wait,
         },

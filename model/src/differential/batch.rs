@@ -30,16 +30,9 @@ impl<S: Subject> Pair<'_, S> {
         };
         for (request, found) in requests.iter().zip(&served.replies) {
             let Some(found) = found else { continue };
-            let step = self.model.apply(request, self.by_model.token_for(request));
-            let past = self.by_model.past(request);
-            replies(
-                self.design,
-                request,
-                past,
-                (&step.reply, found),
-                self.late(),
-            )
-            .map_err(|what| format!("{request:?}: {what}\nmodel: {step:?}"))?;
+            let step = self.model.apply(request);
+            replies((&step.reply, found), self.late())
+                .map_err(|what| format!("{request:?}: {what}\nmodel: {step:?}"))?;
             self.by_model
                 .note_reply(request, &step.reply, &step.notifications)?;
             self.by_store.note_reply(request, found, &[])?;
@@ -51,8 +44,8 @@ impl<S: Subject> Pair<'_, S> {
         }
         views(&expected, &served.seen, self.late())
             .map_err(|what| format!("{what}\nmodel: {expected:?}"))?;
-        self.by_model.note_view(&expected)?;
-        self.by_store.note_view(&served.seen)?;
+        self.by_model.agrees_with_view(&expected)?;
+        self.by_store.agrees_with_view(&served.seen)?;
         self.by_model.same_order(&self.by_store)
     }
 }

@@ -3,7 +3,7 @@
 use super::{Design, KEYS, Operation, operation::CLIENTS};
 use crate::{
     server::{Constants, Server, ServerBug},
-    words::{Acquired, Effects, Entry, Extended, Notification, Owner, Released, Renewed, Token},
+    words::{Acquired, Effects, Entry, Notification, Owner, Released, Renewed},
 };
 
 /// A store under comparison.
@@ -11,8 +11,8 @@ pub trait Subject {
     /// Restarts without data. Every client is connected.
     fn reset(&mut self);
 
-    /// Executes an operation. `token` is the last one that the owner of a release knows.
-    fn apply(&mut self, operation: &Operation, token: Token) -> Observed;
+    /// Executes an operation, whose fences are absolute.
+    fn apply(&mut self, operation: &Operation) -> Observed;
 
     /// Executes the requests of a batch that can run at once, and skips the others.
     fn batch(&mut self, requests: &[Operation]) -> Served {
@@ -49,8 +49,6 @@ pub enum Reply {
     Released(Released),
     /// To a renewal.
     Renewed(Vec<Renewed>),
-    /// To a request for more tokens.
-    Extended(Extended),
     /// No request was sent.
     None,
 }
@@ -60,12 +58,12 @@ impl Reply {
         matches!(self, Self::Acquired(Acquired::Granted { .. }))
     }
 
-    pub(super) fn is_extension(&self) -> bool {
-        matches!(self, Self::Extended(Extended::More { tokens: 1.., .. }))
+    pub(super) fn has_new_fence(&self) -> bool {
+        matches!(self, Self::Renewed(renewed) if renewed.iter().any(|one| one.fence > 0))
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        matches!(self, Self::Acquired(Acquired::Held { .. }))
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Self::Acquired(Acquired::Taken { .. }))
     }
 }
 
@@ -132,7 +130,7 @@ impl Subject for ModelSubject {
         };
     }
 
-    fn apply(&mut self, operation: &Operation, token: Token) -> Observed {
+    fn apply(&mut self, operation: &Operation) -> Observed {
         let server = &mut self.server;
         let mut effects = Effects::default();
         let mut reply = Reply::None;
@@ -141,25 +139,17 @@ impl Subject for ModelSubject {
                 reply = Reply::Acquired(server.acquire(ask, &mut effects));
             }
             Operation::Release(ask) => {
-                let ask = crate::words::Release {
-                    token,
-                    ..ask.clone()
-                };
-                reply = Reply::Released(server.release(&ask, &mut effects));
+                reply = Reply::Released(server.release(ask, &mut effects));
             }
-            Operation::Renew(ask) => reply = Reply::Renewed(server.renew(ask)),
-            Operation::Extend(ask) => {
-                reply = Reply::Extended(server.extend(ask, &mut effects));
-            }
+            Operation::Renew(ask) => reply = Reply::Renewed(server.renew(ask, &mut effects)),
             Operation::Pass(time) => server.pass(*time),
             Operation::Leave(client) if self.design.forgets_departed => {
                 server.leave_all_queues(*client);
             }
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
-            Operation::LoseToken(key) => server.lose_token(*key),
-            Operation::MissGrant(key) => server.miss_grant(*key),
-            Operation::InvalidateToken(key, instead) => server.invalidate_token(*key, *instead),
+            Operation::LoseFence(key) => server.lose_fence(*key),
+            Operation::InvalidateFence(key, instead) => server.replace_fence(*key, *instead),
             Operation::Batch(_) => unreachable!("a server takes one step at a time"),
         }
         Observed {

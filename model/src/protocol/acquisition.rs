@@ -1,7 +1,7 @@
 //! The acquisition of a client.
 
 use super::{Time, client::Pending, ownership::How};
-use crate::words::{Owner, Token};
+use crate::words::{Fence, Owner};
 
 /// The requests for one owner, as in `engine/ownership/request.rs`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub(crate) struct Acquisition {
     /// Whether it was in doubt before the last request.
     pub(super) was_in_doubt: bool,
     pub(super) begun: Option<Time>,
-    pub(super) past_fence: Token,
+    pub(super) past_fence: Fence,
     pub(super) advised: Option<Time>,
     /// Whether other clients wait for the granted lock.
     pub(super) wanted: bool,
@@ -33,7 +33,7 @@ pub(crate) enum Step {
 /// A lock that was granted to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
-    pub(super) token: Token,
+    pub(super) fence: Fence,
     pub(super) since: Time,
     pub(super) ttl: Time,
     pub(super) how: How,
@@ -72,10 +72,10 @@ impl Acquisition {
         self.in_doubt = false;
     }
 
-    pub(super) fn end_grants(&mut self, token: Token) {
-        self.past_fence = self.past_fence.max(token);
+    pub(super) fn end_grants(&mut self, fence: Fence) {
+        self.past_fence = self.past_fence.max(fence);
         if let Step::Granted(grant) = self.step
-            && grant.token <= token
+            && grant.fence <= fence
         {
             self.step = Step::Waiting {
                 since: grant.since,
@@ -102,14 +102,14 @@ impl Acquisition {
     }
 
     /// Applies the notification of a grant.
-    pub(super) fn notified(&mut self, token: Token, ttl: Time, since: Option<Time>) {
+    pub(super) fn notified(&mut self, fence: Fence, ttl: Time, since: Option<Time>) {
         let since = since.or(match self.step {
             Step::Waiting { since, .. } => Some(since),
             Step::Absent | Step::Granted(_) => self.begun,
         });
         if let Some(since) = since {
             self.step = Step::Granted(Grant {
-                token,
+                fence,
                 since,
                 ttl,
                 how: How::Notified,

@@ -39,9 +39,11 @@ pub enum ClientBug {
     /// A holder that was asked to release hands its ownership over locally.
     RevokedHandedOver,
     /// The tokens of a lost ownership are used by the next one.
-    BlockOfLost,
+    TokensOfLost,
     /// The tokens of a released ownership are used by the next one.
-    BlockOfReleased,
+    TokensOfReleased,
+    /// A release that finds nothing counts as done although the lease had ended when the earlier one was sent.
+    DoneAfterLease,
     /// A client ignores in a renewal that its lock is wanted. Not a bug by itself: waiters retry.
     WantedUnread,
     /// A client learns only from the first notification that its lock is wanted.
@@ -52,8 +54,4 @@ pub enum ClientBug {
     RetainedWhileReleased,
     /// A client that shuts down does not release a retained ownership.
     RetainedAfterShutDown,
-    /// A client considers its last write recent, however long ago that was.
-    RecentForEver,
-    /// A client does not notice the promotion of a server when it writes another key.
-    PromotionUnnoticed,
 }

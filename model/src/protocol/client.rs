@@ -1,12 +1,12 @@
 //! One client: its local queue, its acquisition, its ownership, and its pending releases.
 
 use super::{
-    ClientBug, Config, Time,
+    Config, Time,
     acquisition::{Acquisition, Grant},
     network::Id,
     ownership::{Hold, Ownership, Tokens},
 };
-use crate::words::{History, Known, Owner, Token};
+use crate::words::Owner;
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,11 +23,6 @@ pub(crate) struct Client {
     pub(super) acquisition: Option<Acquisition>,
     pub(super) ownership: Option<Ownership>,
     pub(super) releasing: Vec<Releasing>,
-    /// When the client sent the last request that wrote. Only worlds with missed grants use this.
-    pub(super) wrote: Option<Time>,
-    /// The server's history, and the least token since then.
-    history: History,
-    least: Token,
     /// The remaining tokens of an earlier ownership. Only a bug uses this.
     pub(super) spare: Option<Tokens>,
 }
@@ -53,10 +48,14 @@ pub(crate) struct Pending {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Releasing {
     pub(super) owner: Owner,
-    pub(super) token: Token,
+    pub(super) valid_until: Time,
     pub(super) why: Why,
     pub(super) has_turn: bool,
     pub(super) tried: bool,
+    /// Whether an earlier copy was sent within the lease, and may have run.
+    pub(super) in_doubt: bool,
+    /// Whether the server granted the lock to another owner before the first copy was sent.
+    pub(super) overtaken: bool,
     pub(super) pending: Option<Pending>,
 }
 
@@ -88,9 +87,6 @@ impl Client {
             acquisition: None,
             ownership: None,
             releasing: Vec::new(),
-            wrote: None,
-            history: 0,
-            least: 0,
             spare: None,
         }
     }
@@ -129,38 +125,15 @@ impl Client {
         self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
     }
 
-    /// Returns what the client knows of the server. Worlds without missed grants need no history.
-    pub(super) fn known(&self, config: &Config, now: Time) -> Known {
-        let is_needed = config.faults.missed_grants > 0 && !self.is_recent(config, now);
-        Known {
-            least: self.least,
-            history: is_needed.then_some(self.history),
+    /// Notes that the server granted the lock to this owner.
+    pub(super) fn overtaken(&mut self, by: Owner, now: Time) {
+        if let Some(ownership) = self.ownership.as_mut().filter(|own| own.owner != by) {
+            ownership.overtaken.get_or_insert(now);
         }
-    }
-
-    /// Returns whether a write shortly before this time was executed.
-    fn is_recent(&self, config: &Config, at: Time) -> bool {
-        let is_recent = |sent| at < sent + Config::RECENT || config.has(ClientBug::RecentForEver);
-        self.wrote.is_some_and(is_recent)
-    }
-
-    /// Notes that the server executed a write that it compared with its history.
-    pub(super) fn wrote(&mut self, config: &Config, sent: Time) {
-        if config.faults.missed_grants > 0 {
-            self.wrote = self.wrote.max(Some(sent));
+        let releasing = self.releasing.iter_mut();
+        for releasing in releasing.filter(|one| !one.tried && one.owner != by) {
+            releasing.overtaken = true;
         }
-    }
-
-    /// Notes that the server executed a release, which it does not compare.
-    pub(super) fn released(&mut self, config: &Config, sent: Time) {
-        if self.is_recent(config, sent) {
-            self.wrote(config, sent);
-        }
-    }
-
-    /// Notes that the server has another history.
-    pub(super) fn promoted(&mut self, (history, least): (History, Token)) {
-        (self.history, self.least) = (history, least);
     }
 
     pub(super) fn request(&mut self, now: Time) -> Pending {
@@ -190,11 +163,11 @@ impl Client {
         };
         self.turn = Turn::Holder;
         let handovers = self.waiting.min(Config::LOCAL_HANDOVERS);
-        let block = Tokens::granted(grant.token, config.block);
+        let tokens = Tokens::granted(grant.fence, config.tokens);
         self.ownership = Some(Ownership {
             owner: acquisition.owner,
-            tokens: self.spare.take().unwrap_or(block),
-            granted: block.last,
+            granted: tokens.last,
+            tokens: self.spare.take().unwrap_or(tokens),
             valid_until: grant.since + grant.ttl.min(Config::LEASE),
             confirmed: grant.since,
             hold: None,
@@ -209,8 +182,8 @@ impl Client {
             change: None,
             entering: false,
             renewals: Vec::new(),
-            extension: None,
-            extended: 0,
+            fencing: None,
+            asked_fence: 0,
         });
     }
 
@@ -219,10 +192,12 @@ impl Client {
         if let Some(ownership) = self.ownership.take() {
             self.releasing.push(Releasing {
                 owner: ownership.owner,
-                token: ownership.tokens.fence,
+                valid_until: ownership.valid_until,
                 why,
                 has_turn,
                 tried: false,
+                in_doubt: false,
+                overtaken: ownership.overtaken.is_some(),
                 pending: None,
             });
         }
@@ -242,10 +217,12 @@ impl Client {
         {
             self.releasing.push(Releasing {
                 owner: acquisition.owner,
-                token: 0,
+                valid_until: 0,
                 why: Why::Ended,
                 has_turn: false,
                 tried: false,
+                in_doubt: false,
+                overtaken: false,
                 pending: None,
             });
         }

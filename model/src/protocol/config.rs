@@ -22,10 +22,10 @@ pub struct Config {
     pub writes: bool,
     /// Whether holders renew their lease.
     pub renews: bool,
-    /// The number of tokens in a grant.
-    pub block: Token,
-    /// Whether owners request more tokens.
-    pub extends: bool,
+    /// The number of tokens of a fence.
+    pub tokens: Token,
+    /// Whether owners whose tokens run low ask for a new fence.
+    pub refences: bool,
     /// The duration of a retention after the last hold.
     pub retain: Time,
     /// The end of the world. It begins at 1.
@@ -62,12 +62,10 @@ pub struct Faults {
     pub shut_downs: u8,
     /// The server restarts without data.
     pub restarts: u8,
-    /// The server loses the last token.
-    pub lost_tokens: u8,
-    /// A server takes over again, and has missed the last grant.
+    /// The server loses the last fence.
+    pub lost_fences: u8,
+    /// A server takes over with an older copy of the data, which lacks the last grant.
     pub missed_grants: u8,
-    /// A client writes another key.
-    pub other_writes: u8,
     /// A caller that does not wait finds the lock taken.
     pub refused_tries: u8,
     /// An operator asks a holder to release: its body stops, and then it releases.
@@ -88,9 +86,8 @@ impl Faults {
         crashes: 0,
         shut_downs: 0,
         restarts: 0,
-        lost_tokens: 0,
+        lost_fences: 0,
         missed_grants: 0,
-        other_writes: 0,
         refused_tries: 0,
         release_requests: 0,
         forced_releases: 0,
@@ -100,8 +97,6 @@ impl Faults {
 impl Config {
     /// The lease that all clients request.
     pub const LEASE: Time = 3;
-    /// The time after a write in which no server can have missed grants.
-    pub const RECENT: Time = 1;
     /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: u8 = 1;
 
@@ -115,8 +110,8 @@ impl Config {
             entries: 1,
             writes: false,
             renews: false,
-            block: 2,
-            extends: false,
+            tokens: 2,
+            refences: false,
             retain: 0,
             end: 5,
             prompt: false,
@@ -168,17 +163,17 @@ impl Config {
         }
     }
 
-    /// Sets the number of tokens in a grant.
+    /// Sets the number of tokens of a fence.
     #[must_use]
-    pub fn blocks(self, block: Token) -> Self {
-        Self { block, ..self }
+    pub fn tokens(self, tokens: Token) -> Self {
+        Self { tokens, ..self }
     }
 
-    /// Lets owners request more tokens.
+    /// Lets owners ask for new fences.
     #[must_use]
-    pub fn extending(self) -> Self {
+    pub fn refencing(self) -> Self {
         Self {
-            extends: true,
+            refences: true,
             ..self
         }
     }

@@ -1,8 +1,7 @@
 //! Messages in flight.
 
 use crate::words::{
-    Acquire, Acquired, Extend, Extended, History, Notification, Owner, Release, Released, Renewal,
-    Renewed, Token,
+    Acquire, Acquired, Notification, Owner, Release, Released, Renew, Renewed, Token,
 };
 
 /// The number of a request, unique for its client.
@@ -16,9 +15,7 @@ pub enum Request {
     /// A request to lower a count.
     Release(Release),
     /// A request to extend the lease.
-    Renew(Renewal),
-    /// A request for more tokens.
-    Extend(Extend),
+    Renew(Renew),
 }
 
 /// A reply.
@@ -26,14 +23,10 @@ pub enum Request {
 pub enum Reply {
     /// To an acquire.
     Acquired(Acquired),
-    /// To an acquire or a request for more tokens: the server's history, and the least token since then.
-    Promoted(History, Token),
     /// To a release.
     Released(Released),
     /// To a renewal.
     Renewed(Renewed),
-    /// To a request for more tokens.
-    Extended(Extended),
 }
 
 /// A message in flight.

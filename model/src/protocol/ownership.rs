@@ -1,7 +1,7 @@
 //! An ownership of a client, and the holds that use it one after another.
 
-use super::{ClientBug, Config, Time, client::Pending};
-use crate::words::{Owner, Token};
+use super::{ClientBug, Config, Time, client::Pending, network::Id};
+use crate::words::{Fence, Owner, Token};
 
 /// A lock that the client owns.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
@@ -9,7 +9,7 @@ use crate::words::{Owner, Token};
 pub(crate) struct Ownership {
     pub(super) owner: Owner,
     pub(super) tokens: Tokens,
-    /// The last token of the grant. Larger ones come from extensions.
+    /// The last token of the grant. Larger ones come from renewals.
     pub(super) granted: Token,
     pub(super) valid_until: Time,
     pub(super) confirmed: Time,
@@ -38,10 +38,10 @@ pub(crate) struct Ownership {
     /// Whether the change is a further entry.
     pub(super) entering: bool,
     pub(super) renewals: Vec<Pending>,
-    /// A request for more tokens.
-    pub(super) extension: Option<Pending>,
-    /// The time of the last request for more tokens.
-    pub(super) extended: Time,
+    /// The renewal that asks for a new fence.
+    pub(super) fencing: Option<Id>,
+    /// When the last such renewal was sent.
+    pub(super) asked_fence: Time,
 }
 
 /// The tokens of an ownership that no hold has used.
@@ -49,8 +49,7 @@ pub(crate) struct Ownership {
 pub(crate) struct Tokens {
     pub(super) next: Token,
     pub(super) last: Token,
-    /// The last known fence of the server.
-    pub(super) fence: Token,
+    pub(super) fence: Fence,
 }
 
 /// One caller's use of an ownership.
@@ -70,8 +69,8 @@ pub(crate) struct Hold {
 pub(crate) enum How {
     Replied,
     Notified,
-    /// The reply to a release granted it to the client's next waiter.
-    GrantedByRelease,
+    /// The acquire left with the release of the client's previous hold.
+    WithRelease,
     /// The previous hold handed it over.
     HandedOver,
     /// The ownership was retained.
@@ -79,22 +78,20 @@ pub(crate) enum How {
 }
 
 impl Tokens {
-    /// Returns the block of a grant, which starts with this token.
-    pub(super) fn granted(first: Token, block: Token) -> Self {
+    /// Returns the tokens of a grant.
+    pub(super) fn granted(fence: Fence, tokens: Token) -> Self {
+        let next = fence * tokens;
         Self {
-            next: first,
-            last: first + (block - 1),
-            fence: first,
+            next,
+            last: next + (tokens - 1),
+            fence,
         }
     }
 
-    /// Returns the tokens of an extension that advanced the fence to this value.
-    pub(super) fn extension(fence: Token, tokens: Token, block: Token) -> Self {
-        let last = fence + (block - 1);
-        Self {
-            next: last - (tokens - 1),
-            last,
-            fence,
+    /// Adds all tokens up to the last one of a new fence, which the server set for a renewal.
+    pub(super) fn renewed(&mut self, fence: Fence, tokens: Token) {
+        if fence > self.fence {
+            (self.last, self.fence) = (Self::granted(fence, tokens).last, fence);
         }
     }
 
@@ -106,14 +103,6 @@ impl Tokens {
         let token = self.next;
         self.next += 1;
         token
-    }
-
-    /// Adds tokens. Tokens before a gap are dropped.
-    pub(super) fn extend(&mut self, more: Self) {
-        if more.next != self.last + 1 {
-            self.next = more.next;
-        }
-        (self.last, self.fence) = (more.last, more.fence);
     }
 }
 

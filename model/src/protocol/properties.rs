@@ -30,6 +30,10 @@ pub(super) fn of(config: &Config) -> Vec<P> {
             |_, state| state.broken != Some(Rule::NoHoldAfterLoss),
         ),
         P::always(
+            "no release counts as done after another owner had the lock",
+            |_, state| state.broken != Some(Rule::NoReleaseAfterOthers),
+        ),
+        P::always(
             "while other clients wait, a client makes no more local hand-overs than its limit",
             |_, state| state.broken != Some(Rule::HandoversLimited),
         ),
@@ -150,25 +154,28 @@ fn ways(config: &Config, all: &mut Vec<P>) {
             |_, state| holds_by(state, How::Notified),
         ));
     }
-    if config.callers > 1 && config.block > 1 {
+    if config.callers > 1 && config.tokens > 1 {
         all.push(P::sometimes("a hold is handed over locally", |_, state| {
             holds_by(state, How::HandedOver)
         }));
     }
-    if config.callers > 1 && config.block == 1 {
+    if config.callers > 1 && config.tokens == 1 {
         all.push(P::sometimes(
-            "a release grants the lock to a waiter of the client",
-            |_, state| holds_by(state, How::GrantedByRelease),
+            "an acquire that left with a release gets the lock",
+            |_, state| holds_by(state, How::WithRelease),
         ));
     }
-    if config.extends {
-        all.push(P::sometimes("a block is extended", |_, state| {
-            let extends = |client: &Client| {
-                let granted = client.ownership.as_ref().map(|own| own.granted);
-                client.hold().map(|hold| hold.token) > granted
-            };
-            state.holders().any(extends)
-        }));
+    if config.refences {
+        all.push(P::sometimes(
+            "a hold has a token of a renewal",
+            |_, state| {
+                let is_of_renewal = |client: &Client| {
+                    let granted = client.ownership.as_ref().map(|own| own.granted);
+                    client.hold().map(|hold| hold.token) > granted
+                };
+                state.holders().any(is_of_renewal)
+            },
+        ));
     }
     if config.entries > 1 {
         all.push(P::sometimes("a holder enters once more", |_, state| {
@@ -215,13 +222,13 @@ fn retentions(config: &Config, all: &mut Vec<P>) {
     if config.retain == 0 {
         return;
     }
-    if config.callers > 1 && config.block > 1 {
+    if config.callers > 1 && config.tokens > 1 {
         all.push(P::sometimes(
             "a retained ownership is used again",
             |_, state| holds_by(state, How::Retained),
         ));
     }
-    if (config.clients > 1 || config.faults.refused_tries > 0) && config.block > 1 {
+    if (config.clients > 1 || config.faults.refused_tries > 0) && config.tokens > 1 {
         all.push(P::sometimes(
             "a retained ownership is released when it is wanted",
             |_, state| releases_for(state, Why::Wanted),
@@ -238,7 +245,7 @@ fn retentions(config: &Config, all: &mut Vec<P>) {
             },
         ));
     }
-    if config.end > 1 + config.retain && config.block > 1 {
+    if config.end > 1 + config.retain && config.tokens > 1 {
         all.push(P::sometimes(
             "a retained ownership ends with its time",
             |_, state| releases_for(state, Why::RetentionEnded),
@@ -279,9 +286,8 @@ fn survived(config: &Config, all: &mut Vec<P>) {
         gives_up: "a caller that gives up is survived",
         crashes: "a dead client is survived",
         restarts: "a server that restarts is survived",
-        lost_tokens: "a lost token is survived",
+        lost_fences: "a lost fence is survived",
         missed_grants: "a missed grant is survived",
-        other_writes: "a write of another key is survived",
         refused_tries: "an attempt in vain is survived",
         release_requests: "a request to release is survived",
         forced_releases: "a release by force is survived",

@@ -1,12 +1,13 @@
 //! A resource that refuses writes with a lower token than it has seen.
 
-use crate::words::{Block, Owner, Token};
+use super::state::TokenRange;
+use crate::words::{Owner, Token};
 
 /// The resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Resource {
     highest: Token,
-    /// The hold of the last write, by the order of its block and by its token. Ignores the check of
+    /// The hold of the last write, by the order of its fence and by its token. Ignores the check of
     /// tokens.
     latest: Option<(usize, Token)>,
     /// Like `latest`, with the check of tokens.
@@ -18,11 +19,11 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    pub(super) fn write(&mut self, blocks: &[Block], owner: Owner, token: Token) {
-        let Some(block) = blocks.iter().rposition(|block| block.has(owner, token)) else {
+    pub(super) fn write(&mut self, granted: &[TokenRange], owner: Owner, token: Token) {
+        let Some(fence) = granted.iter().rposition(|tokens| tokens.has(owner, token)) else {
             return;
         };
-        let hold = (block, token);
+        let hold = (fence, token);
         self.saw_stale |= self.latest.is_some_and(|latest| hold < latest);
         self.latest = self.latest.max(Some(hold));
         if token < self.highest {

@@ -4,12 +4,12 @@ use super::{
     Config, Faults, KEY, Time,
     client::Client,
     network::{Message, Network, Request},
-    ownership::{How, Ownership},
+    ownership::{How, Ownership, Tokens},
     resource::Resource,
 };
 use crate::{
     server::{Constants, Server},
-    words::{Block, Claim, Effects, Notification, Owner, Token},
+    words::{Effects, Fenced, Notification, Owner, Renewal, Token},
 };
 
 /// The state of the world.
@@ -21,18 +21,32 @@ pub struct State {
     pub(super) resource: Resource,
     /// The remaining faults.
     pub(super) left: Faults,
-    /// All blocks that the server granted, in this order.
-    pub(super) blocks: Vec<Block>,
+    /// The tokens of all fences that the server set, in this order.
+    pub(super) tokens: Vec<TokenRange>,
     /// The token of the latest hold.
     pub(super) latest: Token,
     /// The rule that a step broke.
     pub(super) broken: Option<Rule>,
 }
 
+/// The tokens that an owner got with one fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TokenRange {
+    owner: Owner,
+    first: Token,
+    last: Token,
+}
+
+impl TokenRange {
+    pub(super) fn has(&self, owner: Owner, token: Token) -> bool {
+        self.owner == owner && (self.first..=self.last).contains(&token)
+    }
+}
+
 /// A rule that every step must obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rule {
-    /// Grants, extensions and holds have larger tokens than all earlier ones.
+    /// Grants, renewals and holds have larger tokens than all earlier ones.
     TokensGrow,
     /// A renewal does not create a lock.
     RenewalsCreateNothing,
@@ -40,18 +54,18 @@ pub(crate) enum Rule {
     NoRenewalAfterRelease,
     /// No hold begins on an ownership whose loss is known.
     NoHoldAfterLoss,
+    /// No release counts as done if another owner had the lock before it.
+    NoReleaseAfterOthers,
     /// The number of local hand-overs is limited while other clients are known to wait.
     HandoversLimited,
 }
 
 impl State {
     pub(super) fn new(config: &Config) -> Self {
-        // The clock was at one long before the first token.
         let constants = Constants {
             grace: Config::LEASE,
             silent: 1,
             queue: 1_000,
-            block: config.block,
         };
         let mut server = Server::new(1, constants).with_bug(config.server_bug());
         (0..config.clients).for_each(|client| server.join(client));
@@ -63,7 +77,7 @@ impl State {
             network: Network::default(),
             resource: Resource::default(),
             left: config.faults,
-            blocks: Vec::new(),
+            tokens: Vec::new(),
             latest: 0,
             broken: None,
         }
@@ -100,8 +114,11 @@ impl State {
     pub(super) fn ask(&mut self, from: u8, id: u8, request: Request) {
         if let Request::Renew(renewal) = &request {
             let releasing = &self.clients[usize::from(from)].releasing;
-            let ends = |claim: &Claim| releasing.iter().any(|one| one.owner == claim.owner);
-            if renewal.claims.iter().any(ends) {
+            let ends = |renewal: &Renewal| {
+                let owner = renewal.claim.owner;
+                releasing.iter().any(|one| one.owner == owner)
+            };
+            if renewal.renewals.iter().any(ends) {
                 self.broken = Some(Rule::NoRenewalAfterRelease);
             }
         }
@@ -109,25 +126,32 @@ impl State {
     }
 
     /// Records the effects of a step of the server.
-    pub(super) fn note(&mut self, effects: Effects) {
+    pub(super) fn note(&mut self, config: &Config, effects: Effects) {
         let Effects {
             notifications,
             grants,
-            extensions,
+            renewed,
         } = effects;
-        for block in &grants {
+        for grant in &grants {
             let now = self.server.now();
-            let ownerships = self.clients.iter_mut().filter_map(|c| c.ownership.as_mut());
-            for ownership in ownerships.filter(|ownership| ownership.owner != block.owner) {
-                ownership.overtaken.get_or_insert(now);
+            for client in &mut self.clients {
+                client.overtaken(grant.owner, now);
             }
         }
-        for block in grants.into_iter().chain(extensions) {
-            let last = self.blocks.last().map_or(0, |block| block.last);
-            if block.first <= last {
+        let fences = grants.into_iter().map(|grant| (grant, false));
+        for (Fenced { owner, fence }, is_renewed) in
+            fences.chain(renewed.into_iter().map(|renewed| (renewed, true)))
+        {
+            let before = self.tokens.last().map_or(0, |tokens| tokens.last);
+            let granted = Tokens::granted(fence, config.tokens);
+            if granted.next <= before {
                 self.broken = Some(Rule::TokensGrow);
             }
-            self.blocks.push(block);
+            self.tokens.push(TokenRange {
+                owner,
+                first: if is_renewed { before + 1 } else { granted.next },
+                last: granted.last,
+            });
         }
         for notification in notifications {
             if self.changes_anything(notification) {
@@ -170,7 +194,7 @@ impl State {
         let token = ownership.begin_hold(how, now);
         let is_above = if config.may_overtake() {
             // If two clients hold the lock, only the order of the grants counts.
-            self.blocks.iter().any(|block| block.has(owner, token))
+            self.tokens.iter().any(|tokens| tokens.has(owner, token))
         } else {
             token > self.latest
         };
@@ -182,8 +206,8 @@ impl State {
 
     /// Returns whether the server granted the lock to another owner after it granted this token.
     pub(super) fn is_overtaken(&self, owner: Owner, token: Token) -> bool {
-        let own = self.blocks.iter().position(|block| block.has(owner, token));
-        own.is_some_and(|own| self.blocks[own..].iter().any(|block| block.owner != owner))
+        let own = self.tokens.iter().position(|own| own.has(owner, token));
+        own.is_some_and(|own| self.tokens[own..].iter().any(|other| other.owner != owner))
     }
 
     /// Returns whether no message is in flight and all clients are idle.
@@ -204,14 +228,13 @@ impl State {
         server.pass(Config::LEASE);
         server.join(newcomer.client);
         let ask = crate::words::Acquire {
-            claims: vec![Claim {
+            claims: vec![crate::words::Claim {
                 key: KEY,
                 owner: newcomer,
             }],
             lease: Config::LEASE,
             count: 1,
             waits: true,
-            known: crate::words::Known::default(),
         };
         server.acquire(&ask, &mut Effects::default());
         server.holds(KEY, newcomer)

@@ -32,10 +32,8 @@ pub enum Action {
     Count(u8),
     /// A client renews its ownership.
     Renew(u8),
-    /// A client asks for more tokens.
-    Extend(u8),
-    /// A client writes another key of the server.
-    WriteElsewhere(u8),
+    /// A client renews its ownership, and asks for a new fence.
+    RenewFence(u8),
     /// A client releases an ownership whose retention has ended.
     EndRetention(u8),
     /// A client shuts down while it retains the lock.
@@ -60,9 +58,9 @@ pub enum Action {
     Crash(u8),
     /// The server restarts without data.
     Restart,
-    /// The server loses the last token.
-    LoseToken,
-    /// A server takes over again, and has missed the last grant. No request is under way.
+    /// The server loses the last fence.
+    LoseFence,
+    /// A server takes over with an older copy of the data, which lacks the last grant.
     MissGrant,
     /// A caller that does not wait finds the lock taken.
     Try,
@@ -139,8 +137,8 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
         {
             actions.push(Action::Renew(name));
         }
-        if config.extends && is_valid && wants_tokens(config, client, ownership, now) {
-            actions.push(Action::Extend(name));
+        if config.refences && is_valid && wants_fence(config, client, ownership, now) {
+            actions.push(Action::RenewFence(name));
         }
         if let Some(hold) = &ownership.hold {
             if config.prompt && now > hold.began && ownership.change.is_none() {
@@ -165,13 +163,13 @@ fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action
     }
 }
 
-/// Returns whether a block runs low that later holds could use.
-fn wants_tokens(config: &Config, client: &Client, ownership: &Ownership, now: Time) -> bool {
+/// Returns whether tokens run low that later holds could use.
+fn wants_fence(config: &Config, client: &Client, ownership: &Ownership, now: Time) -> bool {
     ownership.hold.is_some()
         && (client.waiting > 0 || config.retain > 0)
-        && ownership.tokens.left() <= config.block / 2
-        && ownership.extension.is_none()
-        && ownership.extended < now
+        && ownership.tokens.left() <= config.tokens / 2
+        && ownership.fencing.is_none()
+        && ownership.asked_fence < now
 }
 
 /// Lists the steps that a client may take.
@@ -238,10 +236,6 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
             .filter(|client| !client.dead && !client.is_idle());
         actions.extend(alive.map(|client| Action::Crash(client.name)));
     }
-    if left.other_writes > 0 {
-        let alive = state.clients.iter().filter(|client| !client.dead);
-        actions.extend(alive.map(|client| Action::WriteElsewhere(client.name)));
-    }
     if left.shut_downs > 0 {
         let retain = state.clients.iter().filter(|client| client.retains());
         actions.extend(retain.map(|client| Action::ShutDown(client.name)));
@@ -249,15 +243,14 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     if left.restarts > 0 && state.now() < config.end {
         actions.push(Action::Restart);
     }
-    if left.lost_tokens > 0 && state.now() < config.end && state.server.fence(KEY) > 0 {
-        actions.push(Action::LoseToken);
+    if left.lost_fences > 0 && state.now() < config.end && state.server.fence(KEY) > 0 {
+        actions.push(Action::LoseFence);
     }
     let entry = state.server.inspect(KEY);
     if left.missed_grants > 0
         && state.now() < config.end
         && entry.is_none()
         && state.server.fence(KEY) > 0
-        && !(state.network.messages()).any(|message| matches!(message, Message::Request { .. }))
     {
         actions.push(Action::MissGrant);
     }
@@ -307,21 +300,17 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.left.restarts -= 1;
             state.server.restart();
         }
-        Action::LoseToken => {
-            state.left.lost_tokens -= 1;
-            state.server.lose_token(KEY);
+        Action::LoseFence => {
+            state.left.lost_fences -= 1;
+            state.server.lose_fence(KEY);
         }
         Action::MissGrant => {
             state.left.missed_grants -= 1;
             state.server.miss_grant(KEY);
         }
-        Action::WriteElsewhere(_) => {
-            state.left.other_writes -= 1;
-            own::act(config, state, &action);
-        }
         Action::Try => {
             state.left.refused_tries -= 1;
-            own::try_in_vain(state);
+            own::try_in_vain(config, state);
         }
         Action::RequestRelease(name) => {
             state.left.release_requests -= 1;

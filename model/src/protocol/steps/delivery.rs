@@ -5,50 +5,43 @@ use crate::{
     protocol::{
         ClientBug, Config, KEY, State, Time,
         acquisition::Grant,
-        client::{Client, Pending},
+        client::{Pending, Turn},
         network::{Id, Message, Reply, Request},
-        ownership::{How, Ownership, Tokens},
+        ownership::{How, Ownership},
         state::Rule,
     },
-    words::{Acquired, Effects, Extended, HandOff, Notification, Released, Renewed},
+    words::{Acquired, Effects, Notification, Released, Renewed},
 };
 
 pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
     match message {
-        Message::Request { from, id, request } => execute(state, from, id, &request),
+        Message::Request { from, id, request } => execute(config, state, from, id, &request),
         Message::Reply { to, id, reply } => read(config, state, to, id, &reply),
         Message::Notification(notification) => receive(config, state, notification),
         Message::Write { owner, token } => {
             let State {
-                resource, blocks, ..
+                resource, tokens, ..
             } = state;
-            resource.write(blocks, owner, token);
+            resource.write(tokens, owner, token);
         }
     }
 }
 
-fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
+fn execute(config: &Config, state: &mut State, from: u8, id: Id, request: &Request) {
     let mut effects = Effects::default();
     let reply = match request {
-        Request::Acquire(ask) => match state.server.acquire(ask, &mut effects) {
-            Acquired::Promoted => promoted(state),
-            reply => Reply::Acquired(reply),
-        },
+        Request::Acquire(ask) => Reply::Acquired(state.server.acquire(ask, &mut effects)),
         Request::Release(ask) => Reply::Released(state.server.release(ask, &mut effects)),
-        Request::Renew(renewal) => {
+        Request::Renew(renew) => {
             let was_free = state.server.inspect(KEY).is_none();
-            let held = state.server.renew(renewal)[0];
+            let held = state.server.renew(renew, &mut effects)[0];
             if was_free && state.server.inspect(KEY).is_some() {
                 state.broken = Some(Rule::RenewalsCreateNothing);
             }
             Reply::Renewed(held)
         }
-        Request::Extend(ask) => match state.server.extend(ask, &mut effects) {
-            Extended::Promoted => promoted(state),
-            reply => Reply::Extended(reply),
-        },
     };
-    state.note(effects);
+    state.note(config, effects);
     // A reply that no client awaits changes nothing.
     if super::own::awaited(&state.clients[usize::from(from)]).contains(&id) {
         state.network.send(Message::Reply {
@@ -57,11 +50,6 @@ fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
             reply,
         });
     }
-}
-
-fn promoted(state: &State) -> Reply {
-    let (history, least) = state.server.start();
-    Reply::Promoted(history, least)
 }
 
 fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
@@ -85,24 +73,13 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
                 entered(config, state, name, pending, reply);
             }
         }
-        Reply::Promoted(history, least) => {
-            client.promoted((*history, *least));
-            if let Some(acquisition) = &mut client.acquisition
-                && acquisition.pending.take_if(is_it).is_some()
-            {
-                acquisition.in_doubt = acquisition.was_in_doubt;
-            }
-            if let Some(ownership) = &mut client.ownership {
-                ownership.extension.take_if(is_it);
-            }
-        }
         Reply::Released(reply) => {
             let change = client
                 .ownership
                 .as_mut()
                 .and_then(|ownership| ownership.change.take_if(is_it));
             if change.is_some() {
-                if matches!(reply, Released::Done(_)) {
+                if *reply == Released::Done {
                     let ownership = client.ownership.iter_mut();
                     ownership.for_each(|ownership| ownership.dirty = false);
                 } else {
@@ -113,47 +90,49 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: &Reply) {
             released(config, state, name, id, *reply);
         }
         Reply::Renewed(reply) => renewed(config, state, name, id, *reply),
-        Reply::Extended(reply) => extended(config, state, name, id, *reply),
     }
 }
 
 fn acquired(config: &Config, state: &mut State, name: u8, pending: Pending, reply: &Acquired) {
     let now = state.now();
     let client = state.client(name);
-    if matches!(reply, Acquired::Granted { .. }) {
-        client.wrote(config, pending.sent);
-    }
+    let has_turn = client.turn == Turn::Waiter;
     let Some(acquisition) = &mut client.acquisition else {
         return;
     };
     match reply {
         Acquired::Granted {
-            tokens,
+            fences,
             others_wait,
         } => {
             let from_reply = config.has(ClientBug::LeaseFromReply);
             let since = if from_reply { now } else { pending.sent };
-            let (token, ttl) = (tokens[0], Config::LEASE);
+            let (fence, ttl) = (fences[0], Config::LEASE);
+            let how = if has_turn {
+                How::Replied
+            } else {
+                How::WithRelease
+            };
             let grant = Grant {
-                token,
+                fence,
                 since,
                 ttl,
-                how: How::Replied,
+                how,
             };
             acquisition.grant(grant);
             acquisition.wanted |= others_wait;
-            if since + ttl > now {
+            if has_turn && since + ttl > now {
                 client.begin(config, grant);
                 state.begin_hold(config, name, How::Replied);
             }
         }
-        Acquired::Held { ttl, fences, .. } => {
+        Acquired::Taken { ttl, fences, .. } => {
             acquisition.in_doubt = acquisition.was_in_doubt;
             acquisition.end_grants(fences[0]);
             acquisition.queued(pending.sent, *ttl, now);
         }
         // In the explored worlds, only clients write to the server.
-        Acquired::NotHeld | Acquired::Promoted | Acquired::Refused => {}
+        Acquired::NotOwner => {}
     }
 }
 
@@ -171,9 +150,7 @@ fn entered(config: &Config, state: &mut State, name: u8, pending: Pending, reply
                 }
             }
         }
-        Acquired::Held { .. } | Acquired::NotHeld | Acquired::Promoted | Acquired::Refused => {
-            lose(config, state, name, false);
-        }
+        Acquired::Taken { .. } | Acquired::NotOwner => lose(config, state, name, false),
     }
 }
 
@@ -197,7 +174,9 @@ fn renewed(config: &Config, state: &mut State, name: u8, id: Id, reply: Renewed)
         return;
     };
     let renewal = ownership.renewals.remove(at);
+    ownership.fencing.take_if(|fencing| *fencing == id);
     if reply.held {
+        ownership.tokens.renewed(reply.fence, config.tokens);
         confirm(config, ownership, renewal.sent, now);
         let unread = [ClientBug::WantedUnread, ClientBug::WantedUnnoticed];
         if reply.wanted && !unread.into_iter().any(|bug| config.has(bug)) {
@@ -208,26 +187,7 @@ fn renewed(config: &Config, state: &mut State, name: u8, id: Id, reply: Renewed)
     }
 }
 
-fn extended(config: &Config, state: &mut State, name: u8, id: Id, reply: Extended) {
-    let Some(ownership) = &mut state.client(name).ownership else {
-        return;
-    };
-    let is_it = |pending: &mut Pending| pending.id == id;
-    if ownership.extension.take_if(is_it).is_none() {
-        return;
-    }
-    match reply {
-        Extended::More { fence, tokens } if tokens > 0 => {
-            let more = Tokens::extension(fence, tokens, config.block);
-            ownership.tokens.extend(more);
-        }
-        Extended::More { .. } | Extended::Promoted | Extended::Refused => {}
-        Extended::NotHeld => lose(config, state, name, false),
-    }
-}
-
 fn released(config: &Config, state: &mut State, name: u8, id: Id, reply: Released) {
-    let now = state.now();
     let client = state.client(name);
     let mut releasing = client.releasing.iter();
     let Some(at) = releasing.position(|releasing| releasing.pending.is_some_and(|p| p.id == id))
@@ -235,34 +195,13 @@ fn released(config: &Config, state: &mut State, name: u8, id: Id, reply: Release
         return;
     };
     let releasing = client.releasing.remove(at);
-    if let Some(pending) = releasing.pending {
-        client.released(config, pending.sent);
+    if releasing.has_turn {
+        client.pass_turn(config.has(ClientBug::NeverLeavesQueue));
     }
-    if !releasing.has_turn {
-        return;
-    }
-    if let (Released::Done(hand_off), Some(pending)) = (reply, releasing.pending) {
-        handed_off(client, hand_off, pending.sent, now);
-    }
-    client.pass_turn(config.has(ClientBug::NeverLeavesQueue));
-}
-
-fn handed_off(client: &mut Client, hand_off: HandOff, sent: Time, now: Time) {
-    let Some(acquisition) = &mut client.acquisition else {
-        return;
-    };
-    let ttl = Config::LEASE;
-    match hand_off {
-        HandOff::Granted(token) => {
-            acquisition.grant(Grant {
-                token,
-                since: sent,
-                ttl,
-                how: How::GrantedByRelease,
-            });
-        }
-        HandOff::Queued => acquisition.queued(sent, ttl, now),
-        HandOff::Unknown => {}
+    // A lock is not lost within its lease, so an earlier copy released it.
+    let counts_as_done = reply == Released::NotHeld && releasing.in_doubt;
+    if counts_as_done && releasing.overtaken && !config.may_overtake() {
+        state.broken = Some(Rule::NoReleaseAfterOthers);
     }
 }
 
@@ -287,16 +226,16 @@ fn receive(config: &Config, state: &mut State, notification: Notification) {
     };
     match notification {
         Notification::Granted {
-            token,
+            fence,
             ttl,
             others_wait,
             ..
         } => {
-            if token <= acquisition.past_fence && !config.has(ClientBug::LateNotificationAccepted) {
+            if fence <= acquisition.past_fence && !config.has(ClientBug::LateNotificationAccepted) {
                 return;
             }
             let from_message = config.has(ClientBug::LeaseFromNotification);
-            acquisition.notified(token, ttl, from_message.then_some(now));
+            acquisition.notified(fence, ttl, from_message.then_some(now));
             acquisition.wanted |= others_wait;
         }
         Notification::Wanted { .. } => acquisition.wanted = true,

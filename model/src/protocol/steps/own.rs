@@ -2,7 +2,7 @@
 
 use super::{
     Action,
-    ownership::{call, end_retention, extend, leave, lose, renew},
+    ownership::{call, end_retention, leave, lose, renew, renewal},
 };
 use crate::{
     protocol::{
@@ -12,7 +12,7 @@ use crate::{
         network::{Id, Message, Request},
         ownership::Ownership,
     },
-    words::{Acquire, Claim, Effects, Holder, Known, Next, Owner, Release, Renewal},
+    words::{Acquire, Claim, Effects, Holder, Owner, Release},
 };
 
 /// Returns the requests that have no reply yet.
@@ -27,32 +27,28 @@ pub(super) fn awaited(client: &Client) -> Vec<Id> {
         .filter_map(|releasing| releasing.pending);
     let of_ownership = client.ownership.iter().flat_map(|ownership| {
         let renewals = ownership.renewals.iter().copied();
-        let others = ownership.change.into_iter().chain(ownership.extension);
-        others.chain(renewals)
+        ownership.change.into_iter().chain(renewals)
     });
     let all = acquisition.chain(releasing).chain(of_ownership);
     all.map(|pending| pending.id).collect()
 }
 
-fn acquire(owner: Owner, count: u8, waits: bool, known: Known) -> Request {
+fn acquire(owner: Owner, count: u8, waits: bool) -> Request {
     Request::Acquire(Acquire {
         claims: vec![Claim { key: KEY, owner }],
         lease: Config::LEASE,
         count,
         waits,
-        known,
     })
 }
 
-fn release(owner: Owner, token: u64, count: u8, next: Option<Next>, known: Known) -> Request {
+fn release(owner: Owner, count: u8) -> Request {
     Request::Release(Release {
         key: KEY,
         owner,
-        token,
+        fence: 0,
         count,
         at_least: 0,
-        next,
-        known,
     })
 }
 
@@ -91,15 +87,14 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
         Action::Enter(name) => change(state, name, true),
         Action::Count(name) => change(state, name, false),
         Action::Leave(name) => leave(config, state, name),
-        Action::Extend(name) => extend(config, state, name),
-        Action::WriteElsewhere(name) => write_elsewhere(config, state, name),
         Action::EndRetention(name) => end_retention(config, state, name, Why::RetentionEnded),
         Action::ShutDown(name) => {
             state.left.shut_downs -= 1;
             state.client(name).to_come = 0;
             end_retention(config, state, name, Why::ShutDown);
         }
-        Action::Renew(name) => renew(state, name),
+        Action::Renew(name) => renew(state, name, false),
+        Action::RenewFence(name) => renew(state, name, true),
         Action::LoseLease(name) => {
             lose(config, state, name, true);
         }
@@ -126,17 +121,17 @@ pub(super) fn act(config: &Config, state: &mut State, action: &Action) {
 }
 
 /// Tries the taken lock once, for a caller of another client.
-pub(super) fn try_in_vain(state: &mut State) {
+pub(super) fn try_in_vain(config: &Config, state: &mut State) {
     let stranger = Owner {
         client: u8::MAX,
         sequence: 0,
     };
     let mut effects = Effects::default();
-    let Request::Acquire(ask) = acquire(stranger, 1, false, Known::default()) else {
+    let Request::Acquire(ask) = acquire(stranger, 1, false) else {
         return;
     };
     state.server.acquire(&ask, &mut effects);
-    state.note(effects);
+    state.note(config, effects);
 }
 
 /// Releases the lock for its holder, by an operator.
@@ -152,7 +147,7 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let may_know = notified && client.ownership.as_ref().is_some_and(is_its);
     // The holder awaits no reply to it.
     let id = client.request(0).id;
-    let request = release(owner, entry.token, 0, None, Known::default());
+    let request = release(owner, 0);
     state.network.send(Message::Request {
         from: owner.client,
         id,
@@ -163,26 +158,14 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     }
 }
 
-/// Writes another key of the server.
-fn write_elsewhere(config: &Config, state: &mut State, name: u8) {
-    let (now, start) = (state.now(), state.server.start());
-    let client = state.client(name);
-    let known = client.known(config, now).history;
-    if known.is_some_and(|known| known != start.0) && !config.has(ClientBug::PromotionUnnoticed) {
-        // The client repeats the request.
-        client.promoted(start);
-    }
-    client.wrote(config, now);
-}
-
 fn ask(config: &Config, state: &mut State, name: u8) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, known) = (client.request(now), client.known(config, now));
+    let pending = client.request(now);
     let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
     acquisition.begin(now);
     acquisition.pending = Some(pending);
-    let request = acquire(acquisition.owner, 1, true, known);
+    let request = acquire(acquisition.owner, 1, true);
     state.ask(name, pending.id, request);
 }
 
@@ -196,42 +179,33 @@ fn change(state: &mut State, name: u8, entering: bool) {
     };
     ownership.change = Some(pending);
     ownership.entering = entering;
-    let (owner, token) = (ownership.owner, ownership.tokens.fence);
+    let owner = ownership.owner;
     let entries = ownership.hold.as_ref().map_or(1, |hold| hold.entries);
     let request = if entering {
-        acquire(owner, entries + 1, false, Known::default())
+        acquire(owner, entries + 1, false)
     } else {
-        release(owner, token, entries, None, Known::default())
+        release(owner, entries)
     };
     state.ask(name, pending.id, request);
 }
 
+/// Sends a release. The acquire of the next local waiter follows.
 fn send_release(config: &Config, state: &mut State, name: u8, at: usize) {
     let now = state.now();
     let client = state.client(name);
-    let (pending, known) = (client.request(now), client.known(config, now));
-    let mut next = None;
-    if client.releasing[at].has_turn && client.waiting > 0 {
-        let acquisition = client.acquisition(config.has(ClientBug::OwnerReused));
-        acquisition.begin(now);
-        next = Some(Next {
-            owner: acquisition.owner,
-            lease: Config::LEASE,
-        });
-    }
+    let pending = client.request(now);
     let releasing = &mut client.releasing[at];
     releasing.pending = Some(pending);
     releasing.tried = true;
-    let (owner, token) = (releasing.owner, releasing.token);
-    let request = release(owner, token, 0, next, known);
-    state.ask(name, pending.id, request);
+    let (owner, has_turn) = (releasing.owner, releasing.has_turn);
+    let has_next = has_turn && client.waiting > 0;
+    state.ask(name, pending.id, release(owner, 0));
+    if has_next {
+        ask(config, state, name);
+    }
     if config.has(ClientBug::RenewsAfterRelease) {
         let pending = state.client(name).request(now);
-        let renewal = Renewal {
-            claims: vec![Claim { key: KEY, owner }],
-            lease: Config::LEASE,
-        };
-        state.ask(name, pending.id, Request::Renew(renewal));
+        state.ask(name, pending.id, renewal(owner, 0));
     }
 }
 
@@ -249,14 +223,17 @@ fn time_out(config: &Config, state: &mut State, name: u8, id: Id) {
         if ownership.change.take_if(is_it).is_some() {
             ownership.dirty = true;
         }
-        ownership.extension.take_if(is_it);
+        ownership.fencing.take_if(|fencing| *fencing == id);
         ownership.renewals.retain(|pending| pending.id != id);
     }
     let mut releasing = client.releasing.iter_mut();
     if let Some(releasing) =
         releasing.find(|releasing| releasing.pending.is_some_and(|p| p.id == id))
     {
-        releasing.pending = None;
+        if let Some(pending) = releasing.pending.take() {
+            let is_valid = pending.sent < releasing.valid_until;
+            releasing.in_doubt |= is_valid || config.has(ClientBug::DoneAfterLease);
+        }
         // Other callers may retry on their own.
         if std::mem::take(&mut releasing.has_turn) {
             client.pass_turn(config.has(ClientBug::NeverLeavesQueue));

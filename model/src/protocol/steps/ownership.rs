@@ -7,7 +7,7 @@ use crate::{
         network::Request,
         ownership::How,
     },
-    words::{Claim, Extend, Renewal},
+    words::{Claim, Fence, Owner, Renew, Renewal},
 };
 
 /// Processes a caller that arrives when the turn is free.
@@ -99,17 +99,18 @@ fn end_ownership(config: &Config, state: &mut State, name: u8, why: Why, has_tur
         return;
     };
     let requests = ownership.renewals.iter().copied();
-    for pending in requests.chain(ownership.change).chain(ownership.extension) {
+    for pending in requests.chain(ownership.change) {
         network.forget_reply(name, pending.id);
     }
     network.forget_wanted(ownership.owner);
-    if config.has(ClientBug::BlockOfReleased) && ownership.tokens.left() > 0 {
+    if config.has(ClientBug::TokensOfReleased) && ownership.tokens.left() > 0 {
         client.spare = Some(ownership.tokens);
     }
     client.end_ownership(why, has_turn);
 }
 
-pub(super) fn renew(state: &mut State, name: u8) {
+/// Renews an ownership, and asks for a new fence if `refences`.
+pub(super) fn renew(state: &mut State, name: u8, refences: bool) {
     let now = state.now();
     let client = state.client(name);
     let pending = client.request(now);
@@ -117,31 +118,22 @@ pub(super) fn renew(state: &mut State, name: u8) {
         return;
     };
     ownership.renewals.push(pending);
-    let owner = ownership.owner;
-    let renewal = Renewal {
-        claims: vec![Claim { key: KEY, owner }],
-        lease: Config::LEASE,
-    };
-    state.ask(name, pending.id, Request::Renew(renewal));
+    let mut fence = 0;
+    if refences {
+        ownership.fencing = Some(pending.id);
+        ownership.asked_fence = now;
+        fence = ownership.tokens.fence + 1;
+    }
+    let request = renewal(ownership.owner, fence);
+    state.ask(name, pending.id, request);
 }
 
-pub(super) fn extend(config: &Config, state: &mut State, name: u8) {
-    let now = state.now();
-    let client = state.client(name);
-    let (pending, known) = (client.request(now), client.known(config, now));
-    let Some(ownership) = &mut client.ownership else {
-        return;
-    };
-    ownership.extension = Some(pending);
-    ownership.extended = now;
-    let extend = Extend {
-        key: KEY,
-        owner: ownership.owner,
-        // The server grants at least two tokens.
-        tokens: config.block.max(2),
-        known,
-    };
-    state.ask(name, pending.id, Request::Extend(extend));
+pub(super) fn renewal(owner: Owner, fence: Fence) -> Request {
+    let claim = Claim { key: KEY, owner };
+    Request::Renew(Renew {
+        renewals: vec![Renewal { claim, fence }],
+        lease: Config::LEASE,
+    })
 }
 
 /// Processes a loss and passes the turn. `releases`: the server may still have the ownership.
@@ -151,7 +143,7 @@ pub(super) fn lose(config: &Config, state: &mut State, name: u8, releases: bool)
     let Some(ownership) = &mut client.ownership else {
         return;
     };
-    if config.has(ClientBug::BlockOfLost) && ownership.tokens.left() > 0 {
+    if config.has(ClientBug::TokensOfLost) && ownership.tokens.left() > 0 {
         client.spare = Some(ownership.tokens);
     }
     if config.has(ClientBug::LostHandedOver) && has_hold && client.waiting > 0 {
