@@ -8,10 +8,7 @@ mod wait_queues;
 use std::{
     collections::HashMap,
     future::ready,
-    sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
@@ -24,10 +21,6 @@ use super::{
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
-
-/// The largest token of the stores that clients have left. Tokens may be ahead of the clock, so each new named store
-/// continues from this token.
-static LAST_FENCE: AtomicU64 = AtomicU64::new(0);
 
 /// The locks that any number of clients share.
 #[derive(Default)]
@@ -44,7 +37,6 @@ impl SharedStore {
         }
         stores.retain(|_, store| store.strong_count() > 0);
         let store = Arc::new(Self::default());
-        store.state().last_fence = LAST_FENCE.load(Ordering::Acquire);
         stores.insert(name.to_owned(), Arc::downgrade(&store));
         store
     }
@@ -89,16 +81,12 @@ impl MemoryStore {
         }
     }
 
-    fn apply<T>(&self, operation: impl FnOnce(&mut State, Time) -> T) -> T {
-        let now = self.clock.now();
-        self.shared.change(|state| operation(state, now))
-    }
-
     fn answer<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&mut State, Time) -> T,
     ) -> ReplyFuture<'static, T> {
-        Box::pin(ready(Ok(self.apply(operation))))
+        let now = self.clock.now();
+        Box::pin(ready(Ok(self.shared.change(|state| operation(state, now)))))
     }
 }
 
@@ -106,7 +94,6 @@ impl Drop for MemoryStore {
     fn drop(&mut self) {
         // The listener is returned, because it may not be dropped under the mutex.
         self.shared.change(|state| {
-            LAST_FENCE.fetch_max(state.last_fence, Ordering::AcqRel);
             state.queues.leave_all(self.client);
             state.clients.remove(&self.client)
         });
@@ -129,10 +116,9 @@ impl Store for MemoryStore {
     ) -> ReplyFuture<'a, Released> {
         let (key, owner) = (&request.key, request.owner);
         self.answer(|state, now| {
+            // By force: the holder is notified.
             if owner.client() != self.client && state.held_by(key, owner, now).is_some() {
-                // By force: the holder is notified.
-                state.revoke(key, now);
-                return Released::Done;
+                state.notify(owner.client(), Event::Changed(key.clone()));
             }
             state.release(request, now)
         })
@@ -164,7 +150,8 @@ impl Store for MemoryStore {
     }
 
     fn revoke(&self, key: &Key) -> Result<bool, StoreError> {
-        Ok(self.apply(|state, now| state.revoke(key, now)))
+        let now = self.clock.now();
+        Ok(self.shared.change(|state| state.revoke(key, now)))
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
@@ -192,41 +179,35 @@ impl Directory for MemoryStore {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
-    use crate::{
-        owner::OwnerId,
-        store::{Claim, Via},
-    };
+    use crate::{owner::OwnerId, store::Claim};
 
     #[test]
     fn the_tokens_of_a_store_that_was_dropped_are_not_repeated() {
-        let key = Key::parse("k").expect("valid");
-        let send = SendOptions::new(Via::default(), Duration::ZERO);
+        let claim = Claim {
+            key: Key::parse("k").expect("valid"),
+            owner: OwnerId::new(Uuid::nil(), 1),
+        };
+        let request = AcquireRequest {
+            claims: Arc::new([claim.clone()]),
+            lease: Duration::from_secs(30),
+            count: 1,
+            waits: false,
+        };
+        let now = Time::from_nanos(1);
         let mut last = 0;
         for _ in 0..3 {
-            let shared = SharedStore::named("dropped and made again");
-            let clock = ClientClock::default();
-            let store = MemoryStore::join(shared, Uuid::nil(), clock, Arc::new(drop));
-            let claim = Claim {
-                key: key.clone(),
-                owner: OwnerId::new(Uuid::nil(), 1),
-            };
-            let request = AcquireRequest {
-                claims: Arc::new([claim.clone()]),
-                lease: Duration::from_secs(30),
-                count: 1,
-                waits: false,
-            };
-            let granted = store.acquire(&request, send).now_or_never();
-            let Some(Ok(Acquired::Granted { fences, .. })) = granted else {
-                panic!("free: {granted:?}");
-            };
-            assert!(fences[0] > last, "{} after {last}", fences[0]);
-            // A minute ahead of the clock.
-            last = fences[0] + 1_000_000;
-            store.shared.change(|state| state.last_fence = last);
+            let store = SharedStore::named("dropped and made again");
+            // Far more than the clock counts until then.
+            for _ in 0..20_000 {
+                let granted = store.state().acquire(&request, now);
+                let Acquired::Granted { fences, .. } = granted else {
+                    panic!("free: {granted:?}");
+                };
+                assert!(fences[0] > last, "{} after {last}", fences[0]);
+                last = fences[0];
+                store.state().release(&ReleaseRequest::whole(&claim), now);
+            }
         }
     }
 }

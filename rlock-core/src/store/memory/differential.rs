@@ -19,8 +19,8 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Event, HandOff, NextLocal, ReleaseRequest, Released,
-        RenewalOutcome, SendOptions, Store,
+        AcquireRequest, Acquired, Claim, Event, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        SendOptions, Store,
     },
 };
 
@@ -74,13 +74,13 @@ fn record(event: Event, notified: &mut Vec<words::Notification>) {
         Event::Granted {
             key,
             owner,
-            block,
+            fence,
             ttl,
             wanted,
         } => words::Notification::Granted {
             key: key_back(&key),
             owner: owner_back(owner),
-            token: block.first,
+            fence,
             ttl: millis(ttl),
             others_wait: wanted,
         },
@@ -101,6 +101,13 @@ fn record(event: Event, notified: &mut Vec<words::Notification>) {
     });
 }
 
+fn claim(claim: &words::Claim) -> Claim {
+    Claim {
+        key: key(claim.key),
+        owner: owner(claim.owner),
+    }
+}
+
 fn at_once<T>(reply: impl Future<Output = T>) -> T {
     reply
         .now_or_never()
@@ -113,10 +120,6 @@ fn send() -> SendOptions {
 
 impl Embedded {
     fn acquire(&self, ask: &words::Acquire) -> words::Acquired {
-        let claim = |claim: &words::Claim| Claim {
-            key: key(claim.key),
-            owner: owner(claim.owner),
-        };
         let request = AcquireRequest {
             claims: ask.claims.iter().map(claim).collect(),
             lease: Duration::from_millis(ask.lease),
@@ -126,83 +129,64 @@ impl Embedded {
         let requester = self.client(ask.claims[0].owner.client);
         let reply = requester.acquire(&request, send());
         match at_once(reply).expect("never fails") {
-            Acquired::Granted { tokens, wanted, .. } => words::Acquired::Granted {
-                tokens: tokens.to_vec(),
+            Acquired::Granted { fences, wanted, .. } => words::Acquired::Granted {
+                fences: fences.to_vec(),
                 others_wait: wanted,
             },
-            Acquired::Held {
+            Acquired::Taken {
                 claim,
                 ttl,
                 queued,
                 fences,
                 ..
-            } => words::Acquired::Held {
+            } => words::Acquired::Taken {
                 claim,
                 ttl: millis(ttl.expect("every lease ends")),
                 queued: queued.is_some(),
                 first: queued.is_some_and(|place| place.first),
                 fences: fences.to_vec(),
             },
-            Acquired::NotHeld => words::Acquired::NotHeld,
+            Acquired::NotOwner => words::Acquired::NotOwner,
         }
     }
 
-    fn release(&self, ask: &words::Release, token: words::Token) -> words::Released {
-        let key = key(ask.key);
-        let next = ask.next.map(|next| NextLocal {
-            owner: owner(next.owner),
-            lease: Duration::from_millis(next.lease),
-        });
+    fn release(&self, ask: &words::Release) -> words::Released {
         let release = ReleaseRequest {
-            key,
+            key: key(ask.key),
             owner: owner(ask.owner),
-            token,
+            fence: ask.fence,
             count: ask.count.into(),
             at_least: Duration::from_millis(ask.at_least),
-            next,
         };
         let reply = self.client(ask.owner.client).release(&release, send());
         match at_once(reply).expect("never fails") {
-            Released::Done(hand_off) => words::Released::Done(match hand_off {
-                HandOff::Granted(grant) => words::HandOff::Granted(grant.block.first),
-                HandOff::Queued { .. } => words::HandOff::Queued,
-                HandOff::Unknown => words::HandOff::Unknown,
-            }),
+            Released::Done => words::Released::Done,
             Released::NotHeld => words::Released::NotHeld,
-            Released::MovedOn => words::Released::MovedOn,
         }
     }
 
-    fn renew(&self, ask: &words::Renewal) -> Vec<words::Renewed> {
-        let claim = |claim: &words::Claim| Claim {
-            key: key(claim.key),
-            owner: owner(claim.owner),
+    fn renew(&self, ask: &words::Renew) -> Vec<words::Renewed> {
+        let renewal = |renewal: &words::Renewal| Renewal {
+            claim: claim(&renewal.claim),
+            fence: renewal.fence,
         };
-        let claims: Vec<Claim> = ask.claims.iter().map(claim).collect();
-        let requester = self.client(ask.claims[0].owner.client);
-        let reply = requester.renew(&claims, Duration::from_millis(ask.lease), send());
-        let kept = at_once(reply).expect("never fails").kept;
-        let renewed = |kept: &RenewalOutcome| words::Renewed {
-            held: kept.is_whole(),
-            wanted: *kept == RenewalOutcome::Wanted,
-        };
-        kept.iter().map(renewed).collect()
-    }
-
-    fn extend(&self, ask: &words::Extend) -> words::Extended {
-        let claim = Claim {
-            key: key(ask.key),
-            owner: owner(ask.owner),
-        };
-        let requester = self.client(ask.owner.client);
-        let reply = at_once(requester.extend(&claim, ask.tokens, send()));
-        match reply.expect("never fails") {
-            Some(block) => words::Extended::More {
-                fence: block.fence(),
-                tokens: block.size,
+        let renewals: Vec<Renewal> = ask.renewals.iter().map(renewal).collect();
+        let requester = self.client(ask.renewals[0].claim.owner.client);
+        let reply = requester.renew(&renewals, Duration::from_millis(ask.lease), send());
+        let renewed = |outcome: &RenewalOutcome| match *outcome {
+            RenewalOutcome::Held { wanted, fence } => words::Renewed {
+                held: true,
+                wanted,
+                fence,
             },
-            None => words::Extended::NotHeld,
-        }
+            _ => words::Renewed {
+                held: false,
+                wanted: false,
+                fence: 0,
+            },
+        };
+        let kept = at_once(reply).expect("never fails").kept;
+        kept.iter().map(renewed).collect()
     }
 
     /// Advances the time: moves all past and future events earlier by this duration.
@@ -233,7 +217,7 @@ impl Embedded {
                 },
                 count: entry.count.try_into().expect("small"),
                 ttl: millis(entry.ttl.expect("every lease ends")),
-                token: entry.token.expect("every lock has one"),
+                fence: entry.fence.expect("every lock has one"),
             });
         KeyView {
             entry,
@@ -258,12 +242,11 @@ impl Subject for Embedded {
         }
     }
 
-    fn apply(&mut self, operation: &Operation, token: words::Token) -> Observed {
+    fn apply(&mut self, operation: &Operation) -> Observed {
         let reply = match operation {
             Operation::Acquire(ask) => Reply::Acquired(self.acquire(ask)),
-            Operation::Release(ask) => Reply::Released(self.release(ask, token)),
+            Operation::Release(ask) => Reply::Released(self.release(ask)),
             Operation::Renew(ask) => Reply::Renewed(self.renew(ask)),
-            Operation::Extend(ask) => Reply::Extended(self.extend(ask)),
             Operation::Pass(time) => {
                 self.pass(Duration::from_millis(*time));
                 Reply::None
@@ -272,10 +255,7 @@ impl Subject for Embedded {
                 self.clients[usize::from(*client)] = None;
                 Reply::None
             }
-            Operation::Restart
-            | Operation::LoseToken(_)
-            | Operation::MissGrant(_)
-            | Operation::InvalidateToken(..) => {
+            Operation::Restart | Operation::LoseFence(_) | Operation::InvalidateFence(..) => {
                 unreachable!(
                     "the embedded store loses nothing while it lives, and others write nothing"
                 )
@@ -299,7 +279,7 @@ fn the_embedded_store_answers_as_the_model_does() {
     println!("{tally:?}");
     assert_eq!(tally.inconclusive, 0, "{tally:?}");
     assert!(
-        tally.granted > 100 && tally.held > 100 && tally.notifications > 20,
+        tally.granted > 100 && tally.taken > 100 && tally.notifications > 20,
         "{tally:?}"
     );
 }

@@ -1,6 +1,13 @@
 //! The locks of an embedded store. Each operation follows the rules of the Lua scripts in `store/redis/scripts`.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use uuid::Uuid;
 
@@ -27,8 +34,6 @@ pub(super) struct State {
     pub(super) locks: HashMap<Key, Lock>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
-    /// The last fence of any lock.
-    pub(super) last_fence: u64,
     pub(super) queues: WaitQueues,
     pub(super) clients: HashMap<Uuid, Listener>,
     /// To be delivered once the mutex is free.
@@ -40,6 +45,14 @@ pub(super) struct Lock {
     count: u32,
     fence: u64,
     pub(super) expires: Time,
+}
+
+/// The last fence of any lock in this process. Fences may be ahead of the clock, so they outlive their store.
+static LAST_FENCE: AtomicU64 = AtomicU64::new(0);
+
+fn next_fence() -> u64 {
+    LAST_FENCE.fetch_max(wall_clock_micros() / 64, Ordering::AcqRel);
+    LAST_FENCE.fetch_add(1, Ordering::AcqRel) + 1
 }
 
 impl State {
@@ -89,12 +102,13 @@ impl State {
             let key = key.clone();
             self.notify(owner.client(), Event::Wanted { key, owner });
         }
+        let fence = LAST_FENCE.load(Ordering::Acquire);
         Acquired::Taken {
             claim: taken,
             ttl: Some(expires.since(now)),
             queued: waits.then_some(QueuePlace { first, watched }),
             sent_at: now,
-            fences: claims.iter().map(|_| self.last_fence).collect(),
+            fences: claims.iter().map(|_| fence).collect(),
             retired: false,
         }
     }
@@ -103,11 +117,8 @@ impl State {
     /// waited, and free ones before the one that is taken.
     fn hand_off_others(&mut self, claims: &[Claim], taken: usize, now: Time) {
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
-            let is_held = self.held_by(key, *owner, now).is_some();
-            if is_held {
+            if n < taken || self.held_by(key, *owner, now).is_some() {
                 self.locks.remove(key);
-            }
-            if is_held || n < taken && self.live(key, now).is_none() {
                 self.hand_off(key, None, false, now);
             }
         }
@@ -117,7 +128,7 @@ impl State {
         let (key, owner) = (&release.key, release.owner);
         let Some(lock) = self.held_by(key, owner, now) else {
             if release.count == 0 {
-                self.leave_queue(key, owner);
+                self.leave_queue(release);
             }
             return Released::NotHeld;
         };
@@ -134,29 +145,28 @@ impl State {
     }
 
     /// Removes an owner that only waited. The next waiter asks, and learns that it is the first.
-    fn leave_queue(&mut self, key: &Key, owner: OwnerId) {
+    fn leave_queue(&mut self, release: &ReleaseRequest) {
+        let (key, owner) = (&release.key, release.owner);
         let is_first = self.queues.first(key) == Some(owner);
         self.queues.leave(key, owner);
         if is_first {
-            self.ask_again(key, self.queues.first(key), Duration::ZERO);
+            self.ask_again(key, self.queues.first(key), release.at_least);
         }
     }
 
     pub(super) fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
         let renew = |Renewal { claim, fence }: &Renewal| {
-            let next = self.next_fence();
             let Some(lock) = self.held_by(&claim.key, claim.owner, now) else {
                 return RenewalOutcome::Lost;
             };
             lock.expires = now + lease;
             let is_new = *fence > lock.fence;
             if is_new {
-                lock.fence = next;
-                self.last_fence = next;
+                lock.fence = next_fence();
             }
             RenewalOutcome::Held {
+                fence: if is_new { lock.fence } else { 0 },
                 wanted: self.is_wanted(&claim.key),
-                fence: if is_new { next } else { 0 },
             }
         };
         Renewed {
@@ -204,10 +214,6 @@ impl State {
         self.queues.first(key).is_some()
     }
 
-    fn next_fence(&self) -> u64 {
-        (self.last_fence + 1).max(wall_clock_micros() / 64)
-    }
-
     /// Grants a lock that is free, or is the owner's own. Returns its fence.
     fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, count: u32, now: Time) -> u64 {
         if let Some(lock) = self.live(key, now) {
@@ -220,46 +226,42 @@ impl State {
             self.locks.retain(|_, lock| lock.expires > now);
             self.swept = self.locks.len();
         }
-        self.last_fence = self.next_fence();
+        let fence = next_fence();
         let lock = Lock {
             owner,
             count,
-            fence: self.last_fence,
+            fence,
             expires: now + ttl,
         };
         self.locks.insert(key.clone(), lock);
-        self.last_fence
+        fence
     }
 
-    /// Hands a free lock to the first waiter whose client still exists. Returns `false` if there is none, or
-    /// if that waiter `asks` just now. With `joins`, another owner joins the queue after this.
+    /// Hands a free lock to the first waiter. Returns `false` if there is none, or if that waiter `asks` just now. With
+    /// `joins`, another owner joins the queue after this. Clients that are gone have left all queues.
     fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
-        while let Some((owner, since)) = self.queues.take_first(key) {
-            match self.clients.contains_key(&owner.client()) {
-                false => continue,
-                true if asks == Some(owner) => return false,
-                true => {}
-            }
-            let fence = self.grant(key, owner, GRACE, 1, now);
-            let event = Event::Granted {
-                key: key.clone(),
-                owner,
-                fence,
-                ttl: GRACE,
-                wanted: joins || self.is_wanted(key),
-            };
-            self.notify(owner.client(), event);
-            // The waiter may be dead. The next and the last waiter retry after the grace period: the last one was
-            // heard of most recently.
-            if now.since(since) > LONGEST_SILENCE {
-                let mut others = self.queues.of(key);
-                let (next, last) = (others.next(), others.last());
-                self.ask_again(key, next, GRACE);
-                self.ask_again(key, last, GRACE);
-            }
-            return true;
+        let first = self.queues.take_first(key);
+        let Some((owner, since)) = first.filter(|(owner, _)| asks != Some(*owner)) else {
+            return false;
+        };
+        let fence = self.grant(key, owner, GRACE, 1, now);
+        let event = Event::Granted {
+            key: key.clone(),
+            owner,
+            fence,
+            ttl: GRACE,
+            wanted: joins || self.is_wanted(key),
+        };
+        self.notify(owner.client(), event);
+        // The waiter may be dead. The next and the last waiter retry after the grace period: the last one was
+        // heard of most recently.
+        if now.since(since) > LONGEST_SILENCE {
+            let mut others = self.queues.of(key);
+            let (next, last) = (others.next(), others.last());
+            self.ask_again(key, next, GRACE);
+            self.ask_again(key, last, GRACE);
         }
-        false
+        true
     }
 
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {

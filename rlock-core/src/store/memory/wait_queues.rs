@@ -20,14 +20,10 @@ impl WaitQueues {
         self.of(key).next()
     }
 
-    pub(super) fn has(&self, key: &Key, owner: OwnerId) -> bool {
-        self.of(key).any(|waiter| waiter == owner)
-    }
-
     /// Adds an owner at the end, unless it is in the queue.
     pub(super) fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
-        if !self.has(key, owner) {
-            let queue = self.0.entry(key.clone()).or_default();
+        let queue = self.0.entry(key.clone()).or_default();
+        if queue.iter().all(|(waiter, _)| *waiter != owner) {
             queue.push_back((owner, now));
         }
     }
