@@ -184,15 +184,6 @@ pub fn large() -> Vec<Config> {
             .refencing()
             .with(MISSED_GRANTS)
             .until(2),
-        any("an operator forces, repeated messages, new fences")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(Faults {
-                repeats: 1,
-                ..FORCED
-            })
-            .until(1),
         any("any delay, three callers each")
             .of(2, 3)
             .tokens(3)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Observed, Operation, Reply};
-use crate::words::{Acquired, Fence, Holder, Key, Notification, Owner};
+use crate::words::{Acquired, Fence, Holder, Key, Notification, Owner, Released};
 
 /// The fences of one side.
 #[derive(Debug, Default)]
@@ -52,6 +52,13 @@ impl Side {
         reply: &Reply,
         notifications: &[Notification],
     ) -> Result<(), String> {
+        if let Operation::Release(ask) = self.resolve(operation)
+            && *reply == Reply::Released(Released::Done)
+            && ask.count == 0
+        {
+            let last = self.last.entry(ask.key).or_default();
+            *last = ask.fence.max(*last);
+        }
         for notification in notifications {
             if let Notification::Granted {
                 key, owner, fence, ..
