@@ -3,7 +3,7 @@
 use redis::{Commands, Script, ScriptInvocation};
 use rlock_model::{
     differential::{FAST, KEYS, Operation, Reply},
-    words::{Acquired, HandOff, Key, Owner, Released},
+    words::{Acquired, Fence, Key, Owner, Released},
 };
 
 use super::{FENCE_TTL, Scripted, lock, name};
@@ -14,7 +14,7 @@ struct Raw {
     holders: Vec<(String, String)>,
     queue: Vec<(String, String)>,
     ends: [bool; 2],
-    token: Option<u64>,
+    fence: Option<Fence>,
 }
 
 /// Returns the key and the owner of a request.
@@ -31,7 +31,6 @@ fn begun<'a>(script: &'a Script, requests: &[Operation]) -> ScriptInvocation<'a>
     for request in requests {
         call.key(lock(of(request).0));
     }
-    call.arg(FENCE_TTL);
     call
 }
 
@@ -46,8 +45,8 @@ impl Scripted {
             &self.scripts.release_batch
         };
         let mut call = begun(script, requests);
-        if let Operation::Acquire(first) = &requests[0] {
-            call.arg(self.least_token(first.known));
+        if acquires {
+            call.arg(FENCE_TTL);
         }
         for request in requests {
             call.arg(name(of(request).1));
@@ -56,19 +55,15 @@ impl Scripted {
                 call.arg(ask.lease);
             }
         }
-        let replies: Vec<u64> = match call.invoke(&mut self.commands) {
-            // Nothing was done.
-            Err(error) if self.is_promoted(&error) => vec![0; requests.len()],
-            replies => replies.expect("no error"),
-        };
+        let replies: Vec<u64> = call.invoke(&mut self.commands).expect("no error");
         self.assert_left_alone(&before, requests, &replies);
         let reply = |reply: u64| match (reply, acquires) {
             (0, _) => None,
-            (token, true) => Some(Reply::Acquired(Acquired::Granted {
-                tokens: vec![token],
+            (fence, true) => Some(Reply::Acquired(Acquired::Granted {
+                fences: vec![fence],
                 others_wait: false,
             })),
-            (1, false) => Some(Reply::Released(Released::Done(HandOff::Unknown))),
+            (1, false) => Some(Reply::Released(Released::Done)),
             (reply, false) => panic!("{reply} to a release"),
         };
         replies.into_iter().map(reply).collect()
@@ -101,14 +96,13 @@ impl Scripted {
         let commands = &mut self.commands;
         let mut ends = |key: &str| commands.pttl::<_, i64>(key).expect("no error") > 0;
         let (lock_ends, queue_ends, fence_ends) = (ends(lock), ends(&queue), ends(&fence));
-        let token: Option<u64> = commands.get(&fence).expect("no error");
-        assert_eq!(fence_ends, token.is_some(), "every token ends");
+        let fence: Option<Fence> = commands.get(&fence).expect("no error");
+        assert_eq!(fence_ends, fence.is_some(), "every fence ends");
         Raw {
             holders: commands.hgetall(lock).expect("no error"),
             queue: commands.zrange_withscores(&queue, 0, -1).expect("no error"),
             ends: [lock_ends, queue_ends],
-            // A fence below the lower bound counts as none.
-            token: token.filter(|token| *token > 1_000_000_000_000),
+            fence,
         }
     }
 }
