@@ -240,18 +240,14 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
         let retain = state.clients.iter().filter(|client| client.retains());
         actions.extend(retain.map(|client| Action::ShutDown(client.name)));
     }
-    if left.restarts > 0 && state.now() < config.end {
+    if left.restarts > 0 {
         actions.push(Action::Restart);
     }
-    if left.lost_fences > 0 && state.now() < config.end && state.server.fence(KEY) > 0 {
+    if left.lost_fences > 0 && state.server.fence(KEY) > 0 {
         actions.push(Action::LoseFence);
     }
     let entry = state.server.inspect(KEY);
-    if left.missed_grants > 0
-        && state.now() < config.end
-        && entry.is_none()
-        && state.server.fence(KEY) > 0
-    {
+    if left.missed_grants > 0 && entry.is_none() && state.server.fence(KEY) > 0 {
         actions.push(Action::MissGrant);
     }
     if let Some(Holder::Owner(owner)) = entry.map(|entry| entry.holder) {
