@@ -286,9 +286,9 @@ impl Server {
 
     /// Sets a fence of at least `least`, unless the last one is that large or `least` is zero. Returns the new fence.
     fn raise_fence(&mut self, key: Key, least: Fence) -> Option<Fence> {
-        let last = self.fence(key);
-        let is_asked_for = least > 0 && (last < least || self.has(ServerBug::FenceAfterOthers));
-        let fence = is_asked_for.then_some(least.max(self.fence_clock).max(last + 1))?;
+        let current = self.fence(key);
+        let is_asked_for = least > 0 && (current < least || self.has(ServerBug::FenceAfterOthers));
+        let fence = is_asked_for.then_some(least.max(self.fence_clock).max(current + 1))?;
         if !self.has(ServerBug::FenceForgotten) {
             self.lock(key).fence = fence;
         }

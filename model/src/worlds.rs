@@ -172,18 +172,6 @@ pub fn large() -> Vec<Config> {
             .tokens(1)
             .refencing()
             .until(3),
-        any("the server loses a fence, new fences, until 2")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(LOST_FENCES)
-            .until(2),
-        any("an older copy takes over, new fences, until 2")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(MISSED_GRANTS)
-            .until(2),
         any("any delay, three callers each")
             .of(2, 3)
             .tokens(3)
@@ -191,7 +179,7 @@ pub fn large() -> Vec<Config> {
         any("any delay, new fences, three callers each")
             .of(2, 3)
             .refencing()
-            .until(2),
+            .until(1),
         any("any delay, retention, two callers each, until 3")
             .of(2, 2)
             .retaining(1)
@@ -264,6 +252,7 @@ pub fn large() -> Vec<Config> {
             .of(3, 2)
             .until(24),
     ];
+    all.extend(large_with_losses());
     all.extend(large_with_operator());
     all
 }
@@ -335,6 +324,24 @@ fn small_with_operator() -> Vec<Config> {
             .with(FORCED)
             .until(1),
         prompt("in time, an operator asks and forces").with(OPERATOR),
+    ]
+}
+
+fn large_with_losses() -> Vec<Config> {
+    let any = Config::new;
+    vec![
+        any("the server loses a fence, new fences, until 2")
+            .of(2, 2)
+            .tokens(1)
+            .refencing()
+            .with(LOST_FENCES)
+            .until(2),
+        any("an older copy takes over, new fences, until 2")
+            .of(2, 2)
+            .tokens(1)
+            .refencing()
+            .with(MISSED_GRANTS)
+            .until(2),
     ]
 }
 

@@ -45,6 +45,7 @@ pub(crate) struct Pending {
 }
 
 /// An ownership whose release is pending.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Releasing {
     pub(super) owner: Owner,
