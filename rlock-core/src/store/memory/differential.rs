@@ -101,7 +101,7 @@ fn record(event: Event, notified: &mut Vec<words::Notification>) {
     });
 }
 
-fn claim(claim: &words::Claim) -> Claim {
+fn claim(claim: words::Claim) -> Claim {
     Claim {
         key: key(claim.key),
         owner: owner(claim.owner),
@@ -121,7 +121,7 @@ fn send() -> SendOptions {
 impl Embedded {
     fn acquire(&self, ask: &words::Acquire) -> words::Acquired {
         let request = AcquireRequest {
-            claims: ask.claims.iter().map(claim).collect(),
+            claims: ask.claims.iter().copied().map(claim).collect(),
             lease: Duration::from_millis(ask.lease),
             count: ask.count.into(),
             waits: ask.waits,
@@ -167,7 +167,7 @@ impl Embedded {
 
     fn renew(&self, ask: &words::Renew) -> Vec<words::Renewed> {
         let renewal = |renewal: &words::Renewal| Renewal {
-            claim: claim(&renewal.claim),
+            claim: claim(renewal.claim),
             fence: renewal.fence,
         };
         let renewals: Vec<Renewal> = ask.renewals.iter().map(renewal).collect();
