@@ -118,7 +118,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether releases and renewals carry the fence of a grant to servers that may lack it.
+    /// Returns whether releases carry the fence of a grant to servers that may lack it.
     fn carries_fences(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion}
 
 use self::parts::{Kind, Parts, schemes};
 pub(crate) use self::redact::redacted;
-use super::{quorum::Servers, redis::errors::without_kind};
+use super::{quorum::MOST_SERVERS, redis::errors::without_kind};
 use crate::{error::LockError, escape_control::escape_control};
 
 /// The store that a URL names.
@@ -99,7 +99,7 @@ impl Endpoint {
             let way_out = "a quorum needs servers: three, or five, that do not fail together";
             return Err(LockError::invalid_option("urls", "[]", way_out));
         }
-        if urls.len() > Servers::MOST {
+        if urls.len() > MOST_SERVERS {
             let way_out = "a quorum has 32 servers at most; three or five are enough";
             let given = format!("{} URLs", urls.len());
             return Err(LockError::invalid_option("urls", given, way_out));

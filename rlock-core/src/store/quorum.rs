@@ -1,61 +1,118 @@
-//! Several servers that know nothing of each other: what more than half of them grant is granted.
+//! A quorum of independent servers: a lock is held if more than half of them grant it.
 //!
-//! [`redlock`] is the algorithm. Every member is a [`RedisStore`](super::redis::RedisStore) with its own connection.
+//! [`redlock`] is the algorithm. A [`Call`] asks all members, and counts their replies. Each member is a [`RedisStore`]
+//! with one connection. A quorum has no wait queue: a release notifies all waiters at every member, and each of them
+//! asks again after a pause of its own.
 
 mod call;
-mod connect;
-mod detached;
 mod directory;
 mod inspect;
-mod member;
-mod queueing;
 mod redlock;
-mod release;
-mod tokens;
 mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::join_all};
-use tokio::{sync::Notify, time::Instant};
+use futures_util::future::join_all;
 
-pub(crate) use self::{call::Servers, connect::named_twice};
-use self::{
-    call::{Members, QuorumCall},
-    detached::Detached,
-    verdict::Verdict,
-};
+use self::call::{Call, LateReplies, Members, SHORTEST_LATE};
+pub(super) use self::verdict::MOST_SERVERS;
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store,
+    AcquireRequest, Acquired, BoxFuture, Entry, Event, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError,
+    endpoint::ServerEndpoint,
+    redis::{RedisOptions, RedisStore, RunIds, SameServer},
 };
-use crate::{clock::ClientClock, key::Key};
+use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
+
+/// The longest pause of a waiter after a notification. Waiters that ask at the same moment share the members out, and
+/// none of them gets the lock.
+const SPREAD: Duration = Duration::from_millis(10);
 
 pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,
-    listener: Listener,
-    /// One for each member, so that the requests to a silent member do not hold up those to others.
-    detached: Box<[Detached]>,
-    /// A waiter joined the queue of a member.
-    queued: Notify,
+    late: LateReplies,
 }
 
 impl QuorumStore {
-    /// Ends a call, and follows what is still under way.
-    fn detach<T: Send + 'static>(&self, call: QuorumCall<T>) {
-        for request in call.decide() {
-            self.detached[request.member].follow(request.map(drop));
+    /// Makes a store that is not connected.
+    pub(crate) fn new(
+        servers: &[ServerEndpoint],
+        options: RedisOptions,
+        listener: Listener,
+    ) -> Self {
+        let listener = listener_of_members(servers.len(), listener);
+        let options = RedisOptions {
+            run_ids: Some(Arc::<RunIds>::default()),
+            ..options
+        };
+        let member = |(server, endpoint): (usize, &ServerEndpoint)| {
+            let options = RedisOptions {
+                server,
+                ..options.clone()
+            };
+            RedisStore::of(endpoint.clone(), &options, &listener, None)
+        };
+        Self {
+            members: servers.iter().enumerate().map(member).collect(),
+            clock: options.clock.clone(),
+            late: LateReplies::new(),
+        }
+    }
+
+    /// Connects to a majority. The others join when they can be reached.
+    async fn connect_all(&self) -> Result<(), StoreError> {
+        let mut call = Call::to_all(&self.members, RedisStore::connect);
+        let is_same = |error: &&StoreError| error.source.is::<SameServer>();
+        // Each connection has its own time-out, which is shorter.
+        call.collect(MAX_LEASE, SHORTEST_LATE, |call| {
+            call.errors().any(|error| is_same(&error))
+        })
+        .await;
+        match call.errors().find(is_same) {
+            Some(error) => Err(error.clone()),
+            None if call.has_majority() => Ok(()),
+            None => Err(call.error()),
         }
     }
 }
 
+/// Returns the error for a server that two URLs name, if that is why the store could not connect.
+pub(crate) fn named_twice(error: &StoreError) -> Option<LockError> {
+    let SameServer { address, other } = error.source.downcast_ref()?;
+    let both = format!("`{other}` and `{address}`");
+    let way_out = "both lead to the same server, and one that votes twice is no majority: \
+                   each server is named once";
+    Some(LockError::invalid_option("urls", both, way_out))
+}
+
+/// Returns the listener of all members.
+fn listener_of_members(members: usize, listener: Listener) -> Listener {
+    Arc::new(move |event| match event {
+        // Other members notify the waiters, too.
+        Event::Disconnected => {}
+        // What one member grants is not granted.
+        Event::Granted { .. } => {}
+        Event::Retry { key, owner, after } => {
+            let after = after + spread(members);
+            listener(Event::Retry { key, owner, after });
+        }
+        event => listener(event),
+    })
+}
+
+/// Returns a random time up to [`SPREAD`]. The shortest one of `draws` is distributed evenly.
+fn spread(draws: usize) -> Duration {
+    let draws = i32::try_from(draws).unwrap_or(i32::MAX);
+    SPREAD.mul_f64(1.0 - fastrand::f64().powi(draws))
+}
+
 impl Store for QuorumStore {
-    fn carries_fences(&self) -> bool {
+    fn may_roll_back(&self) -> bool {
         true
     }
 
-    fn may_roll_back(&self) -> bool {
+    fn carries_fences(&self) -> bool {
         true
     }
 
@@ -64,14 +121,7 @@ impl Store for QuorumStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        let request = request.clone();
-        Box::pin(async move {
-            if request.count == 1 {
-                self.acquire_free(request, send.timeout).await
-            } else {
-                self.enter(request, send.timeout).await
-            }
-        })
+        Box::pin(self.acquire_all(request.clone(), send))
     }
 
     fn release<'a>(
@@ -79,7 +129,7 @@ impl Store for QuorumStore {
         request: &'a ReleaseRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Released> {
-        Box::pin(self.release_on_all(request.clone(), send.timeout))
+        Box::pin(self.release_all(request.clone(), send))
     }
 
     fn renew<'a>(
@@ -88,8 +138,7 @@ impl Store for QuorumStore {
         lease: Duration,
         send: SendOptions,
     ) -> ReplyFuture<'a, Renewed> {
-        let silence = send.silence.unwrap_or(send.timeout);
-        Box::pin(self.renew_all(renewals, lease, send.timeout, silence))
+        Box::pin(self.renew_all(renewals, lease, send))
     }
 
     fn describe(&self) -> String {
@@ -98,28 +147,32 @@ impl Store for QuorumStore {
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(async move {
-            let mut call = QuorumCall::to_all(&self.members, |member, _| member.ping(timeout));
-            match call.decide_by(Instant::now() + timeout, |()| true).await {
-                Verdict::Yes => Ok(()),
-                _ => Err(call.error()),
+            let mut call = Call::to_all(&self.members, move |member| async move {
+                member.ping(timeout).await
+            });
+            call.collect(timeout, SHORTEST_LATE, Call::has_majority)
+                .await;
+            if call.has_majority() {
+                Ok(())
+            } else {
+                Err(call.error())
             }
         })
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
-        Box::pin(self.inspect_members(key, send.timeout))
+        Box::pin(self.inspect_all(key, send))
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
-        Box::pin(async move { connect::connect_all(&self.members).await })
+        Box::pin(async move { self.connect_all().await })
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let members = self.members.iter();
-            let members = members.map(|member| Arc::clone(&member.store).background());
-            let detached = self.detached.iter().map(Detached::run);
-            tokio::join!(join_all(members), join_all(detached), self.watch_queues());
+            let members = members.map(|member| Arc::clone(member).background());
+            tokio::join!(join_all(members), self.late.run());
         })
     }
 }

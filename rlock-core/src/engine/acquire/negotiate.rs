@@ -105,10 +105,8 @@ impl Attempt<'_> {
                     contended = Some(by);
                     self.call.waits();
                     if let [Acquisition { ownership, .. }] = &*locks {
-                        if ownership
-                            .requests(|requests| requests.is_retired() && !requests.is_queued())
-                        {
-                            // The next owner gets no notification either, and asks without a pause.
+                        if ownership.requests(|requests| requests.is_retired()) {
+                            // The next owner asks without a pause.
                             sleep(backoff.next().min(self.left() / 2)).await;
                         }
                     } else {

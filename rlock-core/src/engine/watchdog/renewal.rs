@@ -79,7 +79,7 @@ pub(super) async fn run(renewer: Arc<Renewer>, batches: Vec<Batch>) {
 /// Sends one batch, and applies the reply to its ownerships.
 pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let now = renewer.watchdog.clock.now();
-    let Some(request) = BatchRequest::begin(renewer, batch, now) else {
+    let Some(request) = BatchRequest::begin(batch, now) else {
         return;
     };
     let BatchRequest {
@@ -164,7 +164,7 @@ struct BatchRequest {
 
 impl BatchRequest {
     /// Begins the renewal of all ownerships of a batch that still need one. Returns `None` if there are none.
-    fn begin(renewer: &Renewer, batch: Batch, now: Time) -> Option<Self> {
+    fn begin(batch: Batch, now: Time) -> Option<Self> {
         let Batch {
             lease,
             mut ownerships,
@@ -172,12 +172,9 @@ impl BatchRequest {
         let mut renewals = Vec::with_capacity(ownerships.len());
         let (mut left, mut shortest) = (Duration::MAX, Duration::MAX);
         ownerships.retain(|ownership| {
-            let Some((confirmed, mut fence)) = ownership.begin_renewal(lease, now) else {
+            let Some((confirmed, fence)) = ownership.begin_renewal(lease, now) else {
                 return false;
             };
-            if fence == 0 && renewer.store.carries_fences() {
-                fence = ownership.fence();
-            }
             let claim = ownership.claim();
             renewals.push(Renewal { claim, fence });
             left = left.min(ownership.valid_until().since(now));

@@ -1,236 +1,103 @@
-//! One request to the members of a quorum, and their replies as they arrive.
+//! One request to all members of a quorum, and their replies as they arrive.
 
-use std::{
-    fmt::Display,
-    pin::Pin,
-    sync::{Arc, atomic::Ordering},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use tokio::time::{Instant, timeout_at};
-
-use super::{
-    member::{CallState, Member, Reply},
-    verdict::{Tally, Verdict, majority},
+use tokio::{
+    sync::{Mutex, mpsc},
+    time::{Instant, timeout_at},
 };
-use crate::store::{Acquired, BoxFuture, Store, StoreError};
 
-/// The bounds of the wait for late members that usually reply. Once the others have decided, the call waits for ten
-/// times as long as they took.
+use super::verdict::{majority, verdict};
+use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
+
+/// The shortest and the longest time for which a call waits for the others once a majority has replied. Between them,
+/// it waits for ten times as long as the majority took.
 pub(super) const SHORTEST_LATE: Duration = Duration::from_millis(20);
-pub(super) const LONGEST_LATE: Duration = Duration::from_millis(250);
+const LONGEST_LATE: Duration = Duration::from_millis(250);
+/// The most late replies that are followed at a time.
+const MOST_LATE: usize = 4096;
 
-pub(super) type Members = Arc<[Arc<Member>]>;
+pub(super) type Members = Arc<[Arc<RedisStore>]>;
+pub(super) type Reply<T> = Result<T, StoreError>;
 
-/// A request that was sent. Resolves with the number of its member and the reply.
-pub(super) struct Sent<T> {
-    pub(super) member: usize,
-    reply: BoxFuture<'static, Reply<T>>,
-}
-
-impl<T> Future for Sent<T> {
-    type Output = (usize, Reply<T>);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let member = self.member;
-        self.reply.as_mut().poll(cx).map(|reply| (member, reply))
-    }
-}
-
-/// How long a call waits for further replies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    Over,
-    /// For late replies, which decide nothing.
-    Late,
-    /// The same, for at least a quarter of the time: they decide something.
-    Decisive,
-    Full,
-}
-
-pub(super) struct QuorumCall<T> {
+pub(super) struct Call<T> {
     members: Members,
     replies: Vec<Option<Reply<T>>>,
-    under_way: FuturesUnordered<Sent<T>>,
-    /// The members whose replies the call no longer waits for.
-    given_up: Servers,
-    terms: CallState,
+    under_way: FuturesUnordered<BoxFuture<'static, (usize, Reply<T>)>>,
 }
 
-impl<T: Send + 'static> QuorumCall<T> {
-    pub(super) fn new(members: &Members) -> Self {
-        let up = members.iter().filter(|member| member.store.is_up()).count();
+impl<T: Send + 'static> Call<T> {
+    /// Sends a request to all connected members. If these are no majority, the others get it when they are connected.
+    pub(super) fn to_all<F>(members: &Members, request: impl Fn(Arc<RedisStore>) -> F) -> Self
+    where
+        F: Future<Output = Reply<T>> + Send + 'static,
+    {
+        let connected = members.iter().filter(|member| member.is_connected());
+        let are_enough = connected.count() >= majority(members.len());
+        let under_way = members.iter().enumerate().map(|(number, member)| {
+            if are_enough && !member.is_connected() {
+                std::future::ready((number, Err(member.why_down()))).boxed()
+            } else {
+                request(Arc::clone(member))
+                    .map(move |reply| (number, reply))
+                    .boxed()
+            }
+        });
         Self {
             members: Arc::clone(members),
             replies: members.iter().map(|_| None).collect(),
-            under_way: FuturesUnordered::new(),
-            given_up: Servers::default(),
-            terms: CallState {
-                decided: Arc::default(),
-                until_up: up < majority(members.len()),
-            },
+            under_way: under_way.collect(),
         }
     }
 
-    pub(super) fn to_all<F>(
-        members: &Members,
-        request: impl Fn(Arc<Member>, CallState) -> F,
-    ) -> Self
-    where
-        F: Future<Output = Reply<T>> + Send + 'static,
-    {
-        let mut call = Self::new(members);
-        for member in &**members {
-            call.ask(member.number, &request);
-        }
-        call
-    }
-
-    /// Sends a request to one member, again if it has replied before.
-    pub(super) fn ask<F>(&mut self, member: usize, request: impl Fn(Arc<Member>, CallState) -> F)
-    where
-        F: Future<Output = Reply<T>> + Send + 'static,
-    {
-        let reply = request(Arc::clone(&self.members[member]), self.terms.clone());
-        self.replies[member] = None;
-        self.given_up.0 &= !(1 << member);
-        let reply = Box::pin(reply);
-        self.under_way.push(Sent { member, reply });
-    }
-
-    /// Collects replies until `wait` is over, or gives up on the members that are missing.
-    pub(super) async fn collect(&mut self, until: Instant, wait: impl Fn(&Self) -> Wait) {
-        let started = Instant::now();
-        let mut late = None;
-        loop {
-            let limit = match wait(self) {
-                Wait::Over => return,
-                Wait::Full => until,
-                wait => {
-                    let late = *late.get_or_insert_with(|| {
-                        let longer = started.elapsed() * 10;
-                        Instant::now() + longer.clamp(SHORTEST_LATE, LONGEST_LATE)
-                    });
-                    let quarter = started + until.saturating_duration_since(started) / 4;
-                    let is_decisive = wait == Wait::Decisive;
-                    until.min(if is_decisive { late.max(quarter) } else { late })
-                }
-            };
-            if !self.next(limit).await {
-                let silent: Vec<usize> = self.pending().collect();
-                for member in silent {
-                    self.given_up.0 |= 1 << member;
-                }
-                return;
-            }
-        }
-    }
-
-    /// Marks the members that did not reply in time as failing: other acquires do not wait for them.
-    pub(super) fn mark_silent(&self) {
-        for (number, member) in self.members.iter().enumerate() {
-            if self.given_up.has(number) {
-                member.health.mark_failing();
-            }
-        }
-    }
-
-    /// Collects replies until they decide, and returns their verdict.
-    pub(super) async fn decide_by(
+    /// Collects replies until the call is over. Once a majority has replied, does not wait much longer than `late` for the
+    /// others.
+    pub(super) async fn collect(
         &mut self,
-        until: Instant,
-        is_yes: impl Fn(&T) -> bool,
-    ) -> Verdict {
-        let wait = |call: &Self| match call.verdict(&is_yes) {
-            Verdict::Open => Wait::Full,
-            _ => Wait::Over,
-        };
-        self.collect(until, wait).await;
-        self.verdict(is_yes)
-    }
-
-    /// Takes the next reply, and all others that have arrived. Returns whether one arrived in time.
-    pub(super) async fn next(&mut self, until: Instant) -> bool {
-        let Ok(Some((member, reply))) = timeout_at(until, self.under_way.next()).await else {
-            return false;
-        };
-        self.replies[member] = Some(reply);
-        while let Some(Some((member, reply))) = self.under_way.next().now_or_never() {
+        within: Duration,
+        late: Duration,
+        is_over: impl Fn(&Self) -> bool,
+    ) {
+        let started = Instant::now();
+        let mut limit = started + within;
+        while !is_over(self) {
+            let next = timeout_at(limit, self.under_way.next());
+            let Ok(Some((member, reply))) = next.await else {
+                return;
+            };
             self.replies[member] = Some(reply);
+            if self.has_majority() {
+                let longer = (started.elapsed() * 10).min(LONGEST_LATE).max(late);
+                limit = limit.min(Instant::now() + longer);
+            }
         }
-        true
     }
 
-    /// Returns the number of members, including those that were not asked.
+    pub(super) fn oks(&self) -> impl Iterator<Item = (&Arc<RedisStore>, &T)> {
+        let replies = self.members.iter().zip(&self.replies);
+        replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().ok()?)))
+    }
+
+    pub(super) fn errors(&self) -> impl Iterator<Item = &StoreError> {
+        let replies = self.replies.iter().flatten();
+        replies.filter_map(|reply| reply.as_ref().err())
+    }
+
+    /// Returns the number of members.
     pub(super) fn members(&self) -> usize {
         self.members.len()
     }
 
-    pub(super) fn set(&mut self, member: usize, reply: Reply<T>) {
-        self.replies[member] = Some(reply);
-    }
-
-    pub(super) fn reply(&self, member: usize) -> Option<&Reply<T>> {
-        self.replies[member].as_ref()
-    }
-
-    pub(super) fn oks(&self) -> impl Iterator<Item = (usize, &T)> {
-        let replies = self.replies.iter().enumerate();
-        replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().ok()?)))
-    }
-
-    pub(super) fn failures(&self) -> impl Iterator<Item = (&Arc<Member>, &StoreError)> {
-        let replies = self.members.iter().zip(&self.replies);
-        replies.filter_map(|(member, reply)| Some((member, reply.as_ref()?.as_ref().err()?)))
-    }
-
-    fn pending(&self) -> impl Iterator<Item = usize> {
-        let replies = self.replies.iter().enumerate();
-        let pending =
-            replies.filter(|(member, reply)| reply.is_none() && !self.given_up.has(*member));
-        pending.map(|(member, _)| member)
-    }
-
-    /// Returns whether the reply of a member that usually replies is missing.
-    pub(super) fn awaits(&self, member: usize) -> bool {
-        self.replies[member].is_none()
-            && !self.given_up.has(member)
-            && !self.members[member].health.is_failing()
-    }
-
-    /// Returns whether the reply of any member that usually replies is missing.
-    pub(super) fn awaits_any(&self) -> bool {
-        (0..self.replies.len()).any(|member| self.awaits(member))
-    }
-
-    pub(super) fn verdict(&self, is_yes: impl Fn(&T) -> bool) -> Verdict {
+    /// Returns whether a majority says yes, or `None` if that is open.
+    pub(super) fn verdict(&self, is_yes: impl Fn(&T) -> bool) -> Option<bool> {
         let yes = self.oks().filter(|(_, reply)| is_yes(reply)).count();
-        let no = self.oks().count() - yes;
-        let pending = self.pending().count();
-        let failed = self.replies.len() - yes - no - pending;
-        let tally = Tally {
-            yes,
-            no,
-            failed,
-            pending,
-        };
-        tally.verdict()
+        verdict(self.members.len(), yes, self.oks().count() - yes)
     }
 
     /// Returns whether a majority replied, with any outcome.
     pub(super) fn has_majority(&self) -> bool {
-        self.oks().count() >= majority(self.replies.len())
-    }
-
-    /// Waits in full until a majority has replied. Further replies are late.
-    pub(super) fn wait_for_majority(&self) -> Wait {
-        if self.has_majority() {
-            Wait::Late
-        } else {
-            Wait::Full
-        }
+        self.oks().count() >= majority(self.members.len())
     }
 
     /// Returns whether a member without a reply may have executed the request, or may still execute it.
@@ -249,17 +116,12 @@ impl<T: Send + 'static> QuorumCall<T> {
             let error = match reply {
                 Some(Ok(_)) => return None,
                 Some(Err(error)) => error.clone(),
-                None => member.why_silent(),
+                None if member.is_connected() => StoreError::silent(),
+                None => member.why_down(),
             };
-            Some((member.store.describe(), error))
+            Some((member.describe(), error))
         });
-        no_majority(self.replies.len(), &failures.collect::<Vec<_>>())
-    }
-
-    /// Decides the call. Returns the requests without a reply.
-    pub(super) fn decide(self) -> impl Iterator<Item = Sent<T>> {
-        self.terms.decided.store(true, Ordering::Release);
-        self.under_way.into_iter()
+        no_majority(self.members.len(), &failures.collect::<Vec<_>>())
     }
 }
 
@@ -291,25 +153,34 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
     }
 }
 
-pub(super) fn is_granted(reply: &Acquired) -> bool {
-    matches!(reply, Acquired::Granted { .. })
+/// Follows requests whose calls have ended: a connection is replaced if it does not reply for long.
+pub(super) struct LateReplies {
+    sender: mpsc::Sender<BoxFuture<'static, ()>>,
+    receiver: Mutex<mpsc::Receiver<BoxFuture<'static, ()>>>,
 }
 
-/// Returns the members that replied and granted nothing.
-pub(super) fn refusing(call: &QuorumCall<Acquired>) -> Vec<usize> {
-    let refusing = call.oks().filter(|(_, reply)| !is_granted(reply));
-    refusing.map(|(member, _)| member).collect()
-}
+impl LateReplies {
+    pub(super) fn new() -> Self {
+        let (sender, receiver) = mpsc::channel(MOST_LATE);
+        Self {
+            sender,
+            receiver: Mutex::new(receiver),
+        }
+    }
 
-/// Some of the servers of a store, one bit for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Servers(pub(crate) u32);
+    /// Follows the requests of a call to their end, unless there are too many. A release or a renewal of an earlier owner
+    /// changes nothing, whenever it is executed; an acquire must not be sent again after its release, so it is dropped.
+    pub(super) fn follow<T: Send + 'static>(&self, call: Call<T>) {
+        for request in call.under_way {
+            let _ = self.sender.try_send(request.map(drop).boxed());
+        }
+    }
 
-impl Servers {
-    pub(crate) const MOST: usize = u32::BITS as usize;
-
-    pub(crate) fn has(self, server: usize) -> bool {
-        self.0 & (1 << server) != 0
+    pub(super) async fn run(&self) {
+        let mut receiver = self.receiver.lock().await;
+        futures_util::stream::poll_fn(|cx| receiver.poll_recv(cx))
+            .for_each_concurrent(MOST_LATE, |request| request)
+            .await;
     }
 }
 

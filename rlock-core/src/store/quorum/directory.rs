@@ -2,18 +2,21 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use uuid::Uuid;
 
-use super::{QuorumStore, verdict::majority};
+use super::{
+    QuorumStore,
+    call::{Call, SHORTEST_LATE},
+    verdict::majority,
+};
 use crate::store::{
     ReplyFuture, StoreError,
-    directory::{Cursor, Directory, Page, first_known},
+    directory::{Cursor, Directory, Page},
 };
 
 impl Directory for QuorumStore {
     fn databases(&self) -> String {
-        let each = self.members.iter().map(|member| member.store.databases());
+        let each = self.members.iter().map(|member| member.databases());
         let mut each: Vec<String> = each.collect();
         if each.iter().all(|database| *database == each[0]) {
             each.truncate(1);
@@ -23,60 +26,64 @@ impl Directory for QuorumStore {
 
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
-            // At once, because one that has just failed may keep its caller for the whole time.
-            let healthy = self.members.iter().filter(|member| member.is_healthy());
-            let publish =
-                healthy.map(|member| member.store.publish(client, message.clone(), timeout));
-            let mut replies: FuturesUnordered<_> = publish.collect();
-            let mut outcome = Ok(false);
-            while let Some(reply) = replies.next().await {
-                match reply {
-                    Ok(true) => return Ok(true),
-                    // Another member may reach the client.
-                    Ok(false) => {}
-                    Err(error) => outcome = Err(error),
-                }
+            let mut call = Call::to_all(&self.members, |member| {
+                let message = message.clone();
+                async move { member.publish(client, message, timeout).await }
+            });
+            let is_received = |call: &Call<bool>| call.oks().any(|(_, is_received)| *is_received);
+            call.collect(timeout, SHORTEST_LATE, is_received).await;
+            match is_received(&call) {
+                false if !call.has_majority() => Err(call.error()),
+                is_received => Ok(is_received),
             }
-            outcome
         })
     }
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
-            let well = self.members.iter().filter(|member| member.is_healthy());
-            let each = join_all(well.map(|member| member.store.clients(timeout))).await;
-            let (replies, errors): (Vec<_>, Vec<_>) = each.into_iter().partition(Result::is_ok);
-            if replies.is_empty() {
-                let refused = errors.into_iter().find_map(Result::err);
-                return Err(refused.unwrap_or_else(StoreError::no_majority));
+            let mut call = Call::to_all(&self.members, move |member| async move {
+                member.clients(timeout).await
+            });
+            call.collect(timeout, SHORTEST_LATE, |_| false).await;
+            let clients = call.oks().flat_map(|(_, clients)| clients.iter().copied());
+            let clients: HashSet<Uuid> = clients.collect();
+            match call.oks().next() {
+                Some(_) => Ok(clients.into_iter().collect()),
+                None => Err(call.error()),
             }
-            let clients: HashSet<Uuid> = replies.into_iter().flatten().flatten().collect();
-            Ok(clients.into_iter().collect())
         })
     }
 
     fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
         Box::pin(async move {
-            let well = self.members.iter().filter(|member| member.is_healthy());
-            let each = well.map(|member| member.store.address(client, timeout));
-            first_known(join_all(each).await)
+            let mut call = Call::to_all(&self.members, move |member| async move {
+                member.address(client, timeout).await
+            });
+            let known =
+                |call: &Call<Option<String>>| call.oks().find_map(|(_, address)| address.clone());
+            call.collect(timeout, SHORTEST_LATE, |call| known(call).is_some())
+                .await;
+            match known(&call) {
+                None if !call.has_majority() => Err(call.error()),
+                known => Ok(known),
+            }
         })
     }
 
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(async move {
-            self.members[0].store.fork_guard.check()?;
-            let (members, server) = (self.members.len(), from.server);
-            let well = || self.members.iter().filter(|member| member.is_healthy());
-            if well().count() < majority(members) {
+            let members = self.members.len();
+            let up = self.members.iter().filter(|member| member.is_up());
+            if up.count() < majority(members) {
                 return Err(StoreError::no_majority());
             }
             let next_server = from.next_server(members);
-            let Some(member) = well().find(|member| member.number == server) else {
-                // A lock that it has is on others, too.
+            let member = &self.members[from.server];
+            if !member.is_up() {
+                // Its locks are on other members, too.
                 return Ok((Vec::new(), next_server));
-            };
-            let (keys, next) = member.store.scan(from, timeout).await?;
+            }
+            let (keys, next) = member.scan(from, timeout).await?;
             Ok((keys, next.or(next_server)))
         })
     }

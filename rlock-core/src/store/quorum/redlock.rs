@@ -1,193 +1,86 @@
 //! Redlock: what a majority of independent members grants is granted.
 //!
 //! A request goes to all members at once. A lease counts from before its request was sent, so the validity that is
-//! left when a majority has granted it is the lease less the time that passed and the drift of clocks. What a
-//! minority granted is rolled back.
+//! left when a majority has granted it is the lease minus the time that passed and the drift of clocks.
+//!
+//! An owner that no majority grants the lock to is released at the members that did, and is not used again. The engine
+//! then releases it on all members. A member executes the requests of a connection in their order, so that release also
+//! ends a grant that comes late, and no earlier request follows it.
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, future::join_all};
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
 
 use super::{
     QuorumStore,
-    call::{QuorumCall, Wait, is_granted, refusing},
-    queueing::{PAUSE, has_handed_off, lead, queued_at, refusal},
-    verdict::Verdict,
+    call::{Call, SHORTEST_LATE},
+    spread,
+    verdict::{majority, majority_has},
 };
 use crate::{
+    few::Few,
     lease::Time,
     store::{
-        AcquireRequest, Acquired, ReleaseRequest, Renewal, RenewalOutcome, Renewed, StoreError,
+        AcquireRequest, Acquired, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        Renewed, SendOptions, Store, StoreError,
     },
 };
 
-/// The last pause of an owner that has the lead's vote. The pauses double from [`PAUSE`] on.
-const LAST_PAUSE: Duration = Duration::from_millis(16);
-/// About how long a queued owner waits before it asks again, if the lead refused and other members granted. The other
-/// owners may have rolled back, too, so that no release follows.
-const AFTER_SPLIT: Duration = Duration::from_millis(100);
 /// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);
-
-/// Returns whether the lead refused and others granted, although the lead has not handed the lock off.
-fn is_split(call: &QuorumCall<Acquired>, lead: usize) -> bool {
-    let any_granted = call.oks().any(|(_, reply)| is_granted(reply));
-    any_granted && refusing(call).contains(&lead) && !has_handed_off(call, lead)
-}
-
-async fn collect_votes(call: &mut QuorumCall<Acquired>, lead: usize, until: Instant) -> Verdict {
-    call.collect(until, |call| match call.verdict(is_granted) {
-        Verdict::Open => call.wait_for_majority(),
-        // The lead knows who comes first.
-        Verdict::Yes if call.awaits(lead) => Wait::Late,
-        // The rollback needs to know what the others grant.
-        Verdict::No | Verdict::Split if call.awaits_any() => Wait::Late,
-        _ => Wait::Over,
-    })
-    .await;
-    call.mark_silent();
-    call.verdict(is_granted)
-}
-
-/// Returns the time until which replies decide about a lease. Later replies leave little of the lease.
-fn decisive_until(timeout: Duration, lease: Duration) -> Instant {
-    const SHORTEST: Duration = Duration::from_millis(20);
-    Instant::now() + timeout.min((lease / 8).max(SHORTEST))
-}
+/// How much a new fence exceeds the last known one at least, in units of 64 µs. Members whose last fence is larger set
+/// no new one. The fences of a hold differ by less, unless the clocks of the members differ.
+const FENCE_STEP: u64 = 1024;
 
 impl QuorumStore {
-    pub(super) async fn acquire_free(
+    pub(super) async fn acquire_all(
         &self,
         request: AcquireRequest,
-        timeout: Duration,
-    ) -> Result<Acquired, StoreError> {
-        let queue_by = request.waits.then(|| Instant::now() + timeout);
-        let sent_at = self.clock.now();
-        let until = decisive_until(timeout, request.lease);
-        let lead = lead(&self.members);
-        let ask = || {
-            QuorumCall::to_all(&self.members, |member, terms| {
-                let queues = request.waits && member.number == lead;
-                member.acquire(request.clone(), queues, terms)
-            })
-        };
-        let mut call = ask();
-        let (mut pause, mut gives_way) = (PAUSE, true);
-        let rolled_back = loop {
-            match collect_votes(&mut call, lead, until).await {
-                Verdict::Yes if has_handed_off(&call, lead) => {
-                    break self.rollback(&request, &call).await;
-                }
-                // The owner that the lead knows may be asking the others, unless it has left.
-                Verdict::Yes if gives_way && refusing(&call).contains(&lead) => {
-                    gives_way = false;
-                    let rolled_back = self.rollback(&request, &call).await;
-                    if !rolled_back || Instant::now() + LAST_PAUSE >= until {
-                        break rolled_back;
-                    }
-                    sleep(LAST_PAUSE).await;
-                    self.detach(call);
-                    call = ask();
-                    continue;
-                }
-                Verdict::Yes => return self.granted(&request, call, sent_at, until).await,
-                Verdict::No | Verdict::Split => {}
-                Verdict::TooFew | Verdict::Open => {
-                    let error = call.error();
-                    self.detach(call);
-                    return Err(error);
-                }
-            }
-            let has_lead = matches!(call.reply(lead), Some(Ok(reply)) if is_granted(reply));
-            if !has_lead || pause > LAST_PAUSE || Instant::now() + pause >= until {
-                break self.rollback(&request, &call).await;
-            }
-            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-            pause *= 2;
-            for member in refusing(&call) {
-                call.ask(member, |member, terms| {
-                    member.acquire(request.clone(), false, terms)
-                });
-            }
-        };
-        let place = match (queued_at(&call), queue_by) {
-            (None, Some(by)) if rolled_back => self.join_queue(&request, &mut call, by).await,
-            (place, _) => place,
-        };
-        if place.is_some() {
-            self.queued.notify_one();
-            if is_split(&call, lead) {
-                self.ask_again(&request, AFTER_SPLIT.mul_f64(0.5 + fastrand::f64()));
-            }
-        }
-        // The engine releases a queued owner on all members if that does not ask again. It has to release any other owner
-        // if a late reply may grant the lock.
-        let retired = !rolled_back || place.is_none() && call.is_in_doubt();
-        let refusal = refusal(&request, &call, place, sent_at, retired);
-        self.detach(call);
-        Ok(refusal)
-    }
-
-    async fn granted(
-        &self,
-        request: &AcquireRequest,
-        call: QuorumCall<Acquired>,
-        sent_at: Time,
-        until: Instant,
-    ) -> Result<Acquired, StoreError> {
-        let is_wanted = |reply: &_| matches!(reply, Acquired::Granted { wanted: true, .. });
-        let wanted = call.oks().any(|(_, reply)| is_wanted(reply));
-        Ok(Acquired::Granted {
-            fences: self.agree_on_tokens(request, call, until).await?,
-            wanted,
-            sent_at,
-        })
-    }
-
-    /// Releases the grants of the members. Returns whether all members replied: no rollback may be in flight when the
-    /// same owner asks again.
-    fn rollback(
-        &self,
-        request: &AcquireRequest,
-        call: &QuorumCall<Acquired>,
-    ) -> impl Future<Output = bool> + use<> {
-        let mut releases = Vec::new();
-        for (member, reply) in call.oks() {
-            if !is_granted(reply) {
-                continue;
-            }
-            for claim in &*request.claims {
-                let member = Arc::clone(&self.members[member]);
-                let release = ReleaseRequest::whole(claim);
-                releases.push(async move { member.release(&release, ROLLBACK).await });
-            }
-        }
-        join_all(releases).map(|replies| replies.iter().all(Result::is_ok))
-    }
-
-    /// Counts a further entry of an owner.
-    pub(super) async fn enter(
-        &self,
-        request: AcquireRequest,
-        timeout: Duration,
+        send: SendOptions,
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
-        let until = decisive_until(timeout, request.lease);
-        let mut call = QuorumCall::to_all(&self.members, |member, terms| {
-            member.acquire(request.clone(), false, terms)
+        let mut call = Call::to_all(&self.members, |member| {
+            let request = request.clone();
+            async move { member.acquire(&request, send).await }
         });
-        let outcome = match call.decide_by(until, is_granted).await {
-            Verdict::Yes => Ok(Acquired::Granted {
-                // The tokens of the hold stand.
-                fences: request.claims.iter().map(|_| 0).collect(),
-                wanted: false,
-                sent_at,
-            }),
-            Verdict::No => Ok(Acquired::NotOwner),
-            Verdict::Split | Verdict::TooFew | Verdict::Open => Err(call.error()),
+        let within = decisive(send.timeout, request.lease);
+        call.collect(within, SHORTEST_LATE, |call| {
+            call.verdict(is_granted) == Some(true)
+        })
+        .await;
+        match call.verdict(is_granted) {
+            Some(true) => Ok(granted(&request, &call, sent_at)),
+            Some(false) if request.count > 1 => Ok(Acquired::NotOwner),
+            _ if request.count > 1 || !call.has_majority() => Err(call.error()),
+            _ => {
+                let refusal = refusal(&request, &call, sent_at);
+                roll_back(&request, call).await;
+                Ok(refusal)
+            }
+        }
+    }
+
+    pub(super) async fn release_all(
+        &self,
+        request: ReleaseRequest,
+        send: SendOptions,
+    ) -> Result<Released, StoreError> {
+        let mut call = Call::to_all(&self.members, |member| {
+            let request = request.clone();
+            async move { member.release(&request, send).await }
+        });
+        let is_done = |reply: &Released| *reply == Released::Done;
+        call.collect(send.timeout, SHORTEST_LATE, |call| {
+            call.verdict(is_done).is_some()
+        })
+        .await;
+        let outcome = match call.verdict(is_done) {
+            Some(false) => Ok(Released::NotHeld),
+            // Some members had lost the lock.
+            None if !call.has_majority() => Err(call.error()),
+            Some(true) | None => Ok(Released::Done),
         };
-        self.detach(call);
+        self.late.follow(call);
         outcome
     }
 
@@ -195,54 +88,132 @@ impl QuorumStore {
         &self,
         renewals: &[Renewal],
         lease: Duration,
-        timeout: Duration,
-        silence: Duration,
+        send: SendOptions,
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
-        let renewals: Arc<[Renewal]> = renewals.into();
-        let mut call = QuorumCall::to_all(&self.members, |member, terms| {
-            member.renew(Arc::clone(&renewals), lease, (timeout, silence), terms)
+        let asked: Arc<[Renewal]> = renewals.iter().map(with_step).collect();
+        let mut call = Call::to_all(&self.members, |member| {
+            let asked = Arc::clone(&asked);
+            async move { member.renew(&asked, lease, send).await }
         });
         let holds = 0..renewals.len();
-        let is_open = |call: &_| {
-            holds
-                .clone()
-                .any(|hold| verdict_on(call, hold) == Verdict::Open)
-        };
-        // Holds that are decided do not wait for long for those that are not.
-        call.collect(Instant::now() + timeout, |call| match is_open(call) {
-            false if !call.awaits_any() => Wait::Over,
-            _ if !call.has_majority() => Wait::Full,
-            false => Wait::Late,
-            true => Wait::Decisive,
+        call.collect(send.timeout, send.timeout / 4, |call| {
+            holds.clone().all(|hold| is_held(call, hold).is_some())
         })
         .await;
         let renewed = if call.has_majority() {
-            let kept = holds.map(|hold| outcome_of(&call, hold)).collect();
+            let kept = holds.map(|hold| outcome(&call, hold)).collect();
             Ok(Renewed { kept, sent_at })
         } else {
             Err(call.error())
         };
-        self.detach(call);
+        self.late.follow(call);
         renewed
     }
 }
 
-/// Returns the verdict on whether the members renewed the whole lease of a hold.
-fn verdict_on(call: &QuorumCall<Renewed>, hold: usize) -> Verdict {
+/// Returns the time within which replies decide about a lease. Later replies leave little of the lease.
+fn decisive(timeout: Duration, lease: Duration) -> Duration {
+    timeout.min((lease / 8).max(SHORTEST_LATE))
+}
+
+fn is_granted(reply: &Acquired) -> bool {
+    matches!(reply, Acquired::Granted { .. })
+}
+
+/// Releases the locks at the members that granted them.
+async fn roll_back(request: &AcquireRequest, call: Call<Acquired>) {
+    let send = SendOptions::background(ROLLBACK);
+    let granting = call.oks().filter(|(_, reply)| is_granted(reply));
+    let releases: Vec<_> = granting
+        .flat_map(|(member, _)| {
+            let claims = request.claims.iter().map(ReleaseRequest::whole);
+            claims.map(|release| {
+                let member = Arc::clone(member);
+                async move { member.release(&release, send).await }
+            })
+        })
+        .collect();
+    drop(call);
+    join_all(releases).await;
+}
+
+/// Returns the grant of a majority, with the largest fences of its members.
+fn granted(request: &AcquireRequest, call: &Call<Acquired>, sent_at: Time) -> Acquired {
+    let mut largest: Few<u64> = request.claims.iter().map(|_| 0).collect();
+    let mut is_wanted = false;
+    for (_, reply) in call.oks() {
+        if let Acquired::Granted { fences, wanted, .. } = reply {
+            is_wanted |= wanted;
+            for (largest, fence) in largest.iter_mut().zip(fences) {
+                *largest = (*largest).max(*fence);
+            }
+        }
+    }
+    Acquired::Granted {
+        fences: largest,
+        wanted: is_wanted,
+        sent_at,
+    }
+}
+
+/// Returns the refusal of the member with which a majority will be free, if the leases end in their order.
+fn refusal(request: &AcquireRequest, call: &Call<Acquired>, sent_at: Time) -> Acquired {
+    let mut refusals: Vec<(Duration, usize, Option<QueuePlace>)> = call
+        .oks()
+        .filter_map(|(_, reply)| match reply {
+            Acquired::Taken {
+                claim, ttl, queued, ..
+            } => Some((ttl.unwrap_or(Duration::MAX), *claim, *queued)),
+            _ => None,
+        })
+        .collect();
+    refusals.sort_unstable_by_key(|(ttl, ..)| *ttl);
+    let granted = call.oks().filter(|(_, reply)| is_granted(reply)).count();
+    let needed = majority(call.members()) - granted;
+    let refusal = refusals.get(needed - 1).or(refusals.last());
+    let (ttl, claim, queued) = refusal.copied().unwrap_or_default();
+    Acquired::Taken {
+        claim,
+        // Waiters for the same lock ask at different times.
+        ttl: (ttl < Duration::MAX).then(|| ttl + spread(1)),
+        queued,
+        sent_at,
+        // No member grants the lock by a message, so no grant is void.
+        fences: request.claims.iter().map(|_| 0).collect(),
+        retired: granted > 0 || call.is_in_doubt(),
+    }
+}
+
+/// Returns the renewal that the members get.
+fn with_step(renewal: &Renewal) -> Renewal {
+    let step = if renewal.fence > 0 { FENCE_STEP } else { 0 };
+    Renewal {
+        claim: renewal.claim.clone(),
+        fence: renewal.fence + step,
+    }
+}
+
+/// Returns whether a majority holds a lock of the batch, or `None` if that is open.
+fn is_held(call: &Call<Renewed>, hold: usize) -> Option<bool> {
     call.verdict(|renewed| matches!(renewed.kept.get(hold), Some(RenewalOutcome::Held { .. })))
 }
 
-fn outcome_of(call: &QuorumCall<Renewed>, hold: usize) -> RenewalOutcome {
-    match verdict_on(call, hold) {
-        Verdict::Yes => RenewalOutcome::Held {
-            wanted: call.oks().any(|(_, renewed)| {
-                let kept = renewed.kept.get(hold);
-                matches!(kept, Some(RenewalOutcome::Held { wanted: true, .. }))
-            }),
-            fence: 0,
-        },
-        Verdict::No => RenewalOutcome::Lost,
-        Verdict::Split | Verdict::TooFew | Verdict::Open => RenewalOutcome::Unknown,
+fn outcome(call: &Call<Renewed>, hold: usize) -> RenewalOutcome {
+    match is_held(call, hold) {
+        Some(true) => {}
+        Some(false) => return RenewalOutcome::Lost,
+        None => return RenewalOutcome::Unknown,
+    }
+    let (mut is_wanted, mut fences) = (false, Vec::new());
+    for (_, renewed) in call.oks() {
+        if let Some(RenewalOutcome::Held { wanted, fence }) = renewed.kept.get(hold) {
+            is_wanted |= wanted;
+            fences.push(*fence);
+        }
+    }
+    RenewalOutcome::Held {
+        wanted: is_wanted,
+        fence: majority_has(fences, call.members()).unwrap_or(0),
     }
 }

@@ -1,29 +1,22 @@
-//! The operations of a quorum's members beyond the store trait.
+//! What a quorum asks of its members beyond the store trait.
 //!
 //! Two addresses may lead to the same server, such as a name and its IP address, or two ports of a proxy. That server
 //! votes once, so all members share a [`RunIds`] of the servers that they are connected to.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redis::cmd;
-
-use super::{RedisStore, commands::Call, replies};
-use crate::{
-    key::Key,
-    owner::OwnerId,
-    store::{AcquireRequest, Acquired, SendOptions, StoreError, directory::Directory},
-};
+use super::RedisStore;
+use crate::store::StoreError;
 
 impl RedisStore {
-    pub(crate) fn is_up(&self) -> bool {
+    /// Returns whether there is a connection, which may be silent.
+    pub(crate) fn is_connected(&self) -> bool {
         self.background.present().is_some()
     }
 
-    pub(crate) fn why_down(&self) -> StoreError {
-        self.background.why_down()
+    /// Returns whether there is a connection that is not silent.
+    pub(crate) fn is_up(&self) -> bool {
+        self.background.is_up()
     }
 
     /// Waits for a connection. Fails if the server refuses this client.
@@ -31,34 +24,8 @@ impl RedisStore {
         self.background.connection().await.map(drop)
     }
 
-    /// Makes the first waiter whose client listens ask for the lock again.
-    pub(crate) async fn wake_waiter(&self, key: &Key, timeout: Duration) -> Result<(), StoreError> {
-        let lock = self.commands.keyspace.lock(key);
-        let mut waiters = cmd("ZRANGE");
-        waiters.arg(format!("{lock}:queue")).arg(0).arg(-1);
-        let waiters: Vec<String> = self.ask(&waiters, SendOptions::background(timeout)).await?;
-        for owner in waiters.iter().filter_map(|owner| OwnerId::parse(owner)) {
-            let message = format!("{owner}  0 {lock}").into_bytes();
-            if self.publish(owner.client(), message, timeout).await? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Acquires locks, unless the acquire is decided before the request is sent.
-    pub(crate) async fn acquire_unless(
-        &self,
-        decided: &AtomicBool,
-        request: &AcquireRequest,
-        timeout: Duration,
-    ) -> Result<Acquired, StoreError> {
-        let call = Call::Acquire(request, Some(decided));
-        let send = SendOptions::background(timeout);
-        self.call(call, send, |reply, sent_at| {
-            replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        })
-        .await
+    pub(crate) fn why_down(&self) -> StoreError {
+        self.background.why_down()
     }
 }
 

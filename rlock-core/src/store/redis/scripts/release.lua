@@ -38,6 +38,11 @@ end
 local lib = library()
 if held == 1 and ARGV[7] == 'all' then
   local waiters = redis.pcall('ZPOPMIN', queue, '100')
+  if at_least == '0' and redis.pcall('HSET', lock, 'kept', '1') == 1 then
+    -- No owner gets the lock until the notifications have arrived: the releasing client would precede all others.
+    at_least = '5'
+    redis.call('PEXPIRE', lock, at_least)
+  end
   for n = 1, #waiters, 2 do
     lib.notify(ARGV[6], waiters[n], lock, '', at_least)
   end
