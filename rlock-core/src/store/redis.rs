@@ -227,7 +227,7 @@ impl Store for RedisStore {
         let read = |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
         };
-        Box::pin(self.call(Call::Acquire(request), send, read))
+        Box::pin(self.call(Call::Acquire(request, None), send, read))
     }
 
     fn release<'a>(

@@ -40,9 +40,7 @@ impl Vault {
 
 /// A server's options with a user that has this password.
 fn options() -> RedisServerBuilder {
-    let rules = [acl::of_a_server(), acl::beyond("quorum")];
-    let rules = rules.join(" ") + " " + &acl::beyond("Redis Cluster");
-    let rules = acl::only(&[&rules]);
+    let rules = acl::only(&[&acl::of_a_server(), &acl::beyond("Redis Cluster")]);
     RedisServer::builder().acl_user("locker", &rules)
 }
 

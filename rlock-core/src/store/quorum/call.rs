@@ -1,6 +1,6 @@
 //! One request to all members of a quorum, and their replies as they arrive.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{fmt::Display, future::ready, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
@@ -35,14 +35,23 @@ impl<T: Send + 'static> Call<T> {
     {
         let connected = members.iter().filter(|member| member.is_connected());
         let are_enough = connected.count() >= majority(members.len());
-        let under_way = members.iter().enumerate().map(|(number, member)| {
+        Self::to_each(members, |member| {
             if are_enough && !member.is_connected() {
-                std::future::ready((number, Err(member.why_down()))).boxed()
+                ready(Err(member.why_down())).left_future()
             } else {
-                request(Arc::clone(member))
-                    .map(move |reply| (number, reply))
-                    .boxed()
+                request(member).right_future()
             }
+        })
+    }
+
+    /// Sends a request to each member, once it is connected.
+    pub(super) fn to_each<F>(members: &Members, request: impl Fn(Arc<RedisStore>) -> F) -> Self
+    where
+        F: Future<Output = Reply<T>> + Send + 'static,
+    {
+        let under_way = members.iter().enumerate().map(|(number, member)| {
+            let reply = request(Arc::clone(member));
+            reply.map(move |reply| (number, reply)).boxed()
         });
         Self {
             members: Arc::clone(members),
@@ -153,7 +162,8 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
     }
 }
 
-/// Follows requests whose calls have ended: a connection is replaced if it does not reply for long.
+/// Follows requests whose calls have ended: slow members execute them as well, and a connection that does not reply for
+/// long is replaced.
 pub(super) struct LateReplies {
     sender: mpsc::Sender<BoxFuture<'static, ()>>,
     receiver: Mutex<mpsc::Receiver<BoxFuture<'static, ()>>>,
@@ -168,8 +178,7 @@ impl LateReplies {
         }
     }
 
-    /// Follows the requests of a call to their end, unless there are too many. A release or a renewal of an earlier owner
-    /// changes nothing, whenever it is executed; an acquire must not be sent again after its release, so it is dropped.
+    /// Follows the requests of a call to their end, unless there are too many.
     pub(super) fn follow<T: Send + 'static>(&self, call: Call<T>) {
         for request in call.under_way {
             let _ = self.sender.try_send(request.map(drop).boxed());

@@ -7,7 +7,13 @@
 //! then releases it on all members. A member executes the requests of a connection in their order, so that release also
 //! ends a grant that comes late, and no earlier request follows it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 
@@ -22,7 +28,7 @@ use crate::{
     lease::Time,
     store::{
         AcquireRequest, Acquired, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
-        Renewed, SendOptions, Store, StoreError,
+        Renewed, SendOptions, Store, StoreError, redis::RedisStore,
     },
 };
 
@@ -39,25 +45,31 @@ impl QuorumStore {
         send: SendOptions,
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
+        let decided = Arc::<AtomicBool>::default();
         let mut call = Call::to_all(&self.members, |member| {
-            let request = request.clone();
-            async move { member.acquire(&request, send).await }
+            let (request, decided) = (request.clone(), Arc::clone(&decided));
+            async move { member.acquire_unless(&decided, &request, send).await }
         });
         let within = decisive(send.timeout, request.lease);
         call.collect(within, SHORTEST_LATE, |call| {
             call.verdict(is_granted) == Some(true)
         })
         .await;
-        match call.verdict(is_granted) {
+        decided.store(true, Ordering::Release);
+        let mut granting = Vec::new();
+        let outcome = match call.verdict(is_granted) {
             Some(true) => Ok(granted(&request, &call, sent_at)),
             Some(false) if request.count > 1 => Ok(Acquired::NotOwner),
             _ if request.count > 1 || !call.has_majority() => Err(call.error()),
             _ => {
-                let refusal = refusal(&request, &call, sent_at);
-                roll_back(&request, call).await;
-                Ok(refusal)
+                let oks = call.oks().filter(|(_, reply)| is_granted(reply));
+                granting.extend(oks.map(|(member, _)| Arc::clone(member)));
+                Ok(refusal(&request, &call, granting.len(), sent_at))
             }
-        }
+        };
+        self.late.follow(call);
+        roll_back(&request, &granting).await;
+        outcome
     }
 
     pub(super) async fn release_all(
@@ -65,9 +77,16 @@ impl QuorumStore {
         request: ReleaseRequest,
         send: SendOptions,
     ) -> Result<Released, StoreError> {
-        let mut call = Call::to_all(&self.members, |member| {
+        // Members that are away get it when they are back, if that is soon.
+        let mut call = Call::to_each(&self.members, |member| {
             let request = request.clone();
-            async move { member.release(&request, send).await }
+            async move {
+                match member.release(&request, send).await {
+                    // The next connection takes it.
+                    Err(error) if error.transient => member.release(&request, send).await,
+                    reply => reply,
+                }
+            }
         });
         let is_done = |reply: &Released| *reply == Released::Done;
         call.collect(send.timeout, SHORTEST_LATE, |call| {
@@ -121,20 +140,13 @@ fn is_granted(reply: &Acquired) -> bool {
     matches!(reply, Acquired::Granted { .. })
 }
 
-/// Releases the locks at the members that granted them.
-async fn roll_back(request: &AcquireRequest, call: Call<Acquired>) {
+/// Releases locks at the members that granted them.
+async fn roll_back(request: &AcquireRequest, granting: &[Arc<RedisStore>]) {
     let send = SendOptions::background(ROLLBACK);
-    let granting = call.oks().filter(|(_, reply)| is_granted(reply));
-    let releases: Vec<_> = granting
-        .flat_map(|(member, _)| {
-            let claims = request.claims.iter().map(ReleaseRequest::whole);
-            claims.map(|release| {
-                let member = Arc::clone(member);
-                async move { member.release(&release, send).await }
-            })
-        })
-        .collect();
-    drop(call);
+    let releases = granting.iter().flat_map(|member| {
+        let releases = request.claims.iter().map(ReleaseRequest::whole);
+        releases.map(move |release| async move { member.release(&release, send).await })
+    });
     join_all(releases).await;
 }
 
@@ -158,7 +170,12 @@ fn granted(request: &AcquireRequest, call: &Call<Acquired>, sent_at: Time) -> Ac
 }
 
 /// Returns the refusal of the member with which a majority will be free, if the leases end in their order.
-fn refusal(request: &AcquireRequest, call: &Call<Acquired>, sent_at: Time) -> Acquired {
+fn refusal(
+    request: &AcquireRequest,
+    call: &Call<Acquired>,
+    granted: usize,
+    sent_at: Time,
+) -> Acquired {
     let mut refusals: Vec<(Duration, usize, Option<QueuePlace>)> = call
         .oks()
         .filter_map(|(_, reply)| match reply {
@@ -169,7 +186,6 @@ fn refusal(request: &AcquireRequest, call: &Call<Acquired>, sent_at: Time) -> Ac
         })
         .collect();
     refusals.sort_unstable_by_key(|(ttl, ..)| *ttl);
-    let granted = call.oks().filter(|(_, reply)| is_granted(reply)).count();
     let needed = majority(call.members()) - granted;
     let refusal = refusals.get(needed - 1).or(refusals.last());
     let (ttl, claim, queued) = refusal.copied().unwrap_or_default();

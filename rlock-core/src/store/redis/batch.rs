@@ -125,7 +125,7 @@ impl Batcher {
             return None;
         }
         match call {
-            Call::Acquire(one) if one.count == 1 && one.claims.len() == 1 => {
+            Call::Acquire(one, _) if one.count == 1 && one.claims.len() == 1 => {
                 Some(QueuedRequest::Acquire(one.clone()))
             }
             Call::Release(one) if one.count == 0 && one.at_least.is_zero() && one.fence == 0 => {

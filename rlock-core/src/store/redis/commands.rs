@@ -1,6 +1,9 @@
 //! The commands of requests: scripts, names of keys, arguments.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, cmd};
 
@@ -75,7 +78,8 @@ pub(in crate::store) struct Commands {
 /// A request to the server.
 #[derive(Clone, Copy)]
 pub(in crate::store) enum Call<'a> {
-    Acquire(&'a AcquireRequest),
+    /// Acquires locks. With a flag, it is not sent any more once that is `true`.
+    Acquire(&'a AcquireRequest, Option<&'a AtomicBool>),
     Release(&'a ReleaseRequest),
     /// Renews locks by this lease.
     Renew(&'a [Renewal], Duration),
@@ -89,13 +93,18 @@ impl Call<'_> {
     /// Returns the name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Acquire(_) => "acquire",
+            Self::Acquire(..) => "acquire",
             Self::Release(_) => "release",
             Self::Renew(..) => "renew",
             Self::Inspect(_) => "inspect",
             Self::LookUp(_) => "look_up",
             Self::Ping => "ping",
         }
+    }
+
+    /// Returns whether the request must not be sent any more.
+    pub(super) fn is_void(self) -> bool {
+        matches!(self, Self::Acquire(_, Some(decided)) if decided.load(Ordering::Acquire))
     }
 }
 
@@ -116,7 +125,7 @@ impl Commands {
     /// Returns the command of a request.
     pub(super) fn command(&self, call: Call<'_>) -> Cmd {
         match call {
-            Call::Acquire(request) => self.acquire(request),
+            Call::Acquire(request, _) => self.acquire(request),
             Call::Release(request) => self.release(request),
             Call::Renew(renewals, lease) => self.renew(renewals, lease),
             Call::Inspect(key) => self.begin(&self.scripts.inspect, [key]),

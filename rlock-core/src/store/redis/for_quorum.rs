@@ -3,10 +3,10 @@
 //! Two addresses may lead to the same server, such as a name and its IP address, or two ports of a proxy. That server
 //! votes once, so all members share a [`RunIds`] of the servers that they are connected to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
-use super::RedisStore;
-use crate::store::StoreError;
+use super::{RedisStore, commands::Call, replies};
+use crate::store::{AcquireRequest, Acquired, SendOptions, StoreError};
 
 impl RedisStore {
     /// Returns whether there is a connection, which may be silent.
@@ -26,6 +26,20 @@ impl RedisStore {
 
     pub(crate) fn why_down(&self) -> StoreError {
         self.background.why_down()
+    }
+
+    /// Acquires locks, unless the acquire is decided before the request is sent.
+    pub(crate) async fn acquire_unless(
+        &self,
+        decided: &AtomicBool,
+        request: &AcquireRequest,
+        send: SendOptions,
+    ) -> Result<Acquired, StoreError> {
+        let call = Call::Acquire(request, Some(decided));
+        self.call(call, send, |reply, sent_at| {
+            replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
+        })
+        .await
     }
 }
 

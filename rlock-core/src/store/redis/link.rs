@@ -170,6 +170,10 @@ impl Link {
     ) -> RedisResult<Value> {
         let (mut current, mut reply, mut not_loaded) = (None, Ok(None), None);
         for attempt in 0..4_u8 {
+            if call.is_void() {
+                // A reply that grants nothing: no caller reads it.
+                return Ok(Value::Array(vec![Value::Int(-1)]));
+            }
             let connection = current.as_deref().unwrap_or(connection);
             reply = connection
                 .send(

@@ -72,7 +72,11 @@ async fn many_locks_cost_each_server_far_less_than_a_script_each() {
     let alone = batch::acquire_and_release_in_tasks(&client, &keys(), 10).await;
     for watch in &mut watches {
         let scripts = watch.count_of("EVALSHA").await;
-        assert!(scripts < alone / 2, "{scripts} scripts for {alone} changes");
+        // Releases carry their fences, so each of them has a script.
+        assert!(
+            scripts < alone * 3 / 4,
+            "{scripts} scripts for {alone} changes"
+        );
     }
     assert_nothing_left_anywhere(&three).await;
 }
@@ -98,7 +102,7 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
             assert_eq!(count(server, guard).await, Some(1));
         }
     }
-    // The releases hand the locks to the waiters.
+    // The releases notify the waiters.
     let waiting: Vec<_> = keys[10..20]
         .iter()
         .map(|key| {
@@ -116,8 +120,6 @@ async fn those_that_are_taken_do_not_keep_the_others_from_theirs() {
     assert_nothing_left_anywhere(&three).await;
 }
 
-/// Some members have released the lock when the release is repeated at the lead. The lead has handed
-/// the lock off by then.
 #[tokio::test]
 async fn releases_of_locks_that_others_wait_for_are_no_losses() {
     let five = Servers::five();
@@ -186,7 +188,6 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     let client = servers.client().await;
     acquire_each_once(&client, &keys()).await;
     let guards = acquire_in_batches(&servers, &client).await;
-    // Members cannot repair a lock that another owner has.
     for key in keys() {
         give_to_another(&servers.0[..2], &key).await;
     }
@@ -196,37 +197,9 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     }
 }
 
+/// A majority does not yet know the fence of a single server. The release carries it to the others.
 #[tokio::test]
-async fn servers_whose_tokens_are_lower_come_to_know_the_highest() {
-    let three = Servers::some(3);
-    let client = three.client().await;
-    let keys = keys();
-    acquire_each_once(&client, &keys).await;
-    for key in &keys[3..6] {
-        let fence = format!("{}:fence", name(key));
-        let () = three.0[1].command(&["INCRBY", &fence, "1000"]).await;
-        let () = three.0[2].command(&["INCRBY", &fence, "1000"]).await;
-    }
-    let guards = acquire_all(&client, &keys).await;
-    for guard in &guards[3..6] {
-        let fence = format!("{}:fence", name(guard.key()));
-        eventually(LONG, "all know the token", async || {
-            let mut all = true;
-            for server in &three.0 {
-                let known: u64 = server.command(&["GET", &fence]).await;
-                all &= known == guard.fencing_token();
-            }
-            all
-        })
-        .await;
-    }
-    release_all(guards).await;
-    assert_nothing_left_anywhere(&three).await;
-}
-
-/// A majority does not yet know the token of a single server.
-#[tokio::test]
-async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_they_are_used() {
+async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_release() {
     let three = Servers::some(3);
     let client = three.client().await;
     let keys = keys();
@@ -234,7 +207,7 @@ async fn tokens_that_one_server_is_ahead_with_are_known_to_a_majority_before_the
     for ahead in [1, 2, 1, 2] {
         for key in &keys {
             let fence = format!("{}:fence", name(key));
-            let () = three.0[ahead].command(&["INCRBY", &fence, "100"]).await;
+            let () = three.0[ahead].command(&["INCRBY", &fence, "1000000"]).await;
         }
         let guards = acquire_all(&client, &keys).await;
         let last: Vec<u64> = guards.iter().map(LockGuard::fencing_token).collect();

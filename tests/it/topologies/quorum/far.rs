@@ -159,38 +159,6 @@ async fn a_server_that_stays_away_does_not_keep_others_from_getting_what_they_mi
     proxies[1].pass();
 }
 
-/// The servers have different tokens. The highest one is only known after the last reply.
-#[tokio::test]
-async fn locks_whose_tokens_differ_do_not_hold_up_those_that_are_asked_for_with_them() {
-    let three = Servers::some(3);
-    let proxies = [0, 1, 2].map(|n| Proxy::in_front_of(&three.0[n]));
-    let client = LockClient::quorum(proxies.iter().map(Proxy::url)).await;
-    let client = client.expect("all servers are up");
-    let keys = keys();
-    for _ in 0..2 {
-        release_all(acquire_all(&client, &keys).await).await;
-    }
-    for (proxy, late) in proxies[1..].iter().zip([60, 400]) {
-        proxy.delay_requests(ms(late));
-    }
-    let fence = format!("{}:fence", name(&keys[3]));
-    let mut shortest = LONG;
-    for _ in 0..3 {
-        let () = three.0[1].command(&["INCRBY", &fence, "1000"]).await;
-        let asked = keys.iter().map(|key| {
-            let lock = client.lock(key).lease(LASTING).wait(LONG);
-            async move { timed(lock.acquire()).await }
-        });
-        let taken = join_all(asked).await;
-        let others = taken.iter().enumerate().filter(|(n, _)| *n != 3);
-        let longest = others.map(|(_, (_, took))| *took).max();
-        shortest = shortest.min(longest.expect("some"));
-        release_all(taken.into_iter().map(|(guard, _)| guard.expect("free"))).await;
-        tokio::time::sleep(ms(1000)).await;
-    }
-    assert!(shortest < ms(200), "{shortest:?}");
-}
-
 /// A majority still has the lock. The slow server replies after the others, which disagree.
 #[tokio::test]
 async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_far() {
@@ -201,6 +169,5 @@ async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_fa
     assert!(far.three.0[0].del(&name("k")).await);
     tokio::time::sleep(ms(4500)).await;
     assert!(guard.is_valid(), "two of three have it");
-    assert!(far.three.0[0].exists(&name("k")).await, "it was mended");
     guard.release().await.expect("held");
 }

@@ -8,7 +8,7 @@ use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{LONG, count, ms, name};
 
-/// Gives the lock to another owner at these servers, so that members cannot repair it there.
+/// Gives the lock to another owner at these servers.
 pub(crate) async fn give_to_another(servers: &[RedisServer], key: &str) {
     let take = "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'another', 1)";
     for server in servers {

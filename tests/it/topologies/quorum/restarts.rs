@@ -1,31 +1,7 @@
-//! Members that lose their data one after another.
+//! Members that lose their data.
 
-use rlock_testkit::assert_taken;
-
-use super::five::{ALL, Servers};
-use crate::common::{LASTING, hold, ms};
-
-#[tokio::test]
-async fn a_rolling_restart_of_all_servers_loses_no_hold() {
-    let five = Servers::five();
-    let (client, other) = (five.client().await, five.client().await);
-    let lock = client.lock("k").lease(LASTING);
-    let outer = lock.acquire().await.expect("free");
-    let token = outer.fencing_token();
-    let inner = outer.scope(lock.acquire()).await.expect("enters");
-    for n in ALL {
-        five.0[n].restart();
-        // Long before the next renewal is due.
-        five.assert_soon_count(&outer, &[n], 2).await;
-        assert!(outer.is_valid());
-        assert_taken(&other, "k").await;
-    }
-    inner.release().await.expect("held");
-    outer.release().await.expect("held");
-    five.assert_soon_clean("k", &ALL).await;
-    let next = other.lock("k").acquire().await.expect("free");
-    assert!(next.fencing_token() > token);
-}
+use super::five::Servers;
+use crate::common::{hold, ms};
 
 #[tokio::test]
 async fn a_server_that_was_restarted_has_a_say_again() {
