@@ -171,8 +171,7 @@ impl Place {
         self.topology
     }
 
-    /// Returns whether waiters are served in order even if a server is slow. On a quorum, only
-    /// while the lead replies in time.
+    /// Returns whether waiters are served in order. A quorum has no order.
     #[must_use]
     pub fn keeps_strict_order(&self) -> bool {
         !matches!(self.topology, Topology::Quorum { .. })
@@ -182,7 +181,6 @@ impl Place {
     /// one.
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);
-        // At once, because servers that still have the lock repair those that have lost it.
         let servers = self.topology.servers_of(&lock).await;
         let deleted = join_all(servers.into_iter().map(|server| server.del(&lock))).await;
         deleted.contains(&true)

@@ -168,9 +168,7 @@ async fn eight_clients_that_wait_for_one_key_all_get_it_soon() {
         let is_over = Arc::clone(&is_over);
         tokio::spawn(async move {
             while !is_over.load(Ordering::Acquire) {
-                hot.run(tokio::time::sleep(ms(5)))
-                    .await
-                    .expect("its turn");
+                hot.run(tokio::time::sleep(ms(5))).await.expect("its turn");
             }
         })
     };
@@ -178,9 +176,7 @@ async fn eight_clients_that_wait_for_one_key_all_get_it_soon() {
         let lock = five.client().await.lock("k").wait(LONG);
         for _ in 0..3 {
             let ((), took) = timed(async {
-                lock.run(tokio::time::sleep(ms(5)))
-                    .await
-                    .expect("its turn");
+                lock.run(tokio::time::sleep(ms(5))).await.expect("its turn");
             })
             .await;
             assert!(took < ms(8000), "{took:?}");
@@ -188,8 +184,6 @@ async fn eight_clients_that_wait_for_one_key_all_get_it_soon() {
     });
     join_all(waiting).await;
     is_over.store(true, Ordering::Release);
-    within(LONG, "it ends", comes_back)
-        .await
-        .expect("no panic");
+    within(LONG, "it ends", comes_back).await.expect("no panic");
     five.assert_soon_clean("k", &ALL).await;
 }
