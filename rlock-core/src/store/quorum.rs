@@ -31,7 +31,7 @@ const SPREAD: Duration = Duration::from_millis(10);
 pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,
-    late: LateReplies,
+    late: Box<[LateReplies]>,
 }
 
 impl QuorumStore {
@@ -56,7 +56,7 @@ impl QuorumStore {
         Self {
             members: servers.iter().enumerate().map(member).collect(),
             clock: options.clock.clone(),
-            late: LateReplies::new(),
+            late: servers.iter().map(|_| LateReplies::new()).collect(),
         }
     }
 
@@ -172,7 +172,8 @@ impl Store for QuorumStore {
         Box::pin(async move {
             let members = self.members.iter();
             let members = members.map(|member| Arc::clone(member).background());
-            tokio::join!(join_all(members), self.late.run());
+            let late = self.late.iter().map(LateReplies::run);
+            tokio::join!(join_all(members), join_all(late));
         })
     }
 }

@@ -1,6 +1,13 @@
 //! One request to all members of a quorum, and their replies as they arrive.
 
-use std::{fmt::Display, future::ready, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    future::ready,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
@@ -15,7 +22,7 @@ use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
 /// it waits for ten times as long as the majority took.
 pub(super) const SHORTEST_LATE: Duration = Duration::from_millis(20);
 const LONGEST_LATE: Duration = Duration::from_millis(250);
-/// The most late replies that are followed at a time.
+/// The most late replies of a member that are followed at a time, and the most that wait for that.
 const MOST_LATE: usize = 4096;
 
 pub(super) type Members = Arc<[Arc<RedisStore>]>;
@@ -24,7 +31,22 @@ pub(super) type Reply<T> = Result<T, StoreError>;
 pub(super) struct Call<T> {
     members: Members,
     replies: Vec<Option<Reply<T>>>,
-    under_way: FuturesUnordered<BoxFuture<'static, (usize, Reply<T>)>>,
+    under_way: FuturesUnordered<Request<T>>,
+}
+
+/// A request to one member. Resolves with the number of that member and the reply.
+struct Request<T> {
+    member: usize,
+    reply: BoxFuture<'static, Reply<T>>,
+}
+
+impl<T> Future for Request<T> {
+    type Output = (usize, Reply<T>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let member = self.member;
+        self.reply.as_mut().poll(cx).map(|reply| (member, reply))
+    }
 }
 
 impl<T: Send + 'static> Call<T> {
@@ -49,9 +71,9 @@ impl<T: Send + 'static> Call<T> {
     where
         F: Future<Output = Reply<T>> + Send + 'static,
     {
-        let under_way = members.iter().enumerate().map(|(number, member)| {
-            let reply = request(Arc::clone(member));
-            reply.map(move |reply| (number, reply)).boxed()
+        let under_way = members.iter().enumerate().map(|(member, store)| Request {
+            member,
+            reply: request(Arc::clone(store)).boxed(),
         });
         Self {
             members: Arc::clone(members),
@@ -162,8 +184,8 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
     }
 }
 
-/// Follows requests whose calls have ended: slow members execute them as well, and a connection that does not reply for
-/// long is replaced.
+/// Follows the requests to one member whose calls have ended: a slow member executes them as well, and a connection that
+/// does not reply for long is replaced.
 pub(super) struct LateReplies {
     sender: mpsc::Sender<BoxFuture<'static, ()>>,
     receiver: Mutex<mpsc::Receiver<BoxFuture<'static, ()>>>,
@@ -178,10 +200,11 @@ impl LateReplies {
         }
     }
 
-    /// Follows the requests of a call to their end, unless there are too many.
-    pub(super) fn follow<T: Send + 'static>(&self, call: Call<T>) {
+    /// Ends a call. Follows its requests to their end, unless a member has too many.
+    pub(super) fn follow<T: Send + 'static>(of_members: &[Self], call: Call<T>) {
         for request in call.under_way {
-            let _ = self.sender.try_send(request.map(drop).boxed());
+            let sender = &of_members[request.member].sender;
+            let _ = sender.try_send(request.map(drop).boxed());
         }
     }
 

@@ -19,7 +19,7 @@ use futures_util::future::join_all;
 
 use super::{
     QuorumStore,
-    call::{Call, SHORTEST_LATE},
+    call::{Call, LateReplies, SHORTEST_LATE},
     spread,
     verdict::{majority, majority_has},
 };
@@ -67,7 +67,7 @@ impl QuorumStore {
                 Ok(refusal(&request, &call, granting.len(), sent_at))
             }
         };
-        self.late.follow(call);
+        LateReplies::follow(&self.late, call);
         roll_back(&request, &granting).await;
         outcome
     }
@@ -81,10 +81,14 @@ impl QuorumStore {
         let mut call = Call::to_each(&self.members, |member| {
             let request = request.clone();
             async move {
+                let reply = member.release(&request, send).await;
+                let Some(error) = reply.as_ref().err().filter(|error| error.transient) else {
+                    return reply;
+                };
+                // The next connection takes it.
                 match member.release(&request, send).await {
-                    // The next connection takes it.
-                    Err(error) if error.transient => member.release(&request, send).await,
-                    reply => reply,
+                    Ok(Released::NotHeld) if error.maybe_executed => reply,
+                    next => next,
                 }
             }
         });
@@ -99,7 +103,7 @@ impl QuorumStore {
             None if !call.has_majority() => Err(call.error()),
             Some(true) | None => Ok(Released::Done),
         };
-        self.late.follow(call);
+        LateReplies::follow(&self.late, call);
         outcome
     }
 
@@ -126,7 +130,7 @@ impl QuorumStore {
         } else {
             Err(call.error())
         };
-        self.late.follow(call);
+        LateReplies::follow(&self.late, call);
         renewed
     }
 }

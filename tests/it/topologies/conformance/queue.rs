@@ -33,7 +33,6 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
     let mut held = clients[0].lock("k").acquire().await.expect("free");
     let mut waiting = vec![enqueue(&clients[1], "k").await];
     waiting.push(enqueue(&clients[2], "k").await);
-    let mut overtaken = 0;
     for round in 0..6 {
         // It queues behind the others, although it holds the lock.
         waiting.push(enqueue(&clients[round % 3], "k").await);
@@ -50,12 +49,9 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
             let (first, ahead, _) = within(LONG, "the next has its turn", next).await;
             held = first.expect("no panic");
             drop(waiting.remove(ahead));
-            overtaken += ahead;
         }
         assert!(held.fencing_token() > token);
     }
-    // A quorum does not wait for a slow member, which may be the lead.
-    assert!(overtaken <= 2, "{overtaken}");
     held.release().await.expect("held");
     for waiting in waiting {
         served(waiting).await.release().await.expect("held");
@@ -72,12 +68,14 @@ pub(crate) async fn queued_waiters_come_before_others_when_a_lease_has_ended(pla
         let held = brief.acquire().await.expect("free");
         let waiting = enqueue(&other, "k").await;
         let before = held.owner().to_string();
-        eventually(LONG, "it has ended", async || {
-            // Retries as often as it can, and is never served.
-            assert_taken(&newcomer, "k").await;
-            owner(&newcomer, "k").await.is_some_and(|now| now != before)
-        })
-        .await;
+        if place.keeps_strict_order() {
+            eventually(LONG, "it has ended", async || {
+                // Retries as often as it can, and is never served.
+                assert_taken(&newcomer, "k").await;
+                owner(&newcomer, "k").await.is_some_and(|now| now != before)
+            })
+            .await;
+        }
         served(waiting).await.release().await.expect("held");
         drop(held);
     }

@@ -92,7 +92,7 @@ pub(crate) async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held(plac
             other.force_release("k").await
         };
         if !outcome.expect("a reply") {
-            // On a quorum, a lock that was handed off belongs to no owner before that owner asks.
+            // A quorum keeps a released lock for a moment, without an owner.
             assert!(!place.keeps_strict_order());
             continue;
         }
