@@ -28,6 +28,9 @@ use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
 /// none of them gets the lock.
 const SPREAD: Duration = Duration::from_millis(10);
 
+/// How long a new client waits for further members once a majority is connected.
+const LATE_CONNECTIONS: Duration = Duration::from_millis(500);
+
 pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,
@@ -64,8 +67,8 @@ impl QuorumStore {
     async fn connect_all(&self) -> Result<(), StoreError> {
         let mut call = Call::to_all(&self.members, RedisStore::connect);
         let is_same = |error: &&StoreError| error.source.is::<SameServer>();
-        // Each connection has its own time-out, which is shorter.
-        call.collect(MAX_LEASE, SHORTEST_LATE, |call| {
+        // Each connection has its own time-out, which is shorter. Locks are not on members that connect later.
+        call.collect(MAX_LEASE, LATE_CONNECTIONS, |call| {
             call.errors().any(|error| is_same(&error))
         })
         .await;

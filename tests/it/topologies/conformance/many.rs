@@ -92,7 +92,7 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
         .collect();
     // The many tasks are served as well.
     let twice = between.iter().filter(|many| **many == 0).count();
-    assert!(twice <= 4, "{between:?}");
+    assert!(twice <= 4 || !place.keeps_strict_order(), "{between:?}");
     // Until the single client has queued again, the many hand the lock over without a limit.
     between.sort_unstable();
     assert!(between[between.len() / 2] <= 100, "{between:?}");

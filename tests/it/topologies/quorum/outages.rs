@@ -23,6 +23,7 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
         let (one, other) = (five.client().await, five.client().await);
         let lock = one.lock("k").lease(ms(1500));
         let outer = lock.acquire().await.expect("free");
+        five.assert_soon_count(&outer, &ALL, 1).await;
         let waiting = acquiring(other.lock("k").wait(LONG));
         tokio::time::sleep(ms(200)).await;
         for n in down {

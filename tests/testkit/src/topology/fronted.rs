@@ -114,7 +114,7 @@ impl Fronted {
     }
 
     /// Returns how many of this many servers count entries correctly. In a quorum it is a majority:
-    /// the next change corrects a server that missed one.
+    /// a server that missed a change keeps the former state.
     #[must_use]
     pub fn deciding(&self, servers: usize) -> usize {
         match self.topology {
@@ -182,7 +182,6 @@ impl Fronted {
     /// Deletes the lock behind its holder's back. Returns whether all struck servers had it.
     pub async fn delete(&self) -> bool {
         let (lock, struck) = (Self::lock(), self.struck().await);
-        // At once, because servers that still have the lock repair those that have lost it.
         let deleted = join_all(struck.into_iter().map(|server| server.del(&lock))).await;
         !deleted.contains(&false)
     }
