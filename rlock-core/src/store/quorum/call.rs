@@ -12,6 +12,7 @@ use std::{
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{Mutex, mpsc},
+    task::coop::unconstrained,
     time::{Instant, timeout_at},
 };
 
@@ -71,15 +72,20 @@ impl<T: Send + 'static> Call<T> {
     where
         F: Future<Output = Reply<T>> + Send + 'static,
     {
-        let under_way = members.iter().enumerate().map(|(member, store)| Request {
-            member,
-            reply: request(Arc::clone(store)).boxed(),
-        });
-        Self {
+        let mut call = Self {
             members: Arc::clone(members),
             replies: members.iter().map(|_| None).collect(),
-            under_way: under_way.collect(),
+            under_way: FuturesUnordered::new(),
+        };
+        for (member, store) in members.iter().enumerate() {
+            let mut reply = request(Arc::clone(store)).boxed();
+            // The first poll sends the request. `FuturesUnordered` may be late with the last ones, when others have decided.
+            match unconstrained(&mut reply).now_or_never() {
+                Some(reply) => call.replies[member] = Some(reply),
+                None => call.under_way.push(Request { member, reply }),
+            }
         }
+        call
     }
 
     /// Collects replies until the call is over. Once a majority has replied, does not wait much longer than `late` for the
