@@ -92,10 +92,8 @@ pub(crate) fn named_twice(error: &StoreError) -> Option<LockError> {
 /// Returns the listener of all members.
 fn listener_of_members(members: usize, listener: Listener) -> Listener {
     Arc::new(move |event| match event {
-        // Other members notify the waiters, too.
-        Event::Disconnected => {}
-        // What one member grants is not granted.
-        Event::Granted { .. } => {}
+        // Other members notify the waiters, too, and what one member grants is not granted.
+        Event::Disconnected | Event::Granted { .. } => {}
         Event::Retry { key, owner, after } => {
             let after = after + spread(members);
             listener(Event::Retry { key, owner, after });

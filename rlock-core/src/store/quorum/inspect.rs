@@ -31,9 +31,9 @@ impl QuorumStore {
                 async move { member.inspect(&key, send).await }
             });
             let left = until.saturating_duration_since(Instant::now());
-            call.collect(left, SHORTEST_LATE, |call| holder(call).is_some())
+            call.collect(left, SHORTEST_LATE, |call| holder(call).is_ok())
                 .await;
-            if let Some(holder) = holder(&call) {
+            if let Ok(holder) = holder(&call) {
                 return Ok(holder);
             }
             if !call.has_majority() || Instant::now() + pause >= until {
@@ -45,19 +45,22 @@ impl QuorumStore {
     }
 }
 
-/// Returns the entry of the owner that a majority names, if there is one. Returns `None` if that is open.
-fn holder(call: &Call<Option<Entry>>) -> Option<Option<Entry>> {
+/// The members that have not replied decide who has the lock.
+struct Undecided;
+
+/// Returns the entry of the owner that a majority names, if there is one.
+fn holder(call: &Call<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
     let entries = || call.oks().filter_map(|(_, entry)| entry.as_ref());
     // The owner without a name stands for one that no member has named yet.
     for owner in entries().map(|entry| entry.owner.as_str()).chain([""]) {
         let is_owners =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.owner == owner);
-        if call.verdict(is_owners)? {
+        if call.verdict(is_owners).ok_or(Undecided)? {
             let of_owner = entries().filter(|entry| entry.owner == owner);
-            return Some(Some(agreed(&of_owner.collect::<Vec<_>>(), call.members())));
+            return Ok(Some(agreed(&of_owner.collect::<Vec<_>>(), call.members())));
         }
     }
-    Some(None)
+    Ok(None)
 }
 
 /// Returns the largest count, TTL and fence that a majority has at least.
