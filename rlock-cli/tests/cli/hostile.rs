@@ -59,11 +59,11 @@ async fn hostile(server: &RedisServer, key: &str) -> JoinHandle<()> {
             let ["@ask", from, number, ..] = fields[..] else {
                 continue;
             };
-            // More, lost; key, owner, count, lease, token, retained; service to pid; held for; lock
-            // to trace; waiters, renewals, wanted.
+            // Databases, more, lost; key, owner, count, lease, token, retained, wanted; service to pid; held for; lock
+            // to trace; waiters, renewals, asked to release it for.
             let answer = format!(
-                "@tell\t{number}\tlocks\t0\t0\t{key}\t{owner}\t1\t60000\t7\t0\t{text}\t{text}\t{text}\t4711\t1000\t\
-                 {text}\t{text}\t{text}\t2\t3\t1"
+                "@tell\t{number}\tlocks\t0\t0\t0\t{key}\t{owner}\t1\t60000\t7\t0\t1\t{text}\t{text}\t{text}\t4711\t1000\t\
+                 {text}\t{text}\t{text}\t2\t3\t"
             );
             let sent: redis::RedisResult<u64> = redis::cmd("PUBLISH")
                 .arg(format!("lock:client:{from}"))

@@ -3,18 +3,17 @@
 mod reading;
 mod text;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    time::Instant,
-};
+use std::{collections::HashMap, time::Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 #[cfg(fuzzing)]
 pub(crate) use self::reading::read;
-pub(crate) use self::text::{Answer, Question, Report, ReportWriter, SILENCE_FOR_LIST, question};
-use self::text::{Message, READS_LOCKS_OF};
+use self::text::Message;
+pub(crate) use self::text::{
+    Answer, Question, Report, ReportWriter, SILENCE_FOR_LIST, question, released,
+};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,8 +21,6 @@ use crate::sync::{
 
 /// How many questions may wait for the background. Further ones are not answered.
 const MOST_QUESTIONS: usize = 256;
-/// How many of the latest questions are known again: a store may deliver a message by several servers.
-const KNOWN: usize = 64;
 
 pub(crate) struct Messages {
     answers: bool,
@@ -31,7 +28,6 @@ pub(crate) struct Messages {
     /// Held by the background that replies.
     pub(super) inbox: tokio::sync::Mutex<mpsc::Receiver<Received>>,
     asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
-    known: Mutex<VecDeque<(Uuid, u64)>>,
     number: AtomicU64,
     is_refused: AtomicBool,
 }
@@ -58,8 +54,7 @@ impl Messages {
             received,
             inbox: tokio::sync::Mutex::new(inbox),
             asked: Mutex::default(),
-            known: Mutex::default(),
-            number: AtomicU64::new(READS_LOCKS_OF | 1),
+            number: AtomicU64::new(1),
             is_refused: AtomicBool::new(false),
         }
     }
@@ -72,10 +67,8 @@ impl Messages {
                 number,
                 question,
             }) if self.answers => {
-                if self.is_known(from, number) {
-                    return;
-                }
-                // If the queue is full, the silence means that this client is busy.
+                // A quorum delivers a question several times; a repeated one changes nothing more. If the queue is
+                // full, the silence means that this client is busy.
                 let _ = self.received.try_send(Received {
                     from,
                     number,
@@ -91,17 +84,6 @@ impl Messages {
             }
             Some(Message::Question { .. }) | None => {}
         }
-    }
-
-    /// Returns whether this question has come before, and remembers it.
-    fn is_known(&self, from: Uuid, number: u64) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = known.contains(&(from, number));
-        if !is_known {
-            known.truncate(KNOWN - 1);
-            known.push_front((from, number));
-        }
-        is_known
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Report>>> {

@@ -1,7 +1,7 @@
 //! Questions between clients: who holds a lock, which locks a client holds, and the request to release one. The
 //! background of a client replies; the store only carries the messages.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -64,12 +64,11 @@ const PUBLISH: Duration = Duration::from_millis(200);
 /// Replies to questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut inbox = core.messages.inbox.lock().await;
-    let mut lists = Lists::default();
     while let Some(received) = inbox.recv().await {
         if received.is_too_late() {
             continue;
         }
-        let message = answer(&core, &mut lists, &received);
+        let message = answer(&core, &received);
         // To the client that asked, a lost reply is silence.
         let published = core.store.publish(received.from, message, PUBLISH);
         if let Err(error) = published.await {
@@ -78,7 +77,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
+fn answer(core: &Core, received: &Received) -> Vec<u8> {
     let mut report = ReportWriter::new(received.number);
     let databases = core.store.databases();
     match &received.question {
@@ -89,7 +88,11 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
             report.locks(&databases, false, core.watchdog.losses())
         }
         Question::Locks { pattern, after } => {
-            let keys = lists.keys_after(core, received.from, pattern, after.as_ref());
+            let is_meant = |key: &Key| {
+                after.as_ref().is_none_or(|after| key > after)
+                    && pattern::matches(pattern, key.as_str())
+            };
+            let keys = core.queues.keys(is_meant);
             let mut keys = keys.iter();
             for key in keys.by_ref() {
                 if describe(core, key).is_some_and(|info| report.add(&info)) {
@@ -107,51 +110,11 @@ fn answer(core: &Core, lists: &mut Lists, received: &Received) -> Vec<u8> {
         } => {
             // A grant that no call has picked up is revoked, too.
             let own = core.queues.current(key).filter(|own| own.owner == *owner);
-            report.released(own.map_or(Answer::NotHeld, |own| {
+            let answer = own.map_or(Answer::NotHeld, |own| {
                 give_up(core, &own, *token, *at_once, by)
-            }))
+            });
+            messages::released(received.number, answer)
         }
-    }
-}
-
-/// The keys that the latest lists began with, so that each part of a list takes one look-up.
-#[derive(Default)]
-struct Lists(VecDeque<List>);
-
-struct List {
-    from: Uuid,
-    pattern: String,
-    /// In ascending order.
-    keys: Vec<Key>,
-}
-
-impl Lists {
-    /// How many lists are known at once.
-    const MOST: usize = 8;
-
-    /// Returns the keys of a list after this one. A list without such a key is a new one.
-    fn keys_after(
-        &mut self,
-        core: &Core,
-        from: Uuid,
-        pattern: &str,
-        after: Option<&Key>,
-    ) -> &[Key] {
-        let is_it = |list: &List| list.from == from && list.pattern == pattern;
-        let known = self.0.iter().position(is_it);
-        let list = match (known.and_then(|at| self.0.remove(at)), after) {
-            (Some(list), Some(_)) => list,
-            _ => List {
-                from,
-                pattern: pattern.to_owned(),
-                keys: core.queues.keys(|key| pattern::matches(pattern, key)),
-            },
-        };
-        self.0.truncate(Self::MOST - 1);
-        self.0.push_front(list);
-        let keys = &self.0[0].keys;
-        let begin = after.map_or(0, |after| keys.partition_point(|key| key <= after));
-        &keys[begin..]
     }
 }
 

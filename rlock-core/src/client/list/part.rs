@@ -55,10 +55,7 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
             else {
                 return Ok(Some((None, None)));
             };
-            if databases
-                .as_ref()
-                .is_some_and(|of| *of != core.store.databases())
-            {
+            if databases != core.store.databases() {
                 return Ok(Some((Some((Vec::new(), 0)), None)));
             }
             // A client may lie, and must not keep the list from ending.
@@ -71,19 +68,9 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
             });
             let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
             let next = last.filter(|_| more && number < MOST_PARTS);
-            // Without databases in the reply, the store shows which locks it has.
-            let is_ours = databases.is_some();
-            let looked_up = join_all(locks.iter_mut().map(async |info| {
-                let is_here = (info.wanted || !is_ours) && add_queue(core, info).await;
-                is_ours || is_here
-            }));
-            let mut are_ours = looked_up.await.into_iter();
-            locks.retain(|_| are_ours.next().unwrap_or(false));
-            let lost_so_far = if number == 0 && (is_ours || !locks.is_empty()) {
-                lost
-            } else {
-                0
-            };
+            let wanted = locks.iter_mut().filter(|info| info.wanted);
+            join_all(wanted.map(|info| add_queue(core, info))).await;
+            let lost_so_far = if number == 0 { lost } else { 0 };
             Ok(Some((
                 Some((locks, lost_so_far)),
                 next.map(|last| (Some(last), number + 1)),
@@ -93,24 +80,21 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
     parts.boxed()
 }
 
-/// Adds the owners that wait on the store. Returns `false` if the store does not have the lock of this owner: it has
-/// changed hands, or is in another database.
-async fn add_queue(core: &Core, info: &mut LockInfo) -> bool {
+/// Adds the owners that wait on the store, unless the lock has changed hands.
+async fn add_queue(core: &Core, info: &mut LockInfo) {
     let is_hidden = core.options.redact_keys;
     let Ok(key) = Key::parse_hidden(&info.key, is_hidden, Site::default()) else {
-        return false;
+        return;
     };
     let send = SendOptions::background(core.options.response_timeout);
     match core.store.inspect(&key, send).await {
         Ok(Some(entry)) if entry.owner == info.owner => {
             info.queue = entry.queue;
-            true
         }
-        Ok(_) => false,
+        Ok(_) => {}
         Err(error) => {
             let error = error.hide([&key]);
             tracing::debug!(%key, %error, "could not read the queue of a lock");
-            false
         }
     }
 }

@@ -88,18 +88,11 @@ impl Fields<'_> {
 
     fn report(&mut self) -> Read<Report> {
         match self.raw()?.as_str() {
-            verb @ ("locks" | "locks-of") => {
-                let databases = (verb == "locks-of").then(|| self.text());
-                let databases = databases.map_or(Some(None), |read| read.map(Some))?;
-                let (more, lost) = (self.flag()?, self.value()?);
+            "locks" => {
+                let (databases, more, lost) = (self.text()?, self.flag()?, self.value()?);
                 let mut locks = Vec::new();
                 while self.0.peek().is_some() {
-                    let mut lock = self.lock()?;
-                    if databases.is_some() {
-                        let revoked_for = self.optional()?.map(Duration::from_millis);
-                        lock.holder.as_mut()?.revoked_for = revoked_for;
-                    }
-                    locks.push(lock);
+                    locks.push(self.lock()?);
                 }
                 Some(Report::Locks {
                     locks,
@@ -126,6 +119,7 @@ impl Fields<'_> {
             ttl: self.optional()?.map(Duration::from_millis),
             token: self.optional()?,
             retained: self.flag()?,
+            wanted: self.flag()?,
             holder: Some(Holder {
                 service: self.optional_text()?,
                 version: self.optional_text()?,
@@ -137,11 +131,10 @@ impl Fields<'_> {
                 trace_id: self.optional_text()?,
                 waiters: self.value()?,
                 renewals: self.value()?,
-                revoked_for: None,
+                revoked_for: self.optional()?.map(Duration::from_millis),
             }),
             address: None,
             queue: Vec::new(),
-            wanted: self.flag()?,
         })
     }
 }

@@ -4,14 +4,12 @@
 //! @ask  <from> <number> lock    <key>
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
-//! @tell <number> locks    <1: there are more> <locks lost so far> { <lock> }
-//! @tell <number> locks-of <databases> <the rest as for `locks`, each lock with <asked to release it for ms, or empty>>
+//! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
-//! Channels have no database, so a list also gets replies from clients of other databases. `locks-of` names the
-//! databases of the replying client. It is sent if the number of the question has [`READS_LOCKS_OF`]: other clients
-//! cannot read it.
+//! Channels have no database, so a list also gets replies from clients of other databases. Each reply names those of its
+//! client.
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
@@ -30,8 +28,6 @@ use crate::{
 const SILENCE: Duration = Duration::from_millis(200);
 /// The same for a part of a list, which takes a client with many locks longer.
 pub(crate) const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);
-/// The bit in the numbers of questions by which a client shows that it reads `locks-of`.
-pub(crate) const READS_LOCKS_OF: u64 = 1 << 63;
 /// The length from which a report is full.
 const FULL: usize = 40 * 1024;
 
@@ -65,8 +61,8 @@ impl Question {
 pub(crate) enum Report {
     Locks {
         locks: Vec<LockInfo>,
-        /// The databases of the client, unless its version does not report them.
-        databases: Option<String>,
+        /// The databases of the client.
+        databases: String,
         /// The client has others.
         more: bool,
         /// How many locks the client has lost so far.
@@ -173,6 +169,7 @@ impl ReportWriter {
             .optional(info.ttl.map(millis))
             .optional(info.token)
             .flag(info.retained)
+            .flag(info.wanted)
             .optional(holder.service.as_ref())
             .optional(holder.version.as_ref())
             .field(&holder.host)
@@ -183,46 +180,33 @@ impl ReportWriter {
             .optional(holder.trace_id.as_ref())
             .field(holder.waiters)
             .field(holder.renewals)
-            .flag(info.wanted);
-        if self.is_for_locks_of() {
-            self.locks.optional(holder.revoked_for.map(millis));
-        }
+            .optional(holder.revoked_for.map(millis));
         self.locks.0.len() >= FULL
     }
 
     /// Returns the report of the locks that were added, from a client with these databases.
     pub(crate) fn locks(self, databases: &str, more: bool, lost: u64) -> Vec<u8> {
-        let mut to = if self.is_for_locks_of() {
-            let mut to = self.head("locks-of");
-            to.field(databases);
-            to
-        } else {
-            self.head("locks")
-        };
-        to.flag(more).field(lost);
+        let mut to = head(self.number, "locks");
+        to.field(databases).flag(more).field(lost);
         to.0.push_str(&self.locks.0);
         to.0.into_bytes()
     }
+}
 
-    pub(crate) fn released(self, answer: Answer) -> Vec<u8> {
-        let mut to = self.head("released");
-        to.field(match answer {
-            Answer::OtherHold => 0,
-            Answer::Released => 1,
-            Answer::NotHeld => 2,
-        });
-        to.0.into_bytes()
-    }
+pub(crate) fn released(number: u64, answer: Answer) -> Vec<u8> {
+    let mut to = head(number, "released");
+    to.field(match answer {
+        Answer::OtherHold => 0,
+        Answer::Released => 1,
+        Answer::NotHeld => 2,
+    });
+    to.0.into_bytes()
+}
 
-    fn is_for_locks_of(&self) -> bool {
-        self.number & READS_LOCKS_OF != 0
-    }
-
-    fn head(&self, verb: &str) -> Writer {
-        let mut to = Writer("@tell".to_owned());
-        to.field(self.number).field(verb);
-        to
-    }
+fn head(number: u64, verb: &str) -> Writer {
+    let mut to = Writer("@tell".to_owned());
+    to.field(number).field(verb);
+    to
 }
 
 #[cfg(test)]
@@ -324,20 +308,15 @@ mod tests {
         fn a_report_is_read_as_it_was_written(
             number: u64,
             databases in "[0-9,]{1,9}",
-            mut locks in prop::collection::vec(locks(), 0..5),
+            locks in prop::collection::vec(locks(), 0..5),
             more: bool,
             lost: u64,
         ) {
             let mut writer = ReportWriter::new(number);
-            let is_of = writer.is_for_locks_of();
-            for lock in &mut locks {
+            for lock in &locks {
                 writer.add(lock);
-                if let Some(holder) = lock.holder.as_mut().filter(|_| !is_of) {
-                    holder.revoked_for = None;
-                }
             }
             let written = writer.locks(&databases, more, lost);
-            let databases = is_of.then_some(databases);
             let report = Report::Locks { locks, databases, more, lost };
             prop_assert_eq!(read(&written), Some(Message::Report { number, report }));
         }
@@ -348,7 +327,7 @@ mod tests {
             answer in prop::sample::select(vec![Answer::Released, Answer::OtherHold, Answer::NotHeld]),
         ) {
             let expected = Message::Report { number, report: Report::Released(answer) };
-            prop_assert_eq!(read(&ReportWriter::new(number).released(answer)), Some(expected));
+            prop_assert_eq!(read(&released(number, answer)), Some(expected));
         }
 
         #[test]
@@ -398,11 +377,10 @@ mod tests {
                 "@ask\t{from}\t1\tlocks\t{}\t",
                 "x".repeat(MAX_KEY_BYTES * 3)
             ),
-            "@tell\t1\tlocks\t2\t0".to_owned(),
-            "@tell\t1\tlocks\t0".to_owned(),
-            "@tell\t1\tlocks-of\t0\t0".to_owned(),
-            "@tell\t1\tlocks\t0\t0\tk\towner".to_owned(),
-            "@tell\t1\tlocks\t0\t0\t\t7".to_owned(),
+            "@tell\t1\tlocks\t0\t2\t0".to_owned(),
+            "@tell\t1\tlocks\t0\t0".to_owned(),
+            "@tell\t1\tlocks\t0\t0\t0\tk\towner".to_owned(),
+            "@tell\t1\tlocks\t0\t0\t0\t\t7".to_owned(),
             format!("@tell\t1\treleased\t1{}", " ".repeat(64 * 1024)),
         ] {
             assert_eq!(read(message.as_bytes()), None, "{message}");

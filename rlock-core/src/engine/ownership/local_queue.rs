@@ -163,11 +163,10 @@ impl LocalQueues {
     }
 
     /// Returns the keys of all queues for which this holds, in ascending order.
-    pub(crate) fn keys(&self, is_meant: impl Fn(&str) -> bool) -> Vec<Key> {
+    pub(crate) fn keys(&self, is_meant: impl Fn(&Key) -> bool) -> Vec<Key> {
         let mut keys: Vec<Key> = {
             let queues = self.queues();
-            let meant = queues.keys().filter(|key| is_meant(key.as_str()));
-            meant.cloned().collect()
+            queues.keys().filter(|key| is_meant(key)).cloned().collect()
         };
         keys.sort_unstable();
         keys
