@@ -3,7 +3,7 @@
 use rlock_core::{LockClient, LostCause};
 use rlock_testkit::RedisServer;
 
-use crate::common::{LASTING, LONG, assert_lost, connect, hold, name};
+use crate::common::{LONG, assert_lost, connect, hold};
 
 /// Returns the keys and the owners of all locks that the client lists, and how many clients were silent.
 async fn listed(client: &LockClient) -> (Vec<(String, String)>, usize) {
