@@ -122,7 +122,7 @@ impl EventHandler {
             Event::AllChanged => self.may_have_changed(&KeyFilter::all()),
             Event::SomeChanged(filter) => self.may_have_changed(&filter),
             Event::Disconnected => {
-                self.watchdog.doubt_all(&KeyFilter::all());
+                let _ = self.watchdog.doubt_all(&KeyFilter::all());
                 queues.ask_again(&KeyFilter::all());
             }
         }

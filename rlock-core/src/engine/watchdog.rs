@@ -1,11 +1,9 @@
 //! The watchdog: one timer for all ownerships. It renews leases in batches, retries before a lease ends, and reports
 //! losses.
 
-mod backlog;
 mod failure;
 mod renewal;
 mod schedule;
-mod sleep;
 
 use std::{sync::Arc, time::Duration};
 
@@ -114,19 +112,17 @@ impl Watchdog {
 
     /// Checks all ownerships of these keys at once.
     pub(crate) fn suspect_all(&self, filter: &KeyFilter) {
-        self.doubt_all(filter);
-        self.check_now(|schedule, now| schedule.suspect_all(filter, now));
+        let doubted = self.doubt_all(filter);
+        self.check_now(|schedule, now| schedule.suspect_each(&doubted, now));
     }
 
-    /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported.
-    pub(crate) fn doubt_all(&self, filter: &KeyFilter) {
-        let ownerships = self.schedule().ownerships();
-        for ownership in ownerships
-            .iter()
-            .filter(|ownership| filter.matches(&ownership.key))
-        {
-            ownership.doubt();
-        }
+    /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported. Returns
+    /// the ownerships.
+    pub(crate) fn doubt_all(&self, filter: &KeyFilter) -> Vec<Arc<Ownership>> {
+        let mut ownerships = self.schedule().ownerships();
+        ownerships.retain(|ownership| filter.matches(&ownership.key));
+        ownerships.iter().for_each(|ownership| ownership.doubt());
+        ownerships
     }
 
     fn check_now(&self, change: impl FnOnce(&mut Schedule, Time)) {
@@ -332,7 +328,7 @@ impl Renewer {
                 Err(error) if error.foreign => watchdog.lose(ownership, LostCause::Removed),
                 Err(_) => {
                     let later = watchdog.clock.now() + LONGEST_SLEEP;
-                    return watchdog.schedule().verify(&ownerships[done..], later);
+                    return watchdog.schedule().suspect_each(&ownerships[done..], later);
                 }
             }
         }

@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_millis(20);
 pub(super) struct Renewals {
     /// How often the lease of the present hold was renewed.
     pub(super) count: u32,
-    /// When the latest one was sent, until its reply. A time in the future is the latest time at which it is sent.
+    /// When the latest one was sent, until its reply. A time in the future: by when it is sent.
     pub(super) sent: Option<Time>,
     /// The least lease in milliseconds of the open ones.
     least: u32,
@@ -46,7 +46,7 @@ pub(crate) enum Action {
     Renew(Duration),
     /// Asks the store whether it still exists. It is not renewed.
     Verify,
-    /// Waits: for its deadline, or for the reply to the last renewal of a busy server.
+    /// Waits for its deadline.
     Wait,
 }
 
@@ -153,14 +153,7 @@ impl Ownership {
     }
 
     /// Returns the action for an ownership that is due, and the next deadline, which counts if the action fails.
-    ///
-    /// `is_pending` returns whether the store may still reply to a renewal sent at that time. It may if its latest
-    /// reply to any renewal is not older than the given duration.
-    pub(crate) fn come_due(
-        &self,
-        now: Time,
-        is_pending: impl FnOnce(Time, Duration) -> bool,
-    ) -> (Action, Time) {
+    pub(crate) fn come_due(&self, now: Time) -> (Action, Time) {
         let mut state = self.state();
         let end = state.valid_until;
         let suspect = state.deadline.is_some_and(|deadline| deadline.suspect);
@@ -173,17 +166,8 @@ impl Ownership {
             (Action::Wait, state.due(now))
         } else if state.wants_renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
-            let is_pending = state
-                .renewals
-                .sent
-                .is_some_and(|sent| is_pending(sent, pause / 2));
-            let action = if is_pending && !suspect {
-                Action::Wait
-            } else {
-                state.renewals.sent = Some(now + pause * 2);
-                Action::Renew(state.lease)
-            };
-            (action, (now + pause).min(end))
+            state.renewals.sent = Some(now + pause * 2);
+            (Action::Renew(state.lease), (now + pause).min(end))
         } else if suspect {
             (Action::Verify, end)
         } else {

@@ -204,7 +204,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     let (hold, _, clock, _watchdog) = tracked(Duration::ZERO);
     clock.0.store(10, Ordering::SeqCst);
     let now = Time::from(Duration::from_secs(10));
-    let (action, next) = hold.come_due(now, |_, _| false);
+    let (action, next) = hold.come_due(now);
     assert!(matches!(action, Action::Renew(_)));
     assert!(hold.missing_deadline(now).is_none(), "it is to be sent");
     assert!(hold.begin_renewal(LEASE, now).is_some());

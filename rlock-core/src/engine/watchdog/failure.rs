@@ -4,9 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::Watchdog;
 use crate::{
-    engine::ownership::Ownership,
-    escape_control::escape_control,
-    lease::{Time, renewal_attempt},
+    engine::ownership::Ownership, escape_control::escape_control, lease::renewal_attempt,
     store::StoreError,
 };
 
@@ -28,35 +26,19 @@ pub(super) fn attempt_number(lease: Duration, left: Duration) -> u128 {
 /// Logs one line for all of these failures, with the ownership whose lease ends first. Logs nothing for ownerships
 /// that are no longer held, because a loss is the last log line of a hold.
 pub(super) fn report(watchdog: &Watchdog, failures: &[Failure]) {
-    let (mut count, mut first) = (0, None::<(Time, &Ownership, &Failure)>);
-    for failure in failures {
+    let now = watchdog.clock.now();
+    let each = failures.iter().flat_map(|failure| {
         let ownerships = failure.ownerships.iter();
-        for hold in
-            ownerships.filter(|hold| hold.is_held() && hold.broken(watchdog.clock.now()).is_none())
-        {
-            count += 1;
-            let end = hold.valid_until();
-            if first.is_none_or(|(earliest, ..)| end < earliest) {
-                first = Some((end, hold, failure));
-            }
-        }
-    }
-    let Some((
-        end,
-        hold,
-        Failure {
-            ownerships,
-            attempt,
-            error,
-        },
-    )) = first
-    else {
+        ownerships.map(move |hold| (hold, failure))
+    });
+    let holds = each.filter(|(hold, _)| hold.is_held() && hold.broken(now).is_none());
+    let count = holds.clone().count();
+    let Some((hold, failure)) = holds.min_by_key(|(hold, _)| hold.valid_until()) else {
         return;
     };
-    let remaining = end.since(watchdog.clock.now());
-    let error = error
-        .clone()
-        .hide(ownerships.iter().map(|ownership| &ownership.key));
+    let remaining = hold.valid_until().since(now);
+    let keys = failure.ownerships.iter().map(|ownership| &ownership.key);
+    let (attempt, error) = (failure.attempt, failure.error.clone().hide(keys));
     hold.in_span(|| {
         let key = escape_control(hold.shown());
         tracing::warn!(%key, owner = %hold.owner, holds = count, attempt, ?remaining, %error,

@@ -89,9 +89,9 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     let send = SendOptions::background(left).silence(confirmed / 3);
     let mut reply = renewer.store.renew(&request.renewals, request.lease, send);
     let pause = renewal_attempt(confirmed).min(renewer.response_timeout);
-    let in_time = reply_in_time(renewer, &mut reply, now, pause).await;
-    let is_late = in_time.is_none();
-    let outcome = if let Some(outcome) = in_time {
+    let in_time = timeout(pause, &mut reply).await;
+    let is_late = in_time.is_err();
+    let outcome = if let Ok(outcome) = in_time {
         outcome
     } else {
         request.fail(renewer, StoreError::no_reply(pause), |_| true);
@@ -124,29 +124,6 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
         if renewal.fence > 0 {
             renewer.queues.check_retained(&ownership.key);
             ownership.end_wait_for_tokens();
-        }
-    }
-}
-
-/// Waits for the reply until the next attempt is due. The wait continues while the server replies to
-/// earlier renewals: a busy server will reply to this one, too.
-async fn reply_in_time<F>(
-    renewer: &Renewer,
-    reply: &mut F,
-    sent: Time,
-    pause: Duration,
-) -> Option<F::Output>
-where
-    F: Future + Unpin,
-{
-    let watchdog = &renewer.watchdog;
-    loop {
-        if let Ok(reply) = timeout(pause, &mut *reply).await {
-            return Some(reply);
-        }
-        let now = watchdog.clock.now();
-        if !watchdog.schedule().backlog.has(sent, now, pause) {
-            return None;
         }
     }
 }
@@ -199,7 +176,6 @@ impl BatchRequest {
         let mut confirmed = 0;
         let is_due = {
             let mut schedule = watchdog.schedule();
-            schedule.backlog.replied(self.sent, now);
             for (ownership, kept) in self.ownerships.iter().zip(&answer.kept) {
                 match kept {
                     RenewalOutcome::Lost => gone.push(ownership),

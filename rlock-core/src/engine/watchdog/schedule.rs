@@ -2,20 +2,29 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{backlog::Backlog, sleep::Sleep};
 use crate::{
     engine::ownership::{Action, Deadline, Ownership},
     lease::Time,
-    store::KeyFilter,
 };
 
 /// All tracked ownerships by [`Ownership::deadline`]. The owner's sequence number distinguishes ownerships that are due
 /// at the same time.
-#[derive(Default)]
 pub(super) struct Schedule {
     by_time: BTreeMap<(Time, u64), Arc<Ownership>>,
-    pub(super) backlog: Backlog,
-    sleep: Sleep,
+    /// When the timer wakes up.
+    wakes_at: Time,
+    /// Whether an ownership was tracked since the timer went to sleep.
+    has_grown: bool,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            by_time: BTreeMap::new(),
+            wakes_at: Time::NEVER,
+            has_grown: false,
+        }
+    }
 }
 
 /// An ownership that is due.
@@ -42,7 +51,9 @@ impl Schedule {
             return false;
         };
         self.set_deadline(ownership, Some(next));
-        self.sleep.is_too_long_for(next.at, now)
+        self.has_grown = true;
+        // A timer that is late stood still while the machine slept, and may fire at any time.
+        next.at < self.wakes_at || self.wakes_at < now
     }
 
     /// Stops tracking an ownership, unless the client still owns it: a nested acquire may have entered it just now.
@@ -86,18 +97,8 @@ impl Schedule {
         }
     }
 
-    pub(super) fn suspect_all(&mut self, filter: &KeyFilter, at: Time) {
-        for ownership in self
-            .ownerships()
-            .iter()
-            .filter(|ownership| filter.matches(&ownership.key))
-        {
-            self.suspect(ownership, at);
-        }
-    }
-
-    /// Schedules these ownerships to be verified at this time, or when they are due.
-    pub(super) fn verify(&mut self, ownerships: &[Arc<Ownership>], at: Time) {
+    /// Schedules a check of these ownerships for this time, or for when they are due.
+    pub(super) fn suspect_each(&mut self, ownerships: &[Arc<Ownership>], at: Time) {
         for ownership in ownerships {
             self.suspect(ownership, at.min(ownership.due()));
         }
@@ -113,8 +114,7 @@ impl Schedule {
             }
             let ownership = first.remove();
             let beyond_max_hold = ownership.notice_max_hold(now);
-            let is_pending = |sent, silence| self.backlog.has(sent, now, silence);
-            let (action, next) = ownership.come_due(now, is_pending);
+            let (action, next) = ownership.come_due(now);
             self.by_time
                 .insert((next, sequence), Arc::clone(&ownership));
             due.push(Due {
@@ -131,8 +131,14 @@ impl Schedule {
     }
 
     /// Returns how long the timer sleeps, at most `longest`. `None`: until it is woken.
+    ///
+    /// Most ownerships are released before they are due. While some come and go, the timer therefore wakes up by
+    /// itself: to be woken would cost each acquire a switch of threads.
     pub(super) fn go_to_sleep(&mut self, now: Time, longest: Duration) -> Option<Duration> {
-        let next = self.first_due();
-        self.sleep.begin(next, now, longest)
+        let latest = now + longest;
+        let has_grown = std::mem::take(&mut self.has_grown);
+        let next = self.first_due().or(has_grown.then_some(latest));
+        self.wakes_at = next.map_or(Time::NEVER, |next| next.min(latest));
+        next.map(|_| self.wakes_at.since(now))
     }
 }
