@@ -61,6 +61,9 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
 /// The limit for sending one answer. The next question waits meanwhile.
 const PUBLISH: Duration = Duration::from_millis(200);
 
+/// The number of keys that are looked up at once for a list.
+const AT_ONCE: usize = 512;
+
 /// Replies to questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
     let mut inbox = core.messages.inbox.lock().await;
@@ -88,18 +91,23 @@ fn answer(core: &Core, received: &Received) -> Vec<u8> {
             report.locks(&databases, false, core.watchdog.losses())
         }
         Question::Locks { pattern, after } => {
-            let is_meant = |key: &Key| {
-                after.as_ref().is_none_or(|after| key > after)
-                    && pattern::matches(pattern, key.as_str())
-            };
-            let keys = core.queues.keys(is_meant);
-            let mut keys = keys.iter();
-            for key in keys.by_ref() {
-                if describe(core, key).is_some_and(|info| report.add(&info)) {
-                    break;
+            let mut after = after.clone();
+            let more = loop {
+                let is_meant = |key: &Key| {
+                    after.as_ref().is_none_or(|after| key > after)
+                        && pattern::matches(pattern, key.as_str())
+                };
+                let keys = core.queues.first_keys(AT_ONCE, is_meant);
+                let add = |key| describe(core, key).is_some_and(|info| report.add(&info));
+                if keys.iter().any(add) {
+                    break true;
                 }
-            }
-            report.locks(&databases, keys.len() > 0, core.watchdog.losses())
+                let Some(last) = keys.last() else {
+                    break false;
+                };
+                after = Some(last.clone());
+            };
+            report.locks(&databases, more, core.watchdog.losses())
         }
         Question::Release {
             key,
