@@ -6,7 +6,6 @@
 mod list;
 mod locks;
 mod process;
-mod recorded;
 
 use std::{
     mem::size_of_val,
@@ -18,11 +17,7 @@ use metrics::{
     Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, SharedString, with_recorder,
 };
 
-use self::{
-    locks::Locks,
-    process::Process,
-    recorded::{Guarded, guarded},
-};
+use self::{locks::Locks, process::Process};
 pub(crate) use self::{
     locks::{Acquire, Held, LockCounters, Way, lock},
     process::{
@@ -41,7 +36,7 @@ struct Handles {
 
 impl Handles {
     fn new(recorder: &dyn Recorder) -> &'static Self {
-        guarded(|| list::describe(recorder));
+        list::describe(recorder);
         process::publish_connections(recorder);
         Box::leak(Box::new(Self {
             locks: Locks::default(),
@@ -87,18 +82,18 @@ fn label(name: &'static str, value: impl Into<SharedString>) -> Label {
     Label::new(name, value)
 }
 
-fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Guarded<Counter> {
-    let counter = Guarded::new(|| recorder.register_counter(&key(name, labels), &METADATA));
+fn counter(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Counter {
+    let counter = recorder.register_counter(&key(name, labels), &METADATA);
     // A counter that begins at its first event hides that event from `increase()`.
-    counter.update(|counter| counter.increment(0));
+    counter.increment(0);
     counter
 }
 
-fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Guarded<Gauge> {
-    Guarded::new(|| recorder.register_gauge(&key(name, labels), &METADATA))
+fn gauge(recorder: &dyn Recorder, name: &'static str, labels: Vec<Label>) -> Gauge {
+    recorder.register_gauge(&key(name, labels), &METADATA)
 }
 
-fn histogram(name: &'static str, labels: Vec<Label>) -> Guarded<Histogram> {
+fn histogram(name: &'static str, labels: Vec<Label>) -> Histogram {
     let key = key(name, labels);
-    Guarded::new(|| with_recorder(|recorder| recorder.register_histogram(&key, &METADATA)))
+    with_recorder(|recorder| recorder.register_histogram(&key, &METADATA))
 }

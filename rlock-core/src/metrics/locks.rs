@@ -11,7 +11,7 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, with_recorder};
 
-use super::{Guarded, counter, gauge, handles, histogram, label, list};
+use super::{counter, gauge, handles, histogram, label, list};
 use crate::{
     error::LostCause,
     lease::Time,
@@ -27,14 +27,14 @@ const OTHER: &str = "other";
 #[derive(Debug)]
 struct LockMetrics {
     name: &'static str,
-    acquires: [OnceLock<Guarded<Histogram>>; 5],
-    holds: [OnceLock<Guarded<Histogram>>; 4],
-    waiting: Guarded<Gauge>,
-    held: Guarded<Gauge>,
-    contended: Guarded<Counter>,
-    reentries: Guarded<Counter>,
-    lost: [Guarded<Counter>; 5],
-    handovers: [Guarded<Counter>; 4],
+    acquires: [OnceLock<Histogram>; 5],
+    holds: [OnceLock<Histogram>; 4],
+    waiting: Gauge,
+    held: Gauge,
+    contended: Counter,
+    reentries: Counter,
+    lost: [Counter; 5],
+    handovers: [Counter; 4],
 }
 
 impl LockMetrics {
@@ -70,7 +70,7 @@ impl LockMetrics {
             let labels = vec![label("lock", self.name), label("outcome", outcome.as_str())];
             histogram(list::ACQUIRE_DURATION, labels)
         });
-        histogram.update(|histogram| histogram.record(after));
+        histogram.record(after);
     }
 
     fn hold_ended(&self, end: HoldEnd, after: Duration) {
@@ -78,7 +78,7 @@ impl LockMetrics {
             let labels = vec![label("lock", self.name), label("end", end.as_str())];
             histogram(list::HOLD_DURATION, labels)
         });
-        histogram.update(|histogram| histogram.record(after));
+        histogram.record(after);
     }
 }
 
@@ -131,18 +131,18 @@ pub(crate) fn lock(site: Site) -> LockCounters {
 
 impl LockCounters {
     pub(crate) fn reentered(self) {
-        self.0.reentries.update(|counter| counter.increment(1));
+        self.0.reentries.increment(1);
     }
 
     /// Counts the lock as held, until [`Held::ends`].
     pub(crate) fn held(self) {
-        self.0.held.update(|gauge| gauge.increment(1.0));
+        self.0.held.increment(1.0);
     }
 
     pub(crate) fn lost(self, cause: LostCause) {
         // A release is no loss, and has no counter.
         if let Some(lost) = self.0.lost.get(cause as usize) {
-            lost.update(|counter| counter.increment(1));
+            lost.increment(1);
         }
     }
 }
@@ -165,24 +165,24 @@ impl Acquire {
 
     /// Notes that the call waits for a taken lock. To be called once.
     pub(crate) fn waits(&self) {
-        self.lock.contended.update(|counter| counter.increment(1));
-        self.lock.waiting.update(|gauge| gauge.increment(1.0));
+        self.lock.contended.increment(1);
+        self.lock.waiting.increment(1.0);
     }
 
     /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
     pub(crate) fn holds(&self, since: Time, waited: bool, way: impl FnOnce() -> Way) {
         self.granted.store(since.nanos(), Ordering::Relaxed);
         if waited {
-            self.lock.handovers[way().by as usize].update(|counter| counter.increment(1));
+            self.lock.handovers[way().by as usize].increment(1);
         }
-        self.lock.held.update(|gauge| gauge.increment(1.0));
+        self.lock.held.increment(1.0);
     }
 
     pub(crate) fn ends(&mut self, outcome: Outcome, waited: bool, now: impl FnOnce() -> Time) {
         if waited {
-            self.lock.waiting.update(|gauge| gauge.decrement(1.0));
+            self.lock.waiting.decrement(1.0);
         } else if outcome == Outcome::Busy {
-            self.lock.contended.update(|counter| counter.increment(1));
+            self.lock.contended.increment(1);
         }
         let end = match (outcome, *self.granted.get_mut()) {
             (Outcome::Granted, 0) => return,
@@ -211,7 +211,7 @@ impl Held {
 
     pub(crate) fn ends(self, end: HoldEnd, now: impl FnOnce() -> Time) {
         if let Some((LockCounters(lock), since)) = self.0 {
-            lock.held.update(|gauge| gauge.decrement(1.0));
+            lock.held.decrement(1.0);
             lock.hold_ended(end, now().since(since));
         }
     }

@@ -12,16 +12,16 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Recorder, with_recorder};
 use tokio::time::Instant;
 
-use super::{Guarded, counter, gauge, handles, histogram, label, list};
+use super::{counter, gauge, handles, histogram, label, list};
 
 pub(super) struct Process {
     /// By result: ok, late, failed, gone.
-    renewals: [Guarded<Counter>; 4],
-    lease_margin: OnceLock<Guarded<Histogram>>,
+    renewals: [Counter; 4],
+    lease_margin: OnceLock<Histogram>,
     /// By operation and result.
-    requests: Mutex<BTreeMap<(&'static str, &'static str), Guarded<Histogram>>>,
-    pending_releases: Guarded<Gauge>,
-    pause: OnceLock<Guarded<Histogram>>,
+    requests: Mutex<BTreeMap<(&'static str, &'static str), Histogram>>,
+    pending_releases: Gauge,
+    pause: OnceLock<Histogram>,
 }
 
 impl Process {
@@ -38,7 +38,7 @@ impl Process {
     }
 
     fn renewals(&self, result: usize, count: usize) {
-        self.renewals[result].update(|counter| counter.increment(count as u64));
+        self.renewals[result].increment(count as u64);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn lease_margin(left: Duration) {
     let margin = &handles().process.lease_margin;
     margin
         .get_or_init(|| histogram(list::LEASE_MARGIN, Vec::new()))
-        .update(|histogram| histogram.record(left));
+        .record(left);
 }
 
 /// Records how much later than planned the watchdog woke up.
@@ -69,7 +69,7 @@ pub(crate) fn overslept(by: Duration) {
     let pause = &handles().process.pause;
     pause
         .get_or_init(|| histogram(list::PROCESS_PAUSE, Vec::new()))
-        .update(|histogram| histogram.record(by));
+        .record(by);
 }
 
 /// One request to one server. Counts as cancelled when it is dropped without a result.
@@ -112,7 +112,7 @@ impl Drop for RequestTimer {
         });
         let histogram = histogram.clone();
         drop(requests);
-        histogram.update(|histogram| histogram.record(took));
+        histogram.record(took);
     }
 }
 
@@ -122,16 +122,14 @@ pub(crate) struct PendingRelease(&'static Process);
 impl PendingRelease {
     pub(crate) fn begin() -> Self {
         let process = &handles().process;
-        process
-            .pending_releases
-            .update(|gauge| gauge.increment(1.0));
+        process.pending_releases.increment(1.0);
         Self(process)
     }
 }
 
 impl Drop for PendingRelease {
     fn drop(&mut self) {
-        self.0.pending_releases.update(|gauge| gauge.decrement(1.0));
+        self.0.pending_releases.decrement(1.0);
     }
 }
 
@@ -159,7 +157,7 @@ pub(super) fn publish_connections(recorder: &dyn Recorder) {
 fn publish(recorder: &dyn Recorder, server: usize, connections: Connections) {
     let is_up = connections.up == connections.count;
     let gauge = gauge(recorder, list::CONNECTION_UP, labels(server));
-    gauge.update(|gauge| gauge.set(if is_up { 1.0 } else { 0.0 }));
+    gauge.set(if is_up { 1.0 } else { 0.0 });
     // So that it begins with 0.
     let _ = counter(recorder, list::RECONNECTS, labels(server));
 }
@@ -207,7 +205,7 @@ impl Connection {
 
     pub(crate) fn reconnected(&self) {
         with_recorder(|recorder| counter(recorder, list::RECONNECTS, labels(self.server)))
-            .update(|counter| counter.increment(1));
+            .increment(1);
     }
 }
 

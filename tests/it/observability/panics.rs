@@ -1,18 +1,11 @@
-//! A recorder and a subscriber that panic once: in each round at a later call. Afterwards every lock is free.
+//! A subscriber that panics once: in each round at a later call. Afterwards every lock is free.
 
 use std::{
     panic,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
     thread,
 };
 
-use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-    SharedString, Unit,
-};
 use rlock_core::{Lock, LockClient};
 use tracing::span::{Attributes, Id, Record};
 
@@ -33,65 +26,6 @@ fn called() {
 }
 
 struct Fragile;
-
-impl CounterFn for Fragile {
-    fn increment(&self, _: u64) {
-        called();
-    }
-
-    fn absolute(&self, _: u64) {
-        called();
-    }
-}
-
-impl GaugeFn for Fragile {
-    fn increment(&self, _: f64) {
-        called();
-    }
-
-    fn decrement(&self, _: f64) {
-        called();
-    }
-
-    fn set(&self, _: f64) {
-        called();
-    }
-}
-
-impl HistogramFn for Fragile {
-    fn record(&self, _: f64) {
-        called();
-    }
-}
-
-impl Recorder for Fragile {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
-        called();
-    }
-
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
-        called();
-    }
-
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
-        called();
-    }
-
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        called();
-        Counter::from_arc(Arc::new(Self))
-    }
-
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        called();
-        Gauge::from_arc(Arc::new(Self))
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        called();
-        Histogram::from_arc(Arc::new(Self))
-    }
-}
 
 impl tracing::Subscriber for Fragile {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -189,15 +123,14 @@ async fn assert_free(lock: Lock, call: i64) {
 }
 
 #[test]
-fn a_panic_of_a_recorder_or_a_subscriber_leaves_no_lock_taken() {
-    alone!(a_panic_of_a_recorder_or_a_subscriber_leaves_no_lock_taken);
+fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
+    alone!(a_panic_of_a_subscriber_leaves_no_lock_taken);
     let shown = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if !info.payload().is::<OnPurpose>() {
             shown(info);
         }
     }));
-    metrics::set_global_recorder(Fragile).expect("the only recorder");
     tracing::subscriber::set_global_default(Fragile).expect("the only subscriber");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for call in 0.. {
