@@ -111,8 +111,6 @@ struct State {
     /// Changed by the watchdog's schedule alone. Stored here to save the schedule a lookup by key.
     deadline: Option<Deadline>,
     release: ReleaseState,
-    /// Whether the store will report a change of this client as one of another client.
-    echo: bool,
 }
 
 /// What few ownerships have, apart from the others to keep them small.
@@ -179,7 +177,6 @@ impl Ownership {
                 turn: None,
                 deadline: None,
                 release: ReleaseState::Unsent,
-                echo: false,
             }),
         })
     }

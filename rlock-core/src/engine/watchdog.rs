@@ -96,17 +96,15 @@ impl Watchdog {
 
     /// Checks an ownership at once, because another client changed the lock.
     pub(crate) fn suspect(&self, ownership: &Arc<Ownership>) {
-        if !ownership.is_echo() {
-            // Read before the check, which may find the loss at once.
-            let is_owned = ownership.is_owned();
-            ownership.doubt();
-            self.check_now(|schedule, now| schedule.suspect(ownership, now));
-            if is_owned {
-                ownership.in_span(|| {
-                    let key = escape_control(ownership.shown());
-                    tracing::debug!(%key, owner = %ownership.owner, "another client changed the lock");
-                });
-            }
+        // Read before the check, which may find the loss at once.
+        let is_owned = ownership.is_owned();
+        ownership.doubt();
+        self.check_now(|schedule, now| schedule.suspect(ownership, now));
+        if is_owned {
+            ownership.in_span(|| {
+                let key = escape_control(ownership.shown());
+                tracing::debug!(%key, owner = %ownership.owner, "another client changed the lock");
+            });
         }
     }
 

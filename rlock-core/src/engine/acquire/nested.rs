@@ -59,7 +59,6 @@ impl Attempt<'_> {
             let route = ownership.requests(|requests| requests.route_in_doubt());
             let route = route.unwrap_or_else(|| self.core.store.via());
             let in_doubt = ownership.requests(|requests| requests.begin(route, self.now()));
-            ownership.about_to_change(route);
             let renewals = ownership.settled_renewals();
             let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
             let send = SendOptions::new(route, self.request_timeout());

@@ -3,27 +3,12 @@
 use std::time::Duration;
 
 use super::{Ownership, Phase, request::Requests};
-use crate::{
-    lease::Time,
-    store::{Grant, Via},
-};
+use crate::{lease::Time, store::Grant};
 
 impl Ownership {
     /// Reads or changes the state of the requests, under the mutex: `access` must not call the ownership.
     pub(crate) fn requests<T>(&self, access: impl FnOnce(&mut Requests) -> T) -> T {
         access(&mut self.state().requests)
-    }
-
-    /// Notes that a request which changes the lock is about to be sent. If the request before took another route,
-    /// the store reports this change as a foreign one: its echo.
-    pub(crate) fn about_to_change(&self, route: Via) {
-        let mut state = self.state();
-        state.echo |= state.requests.reads_by(route);
-    }
-
-    /// Returns whether a reported change is the echo of this client's request. Each echo counts once.
-    pub(crate) fn is_echo(&self) -> bool {
-        std::mem::take(&mut self.state().echo)
     }
 
     /// Applies a grant of the store. Returns `false` if the same owner had the lock and lost it, because holds of that

@@ -6,7 +6,6 @@ use super::{Ownership, Phase, State};
 use crate::{
     error::LostCause,
     lease::{Time, next_check, renewal_attempt, renewal_due},
-    store::Via,
 };
 
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
@@ -60,7 +59,6 @@ impl Ownership {
         state.renewals.sent = wanted.then_some(now);
         state.renewals.sent?;
         state.open_renewal(lease);
-        state.echo |= state.requests.reads_by(Via::Background);
         Some((state.confirmed_lease, state.tokens.ask(now)))
     }
 
@@ -84,7 +82,6 @@ impl Ownership {
             open if has_reply => open - 1,
             _ => IN_DOUBT,
         };
-        state.echo = false;
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the

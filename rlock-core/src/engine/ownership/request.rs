@@ -30,9 +30,6 @@ pub(crate) struct Requests {
     may_roll_back: bool,
     /// The route of the latest request.
     route: Via,
-    /// The route that read the lock last. The server reports changes by another route. `None`: the lock was not read
-    /// since the grant.
-    reader: Option<Via>,
     /// The lock was not granted before this time. `None` before the first request.
     not_before: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
@@ -162,20 +159,12 @@ impl Requests {
     pub(super) fn granted(&mut self, grant: Grant) {
         self.step = Step::Granted(grant);
         self.all_replied();
-        self.reader = Some(self.route);
     }
 
     /// Leaves this grant to the next hold of the ownership.
     pub(super) fn passed_on(&mut self, grant: Grant) {
         self.way.passed_on();
         self.step = Step::Granted(grant);
-    }
-
-    /// Notes that a request which changes and reads the lock is about to be sent. Returns whether the store will
-    /// report it to the route that read the lock before.
-    pub(super) fn reads_by(&mut self, route: Via) -> bool {
-        let before = self.reader.replace(route);
-        before.is_some_and(|before| before != route)
     }
 
     /// Applies the message that the store handed the lock off to the owner. Returns whether it is new.
@@ -191,7 +180,6 @@ impl Requests {
                 ttl,
                 wanted,
             });
-            self.reader = None;
             self.way.handed_off();
         }
         true

@@ -158,7 +158,6 @@ async fn send(
     if count > 0 {
         // The request after a cancelled release takes the same route, or the cancelled one might set its count last.
         ownership.requests(|requests| requests.begin(route, core.clock.now()));
-        ownership.about_to_change(route);
     }
     let fence = if core.store.carries_fences() {
         ownership.fence()
