@@ -23,7 +23,7 @@ pub(crate) use self::{
         Acquired, Entry, Grant, QueuePlace, Released, RenewalOutcome, Renewed, TOKENS,
         TOO_LARGE_FENCE,
     },
-    request::{AcquireRequest, Claim, ReleaseRequest, Renewal, SendOptions, Via},
+    request::{AcquireRequest, Claim, ReleaseRequest, Renewal, SendOptions},
 };
 use crate::{key::Key, owner::OwnerId};
 
@@ -103,11 +103,6 @@ pub(crate) type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 /// A store of ownerships. Every operation is atomic and idempotent: a repeated request changes nothing more, and has
 /// the same outcome.
 pub(crate) trait Store: Directory + Send + Sync + 'static {
-    /// Returns the connection for a request of the present call.
-    fn via(&self) -> Via {
-        Via::Background
-    }
-
     /// Returns the group of a key. Groups are renewed by different requests: they may lie in different places.
     fn group(&self, _key: &Key) -> u16 {
         0

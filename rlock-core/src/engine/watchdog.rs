@@ -314,10 +314,7 @@ impl Renewer {
         for (done, ownership) in ownerships.iter().enumerate() {
             match self
                 .store
-                .inspect(
-                    &ownership.key,
-                    SendOptions::background(self.response_timeout),
-                )
+                .inspect(&ownership.key, SendOptions::new(self.response_timeout))
                 .await
             {
                 Ok(Some(entry))

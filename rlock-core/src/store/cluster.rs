@@ -33,12 +33,12 @@ use self::{
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, Via,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError,
     endpoint::ClusterEndpoint,
     fork_guard::ForkGuard,
     redis::{RedisOptions, SHORTEST_SILENCE},
 };
-use crate::{caller::caller, key::Key};
+use crate::key::Key;
 
 pub(crate) struct ClusterStore {
     nodes: Nodes,
@@ -118,13 +118,6 @@ impl ClusterStore {
 }
 
 impl Store for ClusterStore {
-    fn via(&self) -> Via {
-        match &self.nodes.callers {
-            Some(callers) if caller() == Some(callers.id()) => Via::Caller,
-            _ => Via::Background,
-        }
-    }
-
     fn group(&self, key: &Key) -> u16 {
         Slot::of(key).0
     }
@@ -180,7 +173,7 @@ impl Store for ClusterStore {
             .replicas
             .map_or(Duration::ZERO, |asked| asked.within);
         // An earlier `WAIT` may be under way.
-        let send = SendOptions::background(within * 2 + options.response_timeout);
+        let send = SendOptions::new(within * 2 + options.response_timeout);
         let each = claims.chunks(1).map(move |claim| {
             self.at_master(
                 &claim[0].key,

@@ -47,7 +47,7 @@ pub(crate) use self::{
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, Via, endpoint::ServerEndpoint,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
     fork_guard::ForkGuard,
 };
 use crate::{key::Key, lease::Time, metrics};
@@ -102,7 +102,8 @@ impl RedisStore {
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
     ///
-    /// If the callers' runtime is blocked or has ended, their connection does not reply. The next request then uses the
+    /// The callers' connection carries changes that are made on their runtime, and those that must not overtake an
+    /// earlier one. If their runtime is blocked or has ended, it does not reply. The next request then uses the
     /// background connection.
     pub(super) async fn call<T>(
         &self,
@@ -113,17 +114,16 @@ impl RedisStore {
         self.fork_guard.check()?;
         let (background, started) = (&self.background, Instant::now());
         let deadline = started + send.timeout;
-        let caller = self.caller.as_ref().filter(|_| send.via == Via::Caller);
+        let caller = self.caller.as_ref().filter(|_| call.is_change());
+        if caller.is_some() && send.in_doubt {
+            boxed(self.round_trip(deadline, send)).await?;
+        }
+        let caller = caller.filter(|caller| send.in_doubt || caller.is_callers());
         let of_caller = caller.and_then(|caller| Some((&caller.link, caller.link.present()?)));
         let (link, connection) = if let Some(of_caller) = of_caller {
             of_caller
         } else {
-            let up = timeout_at(deadline, background.connection()).await;
-            let connection = up.map_err(|_| background.why_down())??;
-            if caller.is_some() {
-                boxed(self.round_trip(&connection, deadline, send)).await?;
-            }
-            (background, connection)
+            (background, self.background_connection(deadline).await?)
         };
         let sent_at = background.options.clock.now();
         let reply = self.exchange(call, link, &connection, deadline, send).await;
@@ -135,17 +135,22 @@ impl RedisStore {
         read(reply?, sent_at)
     }
 
-    /// Waits until the server has read what a former connection of the callers carried: the next request may settle it.
-    async fn round_trip(
+    async fn background_connection(
         &self,
-        connection: &Connection,
         deadline: Instant,
-        send: SendOptions,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Arc<Connection>, StoreError> {
+        let up = timeout_at(deadline, self.background.connection()).await;
+        up.map_err(|_| self.background.why_down())?
+    }
+
+    /// Waits until the server has executed what the background connection carried, and read what a former connection of
+    /// the callers carried.
+    async fn round_trip(&self, deadline: Instant, send: SendOptions) -> Result<(), StoreError> {
+        let connection = self.background_connection(deadline).await?;
         // Every user has this permission: a refused `PING` would fill the server's `ACL LOG`.
         let time = cmd("TIME");
         let call = Call::LookUp(&time);
-        let reply = self.exchange(call, &self.background, connection, deadline, send);
+        let reply = self.exchange(call, &self.background, &connection, deadline, send);
         match reply.await {
             Err(error) if !is_refused(&error) => Err(error.not_executed()),
             _ => Ok(()),
@@ -214,11 +219,6 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn via(&self) -> Via {
-        let caller = self.caller.as_ref().filter(|caller| caller.is_callers());
-        caller.map_or(Via::Background, |_| Via::Caller)
-    }
-
     fn acquire<'a>(
         &'a self,
         request: &'a AcquireRequest,
@@ -268,7 +268,7 @@ impl Store for RedisStore {
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(async move {
-            let send = SendOptions::background(timeout).silence(timeout);
+            let send = SendOptions::new(timeout).silence(timeout);
             match self.call(Call::Ping, send, |_, _| Ok(())).await {
                 // A refused `PING` proves as much.
                 Err(error) if is_refused(&error) => Ok(()),
@@ -360,7 +360,7 @@ mod tests {
         let connection = link.connection().await.expect("connected");
         let exchange = async |left| {
             let deadline = Instant::now() + left;
-            let send = SendOptions::background(SILENCE * 9).silence(SILENCE);
+            let send = SendOptions::new(SILENCE * 9).silence(SILENCE);
             let reply = store.exchange(Call::Ping, link, &connection, deadline, send);
             reply.await.expect_err("it is silent");
         };

@@ -4,21 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{key::Key, owner::OwnerId};
 
-/// The connection that carries a request. The server executes the requests of one connection in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Via {
-    /// The background connection.
-    #[default]
-    Background,
-    /// The connection on the callers' runtime.
-    Caller,
-}
-
 /// How a request is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendOptions {
-    pub(crate) via: Via,
     pub(crate) timeout: Duration,
+    /// An earlier request of the owner has no reply. The server must execute this one after it.
+    pub(crate) in_doubt: bool,
     /// How long a reply may be missing before another connection is tried.
     pub(super) silence: Option<Duration>,
     /// The node of a cluster does not have the slot yet, and must reply all the same.
@@ -28,10 +19,10 @@ pub(crate) struct SendOptions {
 }
 
 impl SendOptions {
-    pub(crate) fn new(via: Via, timeout: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         Self {
-            via,
             timeout,
+            in_doubt: false,
             silence: None,
             asking: false,
             may_share: true,
@@ -47,7 +38,11 @@ impl SendOptions {
     }
 
     pub(crate) fn background(timeout: Duration) -> Self {
-        Self::new(Via::Background, timeout)
+        Self::new(timeout)
+    }
+
+    pub(crate) fn in_doubt(self, in_doubt: bool) -> Self {
+        Self { in_doubt, ..self }
     }
 
     pub(crate) fn silence(self, silence: Duration) -> Self {

@@ -553,6 +553,29 @@ async fn an_acquire_in_doubt_is_undone_although_its_connection_was_given_up() {
     assert_nothing_left(&server).await;
 }
 
+/// A thread asks over the background connection, whose requests are held. The release must not overtake them.
+#[tokio::test]
+async fn an_acquire_in_doubt_of_a_thread_is_undone_behind_it() {
+    let server = RedisServer::start();
+    let gate = Gate::in_front_of(&server);
+    let made = builder().response_timeout(LONG);
+    let made = made.connect(&gate.url()).await.expect("it is up");
+    cycle(&made, "other").await;
+    gate.hold(BACKGROUND, Way::Requests);
+    let lock = made.lock("k").lease(LASTING).wait(ms(300));
+    let asked = tokio::task::spawn_blocking(move || lock.acquire_blocking().map(drop));
+    asked.await.expect("no panic").expect_err("no reply");
+    tokio::time::sleep(ms(300)).await;
+    gate.pass(BACKGROUND, Way::Requests);
+    eventually(LONG, "the server has read the acquire", async || {
+        server.exists(&format!("{}:fence", name("k"))).await
+    })
+    .await;
+    assert_soon_free(&server, "k").await;
+    tokio::time::sleep(ms(300)).await;
+    assert_nothing_left(&server).await;
+}
+
 /// A late reply to a call with a short wait says nothing about the connection.
 #[tokio::test]
 async fn a_short_wait_does_not_replace_the_connection() {
@@ -803,7 +826,8 @@ async fn waiters_are_notified_after_either_connection_was_replaced() {
     }
 }
 
-/// The index of the caller's connection, which a gate's first client opens second.
+/// The indices of the connections in the order in which a gate's first client opens them.
+const BACKGROUND: usize = 0;
 const CALLER: usize = 1;
 
 /// A runtime that is blocked delays its own requests only, not the notifications of a waiter.

@@ -175,9 +175,6 @@ impl Attempt<'_> {
             .collect();
         let ownerships = || asked.iter().map(|(_, lock)| &lock.ownership);
         let claims: Arc<[Claim]> = ownerships().map(|own| own.claim()).collect();
-        let doubtful =
-            ownerships().find_map(|own| own.requests(|requests| requests.route_in_doubt()));
-        let route = doubtful.unwrap_or_else(|| self.core.store.via());
         let may_roll_back = asked.len() > 1 || self.core.store.may_roll_back();
         let mut in_doubt: Few<bool> = Few::new();
         let mut arriving: Few<&Turn> = Few::new();
@@ -189,7 +186,7 @@ impl Attempt<'_> {
                 if may_roll_back {
                     requests.set_may_roll_back(true);
                 }
-                requests.begin(route, self.now())
+                requests.begin(self.now())
             }));
         }
         let request = self.acquire_request(claims, 1, !self.asks_once());
@@ -197,7 +194,7 @@ impl Attempt<'_> {
         for turn in turns {
             turn.asks(timeout, lease);
         }
-        let send = SendOptions::new(route, timeout);
+        let send = SendOptions::new(timeout).in_doubt(in_doubt.contains(&true));
         let reply = self.core.store.acquire(&request, send).await;
         for ownership in ownerships().filter(|own| own.is_ended()) {
             // The turn was taken back, and the release may have been executed before this request.

@@ -56,12 +56,10 @@ impl Attempt<'_> {
         let claims: Arc<[Claim]> = [ownership.claim()].into();
         let mut backoff = Backoff::default();
         loop {
-            let route = ownership.requests(|requests| requests.route_in_doubt());
-            let route = route.unwrap_or_else(|| self.core.store.via());
-            let in_doubt = ownership.requests(|requests| requests.begin(route, self.now()));
+            let in_doubt = ownership.requests(|requests| requests.begin(self.now()));
             let renewals = ownership.settled_renewals();
             let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
-            let send = SendOptions::new(route, self.request_timeout());
+            let send = SendOptions::new(self.request_timeout()).in_doubt(in_doubt);
             let reply = self.core.store.acquire(&request, send).await;
             if reply.is_ok() && !in_doubt {
                 ownership.requests(Requests::all_replied);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     lease::Time,
     metrics,
-    store::{Grant, QueuePlace, Via},
+    store::{Grant, QueuePlace},
     wait::fallback,
 };
 
@@ -28,8 +28,6 @@ pub(crate) struct Requests {
     in_doubt: bool,
     /// The request in doubt may roll its grant back, whenever it is executed.
     may_roll_back: bool,
-    /// The route of the latest request.
-    route: Via,
     /// The lock was not granted before this time. `None` before the first request.
     not_before: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
@@ -56,8 +54,7 @@ enum Step {
 
 impl Requests {
     /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
-    pub(crate) fn begin(&mut self, route: Via, now: Time) -> bool {
-        self.route = route;
+    pub(crate) fn begin(&mut self, now: Time) -> bool {
         self.way.asks(self.is_waiting());
         self.advised = None;
         self.changed = false;
@@ -82,10 +79,9 @@ impl Requests {
         self.in_doubt && self.may_roll_back
     }
 
-    /// Returns the route of a request in doubt. The next request takes the same route, so that it does not overtake
-    /// that request.
-    pub(crate) fn route_in_doubt(&self) -> Option<Via> {
-        self.in_doubt.then_some(self.route)
+    /// Returns whether a request is in doubt. The next request must not overtake it.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
 
     /// Notes that the replies to all requests were received.

@@ -36,8 +36,7 @@ impl Ownership {
         // In this order: an ownership leaves the release queue when its change has begun.
         let is_queued = self.queued.load(Ordering::Acquire);
         let is_changing = is_queued || state.is_lowered || self.changing.try_lock().is_err();
-        let is_in_doubt =
-            state.requests.route_in_doubt().is_some() || state.release == ReleaseState::InDoubt;
+        let is_in_doubt = state.requests.is_in_doubt() || state.release == ReleaseState::InDoubt;
         state.is_owned()
             && state.lost.is_none()
             && state.doubted_at.is_none()

@@ -21,7 +21,7 @@ use crate::{
     observe::HoldEnd,
     options::{LockOptions, Site},
     owner::OwnerId,
-    store::{Grant, KeyFilter, ReleaseRequest, SendOptions, Via},
+    store::{Grant, KeyFilter, ReleaseRequest, SendOptions},
 };
 
 const LEASE: Duration = Duration::from_millis(20);
@@ -234,7 +234,7 @@ async fn a_lost_ownership_that_was_handed_over_is_not_waited_for() {
     assert!(ownership.is_passed());
     still.0.store(12, Ordering::SeqCst);
     let release = ReleaseRequest::whole(&ownership.claim());
-    let send = SendOptions::background(Duration::from_secs(1));
+    let send = SendOptions::new(Duration::from_secs(1));
     let released = client.core().store.release(&release, send).await;
     released.expect("the store answers");
     let taken = other.lock("k").acquire().await.expect("free");
@@ -352,7 +352,7 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
     });
     let ownership = ownership.expect("the turn is current");
     ownership.requests(|requests| {
-        requests.begin(Via::default(), clock.now());
+        requests.begin(clock.now());
         requests.note_fence(7);
     });
     queues.handed_off(&key, owner, 7, LEASE, true);

@@ -12,9 +12,7 @@ use crate::{
     },
     error::{LockError, LostCause},
     lease::Time,
-    store::{
-        AcquireRequest, Acquired, GRACE, Grant, ReleaseRequest, Released, SendOptions, StoreError,
-    },
+    store::{AcquireRequest, Acquired, Grant, ReleaseRequest, Released, SendOptions, StoreError},
     sync::atomic::Ordering,
     wait::Backoff,
 };
@@ -122,7 +120,7 @@ pub(super) async fn settle(
             }
         }
     };
-    // Requests in doubt took the same route, so they were executed before.
+    // The server executed requests in doubt before this one.
     ownership.requests(Requests::all_replied);
     let is_done = reply == Released::Done;
     if count > 0 {
@@ -153,12 +151,14 @@ async fn send(
     at_least: Duration,
     left: Duration,
 ) -> Result<Released, StoreError> {
-    let doubt = ownership.requests(|requests| requests.route_in_doubt());
-    let route = doubt.unwrap_or_else(|| core.store.via());
-    if count > 0 {
-        // The request after a cancelled release takes the same route, or the cancelled one might set its count last.
-        ownership.requests(|requests| requests.begin(route, core.clock.now()));
-    }
+    let in_doubt = ownership.requests(|requests| {
+        if count > 0 {
+            // If this is cancelled, the next request follows it. Otherwise this might set its count last.
+            requests.begin(core.clock.now())
+        } else {
+            requests.is_in_doubt()
+        }
+    });
     let fence = if core.store.carries_fences() {
         ownership.fence()
     } else {
@@ -171,12 +171,8 @@ async fn send(
         count,
         at_least,
     };
-    // If the route's runtime is not driven, this request blocks those that wait for it. Hence the shorter limit.
-    let most = match doubt {
-        Some(_) => core.options.response_timeout.min(GRACE),
-        None => core.options.response_timeout,
-    };
-    let send = SendOptions::new(route, left.min(most));
+    let timeout = left.min(core.options.response_timeout);
+    let send = SendOptions::new(timeout).in_doubt(in_doubt);
     let is_last = count == 0 && at_least.is_zero();
     let next = is_last.then(|| ownership.next(|| core.fresh_owner()));
     let Some((next, lease)) = next.flatten() else {
@@ -202,7 +198,7 @@ async fn ask_for(
 ) -> Option<bool> {
     let in_doubt = next.requests(|requests| {
         requests.set_may_roll_back(core.store.may_roll_back());
-        requests.begin(send.via, core.clock.now())
+        requests.begin(core.clock.now())
     });
     let request = AcquireRequest {
         claims: Arc::new([next.claim()]),
@@ -210,7 +206,11 @@ async fn ask_for(
         count: 1,
         waits: true,
     };
-    let reply = core.store.acquire(&request, send).await.ok()?;
+    let reply = core
+        .store
+        .acquire(&request, send.in_doubt(in_doubt))
+        .await
+        .ok()?;
     next.requests(|requests| {
         requests.set_may_roll_back(false);
         if !in_doubt {

@@ -86,7 +86,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
         left, confirmed, ..
     } = request;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
-    let send = SendOptions::background(left).silence(confirmed / 3);
+    let send = SendOptions::new(left).silence(confirmed / 3);
     let mut reply = renewer.store.renew(&request.renewals, request.lease, send);
     let pause = renewal_attempt(confirmed).min(renewer.response_timeout);
     let in_time = timeout(pause, &mut reply).await;

@@ -102,6 +102,11 @@ impl Call<'_> {
         }
     }
 
+    /// Returns whether the request changes what an owner has.
+    pub(super) fn is_change(self) -> bool {
+        matches!(self, Self::Acquire(..) | Self::Release(_))
+    }
+
     /// Returns whether the request must not be sent any more.
     pub(super) fn is_void(self) -> bool {
         matches!(self, Self::Acquire(_, Some(decided)) if decided.load(Ordering::Acquire))
