@@ -20,7 +20,10 @@ if count ~= '0' then
   end
   redis.pcall('EXISTS', lock)
   return held and 1 or 0
-elseif at_least == '0' then
+end
+-- Before the lock changes: after a later read, the server would report the next acquire as a foreign change.
+local nobody_waits = redis.pcall('EXISTS', queue) == 0
+if at_least == '0' then
   held = redis.pcall('HDEL', lock, owner)
 elseif redis.call('HEXISTS', lock, owner) == 1 then
   -- The lock has no owner any more, so a late renewal or release finds none.
@@ -31,7 +34,7 @@ end
 if held == 1 and ARGV[4] ~= '0' then
   next_fence(lock, ARGV[5], tonumber(ARGV[4]))
 end
-if redis.pcall('EXISTS', queue) == 0 then
+if nobody_waits then
   return held or 0
 end
 
