@@ -179,18 +179,9 @@ pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
 
 /// Returns the locks that the current call is inside of, outermost first, each once.
 pub(crate) fn holds() -> Vec<Arc<Ownership>> {
-    let (scope, mut holds) = (Scope::current(), Vec::<Arc<Ownership>>::new());
-    let links: Vec<_> = links(&scope).collect();
-    for Link { entry, .. } in links.into_iter().rev() {
-        if is_live(entry)
-            && !holds
-                .iter()
-                .any(|known| known.owner == entry.ownership.owner)
-        {
-            holds.push(Arc::clone(&entry.ownership));
-        }
-    }
-    holds
+    let locks = innermost().map(|link| link.locks()).unwrap_or_default();
+    let live = locks.into_iter().rev().filter(is_live);
+    live.map(|entry| entry.ownership).collect()
 }
 
 /// Returns the locks of a scope, innermost first.

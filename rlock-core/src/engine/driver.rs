@@ -14,6 +14,7 @@ use std::{
 use tokio::{
     runtime::{Builder, Handle},
     sync::{SetOnce, oneshot},
+    task::JoinSet,
     time::timeout,
 };
 
@@ -82,20 +83,21 @@ impl Driver {
     pub(crate) fn drive(self, core: Core) -> ClientHandle {
         let core = Arc::new(core);
         let stop_mode = Arc::new(SetOnce::<StopMode>::new());
-        let stop = Stop {
+        let running = Running {
+            core: Arc::clone(&core),
             stop_mode: Arc::clone(&stop_mode),
             _keep: self.keep.clone(),
         };
         // Made here: a runtime that is gone drops the task without ever polling it.
         let end = End {
-            core: Arc::clone(&core),
+            core,
             _keep: self.keep,
         };
         self.runtime.spawn(async move {
             let end = end;
             background(&end.core, &stop_mode).await;
         });
-        ClientHandle(Arc::new(Running { core, stop }))
+        ClientHandle(Arc::new(running))
     }
 }
 
@@ -115,9 +117,18 @@ impl fmt::Debug for ClientHandle {
     }
 }
 
+/// Ends the background when dropped, after the dropped locks are released.
 struct Running {
     core: Arc<Core>,
-    stop: Stop,
+    stop_mode: Arc<SetOnce<StopMode>>,
+    // The timers of the remaining handles run on the thread.
+    _keep: Option<Arc<oneshot::Sender<()>>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.stop_mode.set(StopMode::WhenDrained);
+    }
 }
 
 impl ClientHandle {
@@ -127,7 +138,7 @@ impl ClientHandle {
 
     /// Ends the background immediately.
     pub(crate) fn stop(&self) {
-        let _ = self.0.stop.stop_mode.set(StopMode::Immediately);
+        let _ = self.0.stop_mode.set(StopMode::Immediately);
     }
 }
 
@@ -153,19 +164,6 @@ enum StopMode {
     Immediately,
     /// Dropped locks are released first.
     WhenDrained,
-}
-
-/// Ends the background when dropped, after the dropped locks are released.
-struct Stop {
-    stop_mode: Arc<SetOnce<StopMode>>,
-    // The timers of the remaining handles run on the thread.
-    _keep: Option<Arc<oneshot::Sender<()>>>,
-}
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        let _ = self.stop_mode.set(StopMode::WhenDrained);
-    }
 }
 
 async fn background(core: &Arc<Core>, stop: &SetOnce<StopMode>) {
@@ -203,22 +201,15 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     loop {
-        let mut task = Owned(tokio::spawn(start()));
-        match (&mut task.0).await {
-            Err(error) if error.is_panic() => {
+        // Ends the task when dropped.
+        let mut task = JoinSet::new();
+        task.spawn(start());
+        match task.join_next().await {
+            Some(Err(error)) if error.is_panic() => {
                 tracing::error!(task = name, %error, "background task panicked, it starts again");
                 tokio::time::sleep(RESTART).await;
             }
             _ => return,
         }
-    }
-}
-
-/// A spawned task that ends with its owner.
-struct Owned(tokio::task::JoinHandle<()>);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use self::text::{
 };
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 /// How many questions may wait for the background. Further ones are not answered.
@@ -29,7 +29,6 @@ pub(crate) struct Messages {
     pub(super) inbox: tokio::sync::Mutex<mpsc::Receiver<Received>>,
     asked: Mutex<HashMap<u64, oneshot::Sender<Report>>>,
     number: AtomicU64,
-    is_refused: AtomicBool,
 }
 
 pub(super) struct Received {
@@ -55,7 +54,6 @@ impl Messages {
             inbox: tokio::sync::Mutex::new(inbox),
             asked: Mutex::default(),
             number: AtomicU64::new(1),
-            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -90,33 +88,13 @@ impl Messages {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the store refuses to carry questions. Returns whether it is the first time.
-    pub(super) fn is_first_refusal(&self) -> bool {
-        !self.is_refused.swap(true, Ordering::Relaxed)
-    }
-
-    /// Returns a number for a new question, and the receiver of its answer.
-    pub(super) fn ask(&self) -> Asked<'_> {
+    /// Returns a number for a new question, and the receiver of its answer. Forgets the questions whose receiver is gone.
+    pub(super) fn ask(&self) -> (u64, oneshot::Receiver<Report>) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (sender, report) = oneshot::channel();
-        self.asked().insert(number, sender);
-        Asked {
-            messages: self,
-            number,
-            report,
-        }
-    }
-}
-
-/// A question without an answer yet. Forgets it when dropped.
-pub(super) struct Asked<'a> {
-    messages: &'a Messages,
-    pub(super) number: u64,
-    pub(super) report: oneshot::Receiver<Report>,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        self.messages.asked().remove(&self.number);
+        let mut asked = self.asked();
+        asked.retain(|_, sender| !sender.is_closed());
+        asked.insert(number, sender);
+        (number, report)
     }
 }

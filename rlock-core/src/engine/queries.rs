@@ -1,7 +1,10 @@
 //! Questions between clients: who holds a lock, which locks a client holds, and the request to release one. The
 //! background of a client replies; the store only carries the messages.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -27,29 +30,28 @@ pub(crate) async fn ask(
     client: Uuid,
     question: &Question,
 ) -> Result<Option<Report>, StoreError> {
-    let mut asked = core.messages.ask();
-    let message = messages::question(core.id, asked.number, question);
+    let (number, report) = core.messages.ask();
+    let message = messages::question(core.id, number, question);
     let limit = core.options.response_timeout;
     if !core.store.publish(client, message, limit).await? {
         return Ok(None);
     }
-    let report = timeout(question.longest_silence(), &mut asked.report).await;
+    let report = timeout(question.longest_silence(), report).await;
     Ok(report.ok().and_then(Result::ok))
 }
 
 /// Asks the client of this owner about its lock. Returns the reply, or `None` if it is silent.
 pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option<LockInfo> {
     let question = Question::Lock { key: key.clone() };
-    let report = match ask(core, owner.client(), &question).await {
-        Ok(report) => report?,
-        Err(error) => {
-            if !error.transient && core.messages.is_first_refusal() {
-                tracing::warn!(%error, "holders of locks cannot be asked who they are");
-            }
-            return None;
-        }
-    };
-    let Report::Locks { locks, .. } = report else {
+    let report = ask(core, owner.client(), &question).await;
+    if let Err(error) = &report
+        && !error.transient
+    {
+        static WARNED: Once = Once::new();
+        WARNED
+            .call_once(|| tracing::warn!(%error, "holders of locks cannot be asked who they are"));
+    }
+    let Ok(Some(Report::Locks { locks, .. })) = report else {
         return None;
     };
     // An answer about another lock, or an earlier owner, is none.

@@ -251,7 +251,7 @@ impl Renewer {
         loop {
             while tasks.try_join_next().is_some() {}
             watchdog.report_unreported();
-            let Checked { renew, verify } = self.check_due();
+            let (renew, verify) = self.check_due();
             if !renew.is_empty() {
                 tasks.spawn(renewal::run(Arc::clone(&self), renew));
             }
@@ -276,8 +276,8 @@ impl Renewer {
         }
     }
 
-    /// Checks the ownerships that are due. Reports losses, and returns the requests to send.
-    fn check_due(&self) -> Checked {
+    /// Checks the ownerships that are due, and reports losses. Returns the renewals to send, and the ownerships to verify.
+    fn check_due(&self) -> (Vec<Batch>, Vec<Arc<Ownership>>) {
         let watchdog = &self.watchdog;
         let due = watchdog.schedule().take_due(watchdog.clock.now());
         let (mut renew, mut verify) = (Vec::new(), Vec::new());
@@ -302,10 +302,7 @@ impl Renewer {
                 Action::Wait => {}
             }
         }
-        Checked {
-            renew: renewal::batches(renew),
-            verify,
-        }
+        (renewal::batches(renew), verify)
     }
 
     /// Asks the store whether ownerships that are not renewed still exist.
@@ -332,16 +329,10 @@ impl Renewer {
     /// Checks the ownerships that are due, and renews them one batch after another.
     #[cfg(all(test, shuttle))]
     pub(crate) async fn check(&self) {
-        for batch in self.check_due().renew {
+        for batch in self.check_due().0 {
             renewal::renew(self, batch).await;
         }
     }
-}
-
-/// The requests that a check of the schedule requires.
-struct Checked {
-    renew: Vec<Batch>,
-    verify: Vec<Arc<Ownership>>,
 }
 
 async fn sleep(pause: Option<Duration>) {
