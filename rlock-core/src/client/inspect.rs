@@ -77,7 +77,7 @@ impl LockClient {
     pub(super) async fn entry(&self, key: &Key) -> Result<Option<Entry>, LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
-        let request = core.store.inspect(key, SendOptions::background(timeout));
+        let request = core.store.inspect(key, SendOptions::new(timeout));
         let request = async {
             match request.await {
                 Ok(Some(entry)) if entry.owner == Entry::NOT_A_HASH => {

@@ -181,7 +181,7 @@ impl LockList {
                 });
                 for keys in keys.chunks(AT_ONCE) {
                     let inspected = keys.iter().map(|key| async move {
-                        let send = SendOptions::background(timeout);
+                        let send = SendOptions::new(timeout);
                         let entry = core.store.inspect(key, send).await?;
                         Ok::<_, StoreError>(entry.map(|entry| info_of(key, entry)))
                     });

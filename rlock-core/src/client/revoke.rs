@@ -155,7 +155,7 @@ impl LockClient {
         };
         let release = ReleaseRequest::whole(&claim);
         let timeout = self.core().options.response_timeout;
-        let send = SendOptions::background(timeout);
+        let send = SendOptions::new(timeout);
         let released = self.core().store.release(&release, send);
         let released = async { released.await.map_err(|error| error.hide([&key])) };
         let released = self.ask(timeout * 2, released, action).await?;

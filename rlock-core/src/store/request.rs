@@ -37,10 +37,6 @@ impl SendOptions {
         }
     }
 
-    pub(crate) fn background(timeout: Duration) -> Self {
-        Self::new(timeout)
-    }
-
     pub(crate) fn in_doubt(self, in_doubt: bool) -> Self {
         Self { in_doubt, ..self }
     }

@@ -86,7 +86,7 @@ async fn add_queue(core: &Core, info: &mut LockInfo) {
     let Ok(key) = Key::parse_hidden(&info.key, is_hidden, Site::default()) else {
         return;
     };
-    let send = SendOptions::background(core.options.response_timeout);
+    let send = SendOptions::new(core.options.response_timeout);
     match core.store.inspect(&key, send).await {
         Ok(Some(entry)) if entry.owner == info.owner => {
             info.queue = entry.queue;

@@ -65,7 +65,7 @@ impl Attempt<'_> {
         if KnownHolder::recent(client, key.as_str(), LAST_PART).is_some() {
             return;
         }
-        let send = SendOptions::background(self.core.options.response_timeout);
+        let send = SendOptions::new(self.core.options.response_timeout);
         let Ok(Some(entry)) = self.core.store.inspect(key, send).await else {
             return;
         };

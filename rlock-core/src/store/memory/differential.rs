@@ -115,7 +115,7 @@ fn at_once<T>(reply: impl Future<Output = T>) -> T {
 }
 
 fn send() -> SendOptions {
-    SendOptions::background(Duration::ZERO)
+    SendOptions::new(Duration::ZERO)
 }
 
 impl Embedded {

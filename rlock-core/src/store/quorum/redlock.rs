@@ -146,7 +146,7 @@ fn is_granted(reply: &Acquired) -> bool {
 
 /// Releases locks at the members that granted them.
 async fn roll_back(request: &AcquireRequest, granting: &[Arc<RedisStore>]) {
-    let send = SendOptions::background(ROLLBACK);
+    let send = SendOptions::new(ROLLBACK);
     let releases = granting.iter().flat_map(|member| {
         let releases = request.claims.iter().map(ReleaseRequest::whole);
         releases.map(move |release| async move { member.release(&release, send).await })

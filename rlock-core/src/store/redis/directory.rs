@@ -40,7 +40,7 @@ impl Directory for RedisStore {
             publish
                 .arg(self.commands.keyspace.channel(client))
                 .arg(message);
-            let receivers: u64 = self.ask(&publish, SendOptions::background(timeout)).await?;
+            let receivers: u64 = self.ask(&publish, SendOptions::new(timeout)).await?;
             Ok(receivers > 0)
         })
     }
@@ -50,7 +50,7 @@ impl Directory for RedisStore {
             let channels = self.commands.keyspace.channels();
             let mut list = cmd("PUBSUB");
             list.arg("CHANNELS").arg(format!("{}*", literal(channels)));
-            let names: Vec<Vec<u8>> = self.ask(&list, SendOptions::background(timeout)).await?;
+            let names: Vec<Vec<u8>> = self.ask(&list, SendOptions::new(timeout)).await?;
             let client = |name: Vec<u8>| {
                 let name = name.strip_prefix(channels.as_bytes())?;
                 std::str::from_utf8(name).ok()?.parse().ok()
@@ -62,7 +62,7 @@ impl Directory for RedisStore {
     fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
         Box::pin(async move {
             let list = cmd("CLIENT").arg("LIST").take();
-            let list: String = self.ask(&list, SendOptions::background(timeout)).await?;
+            let list: String = self.ask(&list, SendOptions::new(timeout)).await?;
             let name = connection_name(client);
             let address = list.lines().find_map(|line| {
                 let fact = |name| line.split(' ').find_map(|fact| fact.strip_prefix(name));
@@ -82,7 +82,7 @@ impl Directory for RedisStore {
                 .arg("COUNT")
                 .arg(SCANNED);
             let (position, names): (u64, Vec<Vec<u8>>) =
-                self.ask(&scan, SendOptions::background(timeout)).await?;
+                self.ask(&scan, SendOptions::new(timeout)).await?;
             let keys = names.iter().filter_map(|name| keyspace.key(name));
             let next = (position != 0).then_some(Cursor { position, ..from });
             Ok((keys.collect(), next))
