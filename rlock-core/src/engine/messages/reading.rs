@@ -66,13 +66,10 @@ impl Fields<'_> {
         Some(match self.raw()?.as_str() {
             "lock" => Question::Lock { key: self.key()? },
             "locks" => Question::Locks {
-                pattern: match self.raw()? {
-                    pattern if pattern.len() <= LONGEST_PATTERN => pattern,
-                    _ => return None,
-                },
-                after: match self.raw()? {
-                    after if after.is_empty() => None,
-                    after => Some(Key::parse(&after).ok()?),
+                pattern: self.raw().filter(|text| text.len() <= LONGEST_PATTERN)?,
+                after: match &*self.raw()? {
+                    "" => None,
+                    after => Some(Key::parse(after).ok()?),
                 },
             },
             "release" => Question::Release {
@@ -146,21 +143,17 @@ pub(crate) fn read(message: &[u8]) -> Option<Message> {
         return None;
     }
     let mut fields = Fields(message.split('\t').peekable());
-    let message = read_fields(&mut fields)?;
-    fields.0.next().is_none().then_some(message)
-}
-
-fn read_fields(fields: &mut Fields<'_>) -> Read<Message> {
-    Some(match fields.0.next() {
-        Some("@ask") => Message::Question {
+    let message = match fields.0.next()? {
+        "@ask" => Message::Question {
             from: fields.value()?,
             number: fields.value()?,
             question: fields.question()?,
         },
-        Some("@tell") => Message::Report {
+        "@tell" => Message::Report {
             number: fields.value()?,
             report: fields.report()?,
         },
         _ => return None,
-    })
+    };
+    fields.0.next().is_none().then_some(message)
 }
