@@ -119,7 +119,9 @@ impl Watchdog {
     pub(crate) fn doubt_all(&self, filter: &KeyFilter) -> Vec<Arc<Ownership>> {
         let mut ownerships = self.schedule().ownerships();
         ownerships.retain(|ownership| filter.matches(&ownership.key));
-        ownerships.iter().for_each(|ownership| ownership.doubt());
+        for ownership in &ownerships {
+            ownership.doubt();
+        }
         ownerships
     }
 
