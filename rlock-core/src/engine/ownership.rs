@@ -36,7 +36,7 @@ pub(crate) use self::{
     loss::Revocation,
     max_hold::MaxHold,
     release_queue::{Done, ReleaseQueue},
-    renewal::{Action, Deadline},
+    renewal::Action,
     request::Requests,
 };
 use crate::{
@@ -109,7 +109,7 @@ struct State {
     /// The turn for the key, while no caller has it.
     turn: Option<Turn>,
     /// Changed by the watchdog's schedule alone. Stored here to save the schedule a lookup by key.
-    deadline: Option<Deadline>,
+    deadline: Option<Time>,
     release: ReleaseState,
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn leave_in_background(
         core.releases().settle(Arc::clone(ownership));
     }
     if let Some(ended) = ended {
-        core.watchdog.close_later(Box::new(|| ended.close()));
+        core.watchdog.close_later(|| ended.close());
     }
 }
 

@@ -51,10 +51,8 @@ pub(crate) struct Watchdog {
 /// The events that the watchdog's task logs when it wakes up.
 #[derive(Default)]
 struct Unreported {
-    /// Losses that a destructor has noticed.
-    losses: Vec<(Arc<Ownership>, LostCause)>,
-    /// Spans whose end a destructor has noticed.
-    spans: Vec<Box<dyn FnOnce() + Send>>,
+    /// The losses and the ends of spans that a destructor has noticed.
+    of_destructors: Vec<Box<dyn FnOnce(&Watchdog) + Send>>,
     /// Failed renewals. Those of one round share one log line.
     failures: Vec<Failure>,
 }
@@ -156,15 +154,17 @@ impl Watchdog {
     /// Makes the background log a loss. A thread's destructor must not log: the thread-locals of a subscriber may be
     /// gone, and a panic would abort the process.
     pub(crate) fn report_later(&self, ownership: &Arc<Ownership>, cause: LostCause) {
-        self.unreported()
-            .losses
-            .push((Arc::clone(ownership), cause));
-        self.wake.notify_one();
+        let ownership = Arc::clone(ownership);
+        self.write_later(Box::new(move |watchdog| watchdog.report(&ownership, cause)));
     }
 
     /// Makes the background close a span. A destructor must not, for the same reasons.
-    pub(crate) fn close_later(&self, close: Box<dyn FnOnce() + Send>) {
-        self.unreported().spans.push(close);
+    pub(crate) fn close_later(&self, close: impl FnOnce() + Send + 'static) {
+        self.write_later(Box::new(|_| close()));
+    }
+
+    fn write_later(&self, write: Box<dyn FnOnce(&Self) + Send>) {
+        self.unreported().of_destructors.push(write);
         self.wake.notify_one();
     }
 
@@ -176,15 +176,11 @@ impl Watchdog {
 
     fn report_unreported(&self) {
         let Unreported {
-            losses,
-            spans,
+            of_destructors,
             failures,
         } = std::mem::take(&mut *self.unreported());
-        for (ownership, cause) in losses {
-            self.report(&ownership, cause);
-        }
-        for close in spans {
-            close();
+        for write in of_destructors {
+            write(self);
         }
         failure::report(self, &failures);
     }

@@ -133,8 +133,7 @@ impl Drop for Call<'_> {
         self.count(Outcome::Cancelled);
         if let Some(span) = self.span.take() {
             let end = self.end(Outcome::Cancelled);
-            let close = Box::new(move || end(&span));
-            self.core.watchdog.close_later(close);
+            self.core.watchdog.close_later(move || end(&span));
         }
     }
 }

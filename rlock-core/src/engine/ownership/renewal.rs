@@ -26,14 +26,6 @@ pub(super) struct Renewals {
 /// The number of open renewals of an ownership, if one of them has no reply.
 const IN_DOUBT: u8 = u8::MAX;
 
-/// When the watchdog checks an ownership next.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Deadline {
-    pub(crate) at: Time,
-    /// Another client changed the lock, so the ownership is checked even if it is not renewed.
-    pub(crate) suspect: bool,
-}
-
 /// The watchdog's action for an ownership that is due.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
@@ -85,8 +77,7 @@ impl Ownership {
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
-    /// deadline. Returns the
-    /// previous deadline and the next one, unless the ownership is not tracked, or is still to be checked because of a
+    /// deadline. Returns the previous deadline and the next one, unless the ownership is not tracked, or is still to be checked because of a
     /// change that was reported since.
     ///
     /// If the lease has ended, a late reply does not revive it, because other owners may have had the lock since.
@@ -103,10 +94,12 @@ impl Ownership {
         state.confirm(sent_at, lease);
         state.tokens.renewed(fence, sent_at);
         state.renewals.count = state.renewals.count.saturating_add(1);
-        let former = state.deadline.filter(|deadline| !deadline.suspect)?;
-        let at = state.due(now);
-        state.deadline = Some(Deadline { at, suspect: false });
-        Some((former.at, at))
+        if state.doubted_at.is_some() {
+            return None;
+        }
+        let next = state.due(now);
+        let former = std::mem::replace(state.deadline.as_mut()?, next);
+        Some((former, next))
     }
 
     /// Returns when the ownership is due, if nothing happens before.
@@ -116,31 +109,29 @@ impl Ownership {
 
     /// Returns the deadline that the schedule lacks for this ownership. Returns `None` if it is not owned, or if an
     /// earlier deadline is scheduled, because that check schedules the next.
-    pub(crate) fn missing_deadline(&self, now: Time) -> Option<Deadline> {
+    pub(crate) fn missing_deadline(&self, now: Time) -> Option<Time> {
         let state = self.state();
-        // A change was reported just before the hold began.
-        let suspect = state.deadline.is_none() && state.doubted_at.is_some();
-        let at = if suspect {
+        let at = if state.deadline.is_none() && state.doubted_at.is_some() {
+            // A change was reported just before the hold began.
             now
         } else {
             state.due_beside_renewal(now)
         };
-        let is_in_time = state.deadline.is_some_and(|present| present.at <= at);
-        let next = Deadline { at, suspect };
-        (state.is_owned() && !is_in_time).then_some(next)
+        let is_in_time = state.deadline.is_some_and(|present| present <= at);
+        (state.is_owned() && !is_in_time).then_some(at)
     }
 
-    pub(crate) fn deadline(&self) -> Option<Deadline> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.state().deadline
     }
 
     /// Sets when the watchdog checks the ownership next, and returns the previous deadline.
-    pub(crate) fn set_deadline(&self, next: Option<Deadline>) -> Option<Deadline> {
-        std::mem::replace(&mut self.state().deadline, next)
+    pub(crate) fn set_deadline(&self, next: Time) -> Option<Time> {
+        self.state().deadline.replace(next)
     }
 
     /// Clears and returns the deadline of an ownership that the client no longer owns.
-    pub(crate) fn untrack(&self) -> Option<Deadline> {
+    pub(crate) fn untrack(&self) -> Option<Time> {
         let mut state = self.state();
         if state.is_owned() {
             None
@@ -153,19 +144,19 @@ impl Ownership {
     pub(crate) fn come_due(&self, now: Time) -> (Action, Time) {
         let mut state = self.state();
         let end = state.valid_until;
-        let suspect = state.deadline.is_some_and(|deadline| deadline.suspect);
+        let is_doubted = state.doubted_at.is_some();
         let (action, next) = if now >= state.end_of_retention() {
             (Action::EndRetention, end)
         } else if now >= end {
             (Action::Lose(state.cause_of_expiry(end)), end)
-        } else if !suspect && state.confirmed_lease >= state.lease && now < state.due(now) {
+        } else if !is_doubted && state.confirmed_lease >= state.lease && now < state.due(now) {
             // An earlier hold needed this check.
             (Action::Wait, state.due(now))
         } else if state.wants_renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
             state.renewals.sent = Some(now + pause * 2);
             (Action::Renew(state.lease), (now + pause).min(end))
-        } else if suspect {
+        } else if is_doubted {
             (Action::Verify, end)
         } else {
             (Action::Wait, end)
@@ -174,7 +165,7 @@ impl Ownership {
             .min(state.end_of_retention())
             .min(state.next_max_hold());
         let at = next_check(next, now);
-        state.deadline = Some(Deadline { at, suspect: false });
+        state.deadline = Some(at);
         (action, at)
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
-    engine::ownership::{Action, Deadline, Ownership},
+    engine::ownership::{Action, Ownership},
     lease::Time,
 };
 
@@ -50,29 +50,25 @@ impl Schedule {
         let Some(next) = ownership.missing_deadline(now) else {
             return false;
         };
-        self.set_deadline(ownership, Some(next));
+        self.set_deadline(ownership, next);
         self.has_grown = true;
         // A timer that is late stood still while the machine slept, and may fire at any time.
-        next.at < self.wakes_at || self.wakes_at < now
+        next < self.wakes_at || self.wakes_at < now
     }
 
     /// Stops tracking an ownership, unless the client still owns it: a nested acquire may have entered it just now.
     pub(super) fn forget(&mut self, ownership: &Arc<Ownership>) {
         if let Some(former) = ownership.untrack() {
-            self.by_time
-                .remove(&(former.at, ownership.owner.sequence()));
+            self.by_time.remove(&(former, ownership.owner.sequence()));
         }
     }
 
-    fn set_deadline(&mut self, ownership: &Arc<Ownership>, next: Option<Deadline>) {
+    fn set_deadline(&mut self, ownership: &Arc<Ownership>, next: Time) {
         let sequence = ownership.owner.sequence();
         if let Some(former) = ownership.set_deadline(next) {
-            self.by_time.remove(&(former.at, sequence));
+            self.by_time.remove(&(former, sequence));
         }
-        if let Some(next) = next {
-            self.by_time
-                .insert((next.at, sequence), Arc::clone(ownership));
-        }
+        self.by_time.insert((next, sequence), Arc::clone(ownership));
     }
 
     /// Confirms the lease of an ownership, and postpones its deadline if it is still tracked.
@@ -93,7 +89,7 @@ impl Schedule {
     /// Schedules a check for this time, because another client changed the lock.
     pub(super) fn suspect(&mut self, ownership: &Arc<Ownership>, at: Time) {
         if ownership.deadline().is_some() {
-            self.set_deadline(ownership, Some(Deadline { at, suspect: true }));
+            self.set_deadline(ownership, at);
         }
     }
 
