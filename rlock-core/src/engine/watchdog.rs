@@ -48,11 +48,14 @@ pub(crate) struct Watchdog {
     losses: AtomicU64,
 }
 
+/// Writes a report that a destructor left to the background.
+type Write = Box<dyn FnOnce(&Watchdog) + Send>;
+
 /// The events that the watchdog's task logs when it wakes up.
 #[derive(Default)]
 struct Unreported {
     /// The losses and the ends of spans that a destructor has noticed.
-    of_destructors: Vec<Box<dyn FnOnce(&Watchdog) + Send>>,
+    of_destructors: Vec<Write>,
     /// Failed renewals. Those of one round share one log line.
     failures: Vec<Failure>,
 }
@@ -163,7 +166,7 @@ impl Watchdog {
         self.write_later(Box::new(|_| close()));
     }
 
-    fn write_later(&self, write: Box<dyn FnOnce(&Self) + Send>) {
+    fn write_later(&self, write: Write) {
         self.unreported().of_destructors.push(write);
         self.wake.notify_one();
     }
