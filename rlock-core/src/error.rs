@@ -1,18 +1,16 @@
 //! Errors, with what to do about them.
 
-mod holder;
 mod lost;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-pub(crate) use self::holder::{KnownHolder, RECENT, TakenBy, whole_millis};
 pub use self::lost::LostCause;
 use crate::{escape_control::escape_control, info::Holder};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
-/// `Debug` writes the same text as `Display`, for `unwrap`, `expect` and a `main` that returns the
-/// error. `{:#?}` writes the fields.
+/// `Debug` writes the same text as `Display`, and further sources, for `unwrap`, `expect` and a
+/// `main` that returns the error.
 ///
 /// # Examples
 ///
@@ -25,7 +23,7 @@ use crate::{escape_control::escape_control, info::Holder};
 ///         Err(LockError::Timeout { remaining, .. }) => println!("another process runs it: {remaining:?}"),
 ///         Err(LockError::Unavailable { source, .. }) => println!("the store is down: {source}"),
 ///         // The body may have run beside another holder.
-///         Err(LockError::Lost { key, cause }) => println!("{key} was lost: {cause}"),
+///         Err(LockError::Lost { key, cause, .. }) => println!("{key} was lost: {cause}"),
 ///         Err(error) => return Err(error),
 ///     }
 ///     Ok(())
@@ -46,8 +44,9 @@ pub enum LockError {
         escape_control(key),
         shown(*.waited),
         rest(*.remaining),
-        TakenBy::text(*.remaining)
+        details
     )]
+    #[non_exhaustive]
     Timeout {
         /// The requested key.
         key: String,
@@ -56,11 +55,18 @@ pub enum LockError {
         /// The rest of the holder's lease, as of the last reply, if known. A live holder renews its
         /// lease.
         remaining: Option<Duration>,
+        /// The holder, as it described itself. `None` if it did not reply during the wait, or if the
+        /// call asked only once.
+        holder: Option<Box<Holder>>,
+        /// The part of the text that names the holder and the locks that this call holds, with hints.
+        /// Empty if neither is known.
+        details: Box<str>,
     },
 
     /// The lock was lost while it was held. Another call may hold it since then, so the body was no
     /// longer protected. Storage that checks the fencing token refuses its late writes.
     #[error("lock `{}` was lost while it was held: {cause}", escape_control(key))]
+    #[non_exhaustive]
     Lost {
         /// The key of the lock.
         key: String,
@@ -75,6 +81,7 @@ pub enum LockError {
         escape_control(action),
         shown(*.waited)
     )]
+    #[non_exhaustive]
     Unavailable {
         /// The action that failed, with its key.
         action: String,
@@ -87,6 +94,7 @@ pub enum LockError {
     /// The store refuses the request, and would refuse it again: a missing permission, a wrong
     /// password, a key of a foreign type. Or the client does not trust the server's certificate.
     #[error("could not {}, the store refuses: {source}", escape_control(action))]
+    #[non_exhaustive]
     Store {
         /// The action that failed, with its key.
         action: String,
@@ -96,6 +104,7 @@ pub enum LockError {
 
     /// The key cannot be locked.
     #[error("invalid lock key `{}`: {reason}", escape_control(key))]
+    #[non_exhaustive]
     InvalidKey {
         /// The key, shortened if it is very long.
         key: String,
@@ -105,6 +114,7 @@ pub enum LockError {
 
     /// An option is out of bounds.
     #[error("invalid value {value} for `{option}`: {reason}")]
+    #[non_exhaustive]
     InvalidOption {
         /// The option's name.
         option: &'static str,
@@ -120,6 +130,7 @@ pub enum LockError {
          or name one with `client = …`",
         escape_control(key)
     )]
+    #[non_exhaustive]
     NoClient {
         /// The requested key.
         key: String,
@@ -133,6 +144,7 @@ pub enum LockError {
          wrap the synchronous code in `tokio::task::spawn_blocking`",
         escape_control(action)
     )]
+    #[non_exhaustive]
     WouldBlock {
         /// The action that failed, with its key.
         action: String,
@@ -144,6 +156,7 @@ pub enum LockError {
         "could not {}: its lock client is draining and takes no new calls; try another instance",
         escape_control(action)
     )]
+    #[non_exhaustive]
     Draining {
         /// The action that failed, with its key.
         action: String,
@@ -154,6 +167,7 @@ pub enum LockError {
         "could not {}: its lock client was shut down; connect a new one",
         escape_control(action)
     )]
+    #[non_exhaustive]
     Closed {
         /// The action that failed, with its key.
         action: String,
@@ -197,15 +211,12 @@ impl LockError {
         }
     }
 
-    /// Returns the holder of the lock, as it described itself during the wait, for a
-    /// [`Timeout`](Self::Timeout). Returns `None` if it did not reply, or if the call did not wait for
-    /// another client. The text of the error names the holder, too.
-    ///
-    /// The last 1,024 holders are remembered: ask soon after the error.
+    /// Returns the holder of the lock, as it described itself, for a [`Timeout`](Self::Timeout). `None`
+    /// if it is not known.
     #[must_use]
-    pub fn holder(&self) -> Option<Holder> {
+    pub fn holder(&self) -> Option<&Holder> {
         match self {
-            Self::Timeout { remaining, .. } => TakenBy::of(*remaining)?.holder(),
+            Self::Timeout { holder, .. } => holder.as_deref(),
             _ => None,
         }
     }
@@ -253,34 +264,8 @@ impl LockError {
     }
 }
 
-/// Writes the fields of each variant.
-macro_rules! fields {
-    ($error:expr, $f:expr, $($variant:ident { $($field:ident),+ })+) => {
-        match $error {
-            $(LockError::$variant { $($field),+ } => $f
-                .debug_struct(stringify!($variant))
-                $(.field(stringify!($field), $field))+
-                .finish(),)+
-        }
-    };
-}
-
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() {
-            return fields!(self, f,
-                Timeout { key, waited, remaining }
-                Lost { key, cause }
-                Unavailable { action, waited, source }
-                Store { action, source }
-                InvalidKey { key, reason }
-                InvalidOption { option, value, reason }
-                NoClient { key }
-                WouldBlock { action }
-                Draining { action }
-                Closed { action }
-            );
-        }
         // The text, then each source that it does not already contain.
         let mut text = self.to_string();
         let mut source = self.source();
@@ -340,12 +325,9 @@ mod tests {
     }
 
     #[test]
-    fn debug_is_a_sentence_with_all_sources_and_alternate_debug_has_the_fields() {
+    fn debug_is_a_sentence_with_all_sources() {
         let shown = format!("{:?}", error());
         assert_eq!(shown, format!("{}: connection reset", error()));
-        let fields = format!("{:#?}", error());
-        assert!(fields.starts_with("Unavailable {\n"), "{fields}");
-        assert!(fields.contains("waited: 20ms"), "{fields}");
     }
 
     #[test]

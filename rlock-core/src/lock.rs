@@ -10,7 +10,7 @@ use smallvec::smallvec;
 use crate::{
     blocking::block_on,
     engine::{
-        acquire::{self, AcquireError, Request},
+        acquire::{self, Request},
         driver::ClientHandle,
     },
     error::LockError,
@@ -108,7 +108,7 @@ impl Lock {
     fn call(
         &self,
         wait: Wait,
-    ) -> impl Future<Output = Result<Few<LockGuard>, AcquireError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + use<> {
         let (client, request) = (self.client.clone(), self.request(wait));
         async move {
             // A reference, because a value that is moved doubles the future's size.
@@ -130,7 +130,7 @@ impl Lock {
     pub(crate) fn acquire_all(
         &self,
     ) -> impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + use<> {
-        self.call(self.options.wait).err_into()
+        self.call(self.options.wait)
     }
 
     /// Acquires the locks of all keys if all are free.
@@ -139,8 +139,8 @@ impl Lock {
     ) -> impl Future<Output = Result<Option<Few<LockGuard>>, LockError>> + Send + use<> {
         self.call(Wait::Never).map(|acquired| match acquired {
             Ok(guards) => Ok(Some(guards)),
-            Err(AcquireError::Taken { .. }) => Ok(None),
-            Err(AcquireError::Failed(error)) => Err(error),
+            Err(LockError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
         })
     }
 

@@ -12,12 +12,12 @@ use tokio::time::sleep;
 
 use crate::{
     engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard},
-    error::{LockError, whole_millis},
+    error::LockError,
     few::Few,
     key::Key,
     lease::Time,
     metrics,
-    options::{LockOptions, Site, Wait},
+    options::{LockOptions, Wait},
     store::{AcquireRequest, Claim, StoreError},
     wait::Backoff,
 };
@@ -33,48 +33,11 @@ pub(crate) struct Request {
     pub(crate) options: LockOptions,
 }
 
-/// The reason why no lock was acquired.
-pub(crate) enum AcquireError {
-    /// Another owner has the lock of this key. `remaining` is the rest of its lease, if known.
-    Taken {
-        key: Key,
-        /// The name of the lock, in place of a hidden key.
-        name: &'static str,
-        waited: Duration,
-        remaining: Option<Duration>,
-    },
-    Failed(LockError),
-}
-
-impl From<AcquireError> for LockError {
-    fn from(refused: AcquireError) -> Self {
-        match refused {
-            AcquireError::Taken {
-                key,
-                name,
-                waited,
-                remaining,
-            } => Self::Timeout {
-                key: key.shown(Site::new(name)).to_owned(),
-                waited,
-                remaining,
-            },
-            AcquireError::Failed(error) => error,
-        }
-    }
-}
-
-impl From<LockError> for AcquireError {
-    fn from(error: LockError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 /// Acquires the locks of all keys for the current call chain, or none of them.
 pub(crate) async fn acquire(
     client: &ClientHandle,
     request: &Request,
-) -> Result<Few<EntryGuard>, AcquireError> {
+) -> Result<Few<EntryGuard>, LockError> {
     let core = client.core();
     let _call = core.call();
     // Read once: a call that began before the drain is served. Calls inside a hold may need further locks to finish.
@@ -86,9 +49,9 @@ pub(crate) async fn acquire(
         let stop = move |is_late| {
             let action = || attempt.action();
             if attempt.core.is_closed() {
-                Some(LockError::Closed { action: action() }.into())
+                Some(LockError::Closed { action: action() })
             } else if is_too_late {
-                Some(LockError::Draining { action: action() }.into())
+                Some(LockError::Draining { action: action() })
             } else if is_late {
                 Some(attempt.failed(StoreError::not_driven()))
             } else {
@@ -155,7 +118,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn run(&self) -> Result<Few<EntryGuard>, AcquireError> {
+    async fn run(&self) -> Result<Few<EntryGuard>, LockError> {
         self.is_present()?;
         let mut entries: Few<EntryGuard> = Few::new();
         let mut fresh = Few::new();
@@ -173,10 +136,7 @@ impl<'a> Attempt<'a> {
             }
         }
         if !fresh.is_empty() {
-            let mut acquired = match self.negotiate(&fresh).await {
-                Ok(acquired) => acquired,
-                Err(refused) => return Err(self.with_holder(refused)),
-            };
+            let mut acquired = self.negotiate(&fresh).await?;
             if self.core.options.replicas.is_some() {
                 acquired = Box::pin(self.replicated(acquired)).await?;
             }
@@ -194,7 +154,7 @@ impl<'a> Attempt<'a> {
 
     /// Returns the entries once enough replicas have their locks; otherwise releases them. Meanwhile the watchdog
     /// renews them, and a cancelled call drops them.
-    async fn replicated(&self, entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, AcquireError> {
+    async fn replicated(&self, entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
         let claims: Few<Claim> = entries
             .iter()
             .map(|entry| entry.ownership.claim())
@@ -274,23 +234,14 @@ impl<'a> Attempt<'a> {
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 
-    fn taken(&self, key: &Key, remaining: Option<Duration>) -> AcquireError {
-        AcquireError::Taken {
-            key: key.clone(),
-            name: self.request.options.site.name(),
-            waited: self.waited(),
-            remaining: remaining.map(whole_millis),
-        }
-    }
-
-    fn failed(&self, error: StoreError) -> AcquireError {
+    fn failed(&self, error: StoreError) -> LockError {
         let error = error.hide(&self.request.keys);
-        AcquireError::Failed(error.into_lock_error(self.action(), self.waited()))
+        error.into_lock_error(self.action(), self.waited())
     }
 
     /// Pauses after a failure, or returns the error. Pauses are at most half of the time left, so that none ends the
     /// wait.
-    async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), AcquireError> {
+    async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), LockError> {
         if !error.transient || self.asks_once() {
             return Err(self.failed(error));
         }

@@ -20,6 +20,7 @@ use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
+        holders::HolderReplies,
         messages::Messages,
         ownership::{LocalQueues, Ownership, ReleaseQueue},
         watchdog::{Renewer, Watchdog},
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) messages: Arc<Messages>,
+    pub(crate) holder_replies: HolderReplies,
     /// The runtime that provides the timers of calls.
     timers: Handle,
     /// Whether the background is on a runtime that may not be driven.
@@ -157,6 +159,7 @@ impl Core {
             watchdog,
             queues,
             messages,
+            holder_replies: HolderReplies::default(),
             timers,
             may_not_be_driven,
             fork_guard: ForkGuard::new(),

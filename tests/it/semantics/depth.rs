@@ -27,10 +27,10 @@ async fn descend(left: u32, bottom: Bottom) -> Result<u32, LockError> {
     }
     match bottom {
         Bottom::Returns => Ok(rlock_core::current().map_or(0, |hold| hold.count())),
-        Bottom::Fails => Err(LockError::InvalidKey {
-            key: "the bottom".to_owned(),
-            reason: "an error of the body's own".to_owned(),
-        }),
+        Bottom::Fails => {
+            let invalid = LockClient::in_memory().lock("");
+            Err(invalid.acquire().await.expect_err("an empty key"))
+        }
         Bottom::Panics => panic!("at the bottom"),
         Bottom::Stays => std::future::pending().await,
     }
@@ -80,7 +80,7 @@ fn a_return_and_an_error_pass_through_a_thousand_entries_that_are_each_released(
 
         let error = client.scope(descend(DEPTH, Bottom::Fails)).await;
         let error = error.expect_err("the body's own");
-        assert!(error.to_string().contains("the bottom"), "{error}");
+        assert!(error.to_string().contains("invalid lock key"), "{error}");
         assert_eq!(count(&server).await, 0, "released before the call returns");
         assert_nothing_left(&server, &client).await;
     });

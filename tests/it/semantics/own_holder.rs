@@ -14,11 +14,12 @@ const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scop
 async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     let outcome = client.lock(key).wait(wait).acquire().await;
     let error = outcome.expect_err("it is held");
-    // Existing programs have this pattern without `..`.
     let LockError::Timeout {
         key: asked,
         waited,
         remaining,
+        details,
+        ..
     } = &error
     else {
         panic!("{error}")
@@ -26,7 +27,14 @@ async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     assert_eq!(asked, key);
     assert!(*waited >= wait);
     assert!(remaining.is_some_and(|left| left <= LASTING));
-    error.to_string()
+    let said = error.to_string();
+    assert!(said.contains(&**details), "{said}");
+    // The field and the text name the same holder.
+    match error.holder() {
+        Some(holder) => assert!(said.contains(&format!(", for {}.", holder.held_for.as_secs()))),
+        None => assert!(!said.contains("; it is held by"), "{said}"),
+    }
+    said
 }
 
 /// Asserts that the text has each of the former parts, and none of the latter.

@@ -304,6 +304,7 @@ async fn a_wait_ends_in_time_and_names_the_key() {
             key,
             waited,
             remaining,
+            ..
         } = error
         else {
             panic!("{error:?}")

@@ -2,15 +2,16 @@
 
 use std::{future::pending, process, sync::Arc, time::Duration};
 
-use super::{AcquireError, Attempt};
+use super::Attempt;
 use crate::{
     engine::{
         call_chain,
         core::is_of_this_process,
+        holders::KnownHolder,
         ownership::Ownership,
         queries::{ask_holder, describe},
     },
-    error::{KnownHolder, RECENT, TakenBy},
+    error::LockError,
     escape_control::escape_control,
     key::Key,
     lease::Time,
@@ -21,6 +22,8 @@ use crate::{
 
 /// The last part of a wait, in which the holder is asked.
 const LAST_PART: Duration = Duration::from_millis(250);
+/// How long the reply of a holder serves the calls of this client.
+const RECENT: Duration = Duration::from_secs(1);
 /// How many locks of a call chain an error names.
 const MOST_NAMED: usize = 3;
 
@@ -60,67 +63,81 @@ impl Attempt<'_> {
     }
 
     async fn ask(&self, key: &Key) {
-        let client = self.core.id;
         // Another call of this client has just asked.
-        if KnownHolder::recent(client, key.as_str(), LAST_PART).is_some() {
+        if self.reply_within(LAST_PART, key).is_some() {
             return;
         }
         let send = SendOptions::new(self.core.options.response_timeout);
         let Ok(Some(entry)) = self.core.store.inspect(key, send).await else {
             return;
         };
-        let owner = OwnerId::parse(&entry.owner).filter(|owner| !owner.is_of(client));
+        let owner = OwnerId::parse(&entry.owner).filter(|owner| !owner.is_of(self.core.id));
         let Some(owner) = owner else {
             return;
         };
-        let info = ask_holder(self.core, key, owner).await;
-        let known = info.and_then(|mut info| {
-            info.ttl = Some(entry.ttl.unwrap_or_default());
-            KnownHolder::of(info)
-        });
-        if let Some(known) = known {
-            known.remember(client, key.as_str());
+        let Some(mut info) = ask_holder(self.core, key, owner).await else {
+            return;
+        };
+        info.ttl = Some(entry.ttl.unwrap_or_default());
+        let now = self.now();
+        if let Some(known) = KnownHolder::new(info, now) {
+            self.core.holder_replies.add(key, known, now);
         }
     }
 
-    /// Records in a refusal who the holder is, and which locks this call holds itself.
-    pub(super) fn with_holder(&self, mut refused: AcquireError) -> AcquireError {
-        // Without a wait, a taken lock is no error.
-        if let AcquireError::Taken {
-            key,
+    /// Returns the holder of another client, if it has replied to a call of this client within this time.
+    fn reply_within(&self, time: Duration, key: &Key) -> Option<KnownHolder> {
+        self.core.holder_replies.within(time, key, self.now())
+    }
+
+    /// Returns the error of a call whose lock stayed taken. It describes the holder, and the locks that this call holds
+    /// itself.
+    pub(super) fn taken(&self, key: &Key, remaining: Option<Duration>) -> LockError {
+        let waited = self.waited();
+        let mut error = LockError::Timeout {
+            key: key.shown(self.request.options.site).to_owned(),
             waited,
             remaining,
-            ..
-        } = &mut refused
-            && self.request.options.wait != Wait::Never
-        {
-            let (client, chain) = (self.core.id, call_chain::holds());
-            let unpolled = self.core.queues.unpolled(key);
-            let known = match unpolled {
-                Some(_) => None,
-                None => self.own_holder(key).or_else(|| self.other_holder(key)),
-            };
-            let left = unpolled.or(*remaining);
-            let left = left.or_else(|| known.as_ref().map(KnownHolder::left));
-            let mut text = String::new();
-            if unpolled.is_some() {
-                text += "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
-            }
-            if let Some(known) = &known {
-                text += &self.holder_text(key, *waited, known, &chain);
-            }
-            text += &chain_text(&chain, !self.asks_once());
-            if !text.is_empty() {
-                let mark = |left| TakenBy::report(client, key.as_str(), known, text).mark(left);
-                *remaining = left.map(mark);
-            }
+            holder: None,
+            details: Box::default(),
+        };
+        // Without a wait, a taken lock is not an error.
+        if self.request.options.wait == Wait::Never {
+            return error;
         }
-        refused
+        let chain = call_chain::holds();
+        let unpolled = self.core.queues.unpolled(key);
+        let known = match unpolled {
+            Some(_) => None,
+            None => self.own_holder(key).or_else(|| self.other_holder(key)),
+        };
+        let mut text = String::new();
+        if unpolled.is_some() {
+            text += "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
+        }
+        if let Some(known) = &known {
+            text += &self.holder_text(key, waited, known, &chain);
+        }
+        text += &chain_text(&chain, !self.asks_once());
+        if let LockError::Timeout {
+            remaining,
+            holder,
+            details,
+            ..
+        } = &mut error
+        {
+            let now = self.now();
+            let known_remaining = known.as_ref().map(|known| known.remaining(now));
+            *remaining = unpolled.or(*remaining).or(known_remaining);
+            *holder = known.map(|known| known.holder);
+            *details = text.into();
+        }
+        error
     }
 
     /// Returns the holder of a lock of this client.
     fn own_holder(&self, key: &Key) -> Option<KnownHolder> {
-        KnownHolder::of(describe(self.core, key)?)
+        KnownHolder::new(describe(self.core, key)?, self.now())
     }
 
     /// Returns the holder of a lock of another client, if a call of this client has asked for it.
@@ -129,7 +146,7 @@ impl Attempt<'_> {
         if self.asks_once() {
             return None;
         }
-        KnownHolder::recent(self.core.id, key.as_str(), RECENT)
+        self.reply_within(RECENT, key)
     }
 
     /// Describes the holder. If this call may run inside that hold, adds how to enter it.

@@ -4,13 +4,13 @@ use std::{mem::take, sync::Arc};
 
 use tokio::time::sleep;
 
-use super::{AcquireError, Attempt, LEAST_REQUEST_TIME, turns::Contended};
+use super::{Attempt, LEAST_REQUEST_TIME, turns::Contended};
 use crate::{
     engine::{
         entry::EntryGuard,
         ownership::{Ownership, Requests, Turn},
     },
-    error::LostCause,
+    error::{LockError, LostCause},
     few::Few,
     key::Key,
     lease::{Time, valid_until},
@@ -45,7 +45,7 @@ impl Acquisition {
 
 impl Attempt<'_> {
     /// Acquires all of these locks, or none.
-    pub(super) async fn negotiate(&self, keys: &[&Key]) -> Result<Few<EntryGuard>, AcquireError> {
+    pub(super) async fn negotiate(&self, keys: &[&Key]) -> Result<Few<EntryGuard>, LockError> {
         let (mut contended, mut refused) = (None, None);
         let mut confirmations = 0_u8;
         let mut turns = Few::new();

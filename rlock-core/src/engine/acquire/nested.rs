@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 
-use super::{AcquireError, Attempt};
+use super::Attempt;
 use crate::{
     engine::{
         core::Core,
@@ -25,7 +25,7 @@ impl Attempt<'_> {
         &self,
         ownership: &Arc<Ownership>,
         token: u64,
-    ) -> Result<Option<EntryGuard>, AcquireError> {
+    ) -> Result<Option<EntryGuard>, LockError> {
         if self.core.counts_entries() {
             self.enter_counted(ownership, token).await
         } else {
@@ -39,7 +39,7 @@ impl Attempt<'_> {
         &self,
         ownership: &Arc<Ownership>,
         token: u64,
-    ) -> Result<Option<EntryGuard>, AcquireError> {
+    ) -> Result<Option<EntryGuard>, LockError> {
         let within = if self.asks_once() {
             self.request_timeout()
         } else {

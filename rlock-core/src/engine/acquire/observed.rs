@@ -7,10 +7,10 @@ use std::sync::{
 
 use tracing::{Span, field::Empty};
 
-use super::{AcquireError, Request};
+use super::Request;
 use crate::{
     engine::{core::Core, entry::EntryGuard, ownership::Ownership},
-    error::TakenBy,
+    error::LockError,
     few::Few,
     lease::Time,
     metrics,
@@ -76,12 +76,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, AcquireError>) {
+    pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, LockError>) {
         let outcome = match result {
             Ok(_) => Outcome::Granted,
-            Err(AcquireError::Taken { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
-            Err(AcquireError::Taken { .. }) => Outcome::Timeout,
-            Err(AcquireError::Failed(_)) => Outcome::Error,
+            Err(LockError::Timeout { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
+            Err(LockError::Timeout { .. }) => Outcome::Timeout,
+            Err(_) => Outcome::Error,
         };
         self.count(outcome);
         if let Some(span) = self.span.take() {
@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
     }
 
     #[cold]
-    fn close(&self, span: &Span, outcome: Outcome, result: &Result<Few<EntryGuard>, AcquireError>) {
+    fn close(&self, span: &Span, outcome: Outcome, result: &Result<Few<EntryGuard>, LockError>) {
         self.end(outcome)(span);
         match result {
             Ok(entries) => {
@@ -98,12 +98,11 @@ impl<'a> Call<'a> {
                     span.record("lock.token", first.token);
                 }
             }
-            Err(AcquireError::Taken { remaining, .. }) => {
-                if let Some(holder) = TakenBy::of(*remaining).and_then(TakenBy::holder) {
+            Err(error) => {
+                if let Some(holder) = error.holder() {
                     span.record("lock.holder", holder.to_string());
                 }
             }
-            Err(AcquireError::Failed(_)) => {}
         }
     }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use smallvec::smallvec;
 use tokio::time::timeout;
 
-use super::{AcquireError, Attempt};
+use super::Attempt;
 use crate::{
     engine::ownership::{Ownership, Turn},
+    error::LockError,
     few::Few,
     key::Key,
     store::StoreError,
@@ -29,7 +30,7 @@ impl Attempt<'_> {
         &self,
         keys: &[&Key],
         contended: &mut Option<Contended>,
-    ) -> Result<Few<Turn>, AcquireError> {
+    ) -> Result<Few<Turn>, LockError> {
         match (keys, self.asks_once()) {
             ([key], false) => Ok(smallvec![self.turn(key, (0, contended)).await?]),
             _ => Box::pin(self.turns_beside(keys, None, contended)).await,
@@ -42,7 +43,7 @@ impl Attempt<'_> {
         keys: &[&Key],
         mut have: Option<(usize, Turn)>,
         contended: &mut Option<Contended>,
-    ) -> Result<Few<Turn>, AcquireError> {
+    ) -> Result<Few<Turn>, LockError> {
         loop {
             match self.try_turns(keys, have) {
                 Ok(turns) => return Ok(turns),
@@ -72,13 +73,13 @@ impl Attempt<'_> {
     }
 
     /// Returns an error in a forked process, where no turn is passed on.
-    pub(super) fn is_present(&self) -> Result<(), AcquireError> {
+    pub(super) fn is_present(&self) -> Result<(), LockError> {
         let present = self.core.fork_guard.check();
         present.map_err(|error| self.failed(error))
     }
 
     /// Gets the turn of a call that does not wait, if only a release of this client precedes the call.
-    async fn turn_after_release(&self, key: &Key) -> Result<Turn, AcquireError> {
+    async fn turn_after_release(&self, key: &Key) -> Result<Turn, LockError> {
         let options = &self.request.options;
         let Some(follows) = self.core.queues.follow_release(key, options) else {
             return Err(self.taken(key, None));
@@ -97,7 +98,7 @@ impl Attempt<'_> {
         &self,
         key: &Key,
         (at, contended): (usize, &mut Option<Contended>),
-    ) -> Result<Turn, AcquireError> {
+    ) -> Result<Turn, LockError> {
         let waiting = match self.core.queues.enqueue(key, &self.request.options) {
             Ok(turn) => return Ok(turn),
             Err(waiting) => waiting,
@@ -116,7 +117,7 @@ impl Attempt<'_> {
         mut turns: Few<Turn>,
         ownership: &Ownership,
         contended: Contended,
-    ) -> Result<Few<Turn>, AcquireError> {
+    ) -> Result<Few<Turn>, LockError> {
         let Contended { at, ttl } = contended;
         let turn = turns.swap_remove(at);
         drop(turns);
