@@ -180,7 +180,7 @@ fn the_scope_s_client_wins_over_the_installed_one() {
     runtime.block_on(async {
         let none = owner().await.expect_err("no client anywhere");
         assert!(
-            matches!(none, LockError::NoClient { ref key } if key == "k"),
+            matches!(none, LockError::NoClient { ref key, .. } if key == "k"),
             "{none:?}"
         );
         assert!(none.to_string().contains("install()"), "{none}");
