@@ -157,7 +157,7 @@ impl CurrentHold {
     /// # Errors
     ///
     /// [`LockError::Lost`] if the hold was lost, or has ended. If it has ended, the cause is [`LostCause::Released`]:
-    /// take the guard in the body, before the work starts. [`LockError::Store`] in a forked child.
+    /// take the guard in the body, before the work starts.
     ///
     /// # Examples
     ///

@@ -5,7 +5,6 @@ pub(crate) mod credentials;
 pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
-pub(crate) mod fork_guard;
 pub(crate) mod memory;
 pub(crate) mod probe;
 pub(crate) mod quorum;

@@ -10,9 +10,6 @@ use crate::{
     store::StoreError,
 };
 
-/// The action of a shutdown that fails.
-const SHUTDOWN: &str = "release every lock at shutdown";
-
 impl LockClient {
     /// Shuts the client down: stops the running bodies and releases every lock.
     ///
@@ -24,7 +21,6 @@ impl LockClient {
     /// [`LockError::Unavailable`] if a lock was not released within twice the response time-out. Then
     /// the store did not reply, a body did not stop, or a [guard](crate::CurrentHold::guard) of a body
     /// was not dropped. The lock of such a body is still in use, and ends with its lease.
-    /// [`LockError::Store`] in a forked child of the process that made the client.
     ///
     /// # Cancel safety
     ///
@@ -46,7 +42,6 @@ impl LockClient {
     /// ```
     pub async fn shutdown(&self) -> Result<(), LockError> {
         let core = self.core();
-        self.check_fork()?;
         core.close();
         let started = core.clock.now();
         // Without its background, the client cannot release anything.
@@ -66,7 +61,8 @@ impl LockClient {
             Some(()) => StoreError::not_released(),
             None => StoreError::not_driven(),
         };
-        Err(error.into_lock_error(SHUTDOWN.to_owned(), core.clock.now().since(started)))
+        let action = "release every lock at shutdown".to_owned();
+        Err(error.into_lock_error(action, core.clock.now().since(started)))
     }
 
     /// Serves the calls that already wait, waits until the client's locks are released, then [shuts
@@ -114,7 +110,6 @@ impl LockClient {
     /// ```
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
-        self.check_fork()?;
         core.drain();
         let until = core.clock.now() + within;
         let drained = core.in_runtime(async {
@@ -131,12 +126,6 @@ impl LockClient {
             0 => Drained::Completed,
             locks => Drained::Interrupted { locks },
         })
-    }
-
-    /// Returns an error in a forked process, where no background would end.
-    fn check_fork(&self) -> Result<(), LockError> {
-        let present = self.core().fork_guard.check();
-        present.map_err(|error| error.into_lock_error(SHUTDOWN.to_owned(), Duration::ZERO))
     }
 
     async fn release_all(&self) -> bool {

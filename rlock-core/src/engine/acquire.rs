@@ -79,7 +79,7 @@ pub(crate) fn enter_at_once(
         return None;
     }
     let _call = core.call();
-    if core.is_closed() || core.fork_guard.check().is_err() {
+    if core.is_closed() {
         return None;
     }
     let (ownership, token) = call_chain::hold_of(core.id, key)?;
@@ -119,7 +119,6 @@ impl<'a> Attempt<'a> {
     }
 
     async fn run(&self) -> Result<Few<EntryGuard>, LockError> {
-        self.is_present()?;
         let mut entries: Few<EntryGuard> = Few::new();
         let mut fresh = Few::new();
         for key in &self.request.keys {

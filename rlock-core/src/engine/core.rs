@@ -27,7 +27,7 @@ use crate::{
     },
     options::{Options, Reentry},
     owner::OwnerId,
-    store::{Event, KeyFilter, Listener, Store, fork_guard::ForkGuard},
+    store::{Event, KeyFilter, Listener, Store},
     sync::{
         Notify,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -42,7 +42,7 @@ fn clients() -> MutexGuard<'static, BTreeSet<Uuid>> {
     CLIENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns whether a client belongs to this process, or to the process that it was forked from.
+/// Returns whether a client belongs to this process.
 pub(crate) fn is_of_this_process(client: Uuid) -> bool {
     clients().contains(&client)
 }
@@ -55,7 +55,6 @@ pub(crate) struct Core {
     pub(crate) clock: ClientClock,
     pub(crate) options: Options,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) fork_guard: ForkGuard,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) messages: Arc<Messages>,
@@ -162,7 +161,6 @@ impl Core {
             holder_replies: HolderReplies::default(),
             timers,
             may_not_be_driven,
-            fork_guard: ForkGuard::new(),
             sequence: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             closed: AtomicUsize::new(OPEN),

@@ -121,10 +121,6 @@ impl Entry {
 
     /// Adds an entry to the same hold, with the same `max_hold`. Sends no request.
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
-        self.core().fork_guard.check().map_err(|error| {
-            let action = format!("keep lock `{}`", self.ownership.shown());
-            error.into_lock_error(action, Duration::ZERO)
-        })?;
         let kept = match self.left().or_else(|| self.broken(self.now())) {
             None => self.ownership.keep(self.id).ok_or(LostCause::Released),
             Some(cause) => Err(cause),

@@ -35,14 +35,12 @@ use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
     RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError,
     endpoint::ClusterEndpoint,
-    fork_guard::ForkGuard,
     redis::{RedisOptions, SHORTEST_SILENCE},
 };
 use crate::key::Key;
 
 pub(crate) struct ClusterStore {
     nodes: Nodes,
-    fork_guard: ForkGuard,
 }
 
 impl ClusterStore {
@@ -57,7 +55,6 @@ impl ClusterStore {
         let seeds = Seeds::new(endpoint, options.connection.clone());
         Arc::new(Self {
             nodes: Nodes::new(seeds, options, listener, runtime.clone(), callers),
-            fork_guard: ForkGuard::new(),
         })
     }
 

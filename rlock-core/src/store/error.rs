@@ -79,14 +79,6 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
-    /// The client was made by the process that forked this one.
-    pub(super) fn forked(own: u32, present: u32) -> Self {
-        let source = format!(
-            "this client belongs to process {own}, which forked this one ({present}); connect again after a fork"
-        );
-        Self::new(false, false, source)
-    }
-
     /// Only the embedded store can revoke a lock.
     pub(super) fn cannot_revoke() -> Self {
         let source = "only the embedded store has `revoke`; use `force_release`";

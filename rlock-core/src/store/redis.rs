@@ -48,7 +48,6 @@ pub(crate) use self::{
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
-    fork_guard::ForkGuard,
 };
 use crate::{key::Key, lease::Time, metrics};
 
@@ -62,7 +61,6 @@ pub(crate) struct RedisStore {
     pub(super) background: Arc<Link>,
     caller: Option<CallerLink>,
     replica_check: Option<ReplicaCheck>,
-    pub(super) fork_guard: ForkGuard,
 }
 
 impl RedisStore {
@@ -96,7 +94,6 @@ impl RedisStore {
             caller: callers.map(|runtime| CallerLink::new(&background, runtime)),
             replica_check: options.replicas.map(replica_check),
             background,
-            fork_guard: ForkGuard::new(),
         })
     }
 
@@ -111,7 +108,6 @@ impl RedisStore {
         send: SendOptions,
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.fork_guard.check()?;
         let (background, started) = (&self.background, Instant::now());
         let deadline = started + send.timeout;
         let caller = self.caller.as_ref().filter(|_| call.is_change());
@@ -254,7 +250,6 @@ impl Store for RedisStore {
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
         Box::pin(async move {
-            self.fork_guard.check()?;
             match &self.replica_check {
                 Some(replica_check) => replica_check.confirm(claims, lease).await,
                 None => Err(StoreError::no_replicas()),

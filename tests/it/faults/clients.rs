@@ -1,6 +1,5 @@
-//! Clients in processes that sleep, fork, end or are paused.
+//! Clients in processes that sleep, end or are paused.
 
-mod forks;
 mod leaving;
 mod stale;
 mod suspend;

@@ -60,10 +60,6 @@ impl Attempt<'_> {
                 continue;
             };
             if locks.iter().all(|lock| lock.grant.is_some()) {
-                if contended.is_some() {
-                    // The process may have forked during the wait.
-                    self.is_present()?;
-                }
                 if let Some(entries) = self.begin(take(&mut turns), &locks, now) {
                     return Ok(entries);
                 }

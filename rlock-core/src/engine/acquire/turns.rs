@@ -72,12 +72,6 @@ impl Attempt<'_> {
         Ok(turns)
     }
 
-    /// Returns an error in a forked process, where no turn is passed on.
-    pub(super) fn is_present(&self) -> Result<(), LockError> {
-        let present = self.core.fork_guard.check();
-        present.map_err(|error| self.failed(error))
-    }
-
     /// Gets the turn of a call that does not wait, if only a release of this client precedes the call.
     async fn turn_after_release(&self, key: &Key) -> Result<Turn, LockError> {
         let options = &self.request.options;

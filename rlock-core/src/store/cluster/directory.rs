@@ -21,7 +21,6 @@ impl ClusterStore {
         &self,
         timeout: Duration,
     ) -> Result<Vec<Arc<Node>>, StoreError> {
-        self.fork_guard.check()?;
         self.nodes.until_known(Instant::now() + timeout).await?;
         let mut masters = self.nodes.masters();
         masters.sort_by_cached_key(|node| node.addr.to_string());

@@ -74,7 +74,6 @@ impl ClusterStore {
         send: SendOptions,
         ask: impl Fn(Arc<Node>, SendOptions) -> F,
     ) -> Result<T, StoreError> {
-        self.fork_guard.check()?;
         let (slot, until) = (Slot::of(key), Instant::now() + send.timeout);
         let mut request = Routed {
             slot,
