@@ -136,9 +136,9 @@ pub enum LockError {
         key: String,
     },
 
-    /// A blocking call was made inside a Tokio task, where it would block the executor. Tasks of
-    /// other executors are not detected, nor is `tokio::task::unconstrained` directly under the
-    /// `block_on` of a multi-thread runtime.
+    /// A blocking call was made on a thread that runs Tokio tasks, which it would block. Tasks of
+    /// other executors are not detected. The body of a `block_on` of a multi-thread runtime, such as
+    /// `main`, blocks no other task, and may make the call.
     #[error(
         "could not {}: the blocking call was made inside an async task; use the async call, or \
          wrap the synchronous code in `tokio::task::spawn_blocking`",

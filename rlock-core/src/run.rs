@@ -18,7 +18,7 @@ use tracing::{Span, span::EnteredSpan};
 
 pub(crate) use self::session::Session;
 use crate::{
-    blocking::{block_on, has_ended},
+    blocking::block_on,
     engine::call_chain::Scope,
     error::{LockError, LostCause},
     few::Few,
@@ -199,9 +199,7 @@ impl Inside {
             outer: scope,
             on_lost,
         };
-        // If the subscriber panics from here on, `inside` is dropped and restores the outer scope. On a thread that has
-        // ended, the subscriber may have no thread-locals.
-        let span = span.filter(|_| !has_ended());
+        // If the subscriber panics from here on, `inside` is dropped and restores the outer scope.
         inside.span = span.map(|span| Span::clone(&span).entered());
         inside
     }
