@@ -226,6 +226,9 @@ macro_rules! lock_option_setters {
         /// Sets how long the lock may be held. After that time the hold is lost, so work that hangs
         /// does not hold its lock forever. Unlimited by default.
         ///
+        /// The option counts for the call that acquires the lock. Nested calls share that call's limit, and
+        /// their own option is ignored.
+        ///
         /// # Errors
         ///
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)

@@ -1,4 +1,4 @@
-//! One entry's handle on the ownership that it uses, limited by the entry's own `max_hold` and end.
+//! One entry's handle on the ownership that it uses, until the entry ends.
 
 use std::{
     ops::Deref,
@@ -15,13 +15,12 @@ use crate::{
     engine::{
         core::Core,
         driver::ClientHandle,
-        ownership::{EntryId, MaxHold, Ownership},
+        ownership::{EntryId, Ownership},
         release,
     },
     error::{LockError, LostCause},
     lease::Time,
     observe::HoldEnd,
-    options::LockOptions,
     store::StoreError,
 };
 
@@ -32,7 +31,6 @@ pub(crate) struct Entry {
     /// The fencing token of the hold.
     pub(crate) token: u64,
     id: EntryId,
-    max_hold: Option<Arc<MaxHold>>,
 }
 
 // No foreign code runs while the state of an ownership changes.
@@ -62,31 +60,11 @@ impl Entry {
     ///
     /// Does not check whether the entry has left; see [`Entry::left`].
     pub(crate) fn broken(&self, now: Time) -> Option<LostCause> {
-        let cause = self.cause(now)?;
-        self.notice_and_report(cause);
-        Some(cause)
-    }
-
-    fn cause(&self, now: Time) -> Option<LostCause> {
-        let broken = self.ownership.broken(now);
-        let Some(limit) = &self.max_hold else {
-            return broken;
-        };
-        let over = now >= limit.at;
-        match broken {
-            // The earlier end counts.
-            Some(LostCause::Expired) if over && limit.at <= self.ownership.valid_until() => {
-                Some(LostCause::MaxHold)
-            }
-            None if over => Some(LostCause::MaxHold),
-            broken => broken,
-        }
-    }
-
-    fn notice_and_report(&self, cause: LostCause) {
+        let cause = self.ownership.broken(now)?;
         if self.notice(cause) {
             self.core().watchdog.report(&self.ownership, cause);
         }
+        Some(cause)
     }
 
     /// Notes a loss. Returns whether to report it, because it was not noticed before.
@@ -94,32 +72,20 @@ impl Entry {
         if self.ownership.lost().is_some() {
             return false;
         }
-        match &self.max_hold {
-            Some(limit) if cause == LostCause::MaxHold => limit.notice(),
-            _ => self.core().watchdog.lose_unreported(&self.ownership, cause),
-        }
+        self.core().watchdog.lose_unreported(&self.ownership, cause)
     }
 
     /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
     pub(crate) fn left(&self) -> Option<LostCause> {
-        self.ownership
-            .left(self.id)
-            .map(|cause| self.first_of(cause))
+        self.ownership.left(self.id)
     }
 
     /// Resolves when the entry has left.
     pub(crate) async fn until_left(&self) -> LostCause {
-        self.first_of(self.ownership.until_left(self.id).await)
+        self.ownership.until_left(self.id).await
     }
 
-    fn first_of(&self, left: LostCause) -> LostCause {
-        match &self.max_hold {
-            Some(limit) if limit.is_noticed() => LostCause::MaxHold,
-            _ => left,
-        }
-    }
-
-    /// Adds an entry to the same hold, with the same `max_hold`. Sends no request.
+    /// Adds an entry to the same hold. Sends no request.
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
         let kept = match self.left().or_else(|| self.broken(self.now())) {
             None => self.ownership.keep(self.id).ok_or(LostCause::Released),
@@ -142,25 +108,11 @@ impl Entry {
         if self.broken(now).is_some() {
             return Duration::ZERO;
         }
-        let until = self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at);
-        self.ownership.valid_until().min(until).since(now)
+        self.ownership.ends_at().since(now)
     }
 
     pub(crate) async fn lost(&self) -> LostCause {
-        let Some(limit) = &self.max_hold else {
-            return self.ownership.until_lost().await;
-        };
-        let core = self.core();
-        let cause = core.in_runtime(async {
-            tokio::select! {
-                biased;
-                cause = self.ownership.until_lost() => cause,
-                () = core.clock.sleep_until(limit.at) => LostCause::MaxHold,
-            }
-        });
-        let cause = cause.await;
-        self.notice_and_report(cause);
-        cause
+        self.ownership.until_lost().await
     }
 
     /// Releases the lock after the entry was removed. `broken` is the cause if the hold was lost before.
@@ -189,7 +141,7 @@ impl Entry {
 
     fn leave(&self, end: HoldEnd) {
         // The last chance to notice a loss by the clock.
-        if let Some(cause) = self.cause(self.now())
+        if let Some(cause) = self.ownership.broken(self.now())
             && self.notice(cause)
         {
             self.core().watchdog.report_later(&self.ownership, cause);
@@ -213,7 +165,6 @@ impl EntryGuard {
         client: &ClientHandle,
         ownership: &Arc<Ownership>,
         (id, token): (EntryId, u64),
-        options: &LockOptions,
         now: Time,
     ) -> Self {
         client.core().watchdog.track(ownership, now);
@@ -222,7 +173,6 @@ impl EntryGuard {
             ownership: Arc::clone(ownership),
             token,
             id,
-            max_hold: options.max_hold.and_then(|_| ownership.max_hold(id)),
         };
         Self {
             entry,

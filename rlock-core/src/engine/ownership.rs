@@ -13,7 +13,6 @@ mod description;
 mod entries;
 mod local_queue;
 mod loss;
-mod max_hold;
 mod negotiation;
 mod release;
 mod release_queue;
@@ -34,7 +33,6 @@ pub(crate) use self::{
     entries::{AfterLeave, EntryId},
     local_queue::{LocalQueues, Turn},
     loss::Revocation,
-    max_hold::MaxHold,
     release_queue::{Done, ReleaseQueue},
     renewal::Action,
     request::Requests,
@@ -96,6 +94,8 @@ struct State {
     confirmed_lease: Duration,
     confirmed_at: Time,
     valid_until: Time,
+    /// The end of the present hold by its `max_hold`.
+    hold_until: Time,
     /// When a change by another client was reported, reports stopped, or a request for a passed ownership failed, until a
     /// later request confirms the ownership.
     doubted_at: Option<Time>,
@@ -170,6 +170,7 @@ impl Ownership {
                 confirmed_lease: lease,
                 confirmed_at: Time::from_nanos(0),
                 valid_until: Time::from_nanos(0),
+                hold_until: Time::NEVER,
                 keep_until: None,
                 is_lowered: false,
                 retain: Duration::ZERO,
@@ -212,6 +213,12 @@ impl Ownership {
 
     pub(crate) fn valid_until(&self) -> Time {
         self.state().valid_until
+    }
+
+    /// Returns the end of the lease or of the `max_hold`.
+    pub(crate) fn ends_at(&self) -> Time {
+        let state = self.state();
+        state.valid_until.min(state.hold_until)
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -318,10 +325,19 @@ impl State {
         matches!(self.phase, Phase::Held | Phase::Passed | Phase::Retained)
     }
 
-    /// Returns the cause if the ownership is lost or its lease has ended.
+    /// Returns the cause if the hold is lost, or has ended by the clock.
     fn broken(&self, now: Time) -> Option<LostCause> {
-        let expired = || (now >= self.valid_until).then_some(LostCause::Expired);
-        self.lost.or_else(expired)
+        self.lost.or_else(|| self.ended(now))
+    }
+
+    /// Returns the cause if the lease or the `max_hold` has ended. The earlier end counts.
+    fn ended(&self, now: Time) -> Option<LostCause> {
+        let (end, cause) = if self.hold_until <= self.valid_until {
+            (self.hold_until, LostCause::MaxHold)
+        } else {
+            (self.valid_until, LostCause::Expired)
+        };
+        (now >= end).then_some(cause)
     }
 
     fn confirm(&mut self, sent_at: Time, lease: Duration) {

@@ -86,8 +86,10 @@ pub(crate) fn leave(
     broken: Option<LostCause>,
     now: Time,
 ) -> Option<Result<(), LockError>> {
-    // A hold that was revoked has kept its ownership, and releases it as any other.
-    let keeps = |cause: &LostCause| *cause == LostCause::Revoked && ownership.is_owned();
+    // A hold that was revoked, or reached its `max_hold`, has kept its ownership, and releases it as any other.
+    let keeps = |cause: &LostCause| {
+        matches!(cause, LostCause::Revoked | LostCause::MaxHold) && ownership.is_owned()
+    };
     let lost = broken.and_then(|_| ownership.broken(now));
     let lost = lost.filter(|cause| !keeps(cause));
     let unreported = lost.filter(|cause| core.watchdog.lose_unreported(ownership, *cause));

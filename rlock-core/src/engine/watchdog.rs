@@ -282,15 +282,7 @@ impl Renewer {
         let watchdog = &self.watchdog;
         let due = watchdog.schedule().take_due(watchdog.clock.now());
         let (mut renew, mut verify) = (Vec::new(), Vec::new());
-        for Due {
-            ownership,
-            action,
-            beyond_max_hold,
-        } in due
-        {
-            for _ in 0..beyond_max_hold {
-                watchdog.report(&ownership, LostCause::MaxHold);
-            }
+        for Due { ownership, action } in due {
             match action {
                 Action::Lose(cause) => watchdog.lose(&ownership, cause),
                 Action::Renew(lease) => {

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use rlock_core::{LockError, LostCause};
+use rlock_core::{LockClient, LockError, LostCause, Reentry};
 use rlock_testkit::{RedisServer, assert_taken, eventually};
 
 use crate::common::{
@@ -180,6 +180,34 @@ async fn max_hold_stops_a_body_and_releases_the_lock() {
     assert!(error.to_string().contains("`max_hold`"), "{error}");
     assert!(matches!(error, LockError::Lost { ref key, .. } if key == "k"));
     assert_soon_free(&server, "k").await;
+}
+
+#[tokio::test]
+async fn a_nested_call_shares_the_max_hold_of_its_caller() {
+    let server = RedisServer::start();
+    for reentry in [Reentry::Counted, Reentry::Local] {
+        let builder = LockClient::builder().reentry(reentry);
+        let client = builder.connect(&server.url()).await.expect("it runs");
+        let lock = client.lock("k").lease(LASTING);
+        let outer = lock.clone().max_hold(ms(900)).acquire().await;
+        let outer = outer.expect("free");
+        let nested = lock.clone().max_hold(ms(1)).acquire();
+        let inner = outer.scope(nested).await.expect("enters");
+        tokio::time::sleep(ms(300)).await;
+        assert!(inner.is_valid() && outer.is_valid(), "its own is ignored");
+        assert!(inner.valid_for() < ms(700), "{:?}", inner.valid_for());
+        assert_lost(&inner, LONG, LostCause::MaxHold).await;
+        assert!(!outer.is_valid());
+        let late = outer.scope(lock.acquire()).await;
+        assert_eq!(cause_of(late), Some(LostCause::MaxHold));
+        assert_eq!(cause_of(inner.release().await), Some(LostCause::MaxHold));
+        assert_eq!(cause_of(outer.release().await), Some(LostCause::MaxHold));
+        assert_soon_free(&server, "k").await;
+        // The next hold of the same client has no limit.
+        let next = lock.acquire().await.expect("free");
+        assert!(next.valid_for() > ms(5000), "{:?}", next.valid_for());
+        next.release().await.expect("held");
+    }
 }
 
 #[tokio::test]

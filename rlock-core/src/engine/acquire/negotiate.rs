@@ -284,7 +284,7 @@ impl Attempt<'_> {
                 ownership.set_trace_id(trace_id.clone());
             }
             // Before the hold is reported: if a subscriber panics, this guard releases the lock.
-            let entry = EntryGuard::new(self.client, ownership, entered, options, now);
+            let entry = EntryGuard::new(self.client, ownership, entered, now);
             self.call.holds(ownership, now);
             Some(entry)
         };

@@ -70,13 +70,8 @@ impl Attempt<'_> {
                     let entered = ownership.enter(options, sent_at, renewals, now);
                     let entered = entered.map_err(|cause| lost(self.core, ownership, cause))?;
                     release_on_drop.disarm();
-                    return Ok(Some(EntryGuard::new(
-                        self.client,
-                        ownership,
-                        entered,
-                        options,
-                        now,
-                    )));
+                    let entry = EntryGuard::new(self.client, ownership, entered, now);
+                    return Ok(Some(entry));
                 }
                 Ok(Acquired::Taken { .. } | Acquired::NotOwner) => {
                     return Err(lost(self.core, ownership, LostCause::Removed).into());
@@ -99,8 +94,8 @@ pub(super) fn enter_locally(
 ) -> Option<Result<EntryGuard, LockError>> {
     let now = client.core().clock.now();
     let entered = ownership
-        .enter_locally(token, options, now)?
-        .map(|entered| EntryGuard::new(client, ownership, entered, options, now))
+        .enter_locally(token, options)?
+        .map(|entered| EntryGuard::new(client, ownership, entered, now))
         .map_err(|cause| lost(client.core(), ownership, cause));
     Some(entered)
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tracing::Span;
 
-use super::{Ownership, Phase, State, Turn, max_hold::MaxHold};
+use super::{Ownership, Phase, State, Turn};
 use crate::{
     error::LostCause,
     lease::{Time, valid_until},
@@ -18,21 +18,7 @@ use crate::{
 pub(super) struct EntryState {
     pub(super) id: EntryId,
     pub(super) renewed: bool,
-    pub(super) max_hold: Option<Arc<MaxHold>>,
     in_body: bool,
-}
-
-impl EntryState {
-    /// Returns the end of its renewals.
-    pub(super) fn until(&self) -> Time {
-        self.max_hold.as_ref().map_or(Time::NEVER, |limit| limit.at)
-    }
-
-    pub(super) fn is_lost(&self) -> bool {
-        self.max_hold
-            .as_ref()
-            .is_some_and(|limit| limit.is_noticed())
-    }
 }
 
 /// An id that is never reused within an ownership.
@@ -93,8 +79,9 @@ impl Ownership {
         state.keep_until = None;
         state.is_reported = false;
         state.retain = Duration::ZERO;
+        state.limit(options, now);
         state.turn = Some(turn);
-        Some((state.add(options, now), token))
+        Some((state.add(options), token))
     }
 
     /// Returns the number of entries, and `Ok` if a nested acquire may enter the hold with this token, or the cause if it
@@ -125,6 +112,7 @@ impl Ownership {
         let continues = state.entries.is_empty();
         if continues {
             state.held = metrics::Held::begin(metrics, now);
+            state.limit(options, now);
         }
         state.phase = Phase::Held;
         // A renewal that is executed after this request sets the TTL to its own lease. A longer lease then counts from
@@ -136,7 +124,7 @@ impl Ownership {
             options.lease.min(state.lease)
         };
         state.confirm(sent_at, lease);
-        let entered = (state.add(options, now), state.token);
+        let entered = (state.add(options), state.token);
         drop(state);
         if continues {
             metrics.held();
@@ -149,20 +137,19 @@ impl Ownership {
         &self,
         token: u64,
         options: &LockOptions,
-        now: Time,
     ) -> Option<Result<(EntryId, u64), LostCause>> {
         let mut state = self.state();
         let enterable = state.enterable(token, self.now())?;
-        Some(enterable.map(|()| (state.add(options, now), state.token)))
+        Some(enterable.map(|()| (state.add(options), state.token)))
     }
 
-    /// Adds an entry with the renewal and the `max_hold` of a present one, for work that a loss does not stop.
+    /// Adds an entry with the renewal of a present one, for work that a loss does not stop.
     /// Returns `None` if that entry has left.
     pub(crate) fn keep(&self, id: EntryId) -> Option<EntryId> {
         let mut state = self.state();
         let entry = state.entries.iter().find(|entry| entry.id == id)?;
-        let (renewed, max_hold) = (entry.renewed, entry.max_hold.clone());
-        Some(state.add_entry(renewed, max_hold, true))
+        let renewed = entry.renewed;
+        Some(state.add_entry(renewed, true))
     }
 
     /// Marks that a body runs inside the entry, and returns its span. The body stops when the ownership is lost.
@@ -190,25 +177,22 @@ impl Ownership {
     ) -> (AfterLeave, Option<EndedHold>) {
         let (left, held, end, ended) = {
             let mut state = self.state();
-            let left = state.entries.iter().find(|entry| entry.id == id);
-            let late = left.is_some_and(EntryState::is_lost);
-            let over = left.is_none_or(|entry| late || now >= entry.until());
+            let is_present = state.entries.iter().any(|entry| entry.id == id);
             let end = match state.lost {
-                Some(_) => HoldEnd::Lost,
-                None if over => HoldEnd::Lost,
-                None => end,
+                None if is_present => end,
+                _ => HoldEnd::Lost,
             };
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
                 state.is_lowered |= counts_entries;
                 (AfterLeave::Lower, metrics::Held::none(), end, None)
-            } else if over {
+            } else if !is_present {
                 state.phase = Phase::Ended;
-                state.is_reported = late;
                 let ended = state.end_span(end);
                 (AfterLeave::Release, state.held.take(), end, ended)
             } else {
                 let left = self.end_hold(&mut state, may_continue, now);
+                state.hold_until = Time::NEVER;
                 (left, state.held.take(), end, state.end_span(end))
             }
         };
@@ -264,25 +248,23 @@ impl State {
         is_it.then(|| self.broken(now).map_or(Ok(()), Err))
     }
 
-    fn add(&mut self, options: &LockOptions, now: Time) -> EntryId {
-        self.lease = self.lease.max(options.lease);
-        self.retain = self.retain.max(options.retain);
-        let max_hold = options.max_hold.map(|most| MaxHold::new(now + most));
-        self.add_entry(options.watchdog, max_hold.map(Arc::new), false)
+    /// Limits the hold that begins by its `max_hold`.
+    fn limit(&mut self, options: &LockOptions, now: Time) {
+        self.hold_until = options.max_hold.map_or(Time::NEVER, |most| now + most);
     }
 
-    fn add_entry(
-        &mut self,
-        renewed: bool,
-        max_hold: Option<Arc<MaxHold>>,
-        in_body: bool,
-    ) -> EntryId {
+    fn add(&mut self, options: &LockOptions) -> EntryId {
+        self.lease = self.lease.max(options.lease);
+        self.retain = self.retain.max(options.retain);
+        self.add_entry(options.watchdog, false)
+    }
+
+    fn add_entry(&mut self, renewed: bool, in_body: bool) -> EntryId {
         let id = EntryId(self.next_entry);
         self.next_entry = self.next_entry.wrapping_add(1);
         self.entries.push(EntryState {
             id,
             renewed,
-            max_hold,
             in_body,
         });
         id

@@ -1,8 +1,8 @@
-//! Losses: of an ownership, with all of its entries, and of one entry by its `max_hold`.
+//! Losses of an ownership or of its hold, with all entries.
 
 use std::{pin::pin, sync::Arc};
 
-use super::{EntryId, MaxHold, Ownership, Phase, Rare, State, entries::EntryState, pass};
+use super::{EntryId, Ownership, Phase, Rare, State, pass};
 use crate::{error::LostCause, lease::Time, observe::HoldEnd, store::TOKENS};
 
 /// What became of a lock that another client asked for.
@@ -67,13 +67,6 @@ impl Ownership {
         }
     }
 
-    /// Returns the `max_hold` of a present entry.
-    pub(crate) fn max_hold(&self, id: EntryId) -> Option<Arc<MaxHold>> {
-        let state = self.state();
-        let entry = state.entries.iter().find(|entry| entry.id == id)?;
-        entry.max_hold.clone()
-    }
-
     /// Gives the lock up for another client, if its present or last hold has this token.
     ///
     /// At once, the ownership is lost. Otherwise the hold is, and keeps the ownership until it has ended: its lease is
@@ -129,8 +122,9 @@ impl Ownership {
         revocation
     }
 
-    /// Marks the ownership as lost, and lets the next local waiter ask the store. Returns whether to report the
-    /// loss: a call relied on the ownership, and its `max_hold` has not been reported.
+    /// Marks the ownership as lost, and lets the next local waiter ask the store. At the end of a `max_hold`, only the
+    /// hold is lost: it keeps the ownership until it has ended. Returns whether to report the loss: a call relied on the
+    /// ownership, and no loss was reported before.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
         let (turn, is_new, held) = {
             let mut state = self.state();
@@ -138,15 +132,21 @@ impl Ownership {
             if !state.is_owned() || state.lost == Some(cause) {
                 return false;
             }
-            state.phase = Phase::Lost;
-            let is_new = state.mark_lost(cause) && !state.entries.iter().all(EntryState::is_lost);
+            let is_hold = cause == LostCause::MaxHold && self.now() < state.valid_until;
+            let turn = if is_hold {
+                None
+            } else {
+                state.phase = Phase::Lost;
+                state.turn.take()
+            };
+            let is_new = state.mark_lost(cause) && !state.entries.is_empty();
             if is_new {
                 let span = state.span();
                 if let Some(rare) = &mut state.rare {
                     rare.span_of_loss = span;
                 }
             }
-            (state.turn.take(), is_new, state.held.take())
+            (turn, is_new, state.held.take())
         };
         held.ends(HoldEnd::Lost, || self.now());
         self.ended.notify_waiters();
@@ -166,18 +166,6 @@ impl Ownership {
         };
         self.ended.notify_waiters();
         is_new
-    }
-
-    /// Marks each entry whose `max_hold` has ended, and returns how many were not marked before.
-    pub(crate) fn notice_max_hold(&self, now: Time) -> usize {
-        let state = self.state();
-        let limits = state
-            .entries
-            .iter()
-            .filter_map(|entry| entry.max_hold.as_ref());
-        limits
-            .filter(|limit| now >= limit.at && limit.notice())
-            .count()
     }
 }
 
@@ -200,21 +188,5 @@ impl State {
         let lost_with = self.entries.iter().map(|entry| entry.id).collect();
         self.rare.get_or_insert_default().lost_with = lost_with;
         true
-    }
-
-    /// Returns when the next `max_hold` ends.
-    pub(super) fn next_max_hold(&self) -> Time {
-        let entries = self.entries.iter().filter(|entry| !entry.is_lost());
-        entries.map(EntryState::until).min().unwrap_or(Time::NEVER)
-    }
-
-    /// Returns the cause of a lease that ended without renewal.
-    pub(super) fn cause_of_expiry(&self, end: Time) -> LostCause {
-        let mut renewed = self.entries.iter().filter(|entry| entry.renewed).peekable();
-        if renewed.peek().is_some() && renewed.all(|entry| entry.until() <= end) {
-            LostCause::MaxHold
-        } else {
-            LostCause::Expired
-        }
     }
 }

@@ -29,7 +29,7 @@ const IN_DOUBT: u8 = u8::MAX;
 /// The watchdog's action for an ownership that is due.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
-    /// Reports it as lost: its lease ended without a confirmed renewal.
+    /// Reports it as lost: its lease or `max_hold` has ended.
     Lose(LostCause),
     /// Ends the retention.
     EndRetention,
@@ -147,8 +147,8 @@ impl Ownership {
         let is_doubted = state.doubted_at.is_some();
         let (action, next) = if now >= state.end_of_retention() {
             (Action::EndRetention, end)
-        } else if now >= end {
-            (Action::Lose(state.cause_of_expiry(end)), end)
+        } else if let Some(cause) = state.unnoticed_end(now) {
+            (Action::Lose(cause), end)
         } else if !is_doubted && state.confirmed_lease >= state.lease && now < state.due(now) {
             // An earlier hold needed this check.
             (Action::Wait, state.due(now))
@@ -161,9 +161,7 @@ impl Ownership {
         } else {
             (Action::Wait, end)
         };
-        let next = next
-            .min(state.end_of_retention())
-            .min(state.next_max_hold());
+        let next = next.min(state.end_of_retention()).min(state.end_of_hold());
         let at = next_check(next, now);
         state.deadline = Some(at);
         (action, at)
@@ -193,10 +191,26 @@ impl State {
         }
     }
 
-    /// The end of the lease, of an entry's `max_hold` or of the retention.
+    /// The end of the lease, of the `max_hold` or of the retention.
     fn end(&self) -> Time {
-        let end = self.valid_until.min(self.next_max_hold());
+        let end = self.valid_until.min(self.end_of_hold());
         end.min(self.end_of_retention())
+    }
+
+    /// The end of the `max_hold`, if the hold is not lost.
+    fn end_of_hold(&self) -> Time {
+        match self.lost {
+            None => self.hold_until,
+            Some(_) => Time::NEVER,
+        }
+    }
+
+    /// Returns the cause if the hold or the ownership has ended by the clock, and that was not noticed yet.
+    fn unnoticed_end(&self, now: Time) -> Option<LostCause> {
+        match self.lost {
+            None => self.ended(now),
+            Some(_) => (now >= self.valid_until).then_some(LostCause::Expired),
+        }
     }
 
     /// Returns when the ownership is due, or when a renewal that is under way may be repeated: a hold that begins
@@ -225,9 +239,8 @@ impl State {
     }
 
     fn wants_renewal(&self, now: Time) -> bool {
-        let mut entries = self.entries.iter();
         match self.phase {
-            Phase::Held => entries.any(|entry| entry.renewed && now < entry.until()),
+            Phase::Held => now < self.hold_until && self.entries.iter().any(|entry| entry.renewed),
             Phase::Retained => true,
             // A caller that is not polled must not keep the lock.
             Phase::Passed => self.tokens.is_fence_due(),

@@ -31,8 +31,6 @@ impl Default for Schedule {
 pub(super) struct Due {
     pub(super) ownership: Arc<Ownership>,
     pub(super) action: Action,
-    /// The number of entries whose `max_hold` has ended since the last check.
-    pub(super) beyond_max_hold: usize,
 }
 
 impl Schedule {
@@ -109,15 +107,10 @@ impl Schedule {
                 break;
             }
             let ownership = first.remove();
-            let beyond_max_hold = ownership.notice_max_hold(now);
             let (action, next) = ownership.come_due(now);
             self.by_time
                 .insert((next, sequence), Arc::clone(&ownership));
-            due.push(Due {
-                ownership,
-                action,
-                beyond_max_hold,
-            });
+            due.push(Due { ownership, action });
         }
         due
     }
