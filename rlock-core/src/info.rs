@@ -50,14 +50,6 @@ impl LockInfo {
     pub fn owner_id(&self) -> Option<OwnerId> {
         OwnerId::parse(&self.owner).filter(|owner| *owner != OwnerId::KEPT)
     }
-
-    /// Returns the text of [`owner`](Self::owner), unless only `at_least` keeps the lock taken.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn holder(&self) -> Option<&str> {
-        let is_kept = OwnerId::parse(&self.owner) == Some(OwnerId::KEPT);
-        (!is_kept).then_some(self.owner.as_str())
-    }
 }
 
 /// The reply of a lock's holder about itself. The client of the holder sends it; the store keeps none

@@ -85,7 +85,7 @@ struct State {
     next_entry: u64,
     /// A lost ownership never comes back.
     lost: Option<LostCause>,
-    /// Whether the client reports no loss: the hold ended without one, or the end of its `max_hold` was reported.
+    /// Whether the client reports no loss, because the hold ended without one.
     is_reported: bool,
     /// The longest lease that an entry asked for: the TTL only grows.
     lease: Duration,

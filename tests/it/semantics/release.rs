@@ -396,7 +396,7 @@ async fn a_kept_lock_has_no_holder() {
             .await
             .expect("a reply")
             .expect("still taken");
-        assert_eq!(info.holder(), None, "{info:?}");
+        assert_eq!(info.owner_id(), None, "{info:?}");
     }
     assert_eq!(
         server.hgetall(KEY).await.keys().collect::<Vec<_>>(),
@@ -421,7 +421,7 @@ async fn at_least_also_holds_after_an_error_a_panic_and_a_cancellation() {
     for key in ["error", "panic", "cancelled"] {
         eventually(LONG, "it has no holder, and it is taken", async || {
             let info = client.inspect(key).await.expect("a reply");
-            info.expect("still taken").holder().is_none()
+            info.expect("still taken").owner_id().is_none()
         })
         .await;
     }

@@ -13,6 +13,7 @@ use crate::{
     },
     error::LockError,
     escape_control::escape_control,
+    info::Holder,
     key::Key,
     lease::Time,
     options::Wait,
@@ -94,17 +95,27 @@ impl Attempt<'_> {
     /// itself.
     pub(super) fn taken(&self, key: &Key, remaining: Option<Duration>) -> LockError {
         let waited = self.waited();
-        let mut error = LockError::Timeout {
+        let (remaining, holder, details) = match self.request.options.wait {
+            // Without a wait, a taken lock is not an error.
+            Wait::Never => (remaining, None, String::new()),
+            _ => self.describe_contention(key, waited, remaining),
+        };
+        LockError::Timeout {
             key: key.shown(self.request.options.site).to_owned(),
             waited,
             remaining,
-            holder: None,
-            details: Box::default(),
-        };
-        // Without a wait, a taken lock is not an error.
-        if self.request.options.wait == Wait::Never {
-            return error;
+            holder,
+            details: details.into(),
         }
+    }
+
+    /// Returns the rest of the holder's lease, the holder, and a text about both the holder and this call.
+    fn describe_contention(
+        &self,
+        key: &Key,
+        waited: Duration,
+        remaining: Option<Duration>,
+    ) -> (Option<Duration>, Option<Box<Holder>>, String) {
         let chain = call_chain::holds();
         let unpolled = self.core.queues.unpolled(key);
         let known = match unpolled {
@@ -119,20 +130,10 @@ impl Attempt<'_> {
             text += &self.holder_text(key, waited, known, &chain);
         }
         text += &chain_text(&chain, !self.asks_once());
-        if let LockError::Timeout {
-            remaining,
-            holder,
-            details,
-            ..
-        } = &mut error
-        {
-            let now = self.now();
-            let known_remaining = known.as_ref().map(|known| known.remaining(now));
-            *remaining = unpolled.or(*remaining).or(known_remaining);
-            *holder = known.map(|known| known.holder);
-            *details = text.into();
-        }
-        error
+        let now = self.now();
+        let known_remaining = known.as_ref().map(|known| known.remaining(now));
+        let remaining = unpolled.or(remaining).or(known_remaining);
+        (remaining, known.map(|known| known.holder), text)
     }
 
     /// Returns the holder of a lock of this client.

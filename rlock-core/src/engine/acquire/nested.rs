@@ -30,8 +30,7 @@ impl Attempt<'_> {
             self.enter_counted(ownership, token).await
         } else {
             let options = &self.request.options;
-            let entered = enter_locally(self.client, ownership, token, options);
-            Ok(entered.transpose()?)
+            enter_locally(self.client, ownership, token, options).transpose()
         }
     }
 
@@ -74,12 +73,12 @@ impl Attempt<'_> {
                     return Ok(Some(entry));
                 }
                 Ok(Acquired::Taken { .. } | Acquired::NotOwner) => {
-                    return Err(lost(self.core, ownership, LostCause::Removed).into());
+                    return Err(lost(self.core, ownership, LostCause::Removed));
                 }
                 Err(error) => self.pause(&mut backoff, error).await?,
             }
             if let Some(cause) = ownership.broken(self.now()) {
-                return Err(lost(self.core, ownership, cause).into());
+                return Err(lost(self.core, ownership, cause));
             }
         }
     }
