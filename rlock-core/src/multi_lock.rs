@@ -125,7 +125,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     pub fn acquire_blocking(&self) -> Result<MultiLockGuard, LockError> {
         self.0.blocking(self.acquire())
     }
@@ -135,7 +135,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     pub fn try_acquire_blocking(&self) -> Result<Option<MultiLockGuard>, LockError> {
         self.0.blocking(self.try_acquire())
     }
@@ -144,7 +144,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`run`](Self::run), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     ///
     /// # Panics
     ///

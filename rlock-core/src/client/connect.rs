@@ -95,7 +95,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     pub fn connect_blocking(url: &str) -> Result<Self, LockError> {
         Self::builder().connect_blocking(url)
     }

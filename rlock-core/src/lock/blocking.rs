@@ -13,7 +13,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     ///
     /// # Examples
     ///
@@ -34,7 +34,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
         self.blocking(self.try_acquire())
     }
@@ -47,7 +47,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`run`](Self::run), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     ///
     /// # Panics
     ///

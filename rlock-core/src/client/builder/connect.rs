@@ -106,7 +106,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     pub fn connect_blocking(self, url: &str) -> Result<LockClient, LockError> {
         let action = || format!("connect to `{}`", redacted(url));
         block_on(action, self.connect(url))?
@@ -117,7 +117,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`quorum`](Self::quorum), and [`LockError::WouldBlock`] inside an async task.
+    /// As [`quorum`](Self::quorum), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
     pub fn quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
