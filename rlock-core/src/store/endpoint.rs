@@ -1,15 +1,14 @@
 //! The URLs of stores: each is parsed once, and shown without its secrets in errors.
 
 mod parts;
-mod redact;
 
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+pub(crate) use self::parts::redacted;
 use self::parts::{Kind, Parts, schemes};
-pub(crate) use self::redact::redacted;
-use super::{quorum::MOST_SERVERS, redis::errors::without_kind};
+use super::{quorum::MOST_SERVERS, tls::Tls};
 use crate::{error::LockError, escape_control::escape_control};
 
 /// The store that a URL names.
@@ -64,22 +63,14 @@ impl Endpoint {
     }
 
     fn read(url: &str) -> Result<Self, String> {
-        let unknown = || {
-            let space = url.starts_with(char::is_whitespace);
-            let space = if space {
-                "it begins with a space; "
-            } else {
-                ""
-            };
-            format!(
-                "{space}expected one of {}, in lower case",
-                schemes(|_| true)
-            )
-        };
+        let unknown = || format!("expected one of {}, in lower case", schemes(|_| true));
         let parts = Parts::of(url).ok_or_else(unknown)?;
-        parts.check()?;
-        parts.endpoint(url).map_err(|reason| {
-            let (form, ..) = parts.kind.described();
+        if parts.tls && !Tls::IS_SUPPORTED {
+            return Err("TLS needs the feature `tls` of rlock-core".to_owned());
+        }
+        let read = parts.check().and_then(|()| parts.endpoint(url));
+        read.map_err(|reason| {
+            let (form, _) = parts.kind.form();
             format!("{reason}; expected `{}:{form}`", parts.scheme)
         })
     }
@@ -109,12 +100,7 @@ impl Endpoint {
             let parts = Parts::of(url).filter(|parts| parts.kind.is_one_server());
             let Some(Self::Server(server)) = parts.map(|_| Self::parse(url)).transpose()? else {
                 let known = schemes(Kind::is_one_server);
-                let empty = if url.is_empty() {
-                    "a URL is empty; "
-                } else {
-                    ""
-                };
-                let reason = format!("{empty}a quorum is made of single servers: {known}");
+                let reason = format!("a quorum is made of single servers: {known}");
                 return Err(invalid(url, reason));
             };
             let address = server.to_string();
@@ -199,23 +185,17 @@ fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
 /// Reads the parts of a URL.
 impl Parts<'_> {
     fn endpoint(&self, url: &str) -> Result<Endpoint, String> {
-        self.check_ports()?;
-        let protocol = match self.option("protocol") {
-            Some("resp2" | "2") => ProtocolVersion::RESP2,
-            _ => ProtocolVersion::RESP3,
-        };
         let scheme = if self.tls { "rediss" } else { "redis" };
         let Self { login, query, .. } = self;
         let path = self.path.strip_prefix('/').unwrap_or_default();
         Ok(match self.kind {
-            Kind::Memory => Endpoint::Memory(self.tail.to_owned()),
+            Kind::Memory => Endpoint::Memory(self.path.to_owned()),
             Kind::Server | Kind::Socket => {
-                Endpoint::Server(ServerEndpoint::Fixed(connection(url, protocol)?))
+                let (address, _) = url.split_once('?').unwrap_or((url, ""));
+                Endpoint::Server(ServerEndpoint::Fixed(connection(address, query)?))
             }
             Kind::Cluster => {
-                let node = |host: &str| {
-                    connection(&format!("{scheme}://{login}{host}/?{query}"), protocol)
-                };
+                let node = |host: &str| connection(&format!("{scheme}://{login}{host}/"), query);
                 let nodes = self.each_host(node)?;
                 if !matches!(path, "" | "0") {
                     return Err("a cluster has one database, and its number is 0".to_owned());
@@ -232,23 +212,20 @@ impl Parts<'_> {
                     (user, password) => format!("{user}:{password}@"),
                 };
                 let sentinels = self.each_host(|host| {
-                    // The colons of an IPv6 address stand between brackets.
-                    let has_port = host
-                        .rsplit_once(':')
-                        .is_some_and(|(_, port)| !port.ends_with(']'));
+                    let before_port = host.trim_end_matches(|c: char| c.is_ascii_digit());
+                    let has_port = before_port.ends_with(':');
                     let port = if has_port { "" } else { SENTINEL_PORT };
                     let url = format!("{scheme}://{login_there}{host}{port}/");
-                    connection(&url, ProtocolVersion::RESP2)
+                    connection(&url, "protocol=resp2")
                 })?;
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
                 if service.is_empty() {
                     return Err("it names no service".to_owned());
                 }
-                let master = format!("{scheme}://{login}master/{database}?{query}");
                 Endpoint::Server(ServerEndpoint::Master {
                     service: service.to_owned(),
                     sentinels,
-                    master: connection(&master, protocol)?,
+                    master: connection(&format!("{scheme}://{login}master/{database}"), query)?,
                 })
             }
         })
@@ -258,9 +235,6 @@ impl Parts<'_> {
         &self,
         connection: impl Fn(&str) -> Result<ConnectionInfo, String>,
     ) -> Result<Vec<ConnectionInfo>, String> {
-        if !self.has_slashes {
-            return Err("it names no host".to_owned());
-        }
         let connect = |host| match host {
             "" => Err("it names a host without a name".to_owned()),
             host => connection(host),
@@ -269,21 +243,26 @@ impl Parts<'_> {
     }
 }
 
-/// Reads the URL of one server.
-fn connection(url: &str, protocol: ProtocolVersion) -> Result<ConnectionInfo, String> {
-    let parsed = url.into_connection_info();
-    let info = parsed.map_err(|error| without_kind(&error))?;
+/// Reads the URL of one server. Its options follow ours, and the last of several counts.
+fn connection(url: &str, options: &str) -> Result<ConnectionInfo, String> {
+    let parsed = format!("{url}?protocol=resp3&{options}").into_connection_info();
+    let info = parsed.map_err(|error| {
+        // The detail behind the kind of the error may be a part of a password.
+        let error = error.to_string();
+        let (reason, _) = error.split_once(" - ").unwrap_or((&error, ""));
+        reason.to_owned()
+    })?;
     let database = info.redis_settings().db();
     if database < 0 {
         return Err(format!("`{database}` is no number of a database"));
     }
-    let mut settings = info.redis_settings().clone().set_protocol(protocol);
     // Without a password, redis-rs skips the login and stays the user `default`. A user with
     // `nopass` may log in with any password.
+    let settings = info.redis_settings().clone();
     if settings.username().is_some() && settings.password().is_none() {
-        settings = settings.set_password("");
+        return Ok(info.set_redis_settings(settings.set_password("")));
     }
-    Ok(info.set_redis_settings(settings))
+    Ok(info)
 }
 
 /// Returns the error for a URL, which shows the URL without its secrets.
@@ -294,6 +273,7 @@ fn invalid(url: &str, reason: String) -> LockError {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use redis::ProtocolVersion;
 
     use super::*;
 
@@ -336,11 +316,11 @@ mod tests {
         for (url, reason) in [
             (
                 "redis://u:s3cret@h:99999/",
-                "the port `99999` is not a number up to 65535; expected `redis://",
+                "Redis URL did not parse; expected `redis://",
             ),
-            ("redis://u@h:s3cret/", "the port is not a number"),
-            ("redis://u:s3cret@[::1]:abc/", "the port is not a number"),
-            ("redis://u:s3cret@::1:7/", "the port is not a number"),
+            ("redis://u@h:s3cret/", "Redis URL did not parse"),
+            ("redis://u:s3cret@[::1]:abc/", "Redis URL did not parse"),
+            ("redis://u:s3cret@::1:7/", "Redis URL did not parse"),
             ("redis://u:s3cret@h/-1", "`-1` is no number of a database"),
             (
                 "redis-sentinel://u:s3cret@one/orders/-2",
@@ -350,7 +330,10 @@ mod tests {
                 "redis://u:s3cret@h/not-a-number",
                 "Invalid database number; expected `redis://",
             ),
-            ("redis://u:s3cret@h/?protocol=9", "`protocol` is `resp2`"),
+            (
+                "redis://u:s3cret@h/?protocol=9",
+                "Invalid protocol version; expected",
+            ),
             ("redis:s3cret", "Missing hostname; expected `redis://"),
             ("unix:s3cret", "expected `unix:///path"),
             ("redis-sentinel://u:s3cret@one,two", "names no service"),
@@ -371,9 +354,6 @@ mod tests {
         ] {
             let shown = refusal(url);
             assert!(shown.contains(reason), "{shown}");
-            let (scheme, rest) = url.split_once(':').expect("a scheme");
-            let is_shown = rest.contains("//") == shown.contains(&format!("`{scheme}://…@"));
-            assert!(is_shown, "{shown}");
         }
     }
 
@@ -411,25 +391,28 @@ mod tests {
     }
 
     #[test]
-    fn unknown_options_are_refused_and_named_if_they_are_no_password() {
-        for (url, option) in [
-            ("redis://h/?db=3", "option `db` "),
-            ("redis://h/?protocol=resp3&s3cret", "option 2 "),
-            ("unix:///redis.sock?db=3&pass=x&s3cret=1", "option 3 "),
-            ("unix:///redis.sock?password=s3cret", "option `password` "),
+    fn unknown_options_are_refused_with_the_names_of_the_known_ones() {
+        for (url, known) in [
+            ("redis://h/?db=3", "`protocol`;"),
+            ("redis://h/?protocol=resp3&s3cret", "`protocol`;"),
+            ("unix:///redis.sock?db=3&pass=x&s3cret=1", "`user`, `pass`;"),
+            ("unix:///redis.sock?password=s3cret", "`user`, `pass`;"),
             (
                 "redis-sentinel://h/orders?sentinel_pasword=s3cret",
-                "option `sentinel_pasword` ",
+                "`sentinel_user`, `sentinel_password`;",
             ),
-            (
-                "redis-cluster://h/?&sentinel_user=s3cret",
-                "option `sentinel_user` ",
-            ),
-            ("redis://h/?protocol=s3cret", "`protocol` is "),
-            ("redis://h/?protocol=2&protocol=s3cret", "`protocol` is "),
+            ("redis-cluster://h/?&sentinel_user=s3cret", "`protocol`;"),
         ] {
             let shown = refusal(url);
-            assert!(shown.contains(&format!("`url`: {option}")), "{shown}");
+            assert!(shown.contains("is not known; known are"), "{shown}");
+            assert!(shown.contains(known), "{shown}");
+        }
+        for url in [
+            "redis://h/?protocol=s3cret",
+            "redis://h/?protocol=2&protocol=s3cret",
+        ] {
+            let shown = refusal(url);
+            assert!(shown.contains("Invalid protocol version;"), "{shown}");
         }
         for url in [
             "redis://u:s3cret@h/3",

@@ -258,12 +258,12 @@ async fn an_attempt_that_fails_by_itself_says_after_what_time_and_where() {
 }
 
 #[tokio::test]
-async fn an_error_for_a_url_shows_all_of_it_but_its_secrets() {
+async fn an_error_for_a_url_shows_its_scheme_and_its_hosts() {
     for (url, shown, hint) in [
         (
             "redis://app:s3cret@cache.internal:99999/3",
-            "`redis://…@cache.internal:99999/3`",
-            "the port `99999` is not a number up to 65535; expected `redis://[user:password@]host",
+            "`redis://…@cache.internal:99999/…`",
+            "did not parse; expected `redis://[user:password@]host",
         ),
         (
             "redis://h:6379/orders",
@@ -272,23 +272,23 @@ async fn an_error_for_a_url_shows_all_of_it_but_its_secrets() {
         ),
         (
             "redis://h/?db=3",
-            "`redis://h/?db=…`",
-            "option `db` is not known",
+            "`redis://h/…`",
+            "is not known; known are `protocol`",
         ),
         ("valkey://h/x", "`valkey://h/…`", "expected `valkey://[user"),
         (
             "unix:///run/redis.sock?password=s3cret",
-            "`unix:///run/redis.sock?password=…`",
-            "option `password` is not known; known are `protocol`, `db`, `user`, `pass`",
+            "`unix:…`",
+            "is not known; known are `protocol`, `db`, `user`, `pass`",
         ),
         (
             "unix:///run/redis.sock?db=x",
-            "`unix:///run/redis.sock?db=…`",
+            "`unix:…`",
             "expected `unix:///path/to/socket",
         ),
         (
             "unix://redis.sock",
-            "`unix:…`",
+            "`unix://redis.sock`",
             "expected `unix:///path/to/socket",
         ),
         (
@@ -298,22 +298,20 @@ async fn an_error_for_a_url_shows_all_of_it_but_its_secrets() {
         ),
         (
             "redis-cluster://one,two/1",
-            "`redis-cluster://one,two/1`",
+            "`redis-cluster://one,two/…`",
             "one database",
         ),
-        ("memory://orders", "`memory://orders`", "`memory:name`"),
-        ("memory://", "`memory://`", "`memory:name`"),
         (
-            "memory:a?protocol=resp2",
-            "`memory:a?protocol=…`",
-            "has no options",
+            "memory://orders",
+            "`memory://orders`",
+            "expected `memory:[name]`",
         ),
-        ("memory:a#b", "`memory:a#…`", "its name has no `?` or `#`"),
+        ("memory:a?protocol=resp2", "`memory:…`", "nor options"),
+        ("memory:a#b", "`memory:…`", "nor options"),
         ("redis://h/-1", "`redis://h/…`", "`-1` is no number"),
-        ("http://h/", "`http:…`", "expected one of `redis://`, "),
+        ("http://h/", "`…`", "expected one of `redis://`, "),
         ("h:6379", "`…`", "expected one of `redis://`, "),
-        ("REDIS://h/", "`REDIS:…`", "in lower case"),
-        (" redis://h/", "url`", "it begins with a space"),
+        ("REDIS://h/", "`…`", "in lower case"),
     ] {
         let error = LockClient::connect(url).await.expect_err(url).to_string();
         assert!(error.contains(shown) && error.contains(hint), "{error}");

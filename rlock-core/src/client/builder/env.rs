@@ -118,7 +118,7 @@ fn endpoint(get: impl Fn(&OsStr) -> Option<OsString>) -> Result<Endpoint, LockEr
         return Err(LockError::invalid_option(URL, "(not set)", way_out));
     };
     let endpoint = if urls.contains(' ') {
-        Endpoint::quorum(urls.split(' '))
+        Endpoint::quorum(urls.split_ascii_whitespace())
     } else {
         Endpoint::parse(&urls)
     };
@@ -211,15 +211,20 @@ mod tests {
             (WAIT, "", "\"\"", "or `forever`"),
             (WAIT, "367days", "31708800s", "366 days"),
             (PREFIX, "{a}", "\"{a}\"", "leave them out"),
-            (URL, "", "``", "redis"),
-            (URL, "http://h/", "`http:…`", "redis"),
+            (URL, "", "`…`", "redis"),
+            (URL, "http://h/", "`…`", "redis"),
             (
                 URL,
                 "redis://a/ redis-cluster://b",
                 "`redis-cluster://b`",
                 "single servers",
             ),
-            (URL, "redis://a/  redis://b/", "``", "a URL is empty"),
+            (
+                URL,
+                "redis://a/ redis://a/",
+                "`a:6379`, twice",
+                "named once",
+            ),
         ] {
             let refusal = refusal(name, value);
             let beginning = format!("invalid value {value_shown} for `{name}`: ");

@@ -1,20 +1,18 @@
-//! The kinds of URLs, and the parts of one.
+//! The parts of a URL, and which of them an error may show.
 
-use crate::store::tls::Tls;
+use std::net::SocketAddrV6;
 
-/// The kinds of URLs.
+/// What a URL names, by its scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Memory,
-    /// One server, over TCP.
     Server,
-    /// One server, over a Unix socket.
     Socket,
     Sentinels,
     Cluster,
 }
 
-/// Each scheme, its kind, and whether it uses TLS.
+/// All schemes, what each names, and whether its servers use TLS.
 const SCHEMES: [(&str, Kind, bool); 12] = [
     ("redis", Kind::Server, false),
     ("rediss", Kind::Server, true),
@@ -31,32 +29,20 @@ const SCHEMES: [(&str, Kind, bool); 12] = [
 ];
 
 impl Kind {
-    /// Returns the form of a URL behind the scheme's colon, its options, and where it has the other settings.
-    pub(super) fn described(self) -> (&'static str, &'static [&'static str], &'static str) {
+    /// Returns the form of the URL behind the scheme, and the options that can stand behind its `?`.
+    pub(super) fn form(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Self::Memory => ("name", &[], ""),
-            Self::Server => (
-                "//[user:password@]host[:port][/database]",
-                &["protocol"],
-                "; a database stands in the path (`redis://host/3`), user and password before the host, \
-                 times are set by `LockClient::builder()`",
-            ),
+            Self::Memory => ("[name]", &[]),
+            Self::Server => ("//[user:password@]host[:port][/database]", &["protocol"]),
             Self::Socket => (
                 "///path/to/socket[?db=0&user=…&pass=…]",
                 &["protocol", "db", "user", "pass"],
-                "",
             ),
             Self::Sentinels => (
                 "//[user:password@]host[:port],host[:port],…/service[/database]",
                 &["protocol", "sentinel_user", "sentinel_password"],
-                "; a database stands behind the service, the master's user and password before the hosts, \
-                 times are set by `LockClient::builder()`",
             ),
-            Self::Cluster => (
-                "//[user:password@]host[:port],host[:port],…",
-                &["protocol"],
-                "; user and password stand before the hosts, times are set by `LockClient::builder()`",
-            ),
+            Self::Cluster => ("//[user:password@]host[:port],host[:port],…", &["protocol"]),
         }
     }
 
@@ -65,25 +51,23 @@ impl Kind {
     }
 }
 
-/// The parts of a URL with a known scheme: `scheme:[//][login@]hosts[/path][?query][#fragment]`.
+/// The parts of a URL with a known scheme.
 pub(super) struct Parts<'a> {
     pub(super) scheme: &'static str,
     pub(super) kind: Kind,
     pub(super) tls: bool,
     pub(super) has_slashes: bool,
-    /// With its `@`.
+    /// User and password, with the `@` that ends them.
     pub(super) login: &'a str,
     pub(super) hosts: &'a str,
-    /// Everything behind the hosts: path, query and fragment.
-    pub(super) tail: &'a str,
-    /// With its `/`.
+    /// The text behind the hosts. Without slashes, the text behind the scheme.
+    tail: &'a str,
     pub(super) path: &'a str,
     pub(super) query: &'a str,
-    pub(super) fragment: Option<&'a str>,
 }
 
 impl<'a> Parts<'a> {
-    /// Splits a URL, if its scheme is known.
+    /// Returns `None` if the scheme is unknown.
     pub(super) fn of(url: &'a str) -> Option<Self> {
         let (name, rest) = url.split_once(':')?;
         let (scheme, kind, tls) = *SCHEMES.iter().find(|(scheme, ..)| *scheme == name)?;
@@ -93,11 +77,7 @@ impl<'a> Parts<'a> {
             None => ("", rest),
         };
         let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-        let (before, fragment) = match tail.split_once('#') {
-            Some((before, fragment)) => (before, Some(fragment)),
-            None => (tail, None),
-        };
-        let (path, query) = before.split_once('?').unwrap_or((before, ""));
+        let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
         Some(Self {
             scheme,
             kind,
@@ -108,78 +88,34 @@ impl<'a> Parts<'a> {
             tail,
             path,
             query,
-            fragment,
         })
     }
 
-    /// Fails if a URL would not be read as it is meant.
+    /// Checks what redis-rs would read in another way, or not at all.
     pub(super) fn check(&self) -> Result<(), String> {
         let reason = if self.kind == Kind::Memory {
-            if self.has_slashes {
-                "the embedded store has no host; expected `memory:` or `memory:name`"
-            } else if self.tail.contains(['?', '#']) {
-                "the embedded store has no options, and its name has no `?` or `#`; expected `memory:` or `memory:name`"
-            } else {
+            if !self.has_slashes && !self.tail.contains(['?', '#']) {
                 return Ok(());
             }
-        } else if self.tls && !Tls::IS_SUPPORTED {
-            "TLS needs the feature `tls` of rlock-core"
+            "the embedded store has neither a host nor options"
+        } else if self.tail.contains('#') {
+            "nothing can follow a `#`: in a password it is written `%23`, and certificates are always verified"
         } else if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
-            // The text before the `@` would pass for a host and a port, and be shown.
+            // The text before the `@` would pass for a host and a port.
             "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \
              percent-encoded, as `%2F`, `%3F`, `%23` and `%40`"
         } else {
-            match self.fragment {
-                Some("insecure") => {
-                    "certificates are always verified; have the system trust the authority that signed the \
-                     server's, or name that in the environment variable `SSL_CERT_FILE`"
-                }
-                Some(_) => "nothing can follow a `#`; in a password it is written `%23`",
-                None => return self.check_options(),
+            let (_, known) = self.kind.form();
+            if self.options().all(|(name, _)| known.contains(&name)) {
+                return Ok(());
             }
+            let known = known.join("`, `");
+            // The unknown option may be a part of a password, so it is not shown.
+            return Err(format!(
+                "an option behind the `?` is not known; known are `{known}`"
+            ));
         };
         Err(reason.to_owned())
-    }
-
-    /// Fails for an option that redis-rs would ignore.
-    fn check_options(&self) -> Result<(), String> {
-        let protocol = self.option("protocol").unwrap_or("3");
-        if !matches!(protocol, "resp2" | "2" | "resp3" | "3") {
-            return Err("`protocol` is `resp2` or `resp3`".to_owned());
-        }
-        let (_, known, elsewhere) = self.kind.described();
-        let mut options = self.options();
-        let Some(number) = options.position(|(name, _)| !known.contains(&name)) else {
-            return Ok(());
-        };
-        // An option that may be part of a password is counted, not named.
-        let unknown = match names(self.query).nth(number).flatten() {
-            Some(name) => format!("option `{name}`"),
-            None => format!("option {} behind the `?`", number + 1),
-        };
-        let known = known.join("`, `");
-        Err(format!(
-            "{unknown} is not known; known are `{known}`{elsewhere}"
-        ))
-    }
-
-    /// Fails if a port is not valid.
-    pub(super) fn check_ports(&self) -> Result<(), String> {
-        for host in self.hosts.split(',') {
-            let behind_address = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
-            let port = behind_address.split_once(':').map_or("", |(_, port)| port);
-            if !port.is_empty() && port.parse::<u16>().is_err() {
-                // A longer text may be a password.
-                let is_number = port.len() < 6 && port.chars().all(|c| c.is_ascii_digit());
-                let named = if is_number {
-                    format!(" `{port}`")
-                } else {
-                    String::new()
-                };
-                return Err(format!("the port{named} is not a number up to 65535"));
-            }
-        }
-        Ok(())
     }
 
     fn options(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
@@ -187,7 +123,7 @@ impl<'a> Parts<'a> {
         pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
     }
 
-    /// Returns the last value of an option, which is the one that redis-rs reads.
+    /// Returns the value of an option. The last of several counts.
     pub(super) fn option(&self, name: &str) -> Option<&'a str> {
         self.options()
             .filter_map(|(key, value)| (key == name).then_some(value))
@@ -195,7 +131,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Lists schemes for an error.
+/// Lists the schemes of some kinds, for an error.
 pub(super) fn schemes(are_meant: impl Fn(Kind) -> bool) -> String {
     let meant = SCHEMES.iter().filter(|(_, kind, _)| are_meant(*kind));
     let names = meant.map(|(scheme, kind, _)| match kind {
@@ -205,19 +141,66 @@ pub(super) fn schemes(are_meant: impl Fn(Kind) -> bool) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the names of options, and `None` for a name that may be part of a value. A password may
-/// contain a `&` that is not percent-encoded.
-pub(super) fn names(query: &str) -> impl Iterator<Item = Option<&str>> {
-    const HARMLESS: [&str; 3] = ["protocol", "db", "user"];
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let mut is_password = false;
-    pairs.map(move |pair| {
-        let name = pair.split_once('=').map(|(name, _)| name);
-        let name = name.filter(|name| {
-            let is_of_name = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-');
-            !is_password && !name.is_empty() && name.len() <= 32 && name.chars().all(is_of_name)
-        });
-        is_password |= !name.is_some_and(|name| HARMLESS.contains(&name));
-        name
-    })
+/// Returns what an error shows of a URL: its scheme, and its hosts if no part of a password can be among them.
+pub(crate) fn redacted(url: &str) -> String {
+    let Some(parts) = Parts::of(url) else {
+        return "…".to_owned();
+    };
+    let Parts { scheme, hosts, .. } = parts;
+    let are_hosts = match parts.kind {
+        Kind::Sentinels | Kind::Cluster => hosts.split(',').all(is_host),
+        _ => is_host(hosts),
+    };
+    if !are_hosts || hosts.is_empty() || parts.tail.contains(['@', '#']) {
+        return format!("{scheme}:…");
+    }
+    let login = if parts.login.is_empty() { "" } else { "…@" };
+    let tail = if parts.tail.is_empty() { "" } else { "/…" };
+    format!("{scheme}://{login}{hosts}{tail}")
+}
+
+fn is_host(text: &str) -> bool {
+    let (name, port) = text.split_once(':').unwrap_or((text, ""));
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_port = port.len() < 6 && port.chars().all(|c| c.is_ascii_digit());
+    name.chars().all(is_of_name) && is_port || text.parse::<SocketAddrV6>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_are_shown_and_what_may_be_a_password_is_hidden() {
+        for (url, shown) in [
+            ("redis://h:99999", "redis://h:99999"),
+            ("redis://u:s3cret@h:99999/3", "redis://…@h:99999/…"),
+            ("redis://one,two/?db=3", "redis:…"),
+            ("rediss://u:s3cret@[::1]:7/", "rediss://…@[::1]:7/…"),
+            ("rediss://u:s3cret@[::1]/", "rediss:…"),
+            (
+                "redis-sentinel://u:s3cret@one,two:1/orders?sentinel_pasword=s3cret",
+                "redis-sentinel://…@one,two:1/…",
+            ),
+            ("redis-cluster://one,,two/1", "redis-cluster://one,,two/…"),
+            ("unix:///run/redis.sock?user=u&pass=s3cret", "unix:…"),
+            ("unix://u:s3cret@h/redis.sock", "unix://…@h/…"),
+            ("memory:a?x=1", "memory:…"),
+            ("redis://", "redis:…"),
+            ("redis:s3cret", "redis:…"),
+            ("redis://:s3cret", "redis:…"),
+            ("redis://user:s3cret/1", "redis:…"),
+            ("redis://user:12/s3cret", "redis://user:12/…"),
+            ("redis://user:12/s3cret@h/", "redis:…"),
+            ("redis://user:12?s3cret@h/", "redis:…"),
+            ("redis://user:12#s3cret", "redis:…"),
+            ("redis://h/?token=x&s=3cret", "redis://h/…"),
+            ("u:s3cret@h:6379/0", "…"),
+            ("s3cret://@h", "…"),
+            ("http://h/", "…"),
+            ("", "…"),
+        ] {
+            assert_eq!(redacted(url), shown);
+        }
+    }
 }
