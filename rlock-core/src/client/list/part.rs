@@ -16,25 +16,20 @@ use crate::{
     },
     info::LockInfo,
     key::Key,
-    options::Site,
     pattern,
     store::{SendOptions, StoreError},
 };
-
-/// The most parts of one client: millions of locks.
-const MOST_PARTS: usize = 10_000;
 
 /// Parts of the locks of clients. A client that is silent has the part `None`. With its first part, a client says how
 /// many locks it has lost so far.
 pub(super) type Parts = BoxStream<'static, Result<Option<(Vec<LockInfo>, u64)>, StoreError>>;
 
-/// Asks a client for its locks, part by part. Asks again if one that has replied before is silent.
+/// Asks a client for its locks, part by part.
 pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> Parts {
-    let first = Some((None, 0));
-    let parts = stream::try_unfold(first, move |part| {
+    let parts = stream::try_unfold(Some(None), move |after: Option<Option<Key>>| {
         let (handle, pattern) = (handle.clone(), pattern.clone());
         async move {
-            let Some((after, number)) = part else {
+            let Some(after) = after else {
                 return Ok(None);
             };
             let core = handle.core();
@@ -42,10 +37,7 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
                 pattern: pattern.clone(),
                 after: after.clone(),
             };
-            let mut report = ask(core, client, &question).await?;
-            if report.is_none() && number > 0 {
-                report = ask(core, client, &question).await?;
-            }
+            let report = ask(core, client, &question).await?;
             let Some(Report::Locks {
                 mut locks,
                 databases,
@@ -58,7 +50,7 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
             if databases != core.store.databases() {
                 return Ok(Some((Some((Vec::new(), 0)), None)));
             }
-            // A client may lie, and must not keep the list from ending.
+            // A client may lie, and must neither name locks of others nor repeat its own.
             locks.retain(|info| {
                 info.owner_id().is_some_and(|owner| owner.is_of(client))
                     && pattern::matches(&pattern, &info.key)
@@ -67,14 +59,10 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
                         .is_none_or(|after| info.key.as_str() > after.as_str())
             });
             let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
-            let next = last.filter(|_| more && number < MOST_PARTS);
             let wanted = locks.iter_mut().filter(|info| info.wanted);
             join_all(wanted.map(|info| add_queue(core, info))).await;
-            let lost_so_far = if number == 0 { lost } else { 0 };
-            Ok(Some((
-                Some((locks, lost_so_far)),
-                next.map(|last| (Some(last), number + 1)),
-            )))
+            let lost = if after.is_none() { lost } else { 0 };
+            Ok(Some((Some((locks, lost)), last.filter(|_| more).map(Some))))
         }
     });
     parts.boxed()
@@ -82,19 +70,13 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
 
 /// Adds the owners that wait on the store, unless the lock has changed hands.
 async fn add_queue(core: &Core, info: &mut LockInfo) {
-    let is_hidden = core.options.redact_keys;
-    let Ok(key) = Key::parse_hidden(&info.key, is_hidden, Site::default()) else {
+    let Ok(key) = Key::parse(&info.key) else {
         return;
     };
     let send = SendOptions::new(core.options.response_timeout);
-    match core.store.inspect(&key, send).await {
-        Ok(Some(entry)) if entry.owner == info.owner => {
-            info.queue = entry.queue;
-        }
-        Ok(_) => {}
-        Err(error) => {
-            let error = error.hide([&key]);
-            tracing::debug!(%key, %error, "could not read the queue of a lock");
-        }
+    if let Ok(Some(entry)) = core.store.inspect(&key, send).await
+        && entry.owner == info.owner
+    {
+        info.queue = entry.queue;
     }
 }
