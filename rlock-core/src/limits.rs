@@ -1,6 +1,6 @@
 //! The bounds of options, and the errors for values out of bounds.
 
-use std::{fmt::Debug, ops::RangeInclusive, time::Duration};
+use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
 use tokio::runtime::Handle;
 
@@ -24,18 +24,13 @@ pub(crate) const LONGEST_PATTERN: usize = MAX_KEY_BYTES * 2;
 fn check(
     is_valid: bool,
     option: &'static str,
-    value: impl Debug,
+    value: impl Display,
     reason: &str,
 ) -> Result<(), LockError> {
     if is_valid {
-        Ok(())
-    } else {
-        Err(LockError::invalid_option(
-            option,
-            format!("{value:?}"),
-            reason,
-        ))
+        return Ok(());
     }
+    Err(LockError::invalid_option(option, value.to_string(), reason))
 }
 
 #[inline]
@@ -45,11 +40,7 @@ fn within(
     bounds: RangeInclusive<Duration>,
     reason: &str,
 ) -> Result<(), LockError> {
-    if bounds.contains(&value) {
-        Ok(())
-    } else {
-        Err(LockError::invalid_option(option, duration(value), reason))
-    }
+    check(bounds.contains(&value), option, duration(value), reason)
 }
 
 /// Checks the options of a lock. A client's defaults have names of their own.
@@ -73,19 +64,13 @@ pub(crate) fn lock(
         zero_to_day.clone(),
         "a lock is kept for 24h at most; use a key for each run of a rarer job",
     )?;
-    if let (Some(max_hold), Some(at_least)) = (options.max_hold, options.at_least)
-        && max_hold < at_least
-    {
-        let at_least = duration(at_least);
-        let reason = format!(
-            "it is shorter than `at_least`, {at_least}; raise `max_hold` or lower `at_least`"
-        );
-        return Err(LockError::invalid_option(
-            "max_hold",
-            duration(max_hold),
-            reason,
-        ));
-    }
+    let max_hold = options.max_hold.unwrap_or(Duration::MAX);
+    check(
+        max_hold >= options.at_least.unwrap_or_default(),
+        "max_hold",
+        duration(max_hold),
+        "it is shorter than `at_least`; raise `max_hold` or lower `at_least`",
+    )?;
     within(
         "retain",
         options.retain,
@@ -145,25 +130,17 @@ pub(crate) fn prefix(option: &'static str, prefix: &str) -> Result<(), LockError
     let has_braces = prefix.contains(['{', '}']);
     let reason =
         "braces in the prefix would put every lock into one slot of a cluster; leave them out";
-    check(!has_braces, option, prefix, reason)?;
+    check(!has_braces, option, format_args!("{prefix:?}"), reason)?;
     let length = prefix.len();
     let reason = "a prefix is at most 256 bytes long";
     check(length <= LONGEST_PREFIX, option, length, reason)
 }
 
 pub(crate) fn service(identity: &Identity) -> Result<(), LockError> {
-    let empty_name = "the name is empty; leave the option out if the service has none";
-    let empty_version =
-        "the version is empty; take that of the crate, `env!(\"CARGO_PKG_VERSION\")`";
-    for (text, if_empty) in [
-        (&identity.service, empty_name),
-        (&identity.version, empty_version),
-    ] {
-        let Some(text) = text else { continue };
-        check(!text.is_empty(), "service", text, if_empty)?;
-        let length = text.chars().count();
-        let reason = "the name and the version of a service have at most 256 characters";
-        check(length <= MOST_SHOWN, "service", length, reason)?;
+    let reason = "the name and the version have 1 to 256 characters; leave the option out if there is no name";
+    for text in [&identity.service, &identity.version].into_iter().flatten() {
+        let is_valid = (1..=MOST_SHOWN).contains(&text.chars().count());
+        check(is_valid, "service", format_args!("{text:?}"), reason)?;
     }
     Ok(())
 }
@@ -176,20 +153,13 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), LockError> {
 }
 
 pub(crate) fn keys(number: usize) -> Result<(), LockError> {
-    match number {
-        0 => Err(LockError::invalid_key(
-            "",
-            "the list of keys is empty; do not lock where there is nothing to lock",
-        )),
-        1..=MOST_KEYS => Ok(()),
-        _ => Err(LockError::invalid_option(
-            "keys",
-            format!("({number} different keys)"),
-            format!(
-                "at most {MOST_KEYS} keys are acquired together; lock what they have in common instead"
-            ),
-        )),
+    if number == 0 {
+        let reason = "the list of keys is empty; do not lock where there is nothing to lock";
+        return Err(LockError::invalid_key("", reason));
     }
+    let value = format_args!("({number} different keys)");
+    let reason = "at most 1000 keys are acquired together; lock what they have in common instead";
+    check(number <= MOST_KEYS, "keys", value, reason)
 }
 
 /// Refuses a runtime that is known to lack what the background tasks need.
