@@ -61,8 +61,7 @@ impl<T> Returned<T, (), 1> {
     }
 }
 
-/// A future or a stream, or a value with one at the place `P`: `[P; 0]` is an item, `[P; 1]` the first part of a tuple,
-/// `fn() -> P` the result of a call.
+/// A future or a stream, or a `Result`, `Option` or `Vec` of one. `P` tells these from each other.
 pub trait RunsLater<P> {}
 
 pub enum ByAwait {}
@@ -78,38 +77,6 @@ impl<T: RunsLater<P>, E, P> RunsLater<[P; 0]> for Result<T, E> {}
 impl<T: RunsLater<P>, P> RunsLater<[P; 0]> for Option<T> {}
 
 impl<T: RunsLater<P>, P> RunsLater<[P; 0]> for Vec<T> {}
-
-impl<T: RunsLater<P>, const N: usize, P> RunsLater<[P; 0]> for [T; N] {}
-
-macro_rules! parts {
-    ($($part:ident at $place:literal of ($($all:ident),+);)+) => {
-        $(impl<$($all,)+ P> RunsLater<[P; $place]> for ($($all,)+) where $part: RunsLater<P> {})+
-    };
-}
-
-parts! {
-    A at 1 of (A, B);
-    B at 2 of (A, B);
-    A at 1 of (A, B, C);
-    B at 2 of (A, B, C);
-    C at 3 of (A, B, C);
-}
-
-macro_rules! calls {
-    ($(($($argument:ident),*);)+) => {
-        $(impl<F, R, $($argument,)* P> RunsLater<fn($($argument),*) -> P> for F
-        where
-            F: FnOnce($($argument),*) -> R,
-            R: RunsLater<P>,
-        {})+
-    };
-}
-
-calls! {
-    ();
-    (A);
-    (A, B);
-}
 
 /// The requirement on a function whose output is the future or stream `T`, or contains one. No type implements it.
 #[diagnostic::on_unimplemented(

@@ -20,16 +20,6 @@ fn all() -> Result<Vec<Ready<u8>>, LockError> {
     Ok(Vec::new())
 }
 
-#[distributed_lock(key = "night")]
-async fn parts() -> Result<(u8, u16, Option<Ready<u8>>), LockError> {
-    Ok((1, 2, None))
-}
-
-#[distributed_lock(key = "night")]
-async fn handler() -> Result<impl Fn(u8) -> Ready<u8>, LockError> {
-    Ok(|id: u8| std::future::ready(id))
-}
-
 impl Store {
     #[distributed_lock(key = "night")]
     fn boxed(&self) -> std::pin::Pin<Box<dyn Future<Output = Result<Ready<u8>, LockError>> + '_>> {
