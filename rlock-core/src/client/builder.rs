@@ -14,12 +14,11 @@ use self::runtime::Background;
 use crate::{
     clock::{ClientClock, Clock},
     error::LockError,
-    lease::MAX_LEASE,
     limits,
     options::{Identity, LockOptions, Options, Reentry, Replicas, Wait},
     store::{
         credentials::{Credentials, Provider},
-        tls::Tls,
+        redis::RedisOptions,
     },
 };
 
@@ -46,44 +45,33 @@ use crate::{
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct LockClientBuilder {
-    prefix: String,
-    fence_retention: Duration,
     options: Options,
-    connect_timeout: Duration,
+    redis: RedisOptions,
     connect_wait: Duration,
-    tcp_nodelay: bool,
     background: Background,
     /// `None` enables it if the runtime is known to have timers and I/O.
     caller_connection: Option<bool>,
-    clock: ClientClock,
-    tls: Tls,
-    credentials: Option<Provider>,
 }
 
 impl Default for LockClientBuilder {
     fn default() -> Self {
+        let redis = RedisOptions::default();
         Self {
-            prefix: "lock:".to_owned(),
-            fence_retention: MAX_LEASE,
             options: Options {
                 lock: LockOptions::default(),
                 reentry: Reentry::default(),
                 local_handovers: 16,
-                response_timeout: Duration::from_secs(2),
+                response_timeout: redis.response_timeout,
                 replicas: None,
                 identity: Identity::default(),
                 answers: true,
                 trace_id: None,
                 redact_keys: false,
             },
-            connect_timeout: Duration::from_secs(5),
+            redis,
             connect_wait: Duration::ZERO,
-            tcp_nodelay: true,
             background: Background::default(),
             caller_connection: None,
-            clock: ClientClock::default(),
-            tls: Tls::default(),
-            credentials: None,
         }
     }
 }
@@ -99,7 +87,7 @@ impl LockClientBuilder {
     ///
     /// Making the client returns [`LockError::InvalidOption`] for a longer prefix or one with braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+        self.redis.prefix = prefix.into();
         self
     }
 
@@ -175,14 +163,14 @@ impl LockClientBuilder {
     ///
     /// Making the client returns [`LockError::InvalidOption`] for a time out of these bounds.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
-        self.fence_retention = retention;
+        self.redis.fence_retention = retention;
         self
     }
 
     /// Enables or disables `TCP_NODELAY`, which sends each request at once. Enabled by default.
     /// Disable it on a slow network where packets are expensive.
     pub fn tcp_nodelay(mut self, at_once: bool) -> Self {
-        self.tcp_nodelay = at_once;
+        self.redis.connection.nodelay = at_once;
         self
     }
 
@@ -193,7 +181,7 @@ impl LockClientBuilder {
     ///
     /// Making the client returns [`LockError::InvalidOption`] for a time-out out of these bounds.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.redis.connect_timeout = timeout;
         self
     }
 
@@ -265,7 +253,7 @@ impl LockClientBuilder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.credentials = Some(Provider::new(provider));
+        self.redis.connection.credentials = Some(Provider::new(provider));
         self
     }
 
@@ -294,29 +282,29 @@ impl LockClientBuilder {
     /// Replaces the system's clock, for tests.
     #[doc(hidden)]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = ClientClock::given(clock);
+        self.redis.clock = ClientClock::given(clock);
         self
     }
 
     fn check(&self) -> Result<(), LockError> {
         limits::lock("default_lease", "default_wait", &self.options.lock)?;
-        limits::timeout("connect_timeout", self.connect_timeout)?;
+        limits::timeout("connect_timeout", self.redis.connect_timeout)?;
         limits::wait("connect_wait", Wait::For(self.connect_wait))?;
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
-        limits::fence_retention(self.fence_retention)?;
+        limits::fence_retention(self.redis.fence_retention)?;
         limits::service(&self.options.identity)?;
-        limits::prefix("prefix", &self.prefix)
+        limits::prefix("prefix", &self.redis.prefix)
     }
 }
 
 impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClientBuilder")
-            .field("prefix", &self.prefix)
+            .field("prefix", &self.redis.prefix)
             .field("lock", &self.options.lock)
             .field("response_timeout", &self.options.response_timeout)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("connect_timeout", &self.redis.connect_timeout)
             .finish_non_exhaustive()
     }
 }

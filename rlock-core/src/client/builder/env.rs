@@ -93,7 +93,7 @@ impl LockClientBuilder {
         let text = |name| text(name, get(OsStr::new(name)));
         if let Some(prefix) = text(PREFIX)? {
             limits::prefix(PREFIX, &prefix)?;
-            self.prefix = prefix;
+            self.redis.prefix = prefix;
         }
         if let Some(lease) = text(LEASE)? {
             let lease = duration(LEASE, &lease, "")?;
@@ -184,8 +184,8 @@ mod tests {
         ] {
             assert_eq!(read(WAIT, text).expect(text).options.lock.wait, wait);
         }
-        assert_eq!(read(PREFIX, "jobs:").expect("valid").prefix, "jobs:");
-        assert_eq!(read(PREFIX, "").expect("valid").prefix, "");
+        assert_eq!(read(PREFIX, "jobs:").expect("valid").redis.prefix, "jobs:");
+        assert_eq!(read(PREFIX, "").expect("valid").redis.prefix, "");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             .default_lease(one);
         let builder = builder.read(only(LEASE, "2s")).expect("valid");
         assert_eq!(builder.options.lock.lease, two);
-        assert_eq!(builder.prefix, "kept:", "RLOCK_PREFIX is not set");
+        assert_eq!(builder.redis.prefix, "kept:", "RLOCK_PREFIX is not set");
         assert_eq!(builder.default_lease(one).options.lock.lease, one);
     }
 

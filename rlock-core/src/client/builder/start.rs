@@ -24,7 +24,7 @@ use crate::{
         endpoint::Endpoint,
         memory::{MemoryStore, SharedStore},
         quorum::{QuorumStore, named_twice},
-        redis::{ConnectionSettings, RedisOptions, RedisStore, connecting},
+        redis::{RedisOptions, RedisStore, connecting},
     },
 };
 
@@ -33,7 +33,7 @@ impl LockClientBuilder {
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
         }
-        let (connect_wait, connect_timeout) = (self.connect_wait, self.connect_timeout);
+        let (connect_wait, connect_timeout) = (self.connect_wait, self.redis.connect_timeout);
         let (core, driver) = self.prepare(endpoint)?;
         if connect_wait.is_zero() {
             connect(&core, &driver.runtime, connect_timeout * 2).await?;
@@ -57,11 +57,16 @@ impl LockClientBuilder {
         let driver = self.driver(needs_io)?;
         if let Background::TokioTime = self.background {
             let clock = RuntimeClock(driver.runtime.clone());
-            self.clock = ClientClock::given(Arc::new(clock));
+            self.redis.clock = ClientClock::given(Arc::new(clock));
         }
         let id = Uuid::new_v4();
-        let handler = EventHandler::new(&self.options, &self.clock);
-        let options = self.redis_options(id);
+        let handler = EventHandler::new(&self.options, &self.redis.clock);
+        let options = RedisOptions {
+            client: id,
+            response_timeout: self.options.response_timeout,
+            replicas: self.options.replicas,
+            ..self.redis.clone()
+        };
         let (listener, runtime) = (handler.listener(), &driver.runtime);
         let store: Arc<dyn Store> = match endpoint {
             Endpoint::Memory(name) => {
@@ -69,7 +74,12 @@ impl LockClientBuilder {
                     "" => Arc::default(),
                     name => SharedStore::named(name),
                 };
-                Arc::new(MemoryStore::join(shared, id, self.clock.clone(), listener))
+                Arc::new(MemoryStore::join(
+                    shared,
+                    id,
+                    self.redis.clock.clone(),
+                    listener,
+                ))
             }
             Endpoint::Server(server) => {
                 RedisStore::of(server, &options, &listener, self.caller_runtime().as_ref())
@@ -80,15 +90,15 @@ impl LockClientBuilder {
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
         let timers = (driver.timers.clone(), driver.may_not_be_driven());
-        let core = Core::new(id, self.clock, self.options, store, handler, timers);
+        let core = Core::new(id, self.redis.clock, self.options, store, handler, timers);
         Ok((core, driver))
     }
 
     /// Checks all options, and whether this store supports them.
     fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
-        self.tls.check(endpoint.uses_tls())?;
-        if self.credentials.is_some() {
+        self.redis.connection.tls.check(endpoint.uses_tls())?;
+        if self.redis.connection.credentials.is_some() {
             Provider::check(endpoint.servers())?;
         }
         let is_memory = matches!(endpoint, Endpoint::Memory(_));
@@ -124,25 +134,6 @@ impl LockClientBuilder {
             waited: Duration::ZERO,
             source: Arc::new(error),
         })
-    }
-
-    fn redis_options(&self, client: Uuid) -> RedisOptions {
-        RedisOptions {
-            client,
-            clock: self.clock.clone(),
-            prefix: self.prefix.clone(),
-            fence_retention: self.fence_retention,
-            connection: ConnectionSettings {
-                nodelay: self.tcp_nodelay,
-                tls: self.tls.clone(),
-                credentials: self.credentials.clone(),
-            },
-            connect_timeout: self.connect_timeout,
-            response_timeout: self.options.response_timeout,
-            replicas: self.options.replicas,
-            server: 0,
-            run_ids: None,
-        }
     }
 
     /// Returns the runtime for the second connection, if the client opens one.

@@ -31,7 +31,7 @@ impl LockClientBuilder {
     /// # }
     /// ```
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.trust(pem.into());
+        self.redis.connection.tls.trust(pem.into());
         self
     }
 
@@ -49,7 +49,10 @@ impl LockClientBuilder {
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.tls.present(certificate.into(), key.into());
+        self.redis
+            .connection
+            .tls
+            .present(certificate.into(), key.into());
         self
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
 
 use super::{address::ConnectionSettings, for_quorum::RunIds};
-use crate::{clock::ClientClock, options::Replicas};
+use crate::{clock::ClientClock, lease::MAX_LEASE, options::Replicas};
 
 #[derive(Clone)]
 pub(crate) struct RedisOptions {
@@ -22,4 +22,21 @@ pub(crate) struct RedisOptions {
     pub(crate) server: usize,
     /// The servers of the quorum, if this one is a member.
     pub(crate) run_ids: Option<Arc<RunIds>>,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            client: Uuid::nil(),
+            clock: ClientClock::default(),
+            prefix: "lock:".to_owned(),
+            fence_retention: MAX_LEASE,
+            connection: ConnectionSettings::default(),
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(2),
+            replicas: None,
+            server: 0,
+            run_ids: None,
+        }
+    }
 }

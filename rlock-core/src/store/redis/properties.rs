@@ -13,7 +13,7 @@ use redis::{PushInfo, Value};
 use uuid::Uuid;
 
 use super::{
-    ConnectionSettings, RedisOptions,
+    RedisOptions,
     commands::Commands,
     connection::{Inbox, Receiver},
     errors::classify,
@@ -21,7 +21,6 @@ use super::{
     replies::{read_acquired, read_entry, read_released, read_renewed},
 };
 use crate::{
-    clock::ClientClock,
     escape_control::breaks_the_line,
     key::Key,
     lease::{MAX_LEASE, Time},
@@ -34,15 +33,9 @@ impl RedisOptions {
         const TIMEOUT: Duration = Duration::from_millis(1);
         Self {
             client,
-            clock: ClientClock::default(),
-            prefix: "lock:".to_owned(),
-            fence_retention: MAX_LEASE,
-            connection: ConnectionSettings::default(),
             connect_timeout: TIMEOUT,
             response_timeout: TIMEOUT,
-            replicas: None,
-            server: 0,
-            run_ids: None,
+            ..Self::default()
         }
     }
 }
