@@ -7,7 +7,7 @@ use std::fmt;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 pub(crate) use self::parts::redacted;
-use self::parts::{Kind, Parts, schemes};
+use self::parts::{EXPECTED, Kind, Parts};
 use super::{quorum::MOST_SERVERS, tls::Tls};
 use crate::{error::LockError, escape_control::escape_control};
 
@@ -63,8 +63,7 @@ impl Endpoint {
     }
 
     fn read(url: &str) -> Result<Self, String> {
-        let unknown = || format!("expected one of {}, in lower case", schemes(|_| true));
-        let parts = Parts::of(url).ok_or_else(unknown)?;
+        let parts = Parts::of(url).ok_or(EXPECTED)?;
         if parts.tls && !Tls::IS_SUPPORTED {
             return Err("TLS needs the feature `tls` of rlock-core".to_owned());
         }
@@ -97,11 +96,9 @@ impl Endpoint {
         }
         let mut servers: Vec<ServerEndpoint> = Vec::with_capacity(urls.len());
         for url in &urls {
-            let parts = Parts::of(url).filter(|parts| parts.kind.is_one_server());
-            let Some(Self::Server(server)) = parts.map(|_| Self::parse(url)).transpose()? else {
-                let known = schemes(Kind::is_one_server);
-                let reason = format!("a quorum is made of single servers: {known}");
-                return Err(invalid(url, reason));
+            let Self::Server(server) = Self::parse(url)? else {
+                let reason = "a quorum is made of single servers: `redis://`, `unix://` or `redis-sentinel://`";
+                return Err(invalid(url, reason.to_owned()));
             };
             let address = server.to_string();
             if servers.iter().any(|other| other.to_string() == address) {

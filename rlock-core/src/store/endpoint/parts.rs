@@ -28,6 +28,10 @@ const SCHEMES: [(&str, Kind, bool); 12] = [
     ("memory", Kind::Memory, false),
 ];
 
+/// What an error for another scheme shows. The schemes with TLS have an `s` behind `redis` or `valkey`.
+pub(super) const EXPECTED: &str = "expected one of `redis://`, `redis-sentinel://`, `redis-cluster://`, `unix://`, \
+     `valkey://` and `memory:`, in lower case";
+
 impl Kind {
     /// Returns the form of the URL behind the scheme, and the options that can stand behind its `?`.
     pub(super) fn form(self) -> (&'static str, &'static [&'static str]) {
@@ -44,10 +48,6 @@ impl Kind {
             ),
             Self::Cluster => ("//[user:password@]host[:port],host[:port],…", &["protocol"]),
         }
-    }
-
-    pub(super) fn is_one_server(self) -> bool {
-        matches!(self, Self::Server | Self::Socket | Self::Sentinels)
     }
 }
 
@@ -129,16 +129,6 @@ impl<'a> Parts<'a> {
             .filter_map(|(key, value)| (key == name).then_some(value))
             .last()
     }
-}
-
-/// Lists the schemes of some kinds, for an error.
-pub(super) fn schemes(are_meant: impl Fn(Kind) -> bool) -> String {
-    let meant = SCHEMES.iter().filter(|(_, kind, _)| are_meant(*kind));
-    let names = meant.map(|(scheme, kind, _)| match kind {
-        Kind::Memory => format!("`{scheme}:`"),
-        _ => format!("`{scheme}://`"),
-    });
-    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns what an error shows of a URL: its scheme, and its hosts if no part of a password can be among them.
