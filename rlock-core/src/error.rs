@@ -132,7 +132,7 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     NoClient {
-        /// The requested key.
+        /// The template of the first key, as the attribute has it.
         key: String,
     },
 
@@ -198,7 +198,7 @@ impl LockError {
 
     /// Returns the key of the failed call. Returns `None` for variants without a `key` field; their
     /// `action` names it. If the call acquires several keys, this is the key that caused the error;
-    /// for [`NoClient`](Self::NoClient), it is all of them. With
+    /// for [`NoClient`](Self::NoClient), it is the template of the first. With
     /// [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the name of the lock.
     #[must_use]
     pub fn key(&self) -> Option<&str> {

@@ -4,27 +4,12 @@ use std::{
     cmp::Ordering,
     fmt::{self, Display, Write},
     hash::{Hash, Hasher},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 use crate::{error::LockError, escape_control::escape_control, options::Site};
 
 pub(crate) const MAX_KEY_BYTES: usize = 1024;
-
-/// Whether any client of this process hides keys, for an error that comes from no client.
-static ARE_HIDDEN: AtomicBool = AtomicBool::new(false);
-
-/// Notes that a client was made which hides keys or does not.
-pub(crate) fn note_hidden(redacts: bool) {
-    ARE_HIDDEN.fetch_or(redacts, Relaxed);
-}
-
-pub(crate) fn are_hidden() -> bool {
-    ARE_HIDDEN.load(Relaxed)
-}
 
 /// A key that passed the checks. Cheap to clone.
 #[derive(Clone, Debug)]

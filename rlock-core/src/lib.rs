@@ -150,8 +150,8 @@ pub mod __private {
     pub use crate::clock::Clock;
     pub use crate::escape_control::{breaks_the_line, escape_control};
     pub use crate::private::{
-        AsClient, Box, FromLockError, FromOtherErrors, KeyText, KeyValue, Plan, Value, handler,
-        if_taken, returned, returned_by, run_blocking, run_or_else,
+        AsClient, Box, FromLockError, KeyText, KeyValue, Plan, Value, handler, if_taken, returned,
+        returned_by, run_blocking, run_or_else,
     };
     pub mod probe {
         pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};

@@ -9,7 +9,7 @@ use crate::{
     engine::call_chain,
     error::LockError,
     few::Few,
-    key::{are_hidden, escape},
+    key::escape,
     lock::Lock,
     options::{LockOptions, Site, Wait, lock_option_setters},
     run::{Inside, OnLost, Run, Session},
@@ -134,11 +134,7 @@ impl Annotation {
             ));
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
-            let key = if are_hidden() {
-                self.site.in_place_of_key().to_owned()
-            } else {
-                self.keys.join("`, `")
-            };
+            let key = self.site.name().to_owned();
             return Err(LockError::NoClient { key });
         };
         let options = LockOptions {
@@ -236,21 +232,6 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 }
 
 /// The return type of a function with `if_taken` and without `or_else`.
-#[diagnostic::on_unimplemented(
-    message = "`if_taken` covers only a taken lock, and `{Self}` has no place for other errors",
-    label = "this cannot hold a `LockError`",
-    note = "return `Result<_, E>` where `E: From<rlock_core::LockError>`, or give `or_else = |error| …` as well"
-)]
-pub trait FromOtherErrors {
-    fn from_other_error(error: LockError) -> Self;
-}
-
-impl<T, E: From<LockError>> FromOtherErrors for Result<T, E> {
-    fn from_other_error(error: LockError) -> Self {
-        Err(error.into())
-    }
-}
-
 /// Returns `value` if the lock is taken, and the result of `or_else` for every other error.
 pub fn if_taken<R, V, H>(value: V, or_else: H) -> impl FnOnce(LockError) -> R
 where

@@ -238,7 +238,7 @@ fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Sp
             // With the function's path, the compiler would report one error for each type that the function is a part
             // of.
             let error = Ident::new("__rlock_error", at_type);
-            quote_spanned!(at_type=> |#error| #core::FromOtherErrors::from_other_error(#error))
+            quote_spanned!(at_type=> |#error| #core::FromLockError::from_lock_error(#error))
         },
         ToTokens::to_token_stream,
     );

@@ -70,8 +70,6 @@ impl LockClientBuilder {
     /// [`LockError`](crate::LockError), and the `Debug` of locks and guards. Methods such as
     /// [`LockGuard::key`](crate::LockGuard::key) return the key. The server stores keys as always.
     ///
-    /// [`LockError::NoClient`](crate::LockError::NoClient) comes from no client. It leaves keys out if any client of the process does.
-    ///
     /// # Examples
     ///
     /// ```

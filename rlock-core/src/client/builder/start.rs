@@ -15,7 +15,6 @@ use crate::{
         driver::Driver,
     },
     error::LockError,
-    key::note_hidden,
     limits,
     store::{
         Store, StoreError,
@@ -37,9 +36,9 @@ impl LockClientBuilder {
         let (core, driver) = self.prepare(endpoint)?;
         if connect_wait.is_zero() {
             connect(&core, &driver.runtime, connect_timeout * 2).await?;
-            return Ok(drive(core, driver));
+            return Ok(LockClient::new(driver.drive(core)));
         }
-        let client = drive(core, driver);
+        let client = LockClient::new(driver.drive(core));
         client.until_ready(connect_wait).await?;
         Ok(client)
     }
@@ -47,7 +46,7 @@ impl LockClientBuilder {
     /// Makes a client that connects in the background.
     pub(super) fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
         let (core, driver) = self.prepare(endpoint)?;
-        Ok(drive(core, driver))
+        Ok(LockClient::new(driver.drive(core)))
     }
 
     /// Makes a client whose background does not run yet.
@@ -165,12 +164,6 @@ async fn connect(core: &Core, runtime: &Handle, limit: Duration) -> Result<(), L
         named_twice(&error)
             .unwrap_or_else(|| error.into_lock_error(action, core.clock.now().since(started)))
     })
-}
-
-/// Starts the background of a client.
-fn drive(core: Core, driver: Driver) -> LockClient {
-    note_hidden(core.options.redact_keys);
-    LockClient::new(driver.drive(core))
 }
 
 fn no_tokio_time(reason: &str) -> LockError {
