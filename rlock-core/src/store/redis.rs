@@ -40,7 +40,6 @@ use self::{
     replicas::ReplicaCheck,
 };
 pub(crate) use self::{
-    address::ConnectionSettings,
     dial::connecting,
     for_quorum::{RunIds, SameServer},
     options::RedisOptions,
