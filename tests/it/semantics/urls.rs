@@ -309,9 +309,9 @@ async fn an_error_for_a_url_shows_its_scheme_and_its_hosts() {
         ("memory:a?protocol=resp2", "`memory:…`", "nor options"),
         ("memory:a#b", "`memory:…`", "nor options"),
         ("redis://h/-1", "`redis://h/…`", "`-1` is no number"),
-        ("http://h/", "`…`", "expected one of `redis://`, "),
+        ("http://h/", "`http:…`", "expected one of `redis://`, "),
         ("h:6379", "`…`", "expected one of `redis://`, "),
-        ("REDIS://h/", "`…`", "in lower case"),
+        ("REDIS://h/", "`REDIS:…`", "in lower case"),
     ] {
         let error = LockClient::connect(url).await.expect_err(url).to_string();
         assert!(error.contains(shown) && error.contains(hint), "{error}");

@@ -209,7 +209,7 @@ mod tests {
             (WAIT, "367days", "31708800s", "366 days"),
             (PREFIX, "{a}", "\"{a}\"", "leave them out"),
             (URL, "", "`…`", "redis"),
-            (URL, "http://h/", "`…`", "redis"),
+            (URL, "http://h/", "`http:…`", "redis"),
             (
                 URL,
                 "redis://a/ redis-cluster://b",

@@ -134,7 +134,10 @@ impl<'a> Parts<'a> {
 /// Returns what an error shows of a URL: its scheme, and its hosts if no part of a password can be among them.
 pub(crate) fn redacted(url: &str) -> String {
     let Some(parts) = Parts::of(url) else {
-        return "…".to_owned();
+        return match url.split_once("://") {
+            Some((scheme, rest)) if is_host(scheme) && !rest.contains('@') => format!("{scheme}:…"),
+            _ => "…".to_owned(),
+        };
     };
     let Parts { scheme, hosts, .. } = parts;
     let are_hosts = match parts.kind {
@@ -187,7 +190,7 @@ mod tests {
             ("redis://h/?token=x&s=3cret", "redis://h/…"),
             ("u:s3cret@h:6379/0", "…"),
             ("s3cret://@h", "…"),
-            ("http://h/", "…"),
+            ("http://h/", "http:…"),
             ("", "…"),
         ] {
             assert_eq!(redacted(url), shown);
