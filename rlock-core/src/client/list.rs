@@ -207,14 +207,6 @@ impl LockList {
 
 impl std::fmt::Debug for LockList {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let is_hidden = self.client.core().options.redact_keys;
-        let pattern = if is_hidden {
-            "<redacted>"
-        } else {
-            &self.pattern
-        };
-        f.debug_struct("LockList")
-            .field("pattern", &pattern)
-            .finish_non_exhaustive()
+        f.debug_struct("LockList").finish_non_exhaustive()
     }
 }
