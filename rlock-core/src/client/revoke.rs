@@ -14,9 +14,6 @@ use crate::{
     store::{Claim, ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
 };
 
-/// How often a lock that changes hands is looked at before its holder is asked in vain.
-const TRIES: usize = 3;
-
 impl LockClient {
     /// Asks the holder of a lock to release it. Returns `true` if the holder does so.
     ///
@@ -55,22 +52,12 @@ impl LockClient {
     /// ```
     pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
         let key = self.key(key)?;
-        for _ in 0..TRIES {
-            let owner = match self.entry(&key).await? {
-                Some(entry) => OwnerId::parse(&entry.owner),
-                None => None,
-            };
-            let Some(owner) = owner else {
-                return Ok(false);
-            };
-            match self.tell_holder(&key, owner, None, false).await? {
-                Some(Answer::Released) => return Ok(true),
-                // The lock has changed hands since.
-                Some(Answer::NotHeld) => {}
-                Some(Answer::OtherHold) | None => return Ok(false),
-            }
-        }
-        Ok(false)
+        let entry = self.entry(&key).await?;
+        let Some(owner) = entry.and_then(|entry| OwnerId::parse(&entry.owner)) else {
+            return Ok(false);
+        };
+        let told = self.tell_holder(&key, owner, None, false).await?;
+        Ok(told == Some(Answer::Released))
     }
 
     /// Releases the lock if the current hold has this token. Returns `true` if it was released.
