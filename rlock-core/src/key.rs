@@ -1,7 +1,6 @@
 //! Keys: their bounds, and the escaping that keeps them apart.
 
 use std::{
-    cmp::Ordering,
     fmt::{self, Display, Write},
     hash::{Hash, Hasher},
     sync::Arc,
@@ -30,18 +29,6 @@ impl Eq for Key {}
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text.hash(state);
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.text.cmp(&other.text)
     }
 }
 
@@ -146,33 +133,19 @@ fn shortened(key: &str) -> String {
 /// assert_eq!(format!("user:{}:{}", escape("a:b"), escape("{x}")), "user:a%3Ab:%7Bx%7D");
 /// ```
 pub fn escape(value: impl Display) -> impl Display {
-    Escaped(value)
-}
-
-struct Escaped<T>(T);
-
-impl<T: Display> Display for Escaped<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaper(f), "{}", self.0)
-    }
-}
-
-struct Escaper<'a, 'b>(&'a mut fmt::Formatter<'b>);
-
-impl Write for Escaper<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut plain_from = 0;
-        for (at, c) in text.char_indices() {
-            if matches!(c, '%' | ':' | '{' | '}') || c.is_control() {
-                self.0.write_str(&text[plain_from..at])?;
-                plain_from = at + c.len_utf8();
-                for byte in text[at..plain_from].bytes() {
-                    write!(self.0, "%{byte:02X}")?;
-                }
+    let (mut text, mut escaped) = (String::new(), String::new());
+    // A `String` takes everything. Only a broken `Display` returns an error. Its text so far is the value.
+    let _ = write!(text, "{value}");
+    for c in text.chars() {
+        if matches!(c, '%' | ':' | '{' | '}') || c.is_control() {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                let _ = write!(escaped, "%{byte:02X}");
             }
+        } else {
+            escaped.push(c);
         }
-        self.0.write_str(&text[plain_from..])
     }
+    escaped
 }
 
 /// Decodes the output of [`escape`]. Returns `None` for a text that is no such output.

@@ -87,7 +87,7 @@ impl Lock {
         let parse = |key: &String| Key::parse_hidden(key, is_hidden, self.options.site);
         let parsed: Result<Few<Key>, _> = self.keys.iter().map(parse).collect();
         let mut keys = parsed?;
-        keys.sort_unstable();
+        keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
         keys.dedup();
         limits::keys(keys.len())?;
         Ok(self.checked.get_or_init(|| keys).clone())

@@ -209,7 +209,6 @@ impl KeyText {
     fn display(mut self, value: &dyn Display) -> Self {
         use std::fmt::Write;
 
-        // A `String` takes everything. Only a broken `Display` returns an error. Its text so far is the value.
         let _ = write!(self.0, "{}", escape(value));
         self
     }

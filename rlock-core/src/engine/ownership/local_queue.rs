@@ -168,12 +168,13 @@ impl LocalQueues {
             let queues = self.queues();
             queues.keys().filter(|key| is_meant(key)).cloned().collect()
         };
+        let by_text = |one: &Key, other: &Key| one.as_str().cmp(other.as_str());
         // To sort all of them for each part of a list would take seconds with many locks.
         if keys.len() > most {
-            keys.select_nth_unstable(most);
+            keys.select_nth_unstable_by(most, by_text);
             keys.truncate(most);
         }
-        keys.sort_unstable();
+        keys.sort_unstable_by(by_text);
         keys
     }
 
