@@ -58,11 +58,11 @@ pub(super) fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> P
                         .as_ref()
                         .is_none_or(|after| info.key.as_str() > after.as_str())
             });
-            let last = locks.last().and_then(|info| Key::parse(&info.key).ok());
+            let end = locks.last().and_then(|info| Key::parse(&info.key).ok());
             let wanted = locks.iter_mut().filter(|info| info.wanted);
             join_all(wanted.map(|info| add_queue(core, info))).await;
             let lost = if after.is_none() { lost } else { 0 };
-            Ok(Some((Some((locks, lost)), last.filter(|_| more).map(Some))))
+            Ok(Some((Some((locks, lost)), end.filter(|_| more).map(Some))))
         }
     });
     parts.boxed()
