@@ -96,7 +96,9 @@ fn answer(core: &Core, received: &Received) -> Vec<u8> {
             let mut after = after.clone();
             let more = loop {
                 let is_meant = |key: &Key| {
-                    after.as_ref().is_none_or(|after| key > after)
+                    after
+                        .as_ref()
+                        .is_none_or(|after| key.as_str() > after.as_str())
                         && pattern::matches(pattern, key.as_str())
                 };
                 let keys = core.queues.first_keys(AT_ONCE, is_meant);
