@@ -6,9 +6,8 @@
 //! left the exporting master can only be at the importing node, and can only be created there. So:
 //!
 //! - The exporting master serves a lock for as long as it is held there. It creates no keys.
-//! - The importing node is asked for a free lock only once its token and its wait queue have left too.
-//!   Otherwise tokens would be counted anew, and then be replaced by the lower ones that arrive. Until then
-//!   the request is tried again.
+//! - The importing node is asked for a free lock only once its fence and its wait queue have left too. It would
+//!   create them, and a key that exists there already stops the migration. Until then the request is tried again.
 //! - Renewals go where the lock is: they need nothing else.
 
 mod directory;

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use futures_util::future::{join_all, select_ok};
+use futures_util::future::select_ok;
 use redis::{
     ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisError, RedisResult, Value, pipe,
 };
@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::{
     ClusterStore,
     routing::down,
-    slots::{Layout, NodeAddr, Slot},
+    slots::{Layout, NodeAddr},
 };
 use crate::store::{
-    Event, KeyFilter, StoreError,
+    StoreError,
     endpoint::ClusterEndpoint,
     redis::{
         address::{ConnectionSettings, LOGIN, Server, elsewhere},
@@ -24,8 +24,6 @@ use crate::store::{
     },
 };
 
-/// How long a new client waits for the other masters when one is connected.
-const OTHERS: Duration = Duration::from_millis(250);
 /// The time-out of the first discovery. A short one notices the end of an outage sooner.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many nodes are asked at once.
@@ -35,20 +33,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl ClusterStore {
-    /// Discovers the masters, and waits until one is connected, then briefly for the others.
+    /// Discovers the masters, and waits until one is connected. Requests wait for the others.
     pub(super) async fn begin(&self, within: Duration) -> Result<(), StoreError> {
         let until = Instant::now() + within;
-        let seeds = self.nodes.seeds.addrs.clone();
-        let layout = self.nodes.seeds.layout(seeds, within).await?;
-        self.nodes.adopt(layout);
+        self.discover(self.nodes.seeds.addrs.clone(), within)
+            .await?;
         let masters = self.nodes.masters();
         let connecting = masters.iter().map(|node| Box::pin(node.store.until_up()));
         match timeout_at(until, select_ok(connecting)).await {
-            Ok(Ok(((), others))) => {
-                let _ = timeout_at(until.min(Instant::now() + OTHERS), join_all(others)).await;
-                Ok(())
-            }
-            Ok(Err(refusal)) => Err(refusal),
+            Ok(connected) => connected.map(drop),
             Err(_) => {
                 let reasons = masters.iter().map(|node| down(node).to_string());
                 Err(not_yet(reasons.collect::<Vec<_>>().join("; ")))
@@ -66,7 +59,8 @@ impl ClusterStore {
                 self.nodes.rediscover.notified().await;
                 (pause, within) = first;
             }
-            if let Err(error) = self.discover(within).await {
+            let asked = fastrand::choose_multiple(self.nodes.known(), ASKED);
+            if let Err(error) = self.discover(asked, within).await {
                 tracing::debug!(%error, "no node says who has which slots");
                 if self.nodes.fails(&error) && !std::mem::replace(&mut is_warned, true) {
                     let (address, reason) = (&self.nodes.seeds, error.to_string());
@@ -79,15 +73,9 @@ impl ClusterStore {
         }
     }
 
-    async fn discover(&self, within: Duration) -> Result<(), StoreError> {
-        let addrs = fastrand::choose_multiple(self.nodes.known(), ASKED);
-        let layout = self.nodes.seeds.layout(addrs, within).await?;
-        // Locks may be gone, and the former master notifies no waiter.
-        if let Some(changed) = self.nodes.adopt(layout) {
-            tracing::debug!("slots of the cluster have other masters");
-            let which = KeyFilter::new(move |key| changed[Slot::of(key).index()]);
-            (self.nodes.listener)(Event::SomeChanged(which));
-        }
+    async fn discover(&self, asked: Vec<NodeAddr>, within: Duration) -> Result<(), StoreError> {
+        let layout = self.nodes.seeds.layout(asked, within).await?;
+        self.nodes.adopt(layout);
         Ok(())
     }
 }

@@ -25,9 +25,6 @@ use crate::store::{
 
 /// How long a node without slots is kept, as one that is about to get its first.
 const UNUSED: Duration = Duration::from_secs(30);
-/// How long layouts older than the latest are ignored: their nodes were cut off from the others. After that
-/// the cluster may be another one.
-const OVERTAKEN: Duration = Duration::from_secs(30);
 
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
@@ -44,13 +41,9 @@ pub(super) struct Nodes {
 pub(super) struct Table {
     /// By slot.
     masters: Vec<Option<Arc<Node>>>,
-    /// Slots for which a node named another master since the latest layout.
-    renamed: HashSet<Slot>,
     nodes: HashMap<NodeAddr, Arc<Node>>,
     /// The ids of all nodes of the latest layout.
     ids: HashMap<NodeAddr, String>,
-    /// The epoch of the latest layout, and when it was adopted.
-    adopted: (u64, Instant),
     /// Why no layout has been adopted yet.
     failure: Option<StoreError>,
 }
@@ -74,8 +67,6 @@ impl Nodes {
                 masters: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
                 ids: HashMap::new(),
-                renamed: HashSet::new(),
-                adopted: (0, Instant::now()),
                 failure: Some(failure),
             })),
             rediscover: Arc::default(),
@@ -125,7 +116,6 @@ impl Nodes {
     pub(super) async fn at(
         &self,
         addr: &NodeAddr,
-        as_master: bool,
         timeout: Duration,
     ) -> Result<Arc<Node>, StoreError> {
         let id = {
@@ -137,16 +127,13 @@ impl Nodes {
             Some(id) => id,
             None => self.seeds.id(addr, timeout).await?,
         };
-        Ok(self.node(addr, &id, as_master))
+        Ok(self.node(addr, &id))
     }
 
     /// Returns the node of this id, which is made if it is missing.
-    ///
-    /// A node that becomes a master is made anew: its connections then know a time after the former master's grants.
-    fn node(&self, addr: &NodeAddr, id: &str, as_master: bool) -> Arc<Node> {
+    fn node(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
         let find = |table: &Table| {
             let node = table.nodes.get(addr).filter(|node| node.id == id);
-            let node = node.filter(|node| !as_master || has_slots(&table.masters, node));
             node.cloned()
         };
         if let Some(node) = find(&self.table.borrow()) {
@@ -195,29 +182,30 @@ impl Nodes {
 
     /// Records that a node names another as the master of a slot.
     pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
-        let known = self.table.borrow().master(slot);
-        let is_new = known.is_none_or(|known| known.id != node.id);
-        let mut former = Some(node);
-        self.table.send_modify(|table| {
+        let mut former = Some(Arc::clone(&node));
+        let is_changed = self.table.send_if_modified(|table| {
             std::mem::swap(&mut table.masters[slot.index()], &mut former);
-            if is_new {
-                table.renamed.insert(slot);
-            }
+            former.is_none_or(|former| former.id != node.id)
         });
+        if is_changed {
+            self.report(move |of| of == slot);
+        }
     }
 
-    /// Adopts the layout that a node reports. Returns which slots have had other masters since the last one, if any.
-    pub(super) fn adopt(&self, layout: Layout) -> Option<Vec<bool>> {
-        let (latest, adopted_at) = self.table.borrow().adopted;
-        if layout.epoch < latest && adopted_at.elapsed() < OVERTAKEN {
-            return None;
-        }
+    /// Reports that slots have other masters: locks may be gone, and the former master notifies no waiter.
+    fn report(&self, are_changed: impl Fn(Slot) -> bool + Send + Sync + 'static) {
+        let which = KeyFilter::new(move |key| are_changed(Slot::of(key)));
+        (self.listener)(Event::SomeChanged(which));
+    }
+
+    /// Adopts the layout that a node reports.
+    pub(super) fn adopt(&self, layout: Layout) {
         let mut masters = vec![None; usize::from(SLOTS)];
         let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
         for (first, last, addr) in &layout.ranges {
             let node = match nodes.get(addr) {
                 Some(node) => Arc::clone(node),
-                None => self.node(addr, &layout.ids[addr], true),
+                None => self.node(addr, &layout.ids[addr]),
             };
             nodes.insert(addr, Arc::clone(&node));
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
@@ -229,11 +217,7 @@ impl Nodes {
             changed.extend(former.map(|(master, former)| {
                 master.as_ref().map(|node| &node.id) != former.as_ref().map(|node| &node.id)
             }));
-            for slot in table.renamed.drain() {
-                changed[slot.index()] = true;
-            }
             table.ids = layout.ids;
-            table.adopted = (layout.epoch, Instant::now());
             table.failure = None;
             let Table { masters, nodes, .. } = table;
             let is_unused =
@@ -242,7 +226,10 @@ impl Nodes {
             changed.contains(&true)
         });
         drop(unused);
-        is_changed.then_some(changed)
+        if is_changed {
+            tracing::debug!("slots of the cluster have other masters");
+            self.report(move |slot| changed[slot.index()]);
+        }
     }
 }
 
@@ -273,65 +260,68 @@ fn has_slots(masters: &[Option<Arc<Node>>], node: &Arc<Node>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::{key::Key, store::endpoint::Endpoint};
 
-    fn nodes() -> Nodes {
+    type Reported = Arc<Mutex<Vec<Event>>>;
+
+    /// Returns nodes, and what they report.
+    fn nodes() -> (Nodes, Reported) {
         let options = RedisOptions::for_tests(uuid::Uuid::nil());
         let endpoint = Endpoint::parse("redis-cluster://127.0.0.1:1").expect("valid");
         let Endpoint::Cluster(endpoint) = endpoint else {
             panic!("a cluster");
         };
         let seeds = Seeds::new(endpoint, options.connection.clone());
-        Nodes::new(seeds, options, Arc::new(drop), Handle::current(), None)
+        let reported = Reported::default();
+        let events = Arc::clone(&reported);
+        let listener = Arc::new(move |event| events.lock().expect("no panic").push(event));
+        let nodes = Nodes::new(seeds, options, listener, Handle::current(), None);
+        (nodes, reported)
     }
 
     /// All slots have the master at this port.
-    fn view(epoch: u64, port: u16) -> Layout {
+    fn view(port: u16) -> Layout {
         let host = "127.0.0.1".to_owned();
         let master = NodeAddr { host, port };
         Layout {
-            epoch,
+            epoch: 1,
             ids: HashMap::from([(master.clone(), format!("node {port}"))]),
             ranges: vec![(0, SLOTS - 1, master)],
         }
     }
 
     #[tokio::test]
-    async fn what_a_node_says_that_was_cut_off_is_passed_over_for_a_while() {
-        let nodes = nodes();
-        let master = || nodes.masters().iter().map(|node| node.addr.port).max();
-        let adopt = |view| nodes.adopt(view).is_some();
-        assert!(adopt(view(4, 1)));
-        assert!(adopt(view(5, 2)));
-        assert!(!adopt(view(4, 1)));
-        assert_eq!(master(), Some(2));
-        assert!(adopt(view(5, 3)), "a slot may move within an epoch");
-        // Then it is another cluster.
-        nodes
-            .table
-            .send_modify(|table| table.adopted.1 -= OVERTAKEN);
-        assert!(adopt(view(1, 1)));
-        assert_eq!(master(), Some(1));
-    }
-
-    #[tokio::test]
-    async fn a_master_that_a_redirection_named_first_counts_as_a_change_of_the_layout() {
-        let nodes = nodes();
-        nodes.adopt(view(1, 1));
-        let slot = Slot::of(&Key::parse("k").expect("valid"));
-        let moved = || {
-            let (mut layout, mut other) = (view(2, 1), view(2, 2));
-            layout.ids.extend(other.ids);
-            let at = u16::try_from(slot.index()).expect("a slot");
-            (other.ranges[0].0, other.ranges[0].1) = (at, at);
-            layout.ranges.extend(other.ranges);
-            layout
+    async fn a_master_that_a_redirection_names_is_reported_at_once_and_only_once() {
+        let key = |key| Key::parse(key).expect("valid");
+        let (nodes, reported) = nodes();
+        nodes.adopt(view(1));
+        let of = |at: usize| {
+            let reported = reported.lock().expect("no panic");
+            let Some(Event::SomeChanged(which)) = reported.get(at) else {
+                panic!("{reported:?}");
+            };
+            (which.matches(&key("moved")), which.matches(&key("other")))
         };
-        nodes.note(slot, nodes.node(&moved().ranges[1].2, "node 2", true));
-        let changed = nodes.adopt(moved()).expect("a change");
-        let changed: Vec<_> = (0..changed.len()).filter(|at| changed[*at]).collect();
-        assert_eq!(changed, [slot.index()]);
-        assert!(nodes.adopt(moved()).is_none());
+        assert_eq!(of(0), (true, true));
+        let slot = Slot::of(&key("moved"));
+        let mut layout = view(2);
+        let master = layout.ranges[0].2.clone();
+        for _ in 0..2 {
+            nodes.note(slot, nodes.node(&master, "node 2"));
+        }
+        assert_eq!(of(1), (true, false));
+        let at = u16::try_from(slot.index()).expect("a slot");
+        layout.ranges[0] = (at, at, master);
+        let rest = view(1);
+        let addr = rest.ranges[0].2.clone();
+        layout.ids.extend(rest.ids);
+        layout
+            .ranges
+            .extend([(0, at - 1, addr.clone()), (at + 1, SLOTS - 1, addr)]);
+        nodes.adopt(layout);
+        assert_eq!(reported.lock().expect("no panic").len(), 2);
     }
 }

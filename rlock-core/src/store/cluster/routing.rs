@@ -45,8 +45,6 @@ struct Routed<'a> {
     node: Arc<Node>,
     /// The master of the slot, while the node to ask imports it.
     exporter: Option<Arc<Node>>,
-    /// Whether a former master of the slot named the new one.
-    moved: bool,
 }
 
 impl Routed<'_> {
@@ -83,7 +81,6 @@ impl ClusterStore {
             backoff: Backoff::default(),
             node: self.master_up(slot, until).await?,
             exporter: None,
-            moved: false,
         };
         loop {
             match ask(Arc::clone(&request.node), request.send()).await {
@@ -133,9 +130,9 @@ impl ClusterStore {
                 Err(error)
             };
         }
-        match redirection(&error, slot, &asked.addr) {
+        match redirection(&error, &asked.addr) {
             Some((addr, true)) => {
-                let importer = self.nodes.at(&addr, false, request.left()).await?;
+                let importer = self.nodes.at(&addr, request.left()).await?;
                 if !has_left(&asked, request).await {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
@@ -144,23 +141,17 @@ impl ClusterStore {
             }
             Some((addr, false)) => {
                 self.nodes.rediscover.notify_one();
-                let master = self.nodes.at(&addr, true, request.left()).await?;
+                let master = self.nodes.at(&addr, request.left()).await?;
                 self.nodes.note(slot, master);
-                if std::mem::replace(&mut request.moved, true) {
-                    return Ok(Some(disputed(slot, &error)));
-                }
-                request.node = self.master_up(slot, request.until).await?;
-                Ok(None)
+                Ok(Some(disputed(slot, &error)))
             }
             None => {
                 if error.transient || is_unsettled(&error) {
                     self.nodes.rediscover.notify_one();
                 }
-                if error.source.is::<Elsewhere>() {
-                    Ok(Some(disputed(slot, &error)))
-                } else if is_split(&error) {
+                if is_split(&error) {
                     Ok(Some(on_its_way(slot, &asked.addr, None)))
-                } else if is_settling(&error) {
+                } else if is_unsettled(&error) {
                     Ok(Some(error))
                 } else {
                     Err(error)
@@ -229,21 +220,17 @@ async fn has_left(master: &Node, request: &Routed<'_>) -> bool {
     }));
     let has_left = |reply: &Result<Value, StoreError>| match reply {
         Ok(_) => false,
-        Err(error) => redirection(error, request.slot, &master.addr).is_some_and(|(_, asks)| asks),
+        Err(error) => redirection(error, &master.addr).is_some_and(|(_, asks)| asks),
     };
     replies.await.iter().all(has_left)
 }
 
-/// Returns where a node sends a request for this slot, and whether that node is still importing it. A
-/// redirection for another slot belongs to another request of the same batch.
-fn redirection(error: &StoreError, slot: Slot, asked: &NodeAddr) -> Option<(NodeAddr, bool)> {
+/// Returns the node to which a reply redirects a request, and whether that node is still importing the slot.
+fn redirection(error: &StoreError, asked: &NodeAddr) -> Option<(NodeAddr, bool)> {
     let Elsewhere(error) = error.source.downcast_ref()?;
-    let (address, number) = error.redirect_node()?;
-    let addr = NodeAddr::parse(address, asked).filter(|_| number == slot.0)?;
-    Some((
-        addr,
-        error.kind() == ErrorKind::Server(ServerErrorKind::Ask),
-    ))
+    let (address, _) = error.redirect_node()?;
+    let is_importing = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
+    Some((NodeAddr::parse(address, asked)?, is_importing))
 }
 
 /// The nodes do not agree on which of them has a slot, or a slot is at two of them.
@@ -256,8 +243,8 @@ pub(super) fn is_unsettled(error: &StoreError) -> bool {
     error.source.is::<Elsewhere>() || error.source.is::<Unsettled>() || is_settling(error)
 }
 
-/// One node names another, and that one names a third.
-pub(super) fn disputed(slot: Slot, error: &StoreError) -> StoreError {
+/// One node names another, which does not serve the slot in time.
+fn disputed(slot: Slot, error: &StoreError) -> StoreError {
     let reply = match error.source.downcast_ref() {
         Some(Elsewhere(error)) => error.to_string(),
         None => error.to_string(),
@@ -270,7 +257,7 @@ pub(super) fn disputed(slot: Slot, error: &StoreError) -> StoreError {
 }
 
 /// Only an operator knows whether the migration was given up. Not every reply names the importing node.
-pub(super) fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError {
+fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError {
     let slot = slot.0;
     let to = to.map_or_else(|| "another node".to_owned(), ToString::to_string);
     not_yet(Unsettled(format!(
@@ -280,7 +267,7 @@ pub(super) fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> 
     )))
 }
 
-pub(super) fn masterless(slot: Slot) -> StoreError {
+fn masterless(slot: Slot) -> StoreError {
     not_yet(format!("no node of the cluster has slot {}", slot.0))
 }
 

@@ -12,8 +12,8 @@ use super::{
     is_since_redis_7,
 };
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, its_turn, leave_behind,
-    ms, name, resp2, timed,
+    LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, hold, its_turn, ms, name,
+    resp2, timed,
 };
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -220,38 +220,6 @@ async fn attempts_for_many_locks_of_a_moving_slot_succeed_at_the_same_time() {
     cluster.end_to_move(slot, 0, 1).await;
 }
 
-/// Between both imports, the exporter loses its last grant, as by a start from an old save.
-#[tokio::test]
-async fn a_slot_that_is_imported_again_repeats_no_token() {
-    let (cluster, key, slot) = cluster_and_key().await;
-    let (idle, other) = (client(&cluster).await, client(&cluster).await);
-    let beside = cluster.key_at(1, "l").await;
-    let (exporter, fence) = (cluster.node(0), format!("{}:fence", name(&key)));
-    hold(&other, &key).await.release().await.expect("held");
-    let import = async || {
-        cluster.begin_to_move(slot, 0, 1).await;
-        cluster.move_key(&fence, 0, 1).await;
-        let guard = hold(&idle, &key).await;
-        let token = guard.fencing_token();
-        guard.release().await.expect("held");
-        cluster.end_to_move(slot, 0, 1).await;
-        token
-    };
-    let saved = import().await.to_string();
-    hold(&idle, &beside).await.release().await.expect("held");
-    cluster.move_slot(slot, 1, 0).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let (seconds, _): (String, String) = exporter.command(&["TIME"]).await;
-    let later = format!("{seconds}000000");
-    let () = exporter.command(&["SET", &fence, &later]).await;
-    let guard = hold(&other, &key).await;
-    let last = guard.fencing_token();
-    guard.release().await.expect("held");
-    let () = exporter.command(&["SET", &fence, &saved]).await;
-    let token = import().await;
-    assert!(token > last, "{token} after {last}");
-}
-
 #[tokio::test]
 async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
     let (cluster, _, _) = cluster_and_key().await;
@@ -338,32 +306,6 @@ async fn locks_that_have_not_moved_yet_are_renewed_though_the_next_master_is_pau
     tokio::time::sleep(LEASE).await;
     assert!(stays.is_valid(), "its master answers");
     cluster.node(1).resume();
-}
-
-/// A replica that lags keeps the keys of a slot that has moved away, and is promoted with them.
-#[tokio::test]
-async fn a_fence_that_a_promoted_replica_has_kept_is_replaced_when_the_slot_returns() {
-    let cluster = RedisCluster::start().await;
-    let key = cluster.key_at(1, "k").await;
-    let slot = cluster.slot_of(&name(&key)).await;
-    let client = client(&cluster).await;
-    hold(&client, &key).await.release().await.expect("held");
-    let replica = cluster.replica_of(1);
-    leave_behind(replica, cluster.node(1)).await;
-    cluster.move_slot(slot, 1, 0).await;
-    let guard = hold(&client, &key).await;
-    let token = guard.fencing_token();
-    guard.release().await.expect("held");
-    cluster.node(1).kill();
-    replica.resume();
-    cluster.failed_over(1).await;
-    let promoted = rlock_testkit::MASTERS + 1;
-    let kept = cluster.keys_in(slot, promoted).await;
-    assert_eq!(kept, [format!("{}:fence", name(&key))]);
-    cluster.move_slot(slot, 0, promoted).await;
-    let guard = hold(&client, &key).await;
-    assert!(guard.fencing_token() > token);
-    guard.release().await.expect("held");
 }
 
 /// The node that exports a slot creates no wait queue, so the release hands nothing off.
