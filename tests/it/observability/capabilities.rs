@@ -95,29 +95,6 @@ async fn a_client_that_connects_while_a_script_runs_has_all_capabilities_afterwa
     }
 }
 
-#[tokio::test]
-async fn a_server_that_loads_its_data_is_not_said_to_lack_scripts() {
-    keep_log();
-    let server = RedisServer::builder()
-        .debug_commands()
-        .slow_to_load(ms(2))
-        .start();
-    let client = connect(&server.url()).await;
-    let () = server.command(&["DEBUG", "POPULATE", "1500"]).await;
-    server.save().await;
-    server.restart_with_data();
-    eventually(LONG, "it is connected again, and refused", async || {
-        let outcome = client.lock("k").wait(ms(400)).acquire().await;
-        let shown = outcome.err().map(|error| error.to_string().to_uppercase());
-        shown.is_some_and(|shown| shown.contains("LOADING"))
-    })
-    .await;
-    server.loaded().await;
-    live(&client).await;
-    assert!(notices_a_loss(&server, &client).await < AT_ONCE);
-    assert_eq!(logged(&server), Vec::<String>::new());
-}
-
 /// Servers before Redis 6, and some proxies, have no RESP3.
 #[tokio::test]
 async fn a_server_without_resp3_is_spoken_to_by_resp2() {
@@ -163,23 +140,6 @@ async fn several_that_are_missing_are_told_in_one_line() {
     let client = connect(&server.url()).await;
     assert_logged(&server, &["RESP3: ", "; SUBSCRIBE: "]);
     live(&client).await;
-}
-
-#[tokio::test]
-async fn a_server_without_scripts_is_reported_at_once_and_refuses_every_lock() {
-    let server = server_without(&["EVALSHA"]);
-    for url in [server.url(), resp2(&server.url())] {
-        let client = connect(&url).await;
-        let error = client.lock("k").acquire().await.expect_err("no scripts");
-        assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    }
-    let lines = logged(&server);
-    assert_eq!(lines.len(), 2, "one for each client: {lines:?}");
-    for line in lines {
-        let all =
-            line.contains("ERROR") && line.contains("scripts (EVALSHA): no lock can be taken");
-        assert!(all, "{line}");
-    }
 }
 
 #[tokio::test]

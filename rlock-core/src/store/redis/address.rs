@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult};
 
 use super::{
-    errors::{classify_connect, is_of_login, not_sent, without_kind},
+    errors::{classify_connect, not_sent, wants_password, without_kind},
     sentinel,
 };
 use crate::store::{StoreError, credentials::Provider, endpoint::ServerEndpoint, tls::Tls};
@@ -57,7 +57,7 @@ impl ConnectionSettings {
         if self.credentials.is_none() {
             return classify_connect(error, login);
         }
-        let is_transient = is_of_login(&error);
+        let is_transient = wants_password(&error);
         let mut error =
             classify_connect(error, "the provider of `credentials` will be asked again");
         error.transient |= is_transient;

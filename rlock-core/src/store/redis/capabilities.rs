@@ -1,77 +1,52 @@
-//! Checks, when a client connects, which capabilities the server or its user lacks. Logs each once.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Checks which capabilities the server or its user lacks, when a client connects for the first time.
 
 use redis::{
-    Cmd, InfoDict, RedisError, RedisResult, Script, Value, aio::MultiplexedConnection, cmd, pipe,
+    Cmd, InfoDict, RedisError, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
-    RedisOptions,
-    address::Address,
+    connection::Connection,
     dial::boxed,
-    errors::{is_busy, is_passing, wants_password, wants_reconnect},
+    errors::{is_busy, wants_password, wants_reconnect},
     keyspace::Keyspace,
+    link::Link,
 };
 
-/// The name of a capability, and the consequence of its absence.
-pub(super) type Capability = &'static str;
+/// The command without which a capability is missing, and its name with the consequence.
+pub(super) type Capability = (&'static str, &'static str);
 
-pub(super) const SCRIPTS: Capability = "scripts (EVALSHA): no lock can be taken";
 /// The protocol that mixes notifications with replies.
-pub(super) const RESP3: Capability =
-    "RESP3: a lock that is deleted is noticed by the next renewal, not at once";
-pub(super) const TRACKING: Capability =
-    "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once";
+pub(super) const RESP3: Capability = (
+    "hello",
+    "RESP3: a lock that is deleted is noticed by the next renewal, not at once",
+);
+pub(super) const TRACKING: Capability = (
+    "client|tracking",
+    "CLIENT TRACKING: a lock that is deleted is noticed by the next renewal, not at once",
+);
 /// Subscriptions to the client's channel.
-pub(super) const NOTIFICATIONS: Capability = "SUBSCRIBE: a waiter in another process asks again after a change of the \
-    lock, or within five seconds";
+pub(super) const NOTIFICATIONS: Capability = (
+    "subscribe",
+    "SUBSCRIBE: a waiter in another process asks again after a change of the lock, or within five seconds",
+);
 
-/// A connection that is checked, and the client that it belongs to.
-#[derive(Clone, Copy)]
-pub(super) struct Checked<'a> {
-    pub(super) address: &'a Address,
-    pub(super) keyspace: &'a Keyspace,
-    pub(super) options: &'a RedisOptions,
-    pub(super) multiplexed: &'a MultiplexedConnection,
-    /// The capabilities whose absence the set-up of the connection has shown.
-    pub(super) missing: &'a [Capability],
-}
-
-/// The capabilities that were logged as missing; `None` until the server's configuration was checked.
-#[derive(Default)]
-pub(super) struct Checks(Mutex<Option<Vec<Capability>>>);
-
-impl Checks {
-    pub(super) fn is_first(&self) -> bool {
-        self.logged().is_none()
-    }
-
-    /// Logs the missing capabilities that were not logged before.
-    pub(super) async fn log(&self, checked: Checked<'_>) {
-        let (address, logged) = (checked.address, self.logged().clone());
-        let known = if let Some(known) = logged {
-            known
-        } else {
-            let warned = boxed(warn(checked));
-            let warned = timeout(checked.options.connect_timeout, warned).await;
-            warned.unwrap_or_default()
-        };
-        let mut new = vec![SCRIPTS, RESP3, TRACKING, NOTIFICATIONS];
-        new.retain(|one| checked.missing.contains(one) && !known.contains(one));
-        let missing = new.join("; ");
-        if new.contains(&SCRIPTS) {
-            tracing::error!(%address, %missing, "the server cannot serve locks");
-        } else if !missing.is_empty() {
-            tracing::warn!(%address, %missing, "the server lacks capabilities: locks work without them");
-        }
-        *self.logged() = Some(checked.missing.to_vec());
-    }
-
-    fn logged(&self) -> MutexGuard<'_, Option<Vec<Capability>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// Logs settings of the server that affect locks, and what it or its user lacks.
+pub(super) async fn check(link: &Link, connection: &Connection) {
+    let (address, mut missing) = (&link.address, connection.missing.clone());
+    let warned = async {
+        let eviction = warn_of_eviction(connection.multiplexed.clone());
+        let refusals = warn_of_refusals(link, connection.multiplexed.clone());
+        tokio::join!(boxed(eviction), boxed(refusals)).1
+    };
+    let refused = timeout(link.options.connect_timeout, warned).await;
+    let refused = refused.unwrap_or_default();
+    missing.retain(|(command, _)| !refused.iter().any(|name| name == command));
+    if !missing.is_empty() {
+        let missing = missing.iter().map(|(_, name)| *name);
+        let missing = missing.collect::<Vec<_>>().join("; ");
+        tracing::warn!(%address, %missing, "the server lacks capabilities: locks work without them");
     }
 }
 
@@ -87,22 +62,6 @@ pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T
     }
 }
 
-/// Returns a call of a script that does not exist, to check whether scripts can be called.
-pub(super) fn absent_script() -> Cmd {
-    let mut call = cmd("EVALSHA");
-    call.arg("0".repeat(40)).arg(0);
-    call
-}
-
-/// Returns whether scripts can be called, by the reply to [`absent_script`].
-pub(super) fn runs_scripts(reply: RedisResult<Value>) -> RedisResult<bool> {
-    match reply {
-        // The script is absent, or the server cannot check yet, for example while it loads its data.
-        Err(error) if is_passing(&error) => Ok(true),
-        reply => unless_refused(reply).map(|reply| reply.is_some()),
-    }
-}
-
 /// Returns the command that makes the server track the locks that a connection reads. The server reports changes by
 /// other connections to this one, or to the connection with this id.
 pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
@@ -113,14 +72,6 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
     }
     track.arg("NOLOOP");
     track
-}
-
-/// Logs settings and missing permissions that affect locks. Returns the capabilities that are missing because of these
-/// permissions.
-async fn warn(checked: Checked<'_>) -> Vec<Capability> {
-    let eviction = warn_of_eviction(checked.multiplexed.clone());
-    let refusals = warn_of_refusals(checked);
-    tokio::join!(boxed(eviction), boxed(refusals)).1
 }
 
 /// Warns if the server may evict locks to make room. Logs nothing without the permission to ask.
@@ -164,15 +115,12 @@ pub(in crate::store) async fn refused(
     refused
 }
 
-/// Logs the permissions that the user lacks. Scripts ignore most of these refusals.
-async fn warn_of_refusals(checked: Checked<'_>) -> Vec<Capability> {
-    let (address, with_replicas) = (checked.address, checked.options.replicas.is_some());
-    let mut connection = checked.multiplexed.clone();
-    let refused = refused(&mut connection, checked.keyspace, with_replicas).await;
-    let Ok((needed, better)) = refused else {
-        // The first request for a lock reports the error.
-        return Vec::new();
-    };
+/// Logs the permissions that the user lacks, and returns them. Scripts ignore most of these refusals.
+async fn warn_of_refusals(link: &Link, mut connection: MultiplexedConnection) -> Vec<String> {
+    let (address, with_replicas) = (&link.address, link.options.replicas.is_some());
+    let refused = refused(&mut connection, &link.commands.keyspace, with_replicas).await;
+    // If it failed, the first request for a lock reports the error.
+    let (mut needed, better) = refused.unwrap_or_default();
     if !needed.is_empty() {
         let permissions = needed.join(", ");
         tracing::error!(%address, permissions, "the server's user lacks permissions that locks need");
@@ -182,10 +130,6 @@ async fn warn_of_refusals(checked: Checked<'_>) -> Vec<Capability> {
         tracing::warn!(%address, permissions, "the server's user lacks permissions: locks work, but waiters or \
             losses are noticed later, or checks are skipped");
     }
-    let is_refused = |command: &str| needed.iter().chain(&better).any(|name| name == command);
-    let capabilities = [("client|tracking", TRACKING), ("subscribe", NOTIFICATIONS)];
-    let refused = capabilities
-        .into_iter()
-        .filter(|(command, _)| is_refused(command));
-    refused.map(|(_, capability)| capability).collect()
+    needed.extend(better);
+    needed
 }

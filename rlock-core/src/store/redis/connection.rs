@@ -1,9 +1,6 @@
 //! A connection to the server. RESP2 cannot mix notifications with replies, so they have a connection of their own.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Weak},
-};
+use std::{convert::Infallible, sync::Arc};
 
 use futures_util::StreamExt;
 use redis::{
@@ -17,16 +14,14 @@ use super::{
     RedisOptions,
     address::Server,
     batch::{Batcher, gone},
-    capabilities::{
-        Capability, NOTIFICATIONS, RESP3, SCRIPTS, TRACKING, absent_script, runs_scripts, tracking,
-        unless_refused,
-    },
+    capabilities::{Capability, NOTIFICATIONS, RESP3, TRACKING, tracking, unless_refused},
     commands::{Call, Commands},
-    dial::{AbortOnDrop, boxed, multiplexed, pubsub, without_time_outs},
+    dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
     for_quorum::Registration,
     keyspace::connection_name,
+    link::Link,
 };
-use crate::store::Event;
+use crate::store::{Event, Listener};
 
 /// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {
@@ -51,37 +46,18 @@ pub(in crate::store) struct Connection {
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
-/// The receiver of what a connection reports.
-pub(super) trait Receiver: Send + Sync {
-    fn on_event(&self, event: Event);
-
-    /// Gives up the connection of this epoch, which has ended.
-    fn give_up(&self, epoch: u64);
-}
-
-/// How to open a connection.
-pub(super) struct Opening<'a> {
-    pub(super) inbox: Inbox,
-    pub(super) options: &'a RedisOptions,
-    /// The channel to subscribe to.
-    pub(super) channel: Option<String>,
-    /// The id of the connection to which the server sends its reports of changes, if not this one.
-    pub(super) reports_to: Option<i64>,
-}
-
 impl Connection {
     pub(super) async fn open(
-        opening: &Opening<'_>,
+        link: &Arc<Link>,
+        epoch: u64,
         server: &Server,
         protocol: ProtocolVersion,
     ) -> RedisResult<Self> {
-        let Inbox {
-            commands, epoch, ..
-        } = &opening.inbox;
+        let (commands, channel) = (&link.commands, link.channel());
         let (client, resp3) = (server.client(protocol)?, protocol != ProtocolVersion::RESP2);
         let mut config = without_time_outs();
         if resp3 {
-            let inbox = opening.inbox.clone();
+            let inbox = link.inbox(epoch);
             config = config.set_push_sender(move |push| {
                 inbox.on_push(push);
                 Ok::<(), Infallible>(())
@@ -89,7 +65,7 @@ impl Connection {
         }
         let multiplexed = multiplexed(&client, &config).await?;
         let mut opened = Self {
-            epoch: *epoch,
+            epoch,
             server: server.addr().clone(),
             batcher: Batcher::new(multiplexed.clone(), Arc::clone(commands)),
             commands: Arc::clone(commands),
@@ -97,13 +73,13 @@ impl Connection {
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
-            redirects_to: opening.reports_to,
+            redirects_to: link.reports_to(),
             run_id: None,
             registration: None,
             subscription: None,
         };
         let subscribe = async {
-            match &opening.channel {
+            match &channel {
                 Some(channel) if resp3 => {
                     unless_refused(multiplexed.clone().subscribe(channel).await)
                 }
@@ -111,12 +87,10 @@ impl Connection {
             }
         };
         // In parallel, because holders wait for each round trip after an outage.
-        let (mut subscribed, ()) = tokio::try_join!(
-            boxed(subscribe),
-            boxed(opened.set_up(opening.options, resp3))
-        )?;
-        if !resp3 && let Some(channel) = &opening.channel {
-            subscribed = boxed(opened.subscribe(&opening.inbox, &client, channel)).await?;
+        let (mut subscribed, ()) =
+            tokio::try_join!(boxed(subscribe), boxed(opened.set_up(&link.options, resp3)))?;
+        if !resp3 && let Some(channel) = &channel {
+            subscribed = boxed(opened.subscribe(link.inbox(epoch), &client, channel)).await?;
         }
         if subscribed.is_none() {
             opened.missing.push(NOTIFICATIONS);
@@ -133,7 +107,6 @@ impl Connection {
         }
         let name = connection_name(options.client);
         setup.cmd("CLIENT").arg("SETNAME").arg(name);
-        setup.add_command(absent_script());
         if options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
@@ -152,9 +125,6 @@ impl Connection {
             self.id = id.map(from_redis_value).transpose()?;
         }
         unless_refused(next())?;
-        if !runs_scripts(next())? {
-            self.missing.push(SCRIPTS);
-        }
         if options.run_ids.is_some() {
             self.run_id = run_id(next())?;
         }
@@ -168,22 +138,17 @@ impl Connection {
     /// Subscribes on a separate connection. Returns `None` if the server refuses that.
     async fn subscribe(
         &mut self,
-        inbox: &Inbox,
+        inbox: Inbox,
         client: &Client,
         channel: &str,
     ) -> RedisResult<Option<()>> {
-        let (mut sink, mut stream) = pubsub(client).await?.split();
+        let (mut sink, mut stream) = client.get_async_pubsub().await?.split();
         let subscribed = unless_refused(sink.subscribe(channel).await)?;
-        let inbox = inbox.clone();
         let pump = tokio::spawn(async move {
-            while let (Some(message), Some(receiver)) =
-                (stream.next().await, inbox.receiver.upgrade())
-            {
-                inbox.on_message(&*receiver, message.get_payload_bytes());
+            while let Some(message) = stream.next().await {
+                inbox.on_message(message.get_payload_bytes());
             }
-            if let Some(receiver) = inbox.receiver.upgrade() {
-                receiver.give_up(inbox.epoch);
-            }
+            (inbox.listener)(Event::Disconnected);
         });
         self.subscription = Some((sink, AbortOnDrop::new(&pump)));
         Ok(subscribed)
@@ -251,45 +216,41 @@ fn identifies_run(run_id: &str) -> bool {
     characters.any(|character| Some(character) != first)
 }
 
-/// Reads the messages of one connection for its receiver.
-#[derive(Clone)]
+/// Reads the messages of one connection.
 pub(super) struct Inbox {
-    pub(super) receiver: Weak<dyn Receiver>,
+    /// Gets the events of this connection, and `Disconnected` when it ends.
+    pub(super) listener: Listener,
     pub(super) commands: Arc<Commands>,
     pub(super) client: Uuid,
-    pub(super) epoch: u64,
 }
 
 impl Inbox {
     /// Handles a push message of the server.
     pub(super) fn on_push(&self, push: PushInfo) {
-        let Some(receiver) = self.receiver.upgrade() else {
-            return;
-        };
         match (push.kind, push.data.as_slice()) {
             (PushKind::Message, [_, Value::BulkString(message)]) => {
-                self.on_message(&*receiver, message);
+                self.on_message(message);
             }
             (PushKind::Invalidate, [Value::Array(names)]) => {
                 for name in names {
                     if let Value::BulkString(name) = name
                         && let Some(key) = self.commands.keyspace.key(name)
                     {
-                        receiver.on_event(Event::Changed(key));
+                        (self.listener)(Event::Changed(key));
                     }
                 }
             }
             // A message without names reports a flush.
-            (PushKind::Invalidate, _) => receiver.on_event(Event::AllChanged),
-            (PushKind::Disconnection, _) => receiver.give_up(self.epoch),
+            (PushKind::Invalidate, _) => (self.listener)(Event::AllChanged),
+            (PushKind::Disconnection, _) => (self.listener)(Event::Disconnected),
             _ => {}
         }
     }
 
     /// Handles a message on the client's channel.
-    fn on_message(&self, receiver: &dyn Receiver, message: &[u8]) {
+    fn on_message(&self, message: &[u8]) {
         if let Some(event) = self.commands.keyspace.read_message(self.client, message) {
-            receiver.on_event(event);
+            (self.listener)(event);
         }
     }
 }

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::store::StoreError;
 
 /// Errors after which the same request may succeed a moment later.
-const PASSING: [&str; 7] = [
+const PASSING: [&str; 6] = [
     "BUSY",
     "MISCONF",
     "NOREPLICAS",
@@ -16,8 +16,6 @@ const PASSING: [&str; 7] = [
     "UNBLOCKED",
     // The server lost the script between two requests. The next attempt loads it again.
     "NOSCRIPT",
-    // The server was promoted once more, or the connection was lost before the request could be repeated.
-    "PROMOTED",
 ];
 
 /// Errors that end when the nodes of a cluster agree on the master of a slot.
@@ -111,13 +109,14 @@ pub(in crate::store) fn timed_out(waited: String) -> RedisError {
 /// contains user and password.
 pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str) -> StoreError {
     let said = without_kind(&error);
-    if said.contains("max number of clients") {
+    if error.is_connection_dropped() || said.contains("max number of clients") {
         return not_yet(format!(
-            "{said}; raise `maxclients` at the server, or close connections that are not used"
+            "{said}; the server closed the connection, maybe because of `maxclients` or `protected-mode`: its log has \
+             the reason"
         ));
     }
     let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();
-    let way_out = if is_of_login(&error) {
+    let way_out = if wants_password(&error) {
         login
     } else if untrusted.any(|reason| said.contains(reason)) {
         "have the system trust the authority that signed the server's certificate, or name it by `tls_ca` or in the \
@@ -143,7 +142,7 @@ pub(in crate::store) fn without_kind(error: &RedisError) -> String {
 }
 
 /// Returns whether the server may execute the same command a moment later.
-pub(super) fn is_passing(error: &RedisError) -> bool {
+fn is_passing(error: &RedisError) -> bool {
     let mut passing = PASSING.iter().chain(&SETTLING);
     passing.any(|code| has_code(error, code))
 }
@@ -155,18 +154,8 @@ pub(super) fn is_busy(error: &RedisError) -> bool {
 
 /// Returns whether the server refuses the login or requires one.
 pub(super) fn wants_password(error: &RedisError) -> bool {
-    has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
-}
-
-/// Returns whether the server refused the login, or requires one.
-pub(super) fn is_of_login(error: &RedisError) -> bool {
-    wants_password(error) || error.kind() == ErrorKind::AuthenticationFailed
-}
-
-/// Returns whether the server does not know `EVAL`, or its user may not call it.
-pub(super) fn refuses_eval(error: &RedisError) -> bool {
-    let said = error.detail().unwrap_or_default().to_lowercase();
-    said.contains("'eval'") || said.contains("`eval`")
+    let is_refused = error.kind() == ErrorKind::AuthenticationFailed;
+    is_refused || has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
 
 /// Returns whether the server refused the protocol of a connection.

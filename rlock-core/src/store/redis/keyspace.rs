@@ -92,31 +92,21 @@ impl Keyspace {
         let what = words.next()?;
         let ttl = Duration::from_millis(words.next()?.parse().ok()?);
         let key = self.key(words.next()?.as_bytes())?;
-        if what == "wanted" {
-            return Some(Event::Wanted { key, owner });
-        }
-        if what.is_empty() {
-            return Some(Event::Retry {
-                key,
-                owner,
-                after: ttl,
-            });
-        }
-        let (fence, wanted) = what.split_once('/')?;
-        let wanted = match wanted {
-            "0" => false,
-            "1" => true,
-            _ => return None,
+        let granted = match what {
+            "wanted" => return Some(Event::Wanted { key, owner }),
+            "" => {
+                let after = ttl;
+                return Some(Event::Retry { key, owner, after });
+            }
+            granted => granted,
         };
-        let fence = fence
-            .parse()
-            .ok()
-            .filter(|fence| *fence < TOO_LARGE_FENCE)?;
+        let (fence, wanted) = granted.split_once('/')?;
+        let fence = fence.parse().ok();
         Some(Event::Granted {
             key,
             owner,
-            fence,
-            wanted,
+            fence: fence.filter(|fence| *fence < TOO_LARGE_FENCE)?,
+            wanted: wanted == "1",
             // A grant by message lasts for the grace period at most. A forged one is detected by then.
             ttl: ttl.min(GRACE),
         })

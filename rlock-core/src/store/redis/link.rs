@@ -3,7 +3,7 @@
 use std::{
     mem,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -16,11 +16,11 @@ use super::{
     RedisOptions,
     address::{Address, LOGIN},
     batch::gone,
-    capabilities::{Checked, Checks, unless_refused},
+    capabilities::{self, unless_refused},
     commands::{Call, Commands},
-    connection::{Connection, Inbox, Opening, Receiver},
+    connection::{Connection, Inbox},
     dial::boxed,
-    errors::{classify_connect, not_yet, refuses_eval, refuses_protocol},
+    errors::{classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
@@ -50,7 +50,6 @@ pub(in crate::store) struct Link {
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
     epochs: AtomicU64,
-    checks: Checks,
 }
 
 #[derive(Default)]
@@ -97,7 +96,6 @@ impl Link {
             listener,
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
-            checks: Checks::default(),
         })
     }
 
@@ -109,6 +107,21 @@ impl Link {
     pub(super) fn channel(&self) -> Option<String> {
         let channel = || self.commands.keyspace.channel(self.options.client);
         self.is_background().then(channel)
+    }
+
+    /// Returns the reader of the messages of the connection with this epoch.
+    pub(super) fn inbox(self: &Arc<Self>, epoch: u64) -> Inbox {
+        let link = Arc::downgrade(self);
+        let listener = move |event| match (event, link.upgrade()) {
+            (Event::Disconnected, Some(link)) => link.give_up(epoch),
+            (event, Some(link)) => (link.listener)(event),
+            (_, None) => {}
+        };
+        Inbox {
+            listener: Arc::new(listener),
+            commands: Arc::clone(&self.commands),
+            client: self.options.client,
+        }
     }
 
     /// Returns the id of the connection to which the server sends its reports of changes, if not this one.
@@ -159,50 +172,39 @@ impl Link {
         connection.ok_or_else(|| self.why_down())
     }
 
-    /// Sends a request over this connection. Repeats it if a batch left it out, if the server had lost the script, or
-    /// if the server reports that it was promoted. A repetition takes the current connection, as a later release of the
-    /// same owner does. Over a replaced connection, the server might execute the repetition after that release.
+    /// Sends a request over this connection. Repeats it if a batch left it out, or if the server had lost the script. A
+    /// repetition takes the current connection, as a later release of the same owner does. Over a replaced connection,
+    /// the server might execute the repetition after that release.
     pub(super) async fn send(
         &self,
         connection: &Connection,
         call: Call<'_>,
         send: SendOptions,
     ) -> RedisResult<Value> {
-        let (mut current, mut reply, mut not_loaded) = (None, Ok(None), None);
+        let (mut current, mut with_text) = (None::<Arc<Connection>>, false);
         for attempt in 0..4_u8 {
             if call.is_void() {
                 // A reply that grants nothing: no caller reads it.
                 return Ok(Value::Array(vec![Value::Int(-1)]));
             }
             let connection = current.as_deref().unwrap_or(connection);
-            reply = connection
-                .send(
-                    call,
-                    attempt == 0 && send.may_share,
-                    send.asking,
-                    not_loaded.is_some(),
-                )
-                .await;
-            match &reply {
-                Ok(None) => {}
+            let may_share = attempt == 0 && send.may_share;
+            let reply = connection.send(call, may_share, send.asking, with_text);
+            let error = match reply.await {
+                Ok(Some(reply)) => return Ok(reply),
+                Ok(None) => gone(),
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                     // `EVAL` loads the script that it runs, even behind a proxy without `SCRIPT`.
                     let loaded = boxed(connection.load_scripts()).await;
-                    not_loaded = loaded.as_ref().err().cloned();
-                    unless_refused(loaded)?;
+                    with_text = unless_refused(loaded)?.is_none();
+                    error
                 }
-                Err(error) if refuses_eval(error) => {
-                    return Err(not_loaded.unwrap_or_else(|| error.clone()));
-                }
-                _ => break,
-            }
-            // Without a connection, the request is not repeated. The error shows that it was not executed.
-            let Some(present) = self.present() else {
-                break;
+                Err(error) => return Err(error),
             };
-            current = Some(present);
+            // Without a connection, the request is not repeated.
+            current = Some(self.present().ok_or(error)?);
         }
-        reply?.ok_or_else(gone)
+        Err(gone())
     }
 
     async fn wait_for(&self, is_met: impl FnMut(&LinkState) -> bool) -> Option<Arc<Connection>> {
@@ -269,24 +271,23 @@ impl Link {
             } else if is_logged {
                 tracing::info!(%address, "connection lost, connecting again");
             }
-            let connection = self.reconnect().await;
+            let connection = self.reconnect(was_up).await;
             self.state
                 .send_replace(LinkState::up(Arc::clone(&connection)));
             self.is_counted_up(true);
-            if was_up && let Some(metrics) = &self.metrics {
-                metrics.reconnected();
-            }
             // Changes during the outage were not reported.
             (self.listener)(Event::AllChanged);
             tracing::debug!(%address, epoch = connection.epoch, "connected");
-            if is_logged {
+            if was_up && let Some(metrics) = &self.metrics {
+                metrics.reconnected();
                 tracing::info!(%address, after = ?began.elapsed(), "connected again");
             }
-            was_up = true;
-            tokio::select! {
-                () = self.check(&connection) => {}
-                // The connection may fail before the checks end.
-                () = self.until(false) => {}
+            if !mem::replace(&mut was_up, true) {
+                tokio::select! {
+                    () = self.check(&connection) => {}
+                    // The connection may fail before the checks end.
+                    () = self.until(false) => {}
+                }
             }
         }
     }
@@ -294,21 +295,7 @@ impl Link {
     /// Logs what the server lacks.
     async fn check(&self, connection: &Connection) {
         if self.is_background() {
-            let Self {
-                address,
-                commands,
-                options,
-                ..
-            } = self;
-            let (multiplexed, missing) = (&connection.multiplexed, &*connection.missing);
-            let checked = Checked {
-                address,
-                keyspace: &commands.keyspace,
-                options,
-                multiplexed,
-                missing,
-            };
-            self.checks.log(checked).await;
+            boxed(capabilities::check(self, connection)).await;
         }
     }
 
@@ -319,10 +306,13 @@ impl Link {
     }
 
     /// Retries until there is another connection.
-    async fn reconnect(self: &Arc<Self>) -> Arc<Connection> {
+    async fn reconnect(self: &Arc<Self>, was_up: bool) -> Arc<Connection> {
         let (address, longest) = (&self.address, self.options.connect_timeout);
         let mut backoff = Backoff::default();
-        let (mut is_same, mut is_missed) = (false, !self.is_awaited());
+        // The discovery of a cluster reports nodes that cannot be reached.
+        let is_of_cluster = self.commands.keyspace.are_of_cluster;
+        let mut is_missed = was_up || is_of_cluster || !self.is_background();
+        let mut is_same = false;
         // With a short time-out, the end of an outage is noticed sooner.
         let mut timeout = FIRST_TIMEOUT.min(longest);
         loop {
@@ -364,19 +354,7 @@ impl Link {
             let (server, named) = (master().await?, Instant::now());
             let server = server.with_login().await;
             let server = server.map_err(|error| classify_connect(error, LOGIN))?;
-            let receiver: Weak<Self> = Arc::downgrade(self);
-            let opening = Opening {
-                inbox: Inbox {
-                    receiver,
-                    commands: Arc::clone(&self.commands),
-                    client: self.options.client,
-                    epoch,
-                },
-                options: &self.options,
-                channel: self.channel(),
-                reports_to: self.reports_to(),
-            };
-            let open = |protocol| boxed(Connection::open(&opening, &server, protocol));
+            let open = |protocol| boxed(Connection::open(self, epoch, &server, protocol));
             let mut opened = open(server.protocol()).await;
             if server.protocol() != ProtocolVersion::RESP2
                 && opened.as_ref().is_err_and(refuses_protocol)
@@ -391,13 +369,11 @@ impl Link {
             Ok(opened)
         };
         let late = |_| {
-            let is_tls = self.address.uses_tls();
-            let advice = if is_tls {
-                "; the server may not speak TLS on this port"
-            } else {
-                ""
-            };
-            Err(not_yet(format!("no connection within {within:?}{advice}")))
+            let mut error = format!("no connection within {within:?}");
+            if self.address.uses_tls() {
+                error += "; the server may not speak TLS on this port";
+            }
+            Err(not_yet(error))
         };
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // The request that waits for this connection has not been sent.
@@ -408,21 +384,5 @@ impl Link {
             opened.registration = Some(registration.map_err(not_yet)?);
         }
         Ok(Arc::new(opened))
-    }
-
-    /// Returns whether the background waits for the first connection. Returns `false` for a cluster,
-    /// whose discovery reports unreachable nodes.
-    fn is_awaited(&self) -> bool {
-        self.is_background() && self.checks.is_first() && !self.commands.keyspace.are_of_cluster
-    }
-}
-
-impl Receiver for Link {
-    fn on_event(&self, event: Event) {
-        (self.listener)(event);
-    }
-
-    fn give_up(&self, epoch: u64) {
-        self.give_up(epoch);
     }
 }

@@ -4,10 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{Arc, Mutex, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use redis::{PushInfo, Value};
 use uuid::Uuid;
@@ -15,7 +12,7 @@ use uuid::Uuid;
 use super::{
     RedisOptions,
     commands::Commands,
-    connection::{Inbox, Receiver},
+    connection::Inbox,
     errors::classify,
     keyspace::Keyspace,
     replies::{read_acquired, read_entry, read_released, read_renewed},
@@ -139,26 +136,12 @@ pub(crate) fn reply(reply: &[u8]) {
 }
 
 fn push(push: PushInfo) {
-    struct Heard(Mutex<Vec<Event>>);
-    impl Receiver for Heard {
-        fn on_event(&self, event: Event) {
-            self.0.lock().expect("no panic").push(event);
-        }
-
-        fn give_up(&self, _: u64) {}
-    }
-    let heard = Arc::new(Heard(Mutex::default()));
-    let receiver: Weak<Heard> = Arc::downgrade(&heard);
     let inbox = Inbox {
-        receiver,
+        listener: Arc::new(|event| check_event(&names_of_locks(), &event)),
         commands: Arc::new(Commands::new(names_of_locks(), MAX_LEASE, false)),
         client: CLIENT,
-        epoch: 1,
     };
     inbox.on_push(push);
-    for event in heard.0.lock().expect("no panic").iter() {
-        check_event(&names_of_locks(), event);
-    }
 }
 
 /// Checks that different keys share no name on the server, and that all names of a key have its hash tag.

@@ -46,15 +46,11 @@ pub(super) struct ReplicaCheck {
 struct Granted {
     claims: Vec<Claim>,
     lease: Duration,
-    reply: oneshot::Sender<Result<Seen, StoreError>>,
+    reply: oneshot::Sender<Result<Confirmed, StoreError>>,
 }
 
-/// The reply of the master.
-#[derive(Clone, Copy)]
-struct Seen {
-    held: bool,
-    replicas: usize,
-}
+/// The number of replicas that have the locks, or `None` if the master does not have them.
+type Confirmed = Option<usize>;
 
 impl ReplicaCheck {
     pub(super) fn new(link: Arc<Link>, asked: Replicas) -> Self {
@@ -75,80 +71,68 @@ impl ReplicaCheck {
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
         let request = metrics::RequestTimer::begin("replicate", Instant::now());
-        let (reply, receiver) = oneshot::channel();
-        let _ = self.queue.send(Granted {
-            claims: claims.to_vec(),
-            lease,
-            reply,
-        });
         // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
-        let Ok(Ok(seen)) = timeout(longest, receiver).await else {
+        let confirmed = timeout(longest, self.confirmed(claims, lease));
+        let Ok(confirmed) = confirmed.await else {
             request.timed_out();
             return Err(StoreError::no_reply(longest));
         };
-        request.replied(seen.is_ok());
-        let seen = seen?;
-        if !seen.held {
-            return Err(not_yet(
-                "the master does not have the lock; another server may have been promoted",
-            ));
-        }
-        if seen.replicas < least {
-            return Err(not_yet(format!(
-                "{} of the {least} required replicas had the lock within {within:?}, so it was released; \
+        request.replied(confirmed.is_ok());
+        match confirmed? {
+            Some(replicas) if replicas >= least => Ok(()),
+            Some(replicas) => Err(not_yet(format!(
+                "{replicas} of the {least} required replicas had the lock within {within:?}, so it was released; \
                  check that the replicas are up, or require fewer or allow more time with `replicas`",
-                seen.replicas
-            )));
+            ))),
+            None => Err(not_yet(
+                "the master does not have the lock; another server may have been promoted",
+            )),
         }
-        Ok(())
     }
 
+    /// Asks until the master replies.
+    async fn confirmed(&self, claims: &[Claim], lease: Duration) -> Result<Confirmed, StoreError> {
+        let mut backoff = Backoff::default();
+        loop {
+            let (reply, receiver) = oneshot::channel();
+            let claims = claims.to_vec();
+            let _ = self.queue.send(Granted {
+                claims,
+                lease,
+                reply,
+            });
+            match receiver.await {
+                Ok(Err(error)) if error.transient => tokio::time::sleep(backoff.next()).await,
+                Ok(confirmed) => return confirmed,
+                Err(_) => return Err(not_yet("the client is closed")),
+            }
+        }
+    }
+
+    /// Asks the master about the grants that are queued, and replies to each.
     pub(super) async fn run(&self) {
         let mut queued = self.queued.lock().await;
         let (mut connection, mut granted) = (None, Vec::new());
-        let mut backoff = Backoff::default();
         loop {
-            if granted.is_empty() {
-                queued.recv_many(&mut granted, PER_WAIT).await;
-            }
+            queued.recv_many(&mut granted, PER_WAIT).await;
             granted.retain(|granted| !granted.reply.is_closed());
             if granted.is_empty() {
                 continue;
             }
-            granted = self.answer(&mut connection, granted).await;
-            if granted.is_empty() {
-                backoff = Backoff::default();
-            } else {
-                tokio::time::sleep(backoff.next()).await;
+            let asked = self.ask(&mut connection, &granted).await;
+            let replies = asked.unwrap_or_else(|error| {
+                tracing::debug!(address = %self.link.address, %error, "could not wait for replicas");
+                vec![Err(error); granted.len()]
+            });
+            if !replies.iter().all(|reply| matches!(reply, Ok(Some(_)))) {
+                // It may be a former master.
+                connection = None;
+            }
+            for (granted, reply) in granted.drain(..).zip(replies) {
+                let _ = granted.reply.send(reply);
             }
         }
-    }
-
-    /// Asks the master about all of these grants, and replies to each. Returns the grants to ask about again.
-    async fn answer(
-        &self,
-        connection: &mut Option<MultiplexedConnection>,
-        granted: Vec<Granted>,
-    ) -> Vec<Granted> {
-        let answers = self.ask(connection, &granted).await.unwrap_or_else(|error| {
-            *connection = None;
-            tracing::debug!(address = %self.link.address, %error, "could not wait for replicas");
-            vec![Err(error); granted.len()]
-        });
-        let mut again = Vec::new();
-        let is_held = |answer: &Result<Seen, _>| !matches!(answer, Ok(Seen { held: false, .. }));
-        if !answers.iter().all(is_held) {
-            // It may be a former master.
-            *connection = None;
-        }
-        for (granted, answer) in granted.into_iter().zip(answers) {
-            match answer {
-                Err(error) if error.transient => again.push(granted),
-                answer => drop(granted.reply.send(answer)),
-            }
-        }
-        again
     }
 
     /// Returns an error if `WAIT` fails. Otherwise each grant has its own result.
@@ -156,7 +140,7 @@ impl ReplicaCheck {
         &self,
         connection: &mut Option<MultiplexedConnection>,
         granted: &[Granted],
-    ) -> Result<Vec<Result<Seen, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<Confirmed, StoreError>>, StoreError> {
         let longest = self.asked.within + self.link.options.response_timeout;
         let asked = timeout(longest, async {
             let connection = if let Some(connection) = connection {
@@ -171,13 +155,8 @@ impl ReplicaCheck {
             let answers = connection.send_packed_commands(&request, 0, request.len());
             read(answers.await?, granted)
         });
-        match asked.await {
-            Ok(answers) => {
-                let settings = self.link.address.settings();
-                answers.map_err(|error| settings.classify(error, LOGIN))
-            }
-            Err(_) => Err(StoreError::no_reply(longest)),
-        }
+        let answers = asked.await.map_err(|_| StoreError::no_reply(longest))?;
+        answers.map_err(|error| self.link.address.settings().classify(error, LOGIN))
     }
 
     fn request(&self, granted: &[Granted]) -> Pipeline {
@@ -200,7 +179,10 @@ impl ReplicaCheck {
 
 /// Reads two replies for each lock, and the number of replicas. A foreign key with a lock's name is an error of that
 /// grant only.
-fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen, StoreError>>> {
+fn read(
+    answers: Vec<Value>,
+    granted: &[Granted],
+) -> RedisResult<Vec<Result<Confirmed, StoreError>>> {
     let claims: usize = granted.iter().map(|granted| granted.claims.len()).sum();
     let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
     let mut facts: Vec<RedisResult<usize>> = answers.into_iter().map(number).collect();
@@ -217,7 +199,7 @@ fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Result<Seen
         let own: Vec<_> = facts.by_ref().take(2 * granted.claims.len()).collect();
         let own: RedisResult<Vec<usize>> = own.into_iter().collect();
         let held = own.map_err(classify)?.iter().all(|fact| *fact == 1);
-        Ok(Seen { held, replicas })
+        Ok(held.then_some(replicas))
     });
     Ok(seen.collect())
 }

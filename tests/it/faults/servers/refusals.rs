@@ -419,8 +419,8 @@ async fn a_state_that_passes_before_the_wait_is_over_is_waited_for() {
 
 /// The server closes a new connection without reading from it.
 #[tokio::test]
-async fn a_server_with_too_many_clients_is_waited_for_and_its_words_are_shown() {
-    const WORDS: &str = "MAX NUMBER OF CLIENTS REACHED";
+async fn a_server_with_too_many_clients_is_waited_for_and_the_likely_reason_is_shown() {
+    const REASON: &str = "MAXCLIENTS";
     let plain = RedisServer::start();
     let with_password = RedisServer::builder().password("secret").start();
     for server in [&plain, &with_password] {
@@ -437,10 +437,9 @@ async fn a_server_with_too_many_clients_is_waited_for_and_its_words_are_shown() 
             let error = LockClient::connect(&url).await.expect_err("refused");
             assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
             let said = error.to_string();
-            assert!(said.to_uppercase().contains(WORDS), "{said}");
-            assert!(said.contains("raise `maxclients`"), "{said}");
+            assert!(said.to_uppercase().contains(REASON), "{said}");
             let client = LockClient::connect_lazy(&url).expect("valid");
-            assert_waited_for(&client, WORDS, limit(10_000)).await;
+            assert_waited_for(&client, REASON, limit(10_000)).await;
             drop((client, only));
             eventually(LONG, "all connections are closed", async || {
                 server.client_count().await == 0
