@@ -13,7 +13,6 @@
 mod directory;
 mod discovery;
 mod multi_slot;
-mod node;
 mod nodes;
 mod routing;
 mod slots;
@@ -25,8 +24,7 @@ use tokio::runtime::Handle;
 
 use self::{
     discovery::Seeds,
-    node::Node,
-    nodes::{KeepUp, Nodes},
+    nodes::{KeepUp, Node, Nodes},
     routing::{Needs, is_unsettled},
     slots::Slot,
 };
@@ -100,16 +98,18 @@ impl ClusterStore {
         let each = renewals.chunks(1);
         let each = each.map(|one| self.renew_at(Needs::Lock, one, lease, send));
         let mut replies = join_all(each).await;
-        let kept_by = |reply: &Result<Renewed, _>| match reply {
+        let renewed = replies.iter().flatten();
+        let Some(sent_at) = renewed.map(|renewed| renewed.sent_at).min() else {
+            return replies.swap_remove(0);
+        };
+        let kept = replies.into_iter().map(|reply| match reply {
             Ok(renewed) => renewed.kept[0],
             Err(_) => RenewalOutcome::Unknown,
-        };
-        let kept = replies.iter().map(kept_by).collect();
-        let renewed = replies.iter().flatten();
-        match renewed.map(|renewed| renewed.sent_at).min() {
-            Some(sent_at) => Ok(Renewed { kept, sent_at }),
-            None => replies.swap_remove(0),
-        }
+        });
+        Ok(Renewed {
+            kept: kept.collect(),
+            sent_at,
+        })
     }
 }
 

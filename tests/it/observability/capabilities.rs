@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::log::{keep_log, logged_of};

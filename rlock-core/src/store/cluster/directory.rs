@@ -6,7 +6,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{ClusterStore, node::Node, routing::down};
+use super::{ClusterStore, nodes::Node};
 use crate::store::{
     ReplyFuture, StoreError,
     directory::{Cursor, Directory, Page, first_known},
@@ -26,20 +26,23 @@ impl ClusterStore {
         masters.sort_by_cached_key(|node| node.addr.to_string());
         Ok(masters)
     }
+
+    /// Returns the masters to which there is a connection.
+    async fn masters_up(&self, timeout: Duration) -> Result<Vec<Arc<Node>>, StoreError> {
+        let mut masters = self.known_masters(timeout).await?;
+        masters.retain(|node| node.store.is_up());
+        Ok(masters)
+    }
 }
 
 impl Directory for ClusterStore {
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
-            let until = Instant::now() + timeout;
-            let masters = self.known_masters(timeout).await?;
             let mut outcome = Ok(false);
-            // The client, or this one, may not be connected to each master at the moment.
-            for node in masters.iter().filter(|node| node.store.is_up()) {
-                let left = until.saturating_duration_since(Instant::now());
-                outcome = node
-                    .store
-                    .publish(client, message.clone(), left.min(ONE))
+            // The client may not be connected to each master at the moment.
+            for node in self.masters_up(timeout).await? {
+                outcome = (node.store)
+                    .publish(client, message.clone(), timeout.min(ONE))
                     .await;
                 if let Ok(true) = outcome {
                     break;
@@ -51,9 +54,9 @@ impl Directory for ClusterStore {
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
-            let masters = self.known_masters(timeout).await?;
-            let up = masters.iter().filter(|node| node.store.is_up());
-            let each = try_join_all(up.map(|node| node.store.clients(timeout))).await?;
+            let masters = self.masters_up(timeout).await?;
+            let each = masters.iter().map(|node| node.store.clients(timeout));
+            let each = try_join_all(each).await?;
             let clients: HashSet<Uuid> = each.into_iter().flatten().collect();
             Ok(clients.into_iter().collect())
         })
@@ -61,10 +64,11 @@ impl Directory for ClusterStore {
 
     fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
         Box::pin(async move {
-            let masters = self.known_masters(timeout).await?;
-            let up = masters.iter().filter(|node| node.store.is_up());
-            let each = join_all(up.map(|node| node.store.address(client, timeout))).await;
-            first_known(each)
+            let masters = self.masters_up(timeout).await?;
+            let each = masters
+                .iter()
+                .map(|node| node.store.address(client, timeout));
+            first_known(join_all(each).await)
         })
     }
 
@@ -74,9 +78,6 @@ impl Directory for ClusterStore {
             let Some(node) = masters.get(from.server) else {
                 return Ok((Vec::new(), None));
             };
-            if !node.store.is_up() {
-                return Err(down(node));
-            }
             let (keys, next) = node.store.scan(from, timeout).await?;
             Ok((keys, next.or_else(|| from.next_server(masters.len()))))
         })

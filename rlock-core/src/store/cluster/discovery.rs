@@ -3,9 +3,7 @@
 use std::{fmt, time::Duration};
 
 use futures_util::future::select_ok;
-use redis::{
-    ConnectionInfo, FromRedisValue, Pipeline, ProtocolVersion, RedisError, RedisResult, Value, pipe,
-};
+use redis::{ConnectionInfo, ProtocolVersion, RedisError, RedisResult, Value, pipe};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
@@ -42,10 +40,7 @@ impl ClusterStore {
         let connecting = masters.iter().map(|node| Box::pin(node.store.until_up()));
         match timeout_at(until, select_ok(connecting)).await {
             Ok(connected) => connected.map(drop),
-            Err(_) => {
-                let reasons = masters.iter().map(|node| down(node).to_string());
-                Err(not_yet(reasons.collect::<Vec<_>>().join("; ")))
-            }
+            Err(_) => Err(down(&masters[0])),
         }
     }
 
@@ -117,8 +112,16 @@ impl Seeds {
         let mut commands = pipe();
         commands.cmd("CLUSTER").arg("INFO");
         commands.cmd("CLUSTER").arg("SLOTS").ignore_errors();
+        let replies = Box::pin(async {
+            let server = Server::new(self.info(addr), self.settings.clone());
+            let server = server.with_login().await?;
+            let client = server.client(ProtocolVersion::RESP2)?;
+            commands.query_async(&mut plain(&client).await?).await
+        });
+        let late = |_| Err(timed_out(format!("no reply from {addr} within {within:?}")));
+        let replies = timeout(within, replies).await.unwrap_or_else(late);
         let (info, slots): (RedisResult<String>, RedisResult<Value>) =
-            self.query(addr, &commands, within).await?;
+            replies.map_err(|error| self.refused(error))?;
         let slots = slots.map_err(|error| {
             let shown = error.to_string();
             if shown.contains("cluster support disabled") {
@@ -133,34 +136,9 @@ impl Seeds {
         layout.ok_or_else(|| not_yet(format!("{addr} knows no node that has slots")))
     }
 
-    pub(super) async fn id(&self, addr: &NodeAddr, within: Duration) -> Result<String, StoreError> {
-        let mut my_id = pipe();
-        my_id.cmd("CLUSTER").arg("MYID");
-        let (id,) = self.query(addr, &my_id, within).await?;
-        Ok(id)
-    }
-
     /// Classifies an error of a request that changes nothing.
     fn refused(&self, error: RedisError) -> StoreError {
         self.settings.classify(error, LOGIN).not_executed()
-    }
-
-    /// Connects to a node for these commands.
-    async fn query<T: FromRedisValue>(
-        &self,
-        addr: &NodeAddr,
-        commands: &Pipeline,
-        within: Duration,
-    ) -> Result<T, StoreError> {
-        let replies = Box::pin(async {
-            let server = Server::new(self.info(addr), self.settings.clone());
-            let server = server.with_login().await?;
-            let client = server.client(ProtocolVersion::RESP2)?;
-            commands.query_async(&mut plain(&client).await?).await
-        });
-        let late = |_| Err(timed_out(format!("no reply from {addr} within {within:?}")));
-        let replies = timeout(within, replies).await.unwrap_or_else(late);
-        replies.map_err(|error| self.refused(error))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Weak},
-    time::Duration,
+    sync::Arc,
 };
 
 use tokio::{
@@ -14,17 +13,35 @@ use tokio::{
 
 use super::{
     discovery::Seeds,
-    node::Node,
     slots::{Layout, NodeAddr, SLOTS, Slot},
 };
 use crate::store::{
     Event, KeyFilter, Listener, StoreError,
     endpoint::ServerEndpoint,
-    redis::{RedisOptions, RedisStore, errors::not_yet, keyspace::Keyspace},
+    redis::{RedisOptions, RedisStore, dial::AbortOnDrop, errors::not_yet, keyspace::Keyspace},
 };
 
-/// How long a node without slots is kept, as one that is about to get its first.
-const UNUSED: Duration = Duration::from_secs(30);
+/// A node and its connections, which end with it.
+pub(super) struct Node {
+    pub(super) addr: NodeAddr,
+    pub(super) store: Arc<RedisStore>,
+    keeper: AbortOnDrop,
+}
+
+/// Keeps the connections of a node up.
+async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
+    // If this fails, the rest connects.
+    let _ = store.background.connect().await;
+    // Another node may have taken the place of one that is silent, whose connection never breaks.
+    let suspect = async {
+        loop {
+            store.background.until(true).await;
+            store.background.until(false).await;
+            rediscover.notify_one();
+        }
+    };
+    tokio::join!(store.keep_up(), suspect);
+}
 
 pub(super) struct Nodes {
     pub(super) seeds: Seeds,
@@ -32,8 +49,8 @@ pub(super) struct Nodes {
     pub(super) listener: Listener,
     background: Handle,
     pub(super) callers: Option<Handle>,
-    /// Nodes are neither made nor dropped while it is locked: they call the listener, which reads it.
-    pub(super) table: Arc<watch::Sender<Table>>,
+    /// Nodes are not dropped while it is locked: they call the listener.
+    pub(super) table: watch::Sender<Table>,
     /// Notified when there is reason to discover the masters again.
     pub(super) rediscover: Arc<Notify>,
 }
@@ -42,8 +59,8 @@ pub(super) struct Table {
     /// By slot.
     masters: Vec<Option<Arc<Node>>>,
     nodes: HashMap<NodeAddr, Arc<Node>>,
-    /// The ids of all nodes of the latest layout.
-    ids: HashMap<NodeAddr, String>,
+    /// All nodes of the latest layout, replicas too.
+    known: HashSet<NodeAddr>,
     /// Why no layout has been adopted yet.
     failure: Option<StoreError>,
 }
@@ -63,12 +80,12 @@ impl Nodes {
             listener,
             background,
             callers,
-            table: Arc::new(watch::Sender::new(Table {
+            table: watch::Sender::new(Table {
                 masters: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
-                ids: HashMap::new(),
+                known: HashSet::new(),
                 failure: Some(failure),
-            })),
+            }),
             rediscover: Arc::default(),
         }
     }
@@ -89,7 +106,12 @@ impl Nodes {
     /// Returns the nodes that can be asked about the cluster.
     pub(super) fn known(&self) -> HashSet<NodeAddr> {
         let table = self.table.borrow();
-        table.ids.keys().chain(&self.seeds.addrs).cloned().collect()
+        table
+            .known
+            .iter()
+            .chain(&self.seeds.addrs)
+            .cloned()
+            .collect()
     }
 
     /// Waits until a layout has been adopted. Fails at once if a node refuses this client.
@@ -112,72 +134,36 @@ impl Nodes {
         })
     }
 
-    /// Returns the node at this address. A node that was unknown is asked for its id.
-    pub(super) async fn at(
-        &self,
-        addr: &NodeAddr,
-        timeout: Duration,
-    ) -> Result<Arc<Node>, StoreError> {
-        let id = {
-            let table = self.table.borrow();
-            let known = table.nodes.get(addr).map(|node| &node.id);
-            known.or_else(|| table.ids.get(addr)).cloned()
-        };
-        let id = match id {
-            Some(id) => id,
-            None => self.seeds.id(addr, timeout).await?,
-        };
-        Ok(self.node(addr, &id))
-    }
-
-    /// Returns the node of this id, which is made if it is missing.
-    fn node(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
-        let find = |table: &Table| {
-            let node = table.nodes.get(addr).filter(|node| node.id == id);
-            node.cloned()
-        };
-        if let Some(node) = find(&self.table.borrow()) {
+    /// Returns the node at this address, which is made if it is missing.
+    pub(super) fn at(&self, addr: &NodeAddr) -> Arc<Node> {
+        let known = |table: &Table| table.nodes.get(addr).cloned();
+        if let Some(node) = known(&self.table.borrow()) {
             return node;
         }
-        let made = self.make(addr, id);
-        let (mut node, mut replaced) = (Arc::clone(&made), None);
+        let mut node = Arc::new(self.make(addr));
+        let mut unused = None;
         self.table.send_if_modified(|table| {
-            match find(table) {
-                Some(other) => node = other,
-                None => replaced = table.nodes.insert(addr.clone(), Arc::clone(&made)),
+            match known(table) {
+                Some(other) => unused = Some(std::mem::replace(&mut node, other)),
+                None => drop(table.nodes.insert(addr.clone(), Arc::clone(&node))),
             }
             false
         });
-        drop(replaced);
+        drop(unused);
         node
     }
 
-    fn make(&self, addr: &NodeAddr, id: &str) -> Arc<Node> {
+    fn make(&self, addr: &NodeAddr) -> Node {
         let endpoint = ServerEndpoint::Fixed(self.seeds.info(addr));
-        let keyspace = Keyspace::at_node(self.options.prefix.clone(), id);
-        let (listener, callers) = (self.listener_at(addr), self.callers.as_ref());
-        let store = RedisStore::new(endpoint, keyspace, &self.options, &listener, callers);
-        let rediscover = Arc::clone(&self.rediscover);
-        Arc::new(Node::start(addr, id, store, rediscover, &self.background))
-    }
-
-    /// Returns a listener that passes on what a node reports, for its own slots only.
-    fn listener_at(&self, addr: &NodeAddr) -> Listener {
-        let (table, listener) = (Arc::downgrade(&self.table), Arc::clone(&self.listener));
-        let addr = addr.clone();
-        Arc::new(move |event| match event {
-            Event::AllChanged => {
-                let (table, addr) = (Weak::clone(&table), addr.clone());
-                listener(Event::SomeChanged(KeyFilter::new(move |key| {
-                    let Some(table) = table.upgrade() else {
-                        return false;
-                    };
-                    let master = table.borrow().master(Slot::of(key));
-                    master.is_some_and(|master| master.addr == addr)
-                })));
-            }
-            event => listener(event),
-        })
+        let keyspace = Keyspace::at_node(self.options.prefix.clone(), addr);
+        let (listener, callers) = (&self.listener, self.callers.as_ref());
+        let store = RedisStore::new(endpoint, keyspace, &self.options, listener, callers);
+        let keeper = keep(Arc::clone(&store), Arc::clone(&self.rediscover));
+        Node {
+            addr: addr.clone(),
+            store,
+            keeper: AbortOnDrop::new(&self.background.spawn(keeper)),
+        }
     }
 
     /// Records that a node names another as the master of a slot.
@@ -185,7 +171,7 @@ impl Nodes {
         let mut former = Some(Arc::clone(&node));
         let is_changed = self.table.send_if_modified(|table| {
             std::mem::swap(&mut table.masters[slot.index()], &mut former);
-            former.is_none_or(|former| former.id != node.id)
+            former.is_none_or(|former| former.addr != node.addr)
         });
         if is_changed {
             self.report(move |of| of == slot);
@@ -205,7 +191,7 @@ impl Nodes {
         for (first, last, addr) in &layout.ranges {
             let node = match nodes.get(addr) {
                 Some(node) => Arc::clone(node),
-                None => self.node(addr, &layout.ids[addr]),
+                None => self.at(addr),
             };
             nodes.insert(addr, Arc::clone(&node));
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
@@ -215,14 +201,12 @@ impl Nodes {
             std::mem::swap(&mut table.masters, &mut masters);
             let former = table.masters.iter().zip(&masters);
             changed.extend(former.map(|(master, former)| {
-                master.as_ref().map(|node| &node.id) != former.as_ref().map(|node| &node.id)
+                master.as_ref().map(|node| &node.addr) != former.as_ref().map(|node| &node.addr)
             }));
-            table.ids = layout.ids;
+            table.known = layout.nodes;
             table.failure = None;
             let Table { masters, nodes, .. } = table;
-            let is_unused =
-                |node: &Arc<Node>| node.made.elapsed() > UNUSED && !has_slots(masters, node);
-            unused.extend(nodes.extract_if(|_, node| is_unused(node)));
+            unused.extend(nodes.extract_if(|_, node| !has_slots(masters, node)));
             changed.contains(&true)
         });
         drop(unused);
@@ -241,7 +225,7 @@ impl Drop for KeepUp<'_> {
         // After a panic the background goes on.
         if !std::thread::panicking() {
             for node in self.0.table.borrow().nodes.values() {
-                node.stop();
+                node.keeper.abort();
             }
         }
     }
@@ -288,7 +272,7 @@ mod tests {
         let master = NodeAddr { host, port };
         Layout {
             epoch: 1,
-            ids: HashMap::from([(master.clone(), format!("node {port}"))]),
+            nodes: HashSet::from([master.clone()]),
             ranges: vec![(0, SLOTS - 1, master)],
         }
     }
@@ -310,14 +294,14 @@ mod tests {
         let mut layout = view(2);
         let master = layout.ranges[0].2.clone();
         for _ in 0..2 {
-            nodes.note(slot, nodes.node(&master, "node 2"));
+            nodes.note(slot, nodes.at(&master));
         }
         assert_eq!(of(1), (true, false));
         let at = u16::try_from(slot.index()).expect("a slot");
         layout.ranges[0] = (at, at, master);
         let rest = view(1);
         let addr = rest.ranges[0].2.clone();
-        layout.ids.extend(rest.ids);
+        layout.nodes.extend(rest.nodes);
         layout
             .ranges
             .extend([(0, at - 1, addr.clone()), (at + 1, SLOTS - 1, addr)]);

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{
     ClusterStore,
-    node::Node,
+    nodes::Node,
     slots::{NodeAddr, Slot},
 };
 use crate::{
@@ -132,7 +132,7 @@ impl ClusterStore {
         }
         match redirection(&error, &asked.addr) {
             Some((addr, true)) => {
-                let importer = self.nodes.at(&addr, request.left()).await?;
+                let importer = self.nodes.at(&addr);
                 if !has_left(&asked, request).await {
                     return Ok(Some(on_its_way(slot, &asked.addr, Some(&addr))));
                 }
@@ -141,8 +141,7 @@ impl ClusterStore {
             }
             Some((addr, false)) => {
                 self.nodes.rediscover.notify_one();
-                let master = self.nodes.at(&addr, request.left()).await?;
-                self.nodes.note(slot, master);
+                self.nodes.note(slot, self.nodes.at(&addr));
                 Ok(Some(disputed(slot, &error)))
             }
             None => {

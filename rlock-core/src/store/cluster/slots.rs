@@ -1,6 +1,6 @@
 //! Slots, and the nodes that serve them.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashSet, fmt};
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::{FromRedisValue, Value};
@@ -72,8 +72,8 @@ pub(super) struct Layout {
     pub(super) epoch: u64,
     /// The first slot, the last slot, and their master.
     pub(super) ranges: Vec<(u16, u16, NodeAddr)>,
-    /// The ids of all these nodes, replicas too.
-    pub(super) ids: HashMap<NodeAddr, String>,
+    /// All these nodes, replicas too.
+    pub(super) nodes: HashSet<NodeAddr>,
 }
 
 impl Layout {
@@ -86,7 +86,7 @@ impl Layout {
         let mut layout = Self {
             epoch: epoch.unwrap_or(0),
             ranges: Vec::new(),
-            ids: HashMap::new(),
+            nodes: HashSet::new(),
         };
         for range in read::<Vec<Vec<Value>>>(slots)? {
             let [first, last, nodes @ ..] = range.as_slice() else {
@@ -97,23 +97,22 @@ impl Layout {
                 return None;
             }
             let mut nodes = nodes.iter().map(|node| read_node(node, asked));
-            let (master, id) = nodes.next()??;
+            let master = nodes.next()??;
             layout.ranges.push((first, last, master.clone()));
-            layout.ids.insert(master, id);
-            layout.ids.extend(nodes.flatten());
+            layout.nodes.insert(master);
+            layout.nodes.extend(nodes.flatten());
         }
         (!layout.ranges.is_empty()).then_some(layout)
     }
 }
 
-fn read_node(node: &Value, asked: &NodeAddr) -> Option<(NodeAddr, String)> {
+fn read_node(node: &Value, asked: &NodeAddr) -> Option<NodeAddr> {
     let node: Vec<Value> = read(node)?;
-    let [host, port, id, ..] = node.as_slice() else {
+    let [host, port, ..] = node.as_slice() else {
         return None;
     };
     let host: Option<String> = read(host)?;
-    let addr = NodeAddr::new(&host.unwrap_or_default(), read(port)?, asked);
-    Some((addr, read(id)?))
+    Some(NodeAddr::new(&host.unwrap_or_default(), read(port)?, asked))
 }
 
 fn read<T: FromRedisValue>(value: &Value) -> Option<T> {
@@ -132,7 +131,7 @@ mod tests {
     }
 
     fn node(host: Value, port: i64) -> Value {
-        Value::Array(vec![host, Value::Int(port), bulk("id")])
+        Value::Array(vec![host, Value::Int(port)])
     }
 
     fn bulk(text: &str) -> Value {
@@ -168,9 +167,8 @@ mod tests {
         ]);
         let info = "cluster_state:ok\r\ncluster_current_epoch:6\r\n";
         let layout = Layout::read(info, &slots, &asked()).expect("it makes sense");
-        let mut addrs: Vec<_> = layout.ids.keys().map(ToString::to_string).collect();
+        let mut addrs: Vec<_> = layout.nodes.iter().map(ToString::to_string).collect();
         addrs.sort_unstable();
-        assert_eq!(layout.ids[&layout.ranges[0].2], "id");
         assert_eq!(addrs, ["10.0.0.1:7", "seed:8", "seed:9"]);
         assert_eq!(layout.epoch, 6);
         let (first, last, master) = &layout.ranges[1];
@@ -192,7 +190,7 @@ mod tests {
             Value::Array(vec![Value::Array(vec![
                 Value::Int(0),
                 Value::Int(1),
-                Value::Array(vec![bulk("nameless"), Value::Int(1)]),
+                Value::Array(vec![bulk("portless")]),
             ])]),
         ] {
             assert_eq!(Layout::read("", &slots, &asked()), None, "{slots:?}");

@@ -1,7 +1,7 @@
 //! Names of keys and channels on the server, and messages on these channels. The keys of a lock share one hash tag, and
 //! therefore one slot.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use uuid::Uuid;
 
@@ -35,9 +35,9 @@ impl Keyspace {
     /// Returns a keyspace with channels of one node of a cluster. All nodes deliver a message that is published at
     /// one of them, but `PUBLISH` counts the receivers at that node only. With common channels, a script would pass
     /// over a client that listens at another node, and that client would still receive the grant.
-    pub(in crate::store) fn at_node(prefix: String, id: &str) -> Self {
+    pub(in crate::store) fn at_node(prefix: String, addr: impl Display) -> Self {
         Self {
-            channels: format!("{prefix}client:{id}:"),
+            channels: format!("{prefix}client:{addr}:"),
             prefix,
             are_of_cluster: true,
         }
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn channels_in_a_cluster_belong_to_one_node() {
-        let keyspace = Keyspace::at_node("lock:".to_owned(), "node");
-        assert_eq!(keyspace.channels(), "lock:client:node:");
+        let keyspace = Keyspace::at_node("lock:".to_owned(), "host:1");
+        assert_eq!(keyspace.channels(), "lock:client:host:1:");
     }
 
     #[test]

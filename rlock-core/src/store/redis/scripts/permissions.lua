@@ -21,7 +21,7 @@ local needed_of_server, quicker_of_server = {{'time'}}, {
   {'info', 'memory'},
 }
 local needed_beyond = {
-  cluster = {{'asking'}, {'cluster', 'myid'}, {'cluster', 'slots'}},
+  cluster = {{'asking'}, {'cluster', 'slots'}},
   replicas = {{'wait', 1, 1}},
 }
 local quicker_beyond = {cluster = {{'cluster', 'info'}}, replicas = {}}
