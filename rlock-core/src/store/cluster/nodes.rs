@@ -59,8 +59,6 @@ pub(super) struct Table {
     /// By slot.
     masters: Vec<Option<Arc<Node>>>,
     nodes: HashMap<NodeAddr, Arc<Node>>,
-    /// All nodes of the latest layout, replicas too.
-    known: HashSet<NodeAddr>,
     /// Why no layout has been adopted yet.
     failure: Option<StoreError>,
 }
@@ -83,7 +81,6 @@ impl Nodes {
             table: watch::Sender::new(Table {
                 masters: vec![None; usize::from(SLOTS)],
                 nodes: HashMap::new(),
-                known: HashSet::new(),
                 failure: Some(failure),
             }),
             rediscover: Arc::default(),
@@ -105,13 +102,8 @@ impl Nodes {
 
     /// Returns the nodes that can be asked about the cluster.
     pub(super) fn known(&self) -> HashSet<NodeAddr> {
-        let table = self.table.borrow();
-        table
-            .known
-            .iter()
-            .chain(&self.seeds.addrs)
-            .cloned()
-            .collect()
+        let nodes = &self.table.borrow().nodes;
+        nodes.keys().chain(&self.seeds.addrs).cloned().collect()
     }
 
     /// Waits until a layout has been adopted. Fails at once if a node refuses this client.
@@ -203,7 +195,6 @@ impl Nodes {
             changed.extend(former.map(|(master, former)| {
                 master.as_ref().map(|node| &node.addr) != former.as_ref().map(|node| &node.addr)
             }));
-            table.known = layout.nodes;
             table.failure = None;
             let Table { masters, nodes, .. } = table;
             unused.extend(nodes.extract_if(|_, node| !has_slots(masters, node)));
@@ -272,7 +263,6 @@ mod tests {
         let master = NodeAddr { host, port };
         Layout {
             epoch: 1,
-            nodes: HashSet::from([master.clone()]),
             ranges: vec![(0, SLOTS - 1, master)],
         }
     }
@@ -301,7 +291,6 @@ mod tests {
         layout.ranges[0] = (at, at, master);
         let rest = view(1);
         let addr = rest.ranges[0].2.clone();
-        layout.nodes.extend(rest.nodes);
         layout
             .ranges
             .extend([(0, at - 1, addr.clone()), (at + 1, SLOTS - 1, addr)]);

@@ -1,6 +1,6 @@
 //! Slots, and the nodes that serve them.
 
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::{FromRedisValue, Value};
@@ -72,8 +72,6 @@ pub(super) struct Layout {
     pub(super) epoch: u64,
     /// The first slot, the last slot, and their master.
     pub(super) ranges: Vec<(u16, u16, NodeAddr)>,
-    /// All these nodes, replicas too.
-    pub(super) nodes: HashSet<NodeAddr>,
 }
 
 impl Layout {
@@ -86,7 +84,6 @@ impl Layout {
         let mut layout = Self {
             epoch: epoch.unwrap_or(0),
             ranges: Vec::new(),
-            nodes: HashSet::new(),
         };
         for range in read::<Vec<Vec<Value>>>(slots)? {
             let [first, last, nodes @ ..] = range.as_slice() else {
@@ -96,11 +93,8 @@ impl Layout {
             if first > last || last >= SLOTS {
                 return None;
             }
-            let mut nodes = nodes.iter().map(|node| read_node(node, asked));
-            let master = nodes.next()??;
-            layout.ranges.push((first, last, master.clone()));
-            layout.nodes.insert(master);
-            layout.nodes.extend(nodes.flatten());
+            let master = read_node(nodes.first()?, asked)?;
+            layout.ranges.push((first, last, master));
         }
         (!layout.ranges.is_empty()).then_some(layout)
     }
@@ -155,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_names_masters_and_replicas_and_hosts_that_are_left_out() {
+    fn a_layout_names_masters_and_hosts_that_are_left_out() {
         let slots = Value::Array(vec![
             Value::Array(vec![
                 Value::Int(0),
@@ -167,9 +161,8 @@ mod tests {
         ]);
         let info = "cluster_state:ok\r\ncluster_current_epoch:6\r\n";
         let layout = Layout::read(info, &slots, &asked()).expect("it makes sense");
-        let mut addrs: Vec<_> = layout.nodes.iter().map(ToString::to_string).collect();
-        addrs.sort_unstable();
-        assert_eq!(addrs, ["10.0.0.1:7", "seed:8", "seed:9"]);
+        let masters = layout.ranges.iter().map(|(_, _, addr)| addr.to_string());
+        assert_eq!(masters.collect::<Vec<_>>(), ["10.0.0.1:7", "seed:9"]);
         assert_eq!(layout.epoch, 6);
         let (first, last, master) = &layout.ranges[1];
         assert_eq!((*first, *last, master.port), (100, 16_383, 9));

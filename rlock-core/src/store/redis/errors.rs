@@ -2,7 +2,10 @@
 
 use std::{error::Error, sync::Arc};
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{
+    ErrorKind, RedisError,
+    ServerErrorKind::{Ask, CrossSlot, Moved},
+};
 
 use crate::store::StoreError;
 
@@ -53,17 +56,11 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
         transient,
         maybe_executed,
         foreign: has_code(&error, "WRONGTYPE"),
-        source: if is_elsewhere(&error) {
-            Arc::new(Elsewhere(error))
-        } else {
-            Arc::new(error)
+        source: match error.kind() {
+            ErrorKind::Server(Moved | Ask | CrossSlot) => Arc::new(Elsewhere(error)),
+            _ => Arc::new(error),
         },
     }
-}
-
-fn is_elsewhere(error: &RedisError) -> bool {
-    use ServerErrorKind::{Ask, CrossSlot, Moved};
-    matches!(error.kind(), ErrorKind::Server(Moved | Ask | CrossSlot))
 }
 
 /// Returns whether the same request may succeed as soon as the nodes of a cluster have agreed.

@@ -10,8 +10,8 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::{
-    ErrorKind, Pipeline, ProtocolVersion, RedisError, RedisResult, Value,
-    aio::MultiplexedConnection, from_redis_value, pipe,
+    Pipeline, ProtocolVersion, RedisResult, Value, aio::MultiplexedConnection, from_redis_value,
+    pipe,
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -19,11 +19,7 @@ use tokio::{
 };
 
 use super::{
-    address::LOGIN,
-    commands::millis,
-    dial::plain,
-    errors::{classify, not_yet},
-    link::Link,
+    address::LOGIN, batch::gone, commands::millis, dial::plain, errors::not_yet, link::Link,
 };
 use crate::{
     metrics,
@@ -120,11 +116,10 @@ impl ReplicaCheck {
             if granted.is_empty() {
                 continue;
             }
-            let asked = self.ask(&mut connection, &granted).await;
-            let replies = asked.unwrap_or_else(|error| {
-                tracing::debug!(address = %self.link.address, %error, "could not wait for replicas");
-                vec![Err(error); granted.len()]
-            });
+            let replies = match self.ask(&mut connection, &granted).await {
+                Ok(confirmed) => confirmed.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error); granted.len()],
+            };
             if !replies.iter().all(|reply| matches!(reply, Ok(Some(_)))) {
                 // It may be a former master.
                 connection = None;
@@ -135,12 +130,12 @@ impl ReplicaCheck {
         }
     }
 
-    /// Returns an error if `WAIT` fails. Otherwise each grant has its own result.
+    /// Returns an error if `WAIT` fails.
     async fn ask(
         &self,
         connection: &mut Option<MultiplexedConnection>,
         granted: &[Granted],
-    ) -> Result<Vec<Result<Confirmed, StoreError>>, StoreError> {
+    ) -> Result<Vec<Confirmed>, StoreError> {
         let longest = self.asked.within + self.link.options.response_timeout;
         let asked = timeout(longest, async {
             let connection = if let Some(connection) = connection {
@@ -177,29 +172,22 @@ impl ReplicaCheck {
     }
 }
 
-/// Reads two replies for each lock, and the number of replicas. A foreign key with a lock's name is an error of that
-/// grant only.
-fn read(
-    answers: Vec<Value>,
-    granted: &[Granted],
-) -> RedisResult<Vec<Result<Confirmed, StoreError>>> {
-    let claims: usize = granted.iter().map(|granted| granted.claims.len()).sum();
+/// Reads two replies for each lock, and the number of replicas. Where one of a lock's replies is an error, the master
+/// does not have it: another key took its place.
+fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Confirmed>> {
     let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
     let mut facts: Vec<RedisResult<usize>> = answers.into_iter().map(number).collect();
-    let waited = facts.pop().filter(|_| facts.len() == 2 * claims);
-    let wrong = || RedisError::from((ErrorKind::UnexpectedReturnType, "replies are missing"));
-    let replicas = match waited.ok_or_else(wrong)? {
+    let replicas = match facts.pop().ok_or_else(gone)? {
         Ok(replicas) => replicas,
         // The first refusal explains the cause best.
         Err(last) => return Err(facts.into_iter().find_map(Result::err).unwrap_or(last)),
     };
     let mut facts = facts.into_iter();
-    let seen = granted.iter().map(|granted| {
-        // Takes all replies of this grant, so that the next one starts with its own.
-        let own: Vec<_> = facts.by_ref().take(2 * granted.claims.len()).collect();
-        let own: RedisResult<Vec<usize>> = own.into_iter().collect();
-        let held = own.map_err(classify)?.iter().all(|fact| *fact == 1);
-        Ok(held.then_some(replicas))
+    let confirmed = granted.iter().map(|granted| {
+        let asked = 2 * granted.claims.len();
+        let own = facts.by_ref().take(asked);
+        let held = own.filter(|fact| matches!(fact, Ok(1))).count() == asked;
+        held.then_some(replicas)
     });
-    Ok(seen.collect())
+    Ok(confirmed.collect())
 }
