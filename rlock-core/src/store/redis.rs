@@ -186,7 +186,7 @@ impl RedisStore {
             }
             let mut error = classify(error);
             // The next connection has other credentials.
-            error.transient |= is_of_login && link.address.settings().credentials.is_some();
+            error.transient |= is_of_login && link.address.settings.credentials.is_some();
             error
         })
     }

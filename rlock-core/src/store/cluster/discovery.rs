@@ -70,7 +70,7 @@ impl ClusterStore {
 
     async fn discover(&self, asked: Vec<NodeAddr>, within: Duration) -> Result<(), StoreError> {
         let layout = self.nodes.seeds.layout(asked, within).await?;
-        self.nodes.adopt(layout);
+        self.nodes.adopt(&layout);
         Ok(())
     }
 }

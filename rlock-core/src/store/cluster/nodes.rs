@@ -159,8 +159,8 @@ impl Nodes {
     }
 
     /// Records that a node names another as the master of a slot.
-    pub(super) fn note(&self, slot: Slot, node: Arc<Node>) {
-        let mut former = Some(Arc::clone(&node));
+    pub(super) fn note(&self, slot: Slot, node: &Arc<Node>) {
+        let mut former = Some(Arc::clone(node));
         let is_changed = self.table.send_if_modified(|table| {
             std::mem::swap(&mut table.masters[slot.index()], &mut former);
             former.is_none_or(|former| former.addr != node.addr)
@@ -177,7 +177,7 @@ impl Nodes {
     }
 
     /// Adopts the layout that a node reports.
-    pub(super) fn adopt(&self, layout: Layout) {
+    pub(super) fn adopt(&self, layout: &Layout) {
         let mut masters = vec![None; usize::from(SLOTS)];
         let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
         for (first, last, addr) in &layout.ranges {
@@ -271,7 +271,7 @@ mod tests {
     async fn a_master_that_a_redirection_names_is_reported_at_once_and_only_once() {
         let key = |key| Key::parse(key).expect("valid");
         let (nodes, reported) = nodes();
-        nodes.adopt(view(1));
+        nodes.adopt(&view(1));
         let of = |at: usize| {
             let reported = reported.lock().expect("no panic");
             let Some(Event::SomeChanged(which)) = reported.get(at) else {
@@ -284,7 +284,7 @@ mod tests {
         let mut layout = view(2);
         let master = layout.ranges[0].2.clone();
         for _ in 0..2 {
-            nodes.note(slot, nodes.at(&master));
+            nodes.note(slot, &nodes.at(&master));
         }
         assert_eq!(of(1), (true, false));
         let at = u16::try_from(slot.index()).expect("a slot");
@@ -294,7 +294,7 @@ mod tests {
         layout
             .ranges
             .extend([(0, at - 1, addr.clone()), (at + 1, SLOTS - 1, addr)]);
-        nodes.adopt(layout);
+        nodes.adopt(&layout);
         assert_eq!(reported.lock().expect("no panic").len(), 2);
     }
 }

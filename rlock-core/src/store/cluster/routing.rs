@@ -141,7 +141,7 @@ impl ClusterStore {
             }
             Some((addr, false)) => {
                 self.nodes.rediscover.notify_one();
-                self.nodes.note(slot, self.nodes.at(&addr));
+                self.nodes.note(slot, &self.nodes.at(&addr));
                 Ok(Some(disputed(slot, &error)))
             }
             None => {

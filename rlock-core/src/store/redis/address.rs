@@ -22,8 +22,8 @@ pub(in crate::store) const LOGIN: &str = "user and password stand before the hos
 /// The address of the server that has the locks.
 #[derive(Clone)]
 pub(in crate::store) struct Address {
-    endpoint: ServerEndpoint,
-    settings: ConnectionSettings,
+    pub(super) endpoint: ServerEndpoint,
+    pub(super) settings: ConnectionSettings,
 }
 
 /// The connection settings that a URL does not contain.
@@ -36,7 +36,7 @@ pub(crate) struct ConnectionSettings {
 
 /// A server, and how connections to it are made.
 pub(in crate::store) struct Server {
-    info: ConnectionInfo,
+    pub(super) info: ConnectionInfo,
     settings: ConnectionSettings,
 }
 
@@ -70,16 +70,8 @@ impl Address {
         Self { endpoint, settings }
     }
 
-    pub(super) fn uses_tls(&self) -> bool {
-        self.endpoint.uses_tls()
-    }
-
     pub(super) fn database(&self) -> i64 {
         self.endpoint.server().redis_settings().db()
-    }
-
-    pub(super) fn settings(&self) -> &ConnectionSettings {
-        &self.settings
     }
 
     /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
@@ -114,10 +106,6 @@ impl Server {
             self.info = provider.log_in(self.info).await?;
         }
         Ok(self)
-    }
-
-    pub(super) fn addr(&self) -> &ConnectionAddr {
-        self.info.addr()
     }
 
     /// Returns the protocol to try first.

@@ -66,7 +66,7 @@ impl Connection {
         let multiplexed = multiplexed(&client, &config).await?;
         let mut opened = Self {
             epoch,
-            server: server.addr().clone(),
+            server: server.info.addr().clone(),
             batcher: Batcher::new(multiplexed.clone(), Arc::clone(commands)),
             commands: Arc::clone(commands),
             multiplexed: multiplexed.clone(),

@@ -363,14 +363,14 @@ impl Link {
             }
             let opened = opened.map_err(|error| server.classify(error))?;
             // The Sentinels may have replaced a silent server, which does not know it yet.
-            if named.elapsed() > NAMED && master().await?.addr() != server.addr() {
+            if named.elapsed() > NAMED && master().await?.info.addr() != server.info.addr() {
                 return Err(not_yet("the Sentinels name another master by now"));
             }
             Ok(opened)
         };
         let late = |_| {
             let mut error = format!("no connection within {within:?}");
-            if self.address.uses_tls() {
+            if self.address.endpoint.uses_tls() {
                 error += "; the server may not speak TLS on this port";
             }
             Err(not_yet(error))

@@ -151,7 +151,7 @@ impl ReplicaCheck {
             read(answers.await?, granted)
         });
         let answers = asked.await.map_err(|_| StoreError::no_reply(longest))?;
-        answers.map_err(|error| self.link.address.settings().classify(error, LOGIN))
+        answers.map_err(|error| self.link.address.settings.classify(error, LOGIN))
     }
 
     fn request(&self, granted: &[Granted]) -> Pipeline {
