@@ -9,7 +9,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
 };
@@ -44,8 +44,6 @@ struct Shared {
     commands: Arc<Commands>,
     /// The number of queued requests that the connection's own queue does not have yet.
     leaving: AtomicUsize,
-    /// Whether the server loads no scripts, and so may lack those that serve several requests.
-    lacks_scripts: AtomicBool,
 }
 
 struct Queued {
@@ -71,7 +69,6 @@ impl Batcher {
         let shared = Arc::new(Shared {
             commands,
             leaving: AtomicUsize::new(0),
-            lacks_scripts: AtomicBool::new(false),
         });
         let (queue, queued) = mpsc::unbounded_channel();
         tokio::spawn(Arc::clone(&shared).send_queued(queued, connection.clone()));
@@ -108,20 +105,11 @@ impl Batcher {
         self.enqueue(request).await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Stops the use of scripts that serve several requests.
-    pub(super) fn end_scripts(&self) {
-        self.shared.lacks_scripts.store(true, Ordering::Relaxed);
-    }
-
     /// Returns the call as a request that one script can serve together with others in flight. Returns `None` if no
     /// other request is in flight, or if the call is of another kind. Also returns `None` for a cluster, where locks
     /// are in different slots.
     fn batchable(&self, call: Call<'_>, in_flight: &InFlight<'_>) -> Option<QueuedRequest> {
-        let shared = &self.shared;
-        if in_flight.alone
-            || shared.commands.keyspace.are_of_cluster
-            || shared.lacks_scripts.load(Ordering::Relaxed)
-        {
+        if in_flight.alone || self.shared.commands.keyspace.are_of_cluster {
             return None;
         }
         match call {

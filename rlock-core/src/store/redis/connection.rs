@@ -193,7 +193,6 @@ impl Connection {
         let mut command = self.commands.command(call);
         if with_text {
             command = self.commands.with_text(&command);
-            self.batcher.end_scripts();
         }
         commands.add_command(command);
         let last = commands.len() - 1;
