@@ -179,14 +179,8 @@ impl Nodes {
     /// Adopts the layout that a node reports.
     pub(super) fn adopt(&self, layout: &Layout) {
         let mut masters = vec![None; usize::from(SLOTS)];
-        let mut nodes: HashMap<&NodeAddr, Arc<Node>> = HashMap::new();
         for (first, last, addr) in &layout.ranges {
-            let node = match nodes.get(addr) {
-                Some(node) => Arc::clone(node),
-                None => self.at(addr),
-            };
-            nodes.insert(addr, Arc::clone(&node));
-            masters[usize::from(*first)..=usize::from(*last)].fill(Some(node));
+            masters[usize::from(*first)..=usize::from(*last)].fill(Some(self.at(addr)));
         }
         let (mut changed, mut unused) = (Vec::new(), Vec::new());
         let is_changed = self.table.send_if_modified(|table| {
