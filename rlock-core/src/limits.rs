@@ -40,7 +40,10 @@ fn within(
     bounds: RangeInclusive<Duration>,
     reason: &str,
 ) -> Result<(), LockError> {
-    check(bounds.contains(&value), option, duration(value), reason)
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    check(false, option, duration(value), reason)
 }
 
 /// Checks the options of a lock. A client's defaults have names of their own.
@@ -65,12 +68,14 @@ pub(crate) fn lock(
         "a lock is kept for 24h at most; use a key for each run of a rarer job",
     )?;
     let max_hold = options.max_hold.unwrap_or(Duration::MAX);
-    check(
-        max_hold >= options.at_least.unwrap_or_default(),
-        "max_hold",
-        duration(max_hold),
-        "it is shorter than `at_least`; raise `max_hold` or lower `at_least`",
-    )?;
+    let at_least = options.at_least.unwrap_or_default();
+    if max_hold < at_least {
+        let at_least = duration(at_least);
+        let reason = format!(
+            "it is shorter than `at_least`, {at_least}; raise `max_hold` or lower `at_least`"
+        );
+        return check(false, "max_hold", duration(max_hold), &reason);
+    }
     within(
         "retain",
         options.retain,
