@@ -165,7 +165,7 @@ async fn a_mistake_is_reported_with_the_way_out() {
     for (url, words, way_out) in [
         (&*url, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
         (&url, &["wait", "order:{a"], "`%7B`"),
-        (" redis://h/", &["wait", "a"], "a URL is empty"),
+        (" redis://h/", &["wait", "a"], "expected one of"),
     ] {
         let outcome = run(url, words).await;
         assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
