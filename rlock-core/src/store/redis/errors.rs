@@ -1,6 +1,6 @@
 //! Classifies errors: whether to repeat the request, and whether it may have been executed.
 
-use std::{error::Error, sync::Arc};
+use std::{error::Error, io, sync::Arc};
 
 use redis::{
     ErrorKind, RedisError,
@@ -106,10 +106,20 @@ pub(in crate::store) fn timed_out(waited: String) -> RedisError {
 /// contains user and password.
 pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str) -> StoreError {
     let said = without_kind(&error);
-    if error.is_connection_dropped() || said.contains("max number of clients") {
+    let source = error.source();
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    let is_closed = io.is_some_and(|error| {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        let kind = error.kind();
+        matches!(
+            kind,
+            BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+        )
+    });
+    if is_closed || said.contains("max number of clients") {
         return not_yet(format!(
-            "{said}; the server closed the connection, maybe because of `maxclients` or `protected-mode`: its log has \
-             the reason"
+            "{said}; the server closed the connection, maybe because of `maxclients`, `protected-mode` or TLS: its \
+             log has the reason"
         ));
     }
     let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();

@@ -182,6 +182,7 @@ impl Link {
         send: SendOptions,
     ) -> RedisResult<Value> {
         let (mut current, mut with_text) = (None::<Arc<Connection>>, false);
+        let mut last = gone();
         for attempt in 0..4_u8 {
             if call.is_void() {
                 // A reply that grants nothing: no caller reads it.
@@ -190,7 +191,7 @@ impl Link {
             let connection = current.as_deref().unwrap_or(connection);
             let may_share = attempt == 0 && send.may_share;
             let reply = connection.send(call, may_share, send.asking, with_text);
-            let error = match reply.await {
+            last = match reply.await {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => gone(),
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
@@ -202,9 +203,12 @@ impl Link {
                 Err(error) => return Err(error),
             };
             // Without a connection, the request is not repeated.
-            current = Some(self.present().ok_or(error)?);
+            let Some(present) = self.present() else {
+                break;
+            };
+            current = Some(present);
         }
-        Err(gone())
+        Err(last)
     }
 
     async fn wait_for(&self, is_met: impl FnMut(&LinkState) -> bool) -> Option<Arc<Connection>> {
