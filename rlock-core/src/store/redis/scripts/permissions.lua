@@ -14,7 +14,7 @@ local needed = {
 }
 local quicker = {
   {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
-  {'exists', lock}, {'hgetall', lock},
+  {'exists', lock}, {'hgetall', lock}, {'hsetnx', lock, 'f', 1},
 }
 local needed_of_server, quicker_of_server = {{'time'}}, {
   {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
