@@ -206,7 +206,7 @@ async fn a_call_in_several_locks_names_them_and_has_no_advice_if_it_did_not_wait
         let nested = client.lock("a");
         let nested = nested.run(timed_out(&client, "k", wait));
         let said = outer.run(nested).await.expect("free").expect("enters");
-        let named = "; this call holds `a`, `b`, `c` and 2 more";
+        let named = "; this call holds `b`, `c`, `d` and 2 more";
         assert_says(&said, &[named, advice.unwrap_or(named)], &[]);
         assert_eq!(said.contains("`lock_all`"), advice.is_some(), "{said}");
     }
