@@ -50,7 +50,7 @@ pub enum Operation {
     LoseFence(Key),
     /// Foreign code overwrites the last fence of a key.
     InvalidateFence(Key, Fence),
-    /// A batch of requests of one kind: acquires of one lock each, or releases. A store may execute
+    /// A batch of acquires of one lock each. A store may execute
     /// some of them at once. The others follow one by one.
     Batch(Vec<Operation>),
 }
@@ -150,7 +150,7 @@ fn renew() -> impl Strategy<Value = Operation> {
         .prop_map(|(renewals, lease)| Operation::Renew(Renew { renewals, lease }))
 }
 
-/// Generates a batch of several tasks that acquire locks, which are mostly free, or release them.
+/// Generates a batch of several tasks that acquire locks, which are mostly free.
 fn batch(most: usize) -> impl Strategy<Value = Operation> {
     // A small range, so that the holders of locks often release them.
     let few = || {
@@ -171,16 +171,7 @@ fn batch(most: usize) -> impl Strategy<Value = Operation> {
                 waits,
             })
         });
-    let release = (0..KEYS, few()).prop_map(|(key, owner)| {
-        Operation::Release(Release {
-            key,
-            owner: of(key, owner),
-            fence: 0,
-            count: 0,
-            at_least: 0,
-        })
-    });
-    prop_oneof![vec(acquire, 2..=most), vec(release, 2..=most)].prop_map(Operation::Batch)
+    vec(acquire, 2..=most).prop_map(Operation::Batch)
 }
 
 pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {

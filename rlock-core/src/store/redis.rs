@@ -141,14 +141,19 @@ impl RedisStore {
     /// Waits until the server has executed what the background connection carried, and read what a former connection of
     /// the callers carried.
     async fn round_trip(&self, deadline: Instant, send: SendOptions) -> Result<(), StoreError> {
-        let connection = self.background_connection(deadline).await?;
         // Every user has this permission: a refused `PING` would fill the server's `ACL LOG`.
-        let time = cmd("TIME");
-        let call = Call::LookUp(&time);
-        let reply = self.exchange(call, &self.background, &connection, deadline, send);
-        match reply.await {
-            Err(error) if !is_refused(&error) => Err(error.not_executed()),
-            _ => Ok(()),
+        let (time, send) = (cmd("TIME"), send.silence(self.silence() / 2));
+        let mut until = deadline.min(Instant::now() + self.silence());
+        loop {
+            let connection = self.background_connection(deadline).await?;
+            let call = Call::LookUp(&time);
+            let reply = self.exchange(call, &self.background, &connection, until, send);
+            match reply.await {
+                // The background connection may be dead as well. Then the next one replies.
+                Err(error) if error.maybe_executed && until < deadline => until = deadline,
+                Err(error) if !is_refused(&error) => return Err(error.not_executed()),
+                _ => return Ok(()),
+            }
         }
     }
 

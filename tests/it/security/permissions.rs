@@ -293,14 +293,19 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
     ];
     assert_eq!(fails.map(|(left_out, _)| left_out), NEEDED);
     join_all(fails.map(|(left_out, step)| async move {
-        let server = server_with(&all_but(left_out));
+        let mut rules = all_but(left_out);
+        if left_out == "+hexists" {
+            rules.retain(|rule| *rule != "+hsetnx");
+        }
+        let server = server_with(&rules);
         // Connecting needs none of them: a client may start before it gets its permissions.
         let client = connect(&url(&server)).await;
         let said = fails_at(&server, &client, "k", step, left_out).await;
         let command = left_out.trim_start_matches('+');
         let by_script = !matches!(left_out, "~lock:*" | "+evalsha" | "+script|load");
         if by_script && reports_permissions(&server).await {
-            let said = warnings(&server);
+            let mut said = warnings(&server);
+            said.retain(|line| !line.contains("\"hsetnx\""));
             assert_eq!(said.len(), 1, "{said:?}");
             assert!(said[0].contains("ERROR") && said[0].contains(&format!("\"{command}\"")));
         } else if left_out == "~lock:*" || left_out == "+script|load" {

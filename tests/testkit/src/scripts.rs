@@ -20,8 +20,6 @@ pub struct Scripts {
     pub release: Script,
     /// Acquires several simple locks, each for itself.
     pub acquire_batch: Script,
-    /// Releases several simple locks.
-    pub release_batch: Script,
     /// Extends leases.
     pub renew: Script,
     /// Reads a lock.
@@ -42,7 +40,6 @@ impl Scripts {
             acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
             release: Script::new(concat!(lua!("library"), lua!("release"))),
             acquire_batch: Script::new(concat!(lua!("library"), lua!("acquire_batch"))),
-            release_batch: Script::new(lua!("release_batch")),
             renew: Script::new(concat!(lua!("library"), lua!("renew"))),
             inspect: Script::new(lua!("inspect")),
         }

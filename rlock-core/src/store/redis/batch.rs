@@ -26,7 +26,7 @@ use super::{
     commands::{Call, Commands},
     dial::boxed,
 };
-use crate::store::{AcquireRequest, ReleaseRequest};
+use crate::store::AcquireRequest;
 
 /// The number of requests that are taken from the queue at a time.
 const PER_WRITE: usize = 4096;
@@ -56,8 +56,6 @@ pub(super) enum QueuedRequest {
     Command(Cmd),
     /// An acquire of one lock that most likely is free. One script can serve several.
     Acquire(AcquireRequest),
-    /// A release of one lock that most likely has no waiters. One script can serve several.
-    Release(ReleaseRequest),
 }
 
 /// The sender of a reply. Sends `None` if the request was batched and must be sent by itself.
@@ -115,9 +113,6 @@ impl Batcher {
         match call {
             Call::Acquire(one, _) if one.count == 1 && one.claims.len() == 1 => {
                 Some(QueuedRequest::Acquire(one.clone()))
-            }
-            Call::Release(one) if one.count == 0 && one.at_least.is_zero() && one.fence == 0 => {
-                Some(QueuedRequest::Release(one.clone()))
             }
             _ => None,
         }
@@ -214,13 +209,16 @@ impl Shared {
     }
 
     fn deliver(part: Part, reply: RedisResult<Value>) {
-        let Part { mut replies, share } = part;
-        let Some(share) = share else {
+        let Part {
+            mut replies,
+            is_shared,
+        } = part;
+        if !is_shared {
             if let Some(caller) = replies.pop() {
                 let _ = caller.send(reply.map(Some));
             }
             return;
-        };
+        }
         // A refused script did nothing, so each request is sent by itself. If the server has lost the scripts, that loads
         // them.
         let shares = match reply {
@@ -230,7 +228,9 @@ impl Shared {
         let mut shares = shares.into_iter();
         for caller in replies {
             let done = match shares.next() {
-                Some(Value::Int(done)) if done > 0 => Some(share(done)),
+                Some(Value::Int(fence)) if fence > 0 => {
+                    Some(Value::Array(vec![Value::Int(1), Value::Int(fence)]))
+                }
                 _ => None,
             };
             let _ = caller.send(Ok(done));

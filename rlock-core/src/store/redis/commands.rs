@@ -64,7 +64,7 @@ impl Scripts {
     }
 }
 
-scripts!(acquire release acquire_batch release_batch renew inspect);
+scripts!(acquire release acquire_batch renew inspect);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -219,16 +219,6 @@ impl Commands {
         for request in requests {
             let owner = Text(request.claims[0].owner);
             command.arg(owner).arg(millis(request.lease));
-        }
-        command
-    }
-
-    /// Returns the command that serves several releases.
-    pub(super) fn release_batch(&self, requests: &[ReleaseRequest]) -> Cmd {
-        let keys = requests.iter().map(|request| &request.key);
-        let mut command = self.begin(&self.scripts.release_batch, keys);
-        for request in requests {
-            command.arg(Text(request.owner));
         }
         command
     }

@@ -101,12 +101,15 @@ impl Keyspace {
             granted => granted,
         };
         let (fence, wanted) = granted.split_once('/')?;
-        let fence = fence.parse().ok();
+        let (fence, wanted) = (
+            fence.parse().ok(),
+            ["0", "1"].iter().position(|it| *it == wanted)?,
+        );
         Some(Event::Granted {
             key,
             owner,
             fence: fence.filter(|fence| *fence < TOO_LARGE_FENCE)?,
-            wanted: wanted == "1",
+            wanted: wanted == 1,
             // A grant by message lasts for the grace period at most. A forged one is detected by then.
             ttl: ttl.min(GRACE),
         })

@@ -3,7 +3,7 @@
 use redis::{Commands, Script, ScriptInvocation};
 use rlock_model::{
     differential::{FAST, KEYS, Operation, Reply},
-    words::{Acquired, Fence, Key, Owner, Released},
+    words::{Acquired, Fence, Key, Owner},
 };
 
 use super::{FENCE_TTL, Scripted, lock, name};
@@ -21,7 +21,6 @@ struct Raw {
 fn of(request: &Operation) -> (Key, Owner) {
     match request {
         Operation::Acquire(ask) => (ask.claims[0].key, ask.claims[0].owner),
-        Operation::Release(ask) => (ask.key, ask.owner),
         request => panic!("{request:?} is not sent in a batch"),
     }
 }
@@ -38,16 +37,8 @@ impl Scripted {
     /// Executes the requests that can share a script. The others leave the data unchanged.
     pub(crate) fn serve(&mut self, requests: &[Operation]) -> Vec<Option<Reply>> {
         let before = self.raw();
-        let acquires = matches!(requests[0], Operation::Acquire(_));
-        let script = if acquires {
-            &self.scripts.acquire_batch
-        } else {
-            &self.scripts.release_batch
-        };
-        let mut call = begun(script, requests);
-        if acquires {
-            call.arg(FENCE_TTL);
-        }
+        let mut call = begun(&self.scripts.acquire_batch, requests);
+        call.arg(FENCE_TTL);
         for request in requests {
             call.arg(name(of(request).1));
             if let Operation::Acquire(ask) = request {
@@ -57,14 +48,12 @@ impl Scripted {
         }
         let replies: Vec<u64> = call.invoke(&mut self.commands).expect("no error");
         self.assert_left_alone(&before, requests, &replies);
-        let reply = |reply: u64| match (reply, acquires) {
-            (0, _) => None,
-            (fence, true) => Some(Reply::Acquired(Acquired::Granted {
+        let reply = |reply: u64| match reply {
+            0 => None,
+            fence => Some(Reply::Acquired(Acquired::Granted {
                 fences: vec![fence],
                 others_wait: false,
             })),
-            (1, false) => Some(Reply::Released(Released::Done)),
-            (reply, false) => panic!("{reply} to a release"),
         };
         replies.into_iter().map(reply).collect()
     }

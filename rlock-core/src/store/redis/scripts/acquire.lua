@@ -71,9 +71,7 @@ for n, lock in ipairs(taken and {} or KEYS) do
     break
   end
   local refused
-  if held[n] then
-    fences[n], refused = last_fence(lock)
-  end
+  fences[n], refused = (held[n] and last_fence or next_fence)(lock, fence_ttl)
   if not fences[n] and not refused then
     fences[n], refused = next_fence(lock, fence_ttl)
   end

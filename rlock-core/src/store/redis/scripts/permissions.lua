@@ -8,56 +8,51 @@ local prefix, channel = ARGV[1], ARGV[2]
 local lock = prefix .. '{any}'
 local fence, queue = lock .. ':fence', lock .. ':queue'
 
-local needed = {
-  {'get', fence}, {'hdel', lock, 'f'}, {'hexists', lock, 'f'}, {'hget', lock, 'f'}, {'hset', lock, 'f', 1},
-  {'pexpire', lock, 1}, {'pttl', lock}, {'set', fence, 1, 'PX', 1, 'GET'},
+-- For each use the needed calls, and those that make locks quicker.
+local calls = {
+  locks = {{
+    {'get', fence}, {'hdel', lock, 'f'}, {'hexists', lock, 'f'}, {'hget', lock, 'f'}, {'hset', lock, 'f', 1},
+    {'pexpire', lock, 1}, {'pttl', lock}, {'set', fence, 1, 'PX', 1, 'GET'},
+  }, {
+    {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
+    {'exists', lock}, {'hgetall', lock}, {'hsetnx', lock, 'f', 1},
+  }},
+  server = {{{'time'}}, {
+    {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'}, {'info', 'memory'},
+  }},
+  scripts = {{{'script', 'load', ''}}, {}},
+  cluster = {{{'asking'}, {'cluster', 'slots'}}, {{'cluster', 'info'}}},
+  replicas = {{{'wait', 1, 1}}, {}},
 }
-local quicker = {
-  {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
-  {'exists', lock}, {'hgetall', lock}, {'hsetnx', lock, 'f', 1},
-}
-local needed_of_server, quicker_of_server = {{'time'}}, {
-  {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'},
-  {'info', 'memory'},
-}
-local needed_beyond = {
-  cluster = {{'asking'}, {'cluster', 'slots'}},
-  replicas = {{'wait', 1, 1}},
-}
-local quicker_beyond = {cluster = {{'cluster', 'info'}}, replicas = {}}
-
-local has_parts = {client = true, cluster = true, script = true}
-local function add_refused(names, calls)
-  for _, call in ipairs(calls) do
-    if not redis.acl_check_cmd(unpack(call)) then
-      names[#names + 1] = has_parts[call[1]] and call[1] .. '|' .. call[2] or call[1]
+local missing, has_parts = {{}, {}}, {client = true, cluster = true, script = true}
+local function check(use)
+  for kind, names in ipairs(missing) do
+    for _, call in ipairs(calls[use][kind]) do
+      if not redis.acl_check_cmd(unpack(call)) then
+        names[#names + 1] = has_parts[call[1]] and call[1] .. '|' .. call[2] or call[1]
+      end
     end
   end
-  return names
 end
 
 if not redis.acl_check_cmd then
-  return {{}, {}}
+  return missing
 end
 -- Each script declares locks as its keys, so this call is refused only for the keys.
-local of_locks, of_speed = {}, {}
 if redis.acl_check_cmd('evalsha', '0', 1, lock) then
-  add_refused(of_locks, needed)
+  check('locks')
 else
-  of_locks, quicker = {'~' .. prefix .. '*'}, {}
+  missing[1] = {'~' .. prefix .. '*'}
 end
-add_refused(of_locks, needed_of_server)
 -- Either of them loads the scripts.
 if not redis.acl_check_cmd('eval', '', 1, lock) then
-  add_refused(of_locks, {{'script', 'load', ''}})
+  check('scripts')
 end
 -- No command tells a refused channel from a refused command.
 if not (redis.acl_check_cmd('subscribe', channel) or redis.acl_check_cmd('publish', channel, '')) then
-  of_speed = {'&' .. prefix .. '*'}
+  table.insert(missing[2], 1, '&' .. prefix .. '*')
 end
-add_refused(add_refused(of_speed, quicker_of_server), quicker)
-for n = 3, #ARGV do
-  add_refused(of_locks, needed_beyond[ARGV[n]])
-  add_refused(of_speed, quicker_beyond[ARGV[n]])
+for n = 2, #ARGV do
+  check(n == 2 and 'server' or ARGV[n])
 end
-return {of_locks, of_speed}
+return missing
