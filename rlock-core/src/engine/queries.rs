@@ -48,8 +48,9 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
         && !error.transient
     {
         static WARNED: Once = Once::new();
-        WARNED
-            .call_once(|| tracing::warn!(%error, "holders of locks cannot be asked who they are"));
+        WARNED.call_once(|| {
+            tracing::warn!(%error, "holders of locks cannot be asked who they are");
+        });
     }
     let Ok(Some(Report::Locks { locks, .. })) = report else {
         return None;
