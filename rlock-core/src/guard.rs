@@ -192,7 +192,7 @@ impl LockGuard {
     /// let guard = client.lock("order:42").acquire().await?;
     /// match guard.release().await {
     ///     Ok(()) => println!("no other call was inside"),
-    ///     Err(LockError::Lost { key, cause }) => println!("{key} was lost: {cause}"),
+    ///     Err(LockError::Lost { key, cause, .. }) => println!("{key} was lost: {cause}"),
     ///     Err(error) => println!("the lease ends the lock: {error}"),
     /// }
     /// # Ok(())

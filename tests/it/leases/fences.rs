@@ -25,7 +25,7 @@ async fn advance_time(server: &RedisServer, key: &str) {
 
 async fn assert_stays(server: &RedisServer, key: &str, retention: Duration) {
     let stays = Duration::from_millis(server.pttl(&fence(key)).await.unsigned_abs());
-    let (least, most) = (retention - LEASE / 2, retention + LEASE);
+    let (least, most) = (retention.saturating_sub(LEASE / 2), retention + LEASE);
     assert!((least..=most).contains(&stays), "{key}: {stays:?}");
 }
 

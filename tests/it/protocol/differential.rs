@@ -219,10 +219,11 @@ fn entry_of(reply: Value) -> Option<Entry> {
         count,
         ttl,
         // An invalid fence is shown unchanged.
-        fence: match fence.parse() {
-            Ok(fence @ 0..TOO_LARGE) => fence,
-            _ => 0,
-        },
+        fence: fence
+            .parse()
+            .ok()
+            .filter(|fence| *fence < TOO_LARGE)
+            .unwrap_or_default(),
     })
 }
 

@@ -80,7 +80,7 @@ enum Release {
     None,
     /// Its callers gave it up, and it has the turn until it is released.
     GivenUp,
-    /// It was released, and the turn is on its way to the next call.
+    /// It was released, or its release is under way, and the turn is on its way to the next call.
     Done,
 }
 

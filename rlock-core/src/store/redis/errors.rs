@@ -1,6 +1,6 @@
 //! Classifies errors: whether to repeat the request, and whether it may have been executed.
 
-use std::{error::Error, io, sync::Arc};
+use std::{error::Error, sync::Arc};
 
 use redis::{
     ErrorKind, RedisError,
@@ -106,16 +106,9 @@ pub(in crate::store) fn timed_out(waited: String) -> RedisError {
 /// contains user and password.
 pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str) -> StoreError {
     let said = without_kind(&error);
-    let source = error.source();
-    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
-    let is_closed = io.is_some_and(|error| {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let kind = error.kind();
-        matches!(
-            kind,
-            BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
-        )
-    });
+    // An error without a source is of this client. A missing socket counts as dropped, too.
+    let is_dropped = error.is_connection_dropped() && error.source().is_some();
+    let is_closed = is_dropped && !error.is_connection_refusal() && !said.contains("No such file");
     if is_closed || said.contains("max number of clients") {
         return not_yet(format!(
             "{said}; the server closed the connection, maybe because of `maxclients`, `protected-mode` or TLS: its \

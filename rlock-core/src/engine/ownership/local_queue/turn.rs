@@ -169,6 +169,8 @@ impl Turn {
         let current = state.current.as_ref()?;
         if std::ptr::eq(&raw const **current, released) {
             state.current = Some(fresh(lease));
+            // That waiter may leave, and an attempt still follows the release.
+            state.release = Release::Done;
             // This belongs to the former ownership.
             state.wanted = false;
         }

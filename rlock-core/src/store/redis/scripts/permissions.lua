@@ -44,6 +44,7 @@ if redis.acl_check_cmd('evalsha', '0', 1, lock) then
 else
   missing[1] = {'~' .. prefix .. '*'}
 end
+check('server')
 -- Either of them loads the scripts.
 if not redis.acl_check_cmd('eval', '', 1, lock) then
   check('scripts')
@@ -52,7 +53,7 @@ end
 if not (redis.acl_check_cmd('subscribe', channel) or redis.acl_check_cmd('publish', channel, '')) then
   table.insert(missing[2], 1, '&' .. prefix .. '*')
 end
-for n = 2, #ARGV do
-  check(n == 2 and 'server' or ARGV[n])
+for n = 3, #ARGV do
+  check(ARGV[n])
 end
 return missing
