@@ -1,7 +1,5 @@
 //! A handle to one lock, with its options.
 
-mod blocking;
-
 use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
 use futures_util::{FutureExt, TryFutureExt};
@@ -19,7 +17,7 @@ use crate::{
     key::Key,
     limits,
     options::{LockOptions, Site, Wait, lock_option_setters},
-    run::{OnLost, Run, Session},
+    run::{Inside, OnLost, Run, Session},
 };
 
 /// A handle to a lock, and the options to acquire it with. [`LockClient::lock`](crate::LockClient::lock) makes it. It holds
@@ -295,6 +293,66 @@ impl Lock {
     ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
         let session = Session::new(OnLost::Cancel, self.acquire_all());
         Run::new(session, Box::pin(future.map(Ok)), Err)
+    }
+
+    /// Acquires the lock from synchronous code, as [`acquire`](Self::acquire). Blocks the calling
+    /// thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("ledger").acquire_blocking()?;
+    /// drop(guard); // releases the lock in the background
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire_blocking(&self) -> Result<LockGuard, LockError> {
+        self.blocking(self.acquire())
+    }
+
+    /// Acquires the lock from synchronous code if it is free, as
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
+        self.blocking(self.try_acquire())
+    }
+
+    /// Runs a closure inside of the lock from synchronous code, as [`run`](Self::run). Nested calls
+    /// on the same thread re-enter.
+    ///
+    /// A closure cannot be stopped from outside. A long one should check
+    /// [`current`](crate::current).
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    ///
+    /// # Panics
+    ///
+    /// If the closure panics, the panic resumes after the lock is released.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let sum = client.lock("ledger").run_blocking(|| 1 + 1)?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
+        let guards = self.blocking(self.acquire_all())?;
+        Inside::enter(guards, OnLost::Cancel).leave(body())
     }
 }
 
