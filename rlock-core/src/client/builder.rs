@@ -1,12 +1,8 @@
 //! The options of a client.
 
-mod connect;
 mod env;
-mod inspection;
 mod runtime;
 mod start;
-#[cfg(feature = "tls")]
-mod tls;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 

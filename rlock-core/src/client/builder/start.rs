@@ -1,4 +1,4 @@
-//! Makes a client of the builder's options.
+//! The ways to make a client of the builder's options.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{Background, LockClientBuilder};
 use crate::{
+    blocking::block_on,
     client::LockClient,
     clock::{ClientClock, RuntimeClock},
     drivers::drive_connections,
@@ -20,7 +21,7 @@ use crate::{
         Store, StoreError,
         cluster::ClusterStore,
         credentials::Provider,
-        endpoint::Endpoint,
+        endpoint::{Endpoint, redacted},
         memory::{MemoryStore, SharedStore},
         quorum::{QuorumStore, named_twice},
         redis::{RedisOptions, RedisStore, connecting},
@@ -28,6 +29,136 @@ use crate::{
 };
 
 impl LockClientBuilder {
+    /// Connects to the store that the URL names.
+    ///
+    /// | URL | store |
+    /// | --- | --- |
+    /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server |
+    /// | `rediss://…` | the same over TLS (feature `tls`) |
+    /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
+    /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know. The client asks again when a connection is lost, or the server was demoted. User and password are the master's; `?sentinel_user=…&sentinel_password=…` are for the Sentinels |
+    /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
+    /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
+    /// | `rediss-cluster://…` | the same over TLS |
+    /// | `memory:` | a new embedded store |
+    /// | `memory:name` | the embedded store of that name, shared by this process's clients |
+    ///
+    /// `?protocol=resp2` keeps a server that supports RESP3 on RESP2. `valkey://`, `valkeys://`,
+    /// `redis+unix://` and `valkey+unix://` are other names of `redis://`, `rediss://` and
+    /// `unix://`. A user without a password (`redis://user@host`) logs in with an empty password,
+    /// which is sufficient for a user with `nopass`.
+    ///
+    /// An unreachable server is tried once, unless [`connect_wait`](Self::connect_wait) is set.
+    /// [`connect_lazy`](Self::connect_lazy) does not wait for the server. Once connected, the
+    /// client reconnects by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for an invalid URL or option. [`LockError::Unavailable`] if no
+    /// server replies within the connect time-out. [`LockError::Store`] if the server refuses the
+    /// client, or if the client does not trust the authority of the server's certificate.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
+        self.connect_to(Endpoint::parse(url)?).await
+    }
+
+    /// Connects to a quorum of independent servers; see [`LockClient::quorum`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::quorum`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    pub async fn quorum<I>(self, urls: I) -> Result<LockClient, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.connect_to(Endpoint::quorum(urls)?).await
+    }
+
+    /// Makes a client of the store that the URL names, without waiting for its servers. The client
+    /// connects in the background and retries until the servers can be reached, so a service starts
+    /// without them. See [`connect`](Self::connect) for the URLs.
+    ///
+    /// An acquire waits for the connection within its `wait`, then returns
+    /// [`LockError::Unavailable`]. With a `wait` of zero, as with
+    /// [`try_acquire`](crate::Lock::try_acquire), it waits within the
+    /// [`response_timeout`](Self::response_timeout) instead. If a server refuses the client, because
+    /// of a wrong password for example, the acquire returns [`LockError::Store`] as soon as that is
+    /// known. [`LockClient::ping`] reports whether the client is connected. The client logs a warning
+    /// for each server that it cannot reach at first.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for an invalid URL or option, [`LockError::Unavailable`] if the
+    /// system cannot start a thread.
+    pub fn connect_lazy(self, url: &str) -> Result<LockClient, LockError> {
+        self.start(Endpoint::parse(url)?)
+    }
+
+    /// Makes a client of a [`quorum`](Self::quorum), without waiting for its servers, as
+    /// [`connect_lazy`](Self::connect_lazy).
+    ///
+    /// This method cannot refuse two addresses of the same server. The client detects them once
+    /// connected, logs an error, and does not count the second.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for a list that is empty, has more than 32 URLs or repeats an
+    /// address, and for an invalid URL or option. [`LockError::Unavailable`] if the system cannot
+    /// start a thread.
+    pub fn quorum_lazy<I>(self, urls: I) -> Result<LockClient, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.start(Endpoint::quorum(urls)?)
+    }
+
+    /// Connects from synchronous code, as [`connect`](Self::connect). Blocks the thread until the
+    /// client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    pub fn connect_blocking(self, url: &str) -> Result<LockClient, LockError> {
+        let action = || format!("connect to `{}`", redacted(url));
+        block_on(action, self.connect(url))?
+    }
+
+    /// Connects to a quorum from synchronous code, as [`quorum`](Self::quorum). Blocks the thread
+    /// until the client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`quorum`](Self::quorum), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    pub fn quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        let endpoint = Endpoint::quorum(urls)?;
+        let action = || "connect to a quorum".to_owned();
+        block_on(action, self.connect_to(endpoint))?
+    }
+
+    /// Makes a client of a new embedded store, which has the semantics of a server within this
+    /// process.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for an option out of bounds, [`LockError::Unavailable`] if the
+    /// system cannot start a thread.
+    pub fn in_memory(self) -> Result<LockClient, LockError> {
+        self.start(Endpoint::Memory(String::new()))
+    }
+
     pub(super) async fn connect_to(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
