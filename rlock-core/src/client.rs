@@ -2,10 +2,8 @@
 
 mod builder;
 mod closing;
-mod connect;
 mod inspect;
 mod list;
-mod ping;
 mod revoke;
 
 use std::{
@@ -19,6 +17,7 @@ use smallvec::smallvec;
 pub use self::{builder::LockClientBuilder, closing::Drained, list::LockList};
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},
+    error::LockError,
     lock::Lock,
     multi_lock::MultiLock,
 };
@@ -35,6 +34,200 @@ pub struct LockClient {
 static INSTALLED: RwLock<Option<LockClient>> = RwLock::new(None);
 
 impl LockClient {
+    /// Returns a builder of a client.
+    pub fn builder() -> LockClientBuilder {
+        LockClientBuilder::default()
+    }
+
+    /// Connects to a store with the default options, as [`LockClientBuilder::connect`], which lists
+    /// the URLs.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClientBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = match LockClient::connect("redis://127.0.0.1:6379/").await {
+    ///     Err(LockError::Unavailable { source, .. }) => panic!("start the server first: {source}"),
+    ///     connected => connected?,
+    /// };
+    /// client.lock("order:42").acquire().await?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Connects to the store that `RLOCK_URL` names, with the options of `RLOCK_PREFIX`, `RLOCK_LEASE` and
+    /// `RLOCK_WAIT`. The command `rlock` reads the same variables. [`LockClientBuilder::env`] describes them.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClientBuilder::connect_env`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// // RLOCK_URL=redis://127.0.0.1:6379/ RLOCK_WAIT=2s
+    /// let client = rlock_core::LockClient::from_env().await?;
+    /// client.install();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn from_env() -> Result<Self, LockError> {
+        Self::builder().connect_env().await
+    }
+
+    /// Makes a client with the default options, without waiting for its servers, as
+    /// [`LockClientBuilder::connect_lazy`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClientBuilder::connect_lazy`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # fn main() -> Result<(), LockError> {
+    /// // The server may start later.
+    /// let client = LockClient::connect_lazy("redis://127.0.0.1:6379/")?;
+    /// let invalid = LockClient::connect_lazy("http://127.0.0.1/");
+    /// assert!(matches!(invalid, Err(LockError::InvalidOption { .. })));
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
+        Self::builder().connect_lazy(url)
+    }
+
+    /// Connects from synchronous code, as [`connect`](Self::connect). Blocks the thread until the
+    /// client is connected.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    pub fn connect_blocking(url: &str) -> Result<Self, LockError> {
+        Self::builder().connect_blocking(url)
+    }
+
+    /// Connects to a quorum of independent servers with the default options. A lock is granted if a
+    /// majority of the servers grants it. This is the algorithm that Redis calls [Redlock].
+    ///
+    /// Each URL names one server or Sentinel service, as listed at [`LockClientBuilder::connect`].
+    /// All clients must name the same servers in the same order. Three servers tolerate the failure
+    /// of one, five that of two. Four servers tolerate one failure, like three. The servers must fail independently: other machines, other disks, no replication between them.
+    ///
+    /// A server with two addresses in the list would vote twice. The client therefore compares the
+    /// `run_id` in the servers' `INFO`. It refuses such a list, and does not count a duplicate that it
+    /// detects later. A server that hides its `run_id` is not checked.
+    ///
+    /// - **An acquire** asks all servers at once. The lease counts from before the first request,
+    ///   less 1 % and 2 ms for clocks that run at different speeds. After a majority has granted the
+    ///   lock, the client waits only for the server that keeps the wait queue. It waits for ten times
+    ///   as long as the majority took, at least 20 and at most 250 ms. Grants of a minority are
+    ///   released.
+    /// - **A release** goes to all servers. Unreachable servers are retried for up to 30 seconds.
+    /// - **A server that restarts** takes part again as soon as it is reachable. The next renewal
+    ///   writes the held locks to it, after a third of the lease at the latest. Servers can
+    ///   therefore be restarted one after another.
+    /// - **Waiters** queue at the first server that replies, so that they do not split the votes. If
+    ///   it fails, they move to the next one, and their order may be lost.
+    /// - **Fencing tokens** are the highest of a majority, and a majority knows them before the lock
+    ///   is used. They grow from hold to hold, regardless of the majority that grants it.
+    ///
+    /// # Limits
+    ///
+    /// A quorum costs one request per server, and tolerates the failure of a minority. It does not
+    /// make a lock safer than a lease can be:
+    ///
+    /// - A process that is paused for longer than its lease acts once more when it resumes. That is
+    ///   the core of [Martin Kleppmann's critique][critique]. Storage that checks the
+    ///   [fencing token](crate::LockGuard::fencing_token) refuses the late write.
+    /// - The clocks must run at about the same speed. A server whose clock jumps forward ends its
+    ///   leases early. A majority of such servers admits a second holder. [Antirez' reply][reply]
+    ///   argues that this can be prevented. The client cannot detect it.
+    /// - **A server that restarts without its data votes again.** Servers 1, 2 and 3 grant a lock. 3
+    ///   restarts empty, and 1 and 2 become unreachable before a renewal restores the lock on 3. Then
+    ///   3, 4 and 5 can grant it a second time. Let servers keep their data (`appendonly yes`,
+    ///   `appendfsync always`), or keep a crashed server down for longer than the longest lease. The
+    ///   tokens of the two holders still differ and grow if a majority keeps its data. A server
+    ///   without its data starts from its clock.
+    ///
+    /// [Redlock]: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
+    /// [critique]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+    /// [reply]: http://antirez.com/news/101
+    ///
+    /// # Errors
+    ///
+    /// - [`LockError::InvalidOption`] for an invalid URL, and for a list that is empty, has more than
+    ///   32 URLs or names a server twice.
+    /// - [`LockError::Unavailable`] if no majority replies within the connect time-out. The text
+    ///   names each missing server. Servers that are still unreachable join later.
+    /// - [`LockError::Store`] if so many servers refuse the client that no majority is left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<(), rlock_core::LockError> {
+    /// use rlock_core::LockClient;
+    ///
+    /// let client = LockClient::quorum([
+    ///     "redis://one.example.com/",
+    ///     "redis://two.example.com/",
+    ///     "redis://three.example.com/",
+    /// ])
+    /// .await?;
+    /// client.lock("order:42").run(async { /* one at a time */ }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn quorum<I>(urls: I) -> Result<Self, LockError>
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        Self::builder().quorum(urls).await
+    }
+
+    /// Makes a client of a new embedded store with the default options: no server, the same
+    /// semantics within this process.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system cannot start a thread. [`LockClientBuilder::in_memory`] returns an error
+    /// instead.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        match Self::builder().in_memory() {
+            Ok(client) => client,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     pub(crate) fn new(handle: ClientHandle) -> Self {
         Self { handle }
     }
