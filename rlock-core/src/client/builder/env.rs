@@ -1,10 +1,6 @@
 //! Options from the environment: the variables of the command `rlock`.
 
-use std::{
-    env,
-    ffi::{OsStr, OsString},
-    time::Duration,
-};
+use std::{env, ffi::OsString, time::Duration};
 
 use super::LockClientBuilder;
 use crate::{
@@ -89,8 +85,8 @@ impl LockClientBuilder {
         self.env()?.connect_to(endpoint).await
     }
 
-    fn read(mut self, get: impl Fn(&OsStr) -> Option<OsString>) -> Result<Self, LockError> {
-        let text = |name| text(name, get(OsStr::new(name)));
+    fn read(mut self, get: impl Fn(&str) -> Option<OsString>) -> Result<Self, LockError> {
+        let text = |name| text(name, get(name));
         if let Some(prefix) = text(PREFIX)? {
             limits::prefix(PREFIX, &prefix)?;
             self.redis.prefix = prefix;
@@ -112,8 +108,8 @@ impl LockClientBuilder {
     }
 }
 
-fn endpoint(get: impl Fn(&OsStr) -> Option<OsString>) -> Result<Endpoint, LockError> {
-    let Some(urls) = text(URL, get(OsStr::new(URL)))? else {
+fn endpoint(get: impl Fn(&str) -> Option<OsString>) -> Result<Endpoint, LockError> {
+    let Some(urls) = text(URL, get(URL))? else {
         let way_out = "set it to the URL of the store, as in `redis://host:6379/`";
         return Err(LockError::invalid_option(URL, "(not set)", way_out));
     };
@@ -151,9 +147,9 @@ mod tests {
     use super::*;
 
     /// Returns the only variable of an environment.
-    fn only(name: &str, value: impl Into<OsString>) -> impl Fn(&OsStr) -> Option<OsString> {
+    fn only(name: &str, value: impl Into<OsString>) -> impl Fn(&str) -> Option<OsString> {
         let (name, value) = (name.to_owned(), value.into());
-        move |asked| (asked == OsStr::new(&name)).then(|| value.clone())
+        move |asked| (asked == name).then(|| value.clone())
     }
 
     fn read(name: &str, value: impl Into<OsString>) -> Result<LockClientBuilder, LockError> {
