@@ -54,21 +54,13 @@ pub(crate) fn lock(
 ) -> Result<(), LockError> {
     self::lease(lease, options.lease)?;
     wait(wait_name, options.wait)?;
-    within(
-        "max_hold",
-        options.max_hold.unwrap_or(Duration::MAX),
-        Duration::from_nanos(1)..=Duration::MAX,
-        "it must be longer than 0s; leave it out for no limit",
-    )?;
-    let zero_to_day = Duration::ZERO..=MAX_LEASE;
-    within(
-        "at_least",
-        options.at_least.unwrap_or_default(),
-        zero_to_day.clone(),
-        "a lock is kept for 24h at most; use a key for each run of a rarer job",
-    )?;
     let max_hold = options.max_hold.unwrap_or(Duration::MAX);
+    let reason = "it must be longer than 0s; leave it out for no limit";
+    check(!max_hold.is_zero(), "max_hold", "0s", reason)?;
+    let zero_to_day = Duration::ZERO..=MAX_LEASE;
     let at_least = options.at_least.unwrap_or_default();
+    let reason = "a lock is kept for 24h at most; use a key for each run of a rarer job";
+    within("at_least", at_least, zero_to_day.clone(), reason)?;
     if max_hold < at_least {
         let at_least = duration(at_least);
         let reason = format!(
@@ -76,12 +68,9 @@ pub(crate) fn lock(
         );
         return check(false, "max_hold", duration(max_hold), &reason);
     }
-    within(
-        "retain",
-        options.retain,
-        zero_to_day,
-        "a lock is retained for 24h at most; each call of this client starts that time anew",
-    )
+    let reason =
+        "a lock is retained for 24h at most; each call of this client starts that time anew";
+    within("retain", options.retain, zero_to_day, reason)
 }
 
 pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {
