@@ -18,6 +18,7 @@ pub use self::{builder::LockClientBuilder, closing::Drained, list::LockList};
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},
     error::LockError,
+    few::Few,
     lock::Lock,
     multi_lock::MultiLock,
 };
@@ -315,11 +316,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock(&self, key: impl Into<String>) -> Lock {
-        Lock::new(
-            self.handle.clone(),
-            smallvec![key.into()],
-            self.core().options.lock,
-        )
+        self.lock_of(smallvec![key.into()])
     }
 
     /// Returns a handle to the locks of several keys, as [`lock`](Self::lock). The locks are
@@ -335,12 +332,11 @@ impl LockClient {
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        let keys = keys.into_iter().map(Into::into).collect();
-        MultiLock::new(Lock::new(
-            self.handle.clone(),
-            keys,
-            self.core().options.lock,
-        ))
+        MultiLock::new(self.lock_of(keys.into_iter().map(Into::into).collect()))
+    }
+
+    fn lock_of(&self, keys: Few<String>) -> Lock {
+        Lock::new(self.handle.clone(), keys, self.core().options.lock)
     }
 }
 
