@@ -46,7 +46,7 @@ pub struct LockClientBuilder {
     connect_wait: Duration,
     background: Background,
     /// `None` enables it if the runtime is known to have timers and I/O.
-    caller_connection: Option<bool>,
+    caller_connection: bool,
 }
 
 impl Default for LockClientBuilder {
@@ -67,7 +67,7 @@ impl Default for LockClientBuilder {
             redis,
             connect_wait: Duration::ZERO,
             background: Background::default(),
-            caller_connection: None,
+            caller_connection: true,
         }
     }
 }

@@ -51,14 +51,9 @@ impl LockClientBuilder {
     ///
     /// Tokio panics on a runtime without timers or I/O. The client therefore tries the runtime once,
     /// when it is made, and catches the panic; its message is printed. With `panic = "abort"` the
-    /// client does not try, and opens the second connection only with `caller_connection(true)`.
-    ///
-    /// # Panics
-    ///
-    /// With `panic = "abort"` and `caller_connection(true)`, a task of the client panics on a
-    /// runtime without timers or I/O.
+    /// client does not try, and opens no second connection.
     pub fn caller_connection(mut self, enabled: bool) -> Self {
-        self.caller_connection = Some(enabled);
+        self.caller_connection = enabled;
         self
     }
 

@@ -207,12 +207,8 @@ impl LockClientBuilder {
                     "" => Arc::default(),
                     name => SharedStore::named(name),
                 };
-                Arc::new(MemoryStore::join(
-                    shared,
-                    id,
-                    self.redis.clock.clone(),
-                    listener,
-                ))
+                let clock = self.redis.clock.clone();
+                Arc::new(MemoryStore::join(shared, id, clock, listener))
             }
             Endpoint::Server(server) => {
                 RedisStore::of(server, &options, &listener, self.caller_runtime().as_ref())
@@ -274,12 +270,7 @@ impl LockClientBuilder {
         let (Background::Own, Ok(runtime)) = (&self.background, Handle::try_current()) else {
             return None;
         };
-        let is_wanted = match self.caller_connection {
-            Some(false) => false,
-            Some(true) if cfg!(panic = "abort") => true,
-            Some(true) | None => drive_connections(&runtime),
-        };
-        is_wanted.then_some(runtime)
+        (self.caller_connection && drive_connections(&runtime)).then_some(runtime)
     }
 }
 
