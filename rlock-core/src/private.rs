@@ -197,20 +197,17 @@ impl KeyText {
         self
     }
 
-    pub fn value<T: KeyValue>(self, value: &T) -> Self {
-        self.display(value)
+    pub fn value<T: KeyValue>(mut self, value: &T) -> Self {
+        use std::fmt::Write;
+
+        let value: &dyn Display = value;
+        let _ = write!(self.0, "{}", escape(value));
+        self
     }
 
     /// Appends parts that are already rendered.
     pub fn and(self, Self(parts): &Self) -> Self {
         self.text(parts)
-    }
-
-    fn display(mut self, value: &dyn Display) -> Self {
-        use std::fmt::Write;
-
-        let _ = write!(self.0, "{}", escape(value));
-        self
     }
 }
 
