@@ -269,11 +269,9 @@ fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> Parts {
 
 /// Adds the owners that wait on the store, unless the lock has changed hands.
 async fn add_queue(core: &Core, info: &mut LockInfo) {
-    let Ok(key) = Key::parse(&info.key) else {
-        return;
-    };
     let send = SendOptions::new(core.options.response_timeout);
-    if let Ok(Some(entry)) = core.store.inspect(&key, send).await
+    if let Ok(key) = Key::parse(&info.key)
+        && let Ok(Some(entry)) = core.store.inspect(&key, send).await
         && entry.owner == info.owner
     {
         info.queue = entry.queue;

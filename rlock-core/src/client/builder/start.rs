@@ -143,9 +143,7 @@ impl LockClientBuilder {
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        let endpoint = Endpoint::quorum(urls)?;
-        let action = || "connect to a quorum".to_owned();
-        block_on(action, self.connect_to(endpoint))?
+        block_on(|| "connect to a quorum".to_owned(), self.quorum(urls))?
     }
 
     /// Makes a client of a new embedded store, which has the semantics of a server within this
