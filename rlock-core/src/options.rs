@@ -52,25 +52,17 @@ impl Site {
         }
     }
 
-    /// Returns the name; empty if the lock has none.
-    pub(crate) fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// Returns the name in metrics and spans.
-    pub(crate) fn label(self) -> &'static str {
-        match self.name() {
-            "" => "unnamed",
+    /// Returns the name, or this text if the lock has none.
+    pub(crate) fn name_or(self, other: &'static str) -> &'static str {
+        match self.name {
+            "" => other,
             name => name,
         }
     }
 
     /// Returns the text that takes the place of a hidden key.
     pub(crate) fn in_place_of_key(self) -> &'static str {
-        match self.name() {
-            "" => "<redacted>",
-            name => name,
-        }
+        self.name_or("<redacted>")
     }
 
     /// Returns the path of the annotated function: `svc::Orders::reserve`.

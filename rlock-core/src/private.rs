@@ -134,7 +134,7 @@ impl Annotation {
             ));
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
-            let key = self.site.name().to_owned();
+            let key = self.site.name_or("").to_owned();
             return Err(LockError::NoClient { key });
         };
         let options = LockOptions {

@@ -88,7 +88,7 @@ pub(super) struct Locks(RwLock<HashMap<&'static str, LockCounters>>);
 
 impl Locks {
     fn of(&self, site: Site) -> LockCounters {
-        let name = site.label();
+        let name = site.name_or("unnamed");
         self.known(name).unwrap_or_else(|| self.new_name(name))
     }
 

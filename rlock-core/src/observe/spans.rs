@@ -47,7 +47,7 @@ pub(crate) fn hold(contended: bool, site: Site, key: &Key, token: u64) -> Option
     let span = span!(
         contended,
         "lock.hold",
-        lock.template = site.label(),
+        lock.template = site.name_or("unnamed"),
         lock.key = keys(std::slice::from_ref(key)),
         lock.contended = contended,
         lock.token = token,

@@ -265,10 +265,9 @@ impl LockClientBuilder {
 
     /// Returns the runtime for the second connection, if the client opens one.
     fn caller_runtime(&self) -> Option<Handle> {
-        let (Background::Own, Ok(runtime)) = (&self.background, Handle::try_current()) else {
-            return None;
-        };
-        (self.caller_connection && drive_connections(&runtime)).then_some(runtime)
+        let is_wanted = self.caller_connection && matches!(self.background, Background::Own);
+        let runtime = Handle::try_current().ok();
+        runtime.filter(|runtime| is_wanted && drive_connections(runtime))
     }
 }
 

@@ -148,7 +148,7 @@ fn acquire_span(waits: bool, core: &Core, request: &Request) -> Option<Span> {
     span!(
         waits,
         "lock.acquire",
-        lock.template = request.options.site.label(),
+        lock.template = request.options.site.name_or("unnamed"),
         lock.key = spans::keys(&request.keys),
         lock.outcome = Empty,
         lock.contended = Empty,

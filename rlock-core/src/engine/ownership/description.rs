@@ -33,7 +33,7 @@ impl Ownership {
                 host: shown(Identity::host()),
                 pid: std::process::id(),
                 held_for: now.since(state.since),
-                lock: text(state.site.name()),
+                lock: text(state.site.name_or("")),
                 function: state.site.function().as_deref().and_then(text),
                 trace_id: state
                     .rare
