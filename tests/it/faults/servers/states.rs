@@ -89,13 +89,13 @@ async fn a_restart_without_data_is_noticed_and_tokens_keep_growing() {
 
 #[tokio::test]
 async fn tokens_keep_growing_when_the_servers_clock_was_set_back() {
-    /// A token of the year 2033.
-    const LAST: u64 = 2_000_000_000_000_000;
+    /// A fence of the year 2033.
+    const LAST: u64 = 31_250_000_000_000;
     let server = RedisServer::start();
     let client = client(&server).await;
     let fence = format!("{}:fence", name("k"));
     let () = server.command(&["SET", &fence, &LAST.to_string()]).await;
-    let mut last = LAST;
+    let mut last = LAST * 128 + 127;
     for _ in 0..3 {
         let guard = client.lock("k").acquire().await.expect("free");
         assert!(guard.fencing_token() > last, "{}", guard.fencing_token());
