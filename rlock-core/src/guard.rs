@@ -60,6 +60,9 @@ impl LockGuard {
     /// same for nested entries. Storage that refuses tokens below the largest it has seen refuses
     /// writers that lost the lock.
     ///
+    /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
+    /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
+    ///
     /// # Examples
     ///
     /// ```

@@ -105,6 +105,9 @@ impl CurrentHold {
 
     /// Returns the fencing token. It is larger than that of every earlier hold of this key. Storage
     /// that refuses tokens below the largest it has seen refuses writers that lost the lock.
+    ///
+    /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
+    /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
         self.0.entry.token

@@ -149,8 +149,8 @@ impl LockClientBuilder {
     /// Accepts 24 hours to 366 days.
     ///
     /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key
-    /// of eight characters). After a token has expired, the next token starts from the server's
-    /// clock in microseconds. It exceeds all earlier tokens unless that clock was set back.
+    /// of eight characters). After a fence has expired, the next token starts from the server's
+    /// clock. It exceeds all earlier tokens unless that clock is behind by more than this time.
     ///
     /// Clients of the same keys should use the same value: the last use of a key decides. The
     /// embedded store keeps its last token for as long as it lives.
