@@ -147,14 +147,14 @@ impl LockClient {
     ///   lock, the client waits only for the server that keeps the wait queue. It waits for ten times
     ///   as long as the majority took, at least 20 and at most 250 ms. Grants of a minority are
     ///   released.
-    /// - **A release** goes to all servers. Unreachable servers are retried for up to 30 seconds.
-    /// - **A server that restarts** takes part again as soon as it is reachable. The next renewal
-    ///   writes the held locks to it, after a third of the lease at the latest. Servers can
-    ///   therefore be restarted one after another.
-    /// - **Waiters** queue at the first server that replies, so that they do not split the votes. If
-    ///   it fails, they move to the next one, and their order may be lost.
-    /// - **Fencing tokens** are the highest of a majority, and a majority knows them before the lock
-    ///   is used. They grow from hold to hold, regardless of the majority that grants it.
+    /// - **A release** goes to all servers. A server that is unreachable for more than about four
+    ///   seconds keeps the lock until its lease ends there.
+    /// - **A server that restarts** takes part again as soon as it is reachable. Without its data, it
+    ///   lacks a held lock until that hold ends.
+    /// - **Waiters** are notified by a release at every server, and ask again after random pauses.
+    ///   They are served in no order.
+    /// - **Fencing tokens** are the largest of a majority. They grow as long as the clocks of the
+    ///   servers differ by less than the shortest lease.
     ///
     /// # Limits
     ///
@@ -168,11 +168,11 @@ impl LockClient {
     ///   leases early. A majority of such servers admits a second holder. [Antirez' reply][reply]
     ///   argues that this can be prevented. The client cannot detect it.
     /// - **A server that restarts without its data votes again.** Servers 1, 2 and 3 grant a lock. 3
-    ///   restarts empty, and 1 and 2 become unreachable before a renewal restores the lock on 3. Then
-    ///   3, 4 and 5 can grant it a second time. Let servers keep their data (`appendonly yes`,
-    ///   `appendfsync always`), or keep a crashed server down for longer than the longest lease. The
-    ///   tokens of the two holders still differ and grow if a majority keeps its data. A server
-    ///   without its data starts from its clock.
+    ///   restarts empty, and 1 and 2 become unreachable. Then 3, 4 and 5 can grant it a second time.
+    ///   Let servers keep their data (`appendonly yes`, `appendfsync always`), or keep a crashed
+    ///   server down for longer than the longest lease. The second holder still has the larger
+    ///   token, unless the clocks of these servers are behind by more than the time between the two
+    ///   grants.
     ///
     /// [Redlock]: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
     /// [critique]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html

@@ -144,9 +144,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets how long the server keeps the fencing token of a key after its last use. The last use
-    /// is the last grant or renewal, plus its lease. Defaults to 24 hours, the longest lease.
-    /// Accepts 24 hours to 366 days.
+    /// Sets how long the server keeps the last fence of a key, from which its tokens continue, after
+    /// the last grant and its lease. A hold renews the fence every 12 hours. Defaults to 24 hours,
+    /// the longest lease. Accepts 24 hours to 366 days.
     ///
     /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key
     /// of eight characters). After a fence has expired, the next token starts from the server's
