@@ -123,12 +123,7 @@ impl Store for ClusterStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(async move {
-            match &*request.claims {
-                [_] => self.acquire_in(request, send).await,
-                _ => self.acquire_across(request, send).await,
-            }
-        })
+        Box::pin(self.acquire_across(request, send))
     }
 
     fn release<'a>(
