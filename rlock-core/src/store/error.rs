@@ -44,11 +44,6 @@ impl StoreError {
         Self::ambiguous("too few servers of the quorum replied")
     }
 
-    /// One server has not replied, while others have.
-    pub(crate) fn silent() -> Self {
-        Self::ambiguous("no reply in time")
-    }
-
     /// The reply arrived after the lease that it grants had ended.
     pub(crate) fn late() -> Self {
         Self::ambiguous("the reply came after the end of the lease that it grants")

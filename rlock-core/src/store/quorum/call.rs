@@ -153,7 +153,7 @@ impl<T: Send + 'static> Call<T> {
             let error = match reply {
                 Some(Ok(_)) => return None,
                 Some(Err(error)) => error.clone(),
-                None if member.is_connected() => StoreError::silent(),
+                None if member.is_connected() => StoreError::ambiguous("no reply in time"),
                 None => member.why_down(),
             };
             Some((member.describe(), error))

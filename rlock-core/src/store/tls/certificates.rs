@@ -48,7 +48,11 @@ impl Tls {
     pub(crate) fn check(&self, uses_tls: bool) -> Result<(), LockError> {
         self.check_certificates()?;
         match self.option() {
-            Some(option) if !uses_tls => Err(unused(option)),
+            Some(option) if !uses_tls => Err(LockError::invalid_option(
+                option,
+                "(a certificate)",
+                "the URL does not use TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
+            )),
             _ => Ok(()),
         }
     }
@@ -118,15 +122,6 @@ fn certificates(
         return Err(wrong(pem::Error::NoItemsFound));
     }
     Ok(read)
-}
-
-/// Returns the error for a certificate that no connection would use.
-fn unused(option: &'static str) -> LockError {
-    LockError::invalid_option(
-        option,
-        "(a certificate)",
-        "the URL does not use TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
-    )
 }
 
 /// Returns the error for an invalid option. Never shows the value, which may be a key.
