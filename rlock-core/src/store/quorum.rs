@@ -81,11 +81,8 @@ impl QuorumStore {
 }
 
 /// Returns the error for a server that two URLs name, if that is why the store could not connect.
-pub(crate) fn named_twice(error: &LockError) -> Option<LockError> {
-    let LockError::Store { source, .. } = error else {
-        return None;
-    };
-    let SameServer { address, other } = source.downcast_ref()?;
+pub(crate) fn named_twice(error: &StoreError) -> Option<LockError> {
+    let SameServer { address, other } = error.source.downcast_ref()?;
     let both = format!("`{other}` and `{address}`");
     let way_out = "both lead to the same server, and one that votes twice is no majority: \
                    each server is named once";

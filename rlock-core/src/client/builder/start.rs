@@ -18,7 +18,7 @@ use crate::{
     error::LockError,
     limits,
     store::{
-        Store,
+        Store, StoreError,
         cluster::ClusterStore,
         credentials::Provider,
         endpoint::{Endpoint, redacted},
@@ -161,28 +161,25 @@ impl LockClientBuilder {
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
         }
-        let (wait, limit) = (self.connect_wait, self.redis.connect_timeout * 2);
-        let (client, runtime) = self.make(endpoint)?;
-        if wait.is_zero() {
-            let store = &client.core().store;
-            let connected = connecting(runtime.spawn(Arc::clone(store).connect()));
-            let action = || format!("connect to {}", store.describe());
-            // Boxed, so that the futures of callers stay small.
-            let connected = client.ask(limit, Box::pin(connected), action).await;
-            connected.map_err(|error| named_twice(&error).unwrap_or(error))?;
-        } else {
-            client.until_ready(wait).await?;
+        let (connect_wait, connect_timeout) = (self.connect_wait, self.redis.connect_timeout);
+        let (core, driver) = self.prepare(endpoint)?;
+        if connect_wait.is_zero() {
+            connect(&core, &driver.runtime, connect_timeout * 2).await?;
+            return Ok(LockClient::new(driver.drive(core)));
         }
+        let client = LockClient::new(driver.drive(core));
+        client.until_ready(connect_wait).await?;
         Ok(client)
     }
 
     /// Makes a client that connects in the background.
     pub(super) fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
-        Ok(self.make(endpoint)?.0)
+        let (core, driver) = self.prepare(endpoint)?;
+        Ok(LockClient::new(driver.drive(core)))
     }
 
-    /// Makes a client, and returns the runtime of its background, too.
-    fn make(mut self, endpoint: Endpoint) -> Result<(LockClient, Handle), LockError> {
+    /// Makes a client whose background does not run yet.
+    fn prepare(mut self, endpoint: Endpoint) -> Result<(Core, Driver), LockError> {
         self.check_for(&endpoint)?;
         let needs_io = !matches!(endpoint, Endpoint::Memory(_));
         let driver = self.driver(needs_io)?;
@@ -198,7 +195,7 @@ impl LockClientBuilder {
             replicas: self.options.replicas,
             ..self.redis.clone()
         };
-        let (listener, runtime) = (handler.listener(), driver.runtime.clone());
+        let (listener, runtime) = (handler.listener(), &driver.runtime);
         let store: Arc<dyn Store> = match endpoint {
             Endpoint::Memory(name) => {
                 let shared = match name.as_str() {
@@ -212,13 +209,13 @@ impl LockClientBuilder {
                 RedisStore::of(server, &options, &listener, self.caller_runtime().as_ref())
             }
             Endpoint::Cluster(cluster) => {
-                ClusterStore::new(cluster, options, listener, &runtime, self.caller_runtime())
+                ClusterStore::new(cluster, options, listener, runtime, self.caller_runtime())
             }
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
         let timers = (driver.timers.clone(), driver.may_not_be_driven());
         let core = Core::new(id, self.redis.clock, self.options, store, handler, timers);
-        Ok((LockClient::new(driver.drive(core)), runtime))
+        Ok((core, driver))
     }
 
     /// Checks all options, and whether this store supports them.
@@ -269,6 +266,23 @@ impl LockClientBuilder {
         let runtime = Handle::try_current().ok();
         runtime.filter(|runtime| is_wanted && drive_connections(runtime))
     }
+}
+
+/// Connects to the store. `limit` counts only if the background is on a runtime that may not be driven. The call then
+/// fails after that time.
+async fn connect(core: &Core, runtime: &Handle, limit: Duration) -> Result<(), LockError> {
+    let started = core.clock.now();
+    let connecting = connecting(runtime.spawn(Arc::clone(&core.store).connect()));
+    // Boxed, so that the futures of callers stay small.
+    let connected = core.in_runtime_within(Some(limit), Box::pin(connecting));
+    let connected = connected
+        .await
+        .unwrap_or_else(|| Err(StoreError::not_driven()));
+    connected.map_err(|error| {
+        let action = format!("connect to {}", core.store.describe());
+        named_twice(&error)
+            .unwrap_or_else(|| error.into_lock_error(action, core.clock.now().since(started)))
+    })
 }
 
 fn no_tokio_time(reason: &str) -> LockError {
