@@ -1401,8 +1401,9 @@ async fn notifications_older_than_the_present_holder_are_not_accepted() {
     let waiting = enqueue(&server, &other, "k", 1).await;
     let owner = wait_queue(&server, "k").await.remove(0);
     let (id, _) = owner.split_once(':').expect("client and number");
-    let (channel, token) = (format!("lock:client:{id}"), held.fencing_token() - 1);
-    let late = format!("{owner} {token}/16/0 1000 {}", name("k"));
+    let fence = held.fencing_token() / 128 - 1;
+    let channel = format!("lock:client:{id}");
+    let late = format!("{owner} {fence}/0 1000 {}", name("k"));
     let heard: u64 = server.command(&["PUBLISH", &channel, &late]).await;
     assert_eq!(heard, 1);
     tokio::time::sleep(ms(200)).await;

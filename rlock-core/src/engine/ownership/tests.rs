@@ -333,9 +333,14 @@ async fn an_ownership_without_callers_is_released_when_its_tokens_arrive() {
     guard.release().await.expect("held");
     assert!(ownership.is_owned(), "it waits for tokens");
     drop(waiting);
+    let dropped_at = std::time::Instant::now();
     while ownership.is_owned() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    assert!(
+        dropped_at.elapsed() < Duration::from_millis(900),
+        "not by its timer"
+    );
     client.core().releases().idle().await;
     let info = client.inspect("k").await.expect("a reply");
     assert!(info.is_none(), "{info:?}");
