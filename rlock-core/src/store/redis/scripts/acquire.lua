@@ -31,7 +31,6 @@ end
 local lib = library()
 local lease, count, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
 local held, ttls, fences, taken, handed_off = {}, {}, {}, nil, nil
-
 -- Returns the last fence of a lock, or nil and the error if the server refuses that.
 local function last_fence(lock)
   local text = redis.pcall('GET', lock .. ':fence')
@@ -119,10 +118,7 @@ end
 
 local reply = 1
 for n, lock in ipairs(KEYS) do
-  local refused
-  if held[n] ~= count then
-    refused = redis.pcall('HSET', lock, ARGV[n + 6], count)
-  end
+  local refused = held[n] ~= count and redis.pcall('HSET', lock, ARGV[n + 6], count)
   if type(refused) ~= 'table' then
     -- Sent even if it changes nothing, so that a demoted master refuses the request.
     refused = redis.pcall('PEXPIRE', lock, ttls[n] < lease and ARGV[1] or ttls[n])

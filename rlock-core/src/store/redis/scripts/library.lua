@@ -15,8 +15,8 @@
 
 -- Fences are below 2^46, so that tokens stay below 2^53.
 local TOO_LARGE = 70368744177664
-local time
 
+local time
 -- Returns the server's time (µs).
 local function micros()
   time = time or redis.call('TIME')

@@ -34,7 +34,6 @@ local function check(use)
     end
   end
 end
-
 if not redis.acl_check_cmd then
   return missing
 end

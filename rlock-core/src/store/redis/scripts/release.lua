@@ -7,7 +7,6 @@
 -- The count is absolute, so a repeated request changes nothing.
 local lock, owner, count, at_least = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local queue, held = lock .. ':queue', nil
-
 if count ~= '0' then
   held = redis.call('HGET', lock, owner)
   if held and held ~= count then
@@ -37,7 +36,6 @@ end
 if nobody_waits then
   return held or 0
 end
-
 local lib = library()
 if held == 1 and ARGV[7] == 'all' then
   local waiters = redis.pcall('ZPOPMIN', queue, '100')
