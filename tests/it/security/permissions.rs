@@ -250,7 +250,12 @@ async fn fails_at(
     left_out: &str,
 ) -> String {
     let (failed, error) = life_of_a_lock(client, key).await.expect_err(left_out);
-    assert_eq!(failed, step, "{left_out}: {error}");
+    // A call that repeats its acquire reads the fence, too.
+    let is_repeated = left_out == "+get" && failed == "take";
+    assert!(
+        failed == step || is_repeated,
+        "{failed}, {left_out}: {error}"
+    );
     let said = error.to_string();
     match (step, &error) {
         // Renewals are refused, and repeated until the lease ends.
