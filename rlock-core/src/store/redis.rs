@@ -87,7 +87,7 @@ impl RedisStore {
         let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);
-        let replica_check = |asked| ReplicaCheck::new(&background, asked);
+        let replica_check = |asked| ReplicaCheck::new(Arc::clone(&background), asked);
         Arc::new(Self {
             commands,
             caller: callers.map(|runtime| CallerLink::new(&background, runtime)),
@@ -210,11 +210,10 @@ impl RedisStore {
     pub(super) async fn keep_up(&self) {
         let (caller, background) = (self.caller.as_ref(), &self.background);
         let keep_tracked = caller.map(|caller| caller.keep_tracked(background));
-        let replicas = self.replica_check.as_ref();
         tokio::join!(
             Arc::clone(background).keep_up(),
             OptionFuture::from(keep_tracked),
-            OptionFuture::from(replicas.map(|check| Arc::clone(&check.link).keep_up())),
+            OptionFuture::from(self.replica_check.as_ref().map(ReplicaCheck::run)),
         );
     }
 }

@@ -5,18 +5,21 @@
 //! after the grant, and waits for that write. Writes reach replicas in the order in which the master executed them.
 //!
 //! The connection may lead to a newer master than the one that granted the lock. It therefore also checks whether the
-//! owner still has the lock. The server serves the calls of a client one after another.
+//! owner still has the lock. Requests that arrive during a `WAIT` share the next one.
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Pipeline, RedisResult, Value, from_redis_value, pipe};
-use tokio::time::{Instant, sleep, timeout};
+use redis::{
+    Pipeline, ProtocolVersion, RedisResult, Value, aio::MultiplexedConnection, from_redis_value,
+    pipe,
+};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::{Instant, timeout},
+};
 
 use super::{
-    batch::gone,
-    commands::millis,
-    errors::{classify, not_yet},
-    link::Link,
+    address::LOGIN, batch::gone, commands::millis, dial::plain, errors::not_yet, link::Link,
 };
 use crate::{
     metrics,
@@ -25,26 +28,35 @@ use crate::{
     wait::Backoff,
 };
 
+/// The number of requests that share one `WAIT`.
+const PER_WAIT: usize = 256;
+
 pub(super) struct ReplicaCheck {
-    /// The link for `WAIT` only. The background keeps it up.
-    pub(super) link: Arc<Link>,
+    link: Arc<Link>,
     asked: Replicas,
+    queue: mpsc::UnboundedSender<Granted>,
+    queued: Mutex<mpsc::UnboundedReceiver<Granted>>,
+}
+
+/// Locks that were granted together.
+struct Granted {
+    claims: Vec<Claim>,
+    lease: Duration,
+    reply: oneshot::Sender<Result<Confirmed, StoreError>>,
 }
 
 /// The number of replicas that have the locks, or `None` if the master does not have them.
 type Confirmed = Option<usize>;
 
 impl ReplicaCheck {
-    pub(super) fn new(background: &Arc<Link>, asked: Replicas) -> Self {
-        let link = Link::new(
-            background.address.clone(),
-            Arc::clone(&background.commands),
-            background.options.clone(),
-            // The other connections report changes.
-            Arc::new(drop),
-            Some(Arc::clone(background)),
-        );
-        Self { link, asked }
+    pub(super) fn new(link: Arc<Link>, asked: Replicas) -> Self {
+        let (queue, queued) = mpsc::unbounded_channel();
+        Self {
+            link,
+            asked,
+            queue,
+            queued: Mutex::new(queued),
+        }
     }
 
     /// Returns `Ok` when the required number of replicas has these locks.
@@ -55,7 +67,7 @@ impl ReplicaCheck {
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
         let request = metrics::RequestTimer::begin("replicate", Instant::now());
-        // The `WAIT` of another call may be in flight before this one.
+        // Another `WAIT` may be in flight before this one.
         let longest = within * 2 + self.link.options.response_timeout;
         let confirmed = timeout(longest, self.confirmed(claims, lease));
         let Ok(confirmed) = confirmed.await else {
@@ -77,37 +89,82 @@ impl ReplicaCheck {
 
     /// Asks until the master replies.
     async fn confirmed(&self, claims: &[Claim], lease: Duration) -> Result<Confirmed, StoreError> {
-        let longest = self.asked.within + self.link.options.response_timeout;
-        let request = self.request(claims, lease);
         let mut backoff = Backoff::default();
         loop {
-            let connection = self.link.connection().await?;
-            let mut multiplexed = connection.multiplexed.clone();
-            let answers = multiplexed.send_packed_commands(&request, 0, request.len());
-            let confirmed = match timeout(longest, answers).await {
-                Ok(answers) => answers.and_then(read).map_err(classify),
-                Err(_) => Err(StoreError::no_reply(longest)),
-            };
-            if !matches!(confirmed, Ok(Some(_))) {
-                // It may lead to a former master.
-                self.link.give_up(connection.epoch);
-            }
-            match confirmed {
-                Err(error) if error.transient => sleep(backoff.next()).await,
-                confirmed => return confirmed,
+            let (reply, receiver) = oneshot::channel();
+            let claims = claims.to_vec();
+            let _ = self.queue.send(Granted {
+                claims,
+                lease,
+                reply,
+            });
+            match receiver.await {
+                Ok(Err(error)) if error.transient => tokio::time::sleep(backoff.next()).await,
+                Ok(confirmed) => return confirmed,
+                Err(_) => return Err(not_yet("the client is closed")),
             }
         }
     }
 
-    fn request(&self, claims: &[Claim], lease: Duration) -> Pipeline {
+    /// Asks the master about the grants that are queued, and replies to each.
+    pub(super) async fn run(&self) {
+        let mut queued = self.queued.lock().await;
+        let (mut connection, mut granted) = (None, Vec::new());
+        loop {
+            queued.recv_many(&mut granted, PER_WAIT).await;
+            granted.retain(|granted| !granted.reply.is_closed());
+            if granted.is_empty() {
+                continue;
+            }
+            let replies = match self.ask(&mut connection, &granted).await {
+                Ok(confirmed) => confirmed.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error); granted.len()],
+            };
+            if !replies.iter().all(|reply| matches!(reply, Ok(Some(_)))) {
+                // It may be a former master.
+                connection = None;
+            }
+            for (granted, reply) in granted.drain(..).zip(replies) {
+                let _ = granted.reply.send(reply);
+            }
+        }
+    }
+
+    /// Returns an error if `WAIT` fails.
+    async fn ask(
+        &self,
+        connection: &mut Option<MultiplexedConnection>,
+        granted: &[Granted],
+    ) -> Result<Vec<Confirmed>, StoreError> {
+        let longest = self.asked.within + self.link.options.response_timeout;
+        let asked = timeout(longest, async {
+            let connection = if let Some(connection) = connection {
+                connection
+            } else {
+                let server = self.link.address.server(longest).await?;
+                let server = server.with_login().await?;
+                let client = server.client(ProtocolVersion::RESP2)?;
+                connection.insert(plain(&client).await?)
+            };
+            let request = self.request(granted);
+            let answers = connection.send_packed_commands(&request, 0, request.len());
+            read(answers.await?, granted)
+        });
+        let answers = asked.await.map_err(|_| StoreError::no_reply(longest))?;
+        answers.map_err(|error| self.link.address.settings.classify(error, LOGIN))
+    }
+
+    fn request(&self, granted: &[Granted]) -> Pipeline {
         let commands = &self.link.commands;
-        let fence_ttl = millis(commands.fence_retention + lease);
         let mut request = pipe();
-        for Claim { key, owner } in claims {
-            let (lock, owner) = (commands.keyspace.lock(key), owner.to_string());
-            let fence = format!("{lock}:fence");
-            request.cmd("PEXPIRE").arg(fence).arg(fence_ttl);
-            request.cmd("HEXISTS").arg(lock).arg(owner);
+        for Granted { claims, lease, .. } in granted {
+            let fence_ttl = millis(commands.fence_retention + *lease);
+            for Claim { key, owner } in claims {
+                let (lock, owner) = (commands.keyspace.lock(key), owner.to_string());
+                let fence = format!("{lock}:fence");
+                request.cmd("PEXPIRE").arg(fence).arg(fence_ttl);
+                request.cmd("HEXISTS").arg(lock).arg(owner);
+            }
         }
         let Replicas { least, within } = self.asked;
         request.cmd("WAIT").arg(least).arg(millis(within));
@@ -117,15 +174,20 @@ impl ReplicaCheck {
 
 /// Reads two replies for each lock, and the number of replicas. Where one of a lock's replies is an error, the master
 /// does not have it: another key took its place.
-fn read(answers: Vec<Value>) -> RedisResult<Confirmed> {
+fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Confirmed>> {
     let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
     let mut facts: Vec<RedisResult<usize>> = answers.into_iter().map(number).collect();
-    match facts.pop().ok_or_else(gone)? {
-        Ok(replicas) => {
-            let are_held = facts.iter().all(|fact| matches!(fact, Ok(1)));
-            Ok(are_held.then_some(replicas))
-        }
+    let replicas = match facts.pop().ok_or_else(gone)? {
+        Ok(replicas) => replicas,
         // The first refusal explains the cause best.
-        Err(last) => Err(facts.into_iter().find_map(Result::err).unwrap_or(last)),
-    }
+        Err(last) => return Err(facts.into_iter().find_map(Result::err).unwrap_or(last)),
+    };
+    let mut facts = facts.into_iter();
+    let confirmed = granted.iter().map(|granted| {
+        let asked = 2 * granted.claims.len();
+        let own = facts.by_ref().take(asked);
+        let held = own.filter(|fact| matches!(fact, Ok(1))).count() == asked;
+        held.then_some(replicas)
+    });
+    Ok(confirmed.collect())
 }
