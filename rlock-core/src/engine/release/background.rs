@@ -28,12 +28,12 @@ pub(crate) async fn run(core: Arc<Core>) {
         for (ownership, pending) in queued {
             let (core, slot) = (Arc::clone(&core), Arc::clone(&slots).try_acquire_owned());
             tasks.spawn(async move {
-                let _pending = pending;
                 let mut settled = pin!(settle_in_background(&core, &ownership));
                 if timeout(SLOW, settled.as_mut()).await.is_err() {
                     drop(slot);
                     settled.await;
                 }
+                drop(pending);
             });
         }
         tokio::select! {
