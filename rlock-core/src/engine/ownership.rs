@@ -33,7 +33,7 @@ pub(crate) use self::{
     entries::{AfterLeave, EntryId},
     local_queue::{LocalQueues, Turn},
     loss::Revocation,
-    release_queue::{Done, ReleaseQueue},
+    release_queue::{Done, Queued, ReleaseQueue},
     renewal::Action,
     request::Requests,
 };

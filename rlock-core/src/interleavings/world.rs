@@ -123,8 +123,8 @@ async fn give_back(client: &LockClient, over: &AtomicBool) {
         let last = over.load(Ordering::SeqCst);
         let queued = core.releases().take(usize::MAX);
         let is_idle = queued.is_empty();
-        for (ownership, _pending) in queued {
-            settle_in_background(core, &ownership).await;
+        for queued in queued {
+            settle_in_background(core, &queued).await;
         }
         if is_idle {
             if last {

@@ -8,7 +8,7 @@ use super::settle::settle;
 use crate::{
     engine::{
         core::Core,
-        ownership::{Done, Ownership},
+        ownership::{Done, Queued},
     },
     escape_control::escape_control,
 };
@@ -25,15 +25,14 @@ pub(crate) async fn run(core: Arc<Core>) {
         let room = slots.available_permits();
         let queued = core.releases().take(room);
         let is_full = queued.len() == room;
-        for (ownership, pending) in queued {
+        for queued in queued {
             let (core, slot) = (Arc::clone(&core), Arc::clone(&slots).try_acquire_owned());
             tasks.spawn(async move {
-                let mut settled = pin!(settle_in_background(&core, &ownership));
+                let mut settled = pin!(settle_in_background(&core, &queued));
                 if timeout(SLOW, settled.as_mut()).await.is_err() {
                     drop(slot);
                     settled.await;
                 }
-                drop(pending);
             });
         }
         tokio::select! {
@@ -45,7 +44,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 }
 
 /// Settles an ownership that was taken from the queue.
-pub(crate) async fn settle_in_background(core: &Core, ownership: &Arc<Ownership>) {
+pub(crate) async fn settle_in_background(core: &Core, (ownership, _): &Queued) {
     let _done = Done(core.releases());
     // A retained ownership is tracked until here.
     core.watchdog.forget(ownership);
