@@ -2,6 +2,7 @@
 //! releases them.
 
 pub(crate) mod acquire;
+pub(crate) mod ask;
 pub(crate) mod call_chain;
 pub(crate) mod core;
 pub(crate) mod driver;

@@ -6,7 +6,7 @@ mod nested;
 mod observed;
 mod turns;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use tokio::time::sleep;
 
@@ -18,7 +18,7 @@ use crate::{
     lease::Time,
     metrics,
     options::{LockOptions, Wait},
-    store::{AcquireRequest, Claim, StoreError},
+    store::{Claim, StoreError},
     wait::Backoff,
 };
 
@@ -171,16 +171,6 @@ impl<'a> Attempt<'a> {
             let _ = entry.release().await;
         }
         Err(self.failed(error))
-    }
-
-    /// Returns the request for these locks.
-    fn acquire_request(&self, claims: Arc<[Claim]>, count: u32, waits: bool) -> AcquireRequest {
-        AcquireRequest {
-            claims,
-            lease: self.request.options.lease,
-            count,
-            waits,
-        }
     }
 
     /// Returns whether the call asks once and does not wait.

@@ -4,17 +4,18 @@ use std::{mem::take, sync::Arc};
 
 use tokio::time::sleep;
 
-use super::{Attempt, LEAST_REQUEST_TIME, turns::Contended};
+use super::{Attempt, LEAST_REQUEST_TIME};
 use crate::{
     engine::{
+        ask::{Ask, Asked, Contended},
         entry::EntryGuard,
-        ownership::{Ownership, Requests, Turn},
+        ownership::{Ownership, Turn},
     },
-    error::{LockError, LostCause},
+    error::LockError,
     few::Few,
     key::Key,
     lease::{Time, valid_until},
-    store::{Acquired, Claim, Grant, SendOptions, StoreError},
+    store::{Grant, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -30,12 +31,6 @@ struct Acquisition {
 }
 
 impl Acquisition {
-    /// Records a grant. Returns whether it is new.
-    fn granted(&mut self, grant: Grant) -> bool {
-        self.grant = Some(grant);
-        self.ownership.granted(grant)
-    }
-
     /// Returns whether the lease had ended before the reply arrived.
     fn is_late(&self, now: Time) -> bool {
         self.grant
@@ -164,113 +159,39 @@ impl Attempt<'_> {
         turns: &[Turn],
         locks: &mut [Acquisition],
     ) -> Result<Option<Contended>, StoreError> {
-        let asked: Few<(usize, &mut Acquisition)> = locks
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, lock)| lock.grant.is_none() || !lock.ownership.is_passed())
-            .collect();
-        let ownerships = || asked.iter().map(|(_, lock)| &lock.ownership);
-        let claims: Arc<[Claim]> = ownerships().map(|own| own.claim()).collect();
-        let may_roll_back = asked.len() > 1 || self.core.store.may_roll_back();
-        let mut in_doubt: Few<bool> = Few::new();
-        let mut arriving: Few<&Turn> = Few::new();
-        for (at, Acquisition { ownership, .. }) in &asked {
-            if ownership.grant().is_none() {
-                arriving.push(&turns[*at]);
-            }
-            in_doubt.push(ownership.requests(|requests| {
-                if may_roll_back {
-                    requests.set_may_roll_back(true);
-                }
-                requests.begin(self.now())
-            }));
-        }
-        let request = self.acquire_request(claims, 1, !self.asks_once());
-        let (timeout, lease) = (self.request_timeout(), request.lease);
+        let needs_request = |at: &usize| {
+            let lock = &locks[*at];
+            lock.grant.is_none() || !lock.ownership.is_passed()
+        };
+        let asked: Few<usize> = (0..locks.len()).filter(needs_request).collect();
+        let ownerships: Few<_> = asked.iter().map(|at| &locks[*at].ownership).collect();
+        let arriving = asked.iter().zip(&ownerships);
+        let arriving = arriving.filter(|(_, own)| own.grant().is_none());
+        let arriving: Few<&Turn> = arriving.map(|(at, _)| &turns[*at]).collect();
+        let (timeout, lease) = (self.request_timeout(), self.request.options.lease);
+        let ask = Ask::begin(self.core, ownerships, lease, !self.asks_once());
         for turn in turns {
             turn.asks(timeout, lease);
         }
-        let send = SendOptions::new(timeout).in_doubt(in_doubt.contains(&true));
-        let reply = self.core.store.acquire(&request, send).await;
-        for ownership in ownerships().filter(|own| own.is_ended()) {
-            // The turn was taken back, and the release may have been executed before this request.
-            self.core.releases().settle(Arc::clone(ownership));
-        }
-        if let [(_, Acquisition { ownership, .. })] = &*asked {
-            // The request was not cancelled, so its reply reports whether a grant is still being rolled back.
-            ownership.requests(|requests| requests.set_may_roll_back(false));
-        }
-        if reply.is_err() {
-            // The store may have taken back what this client already owned, as a quorum does.
-            ownerships().for_each(|own| own.doubt());
-        }
-        let is_known = match &reply {
-            Ok(reply) => !matches!(reply, Acquired::NotOwner),
-            Err(error) => !error.maybe_executed,
-        };
-        for ((_, lock), in_doubt) in asked.iter().zip(in_doubt) {
-            if is_known && !in_doubt {
-                lock.ownership.requests(Requests::all_replied);
-            }
-        }
-        match reply? {
-            Acquired::Granted {
-                fences,
-                wanted,
-                sent_at,
-            } => {
-                let mut are_new = true;
-                for ((_, lock), fence) in asked.into_iter().zip(fences) {
-                    let grant = Grant {
-                        fence,
-                        since: sent_at,
-                        ttl: self.request.options.lease,
-                        wanted,
-                    };
-                    are_new &= lock.granted(grant);
+        let send = SendOptions::new(timeout).in_doubt(ask.is_in_doubt());
+        let reply = self.core.store.acquire(&ask.request, send).await;
+        match ask.apply(reply)? {
+            Asked::Granted { grants, wanted } => {
+                for (at, grant) in asked.into_iter().zip(grants) {
+                    locks[at].grant = Some(grant);
                 }
                 let now = self.now();
-                if !are_new || locks.iter().any(|lock| lock.is_late(now)) {
+                if locks.iter().any(|lock| lock.is_late(now)) {
                     return Err(StoreError::late());
                 }
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
                 Ok(None)
             }
-            Acquired::Taken {
-                claim,
-                ttl,
-                queued,
-                sent_at,
-                fences,
-                retired,
-            } => {
-                for (n, ((_, lock), fence)) in asked.iter().zip(fences).enumerate() {
-                    self.refused(&lock.ownership, |requests| {
-                        requests.note_fence(fence);
-                        if n != claim || self.asks_once() {
-                            requests.not_granted(sent_at);
-                        } else {
-                            requests.refused(sent_at, ttl, queued, self.now());
-                        }
-                        if retired {
-                            requests.retire();
-                        }
-                    });
-                }
-                let at = asked.get(claim).map_or(0, |(at, _)| *at);
+            Asked::Taken(Contended { at, ttl }) => {
+                let at = asked.get(at).map_or(0, |at| *at);
                 Ok(Some(Contended { at, ttl }))
             }
-            Acquired::NotOwner => Err(StoreError::late()),
         }
-    }
-
-    /// Applies a refusal to an ownership.
-    fn refused(&self, ownership: &Arc<Ownership>, apply: impl FnOnce(&mut Requests)) {
-        if ownership.is_passed() {
-            // It was lost, and an owner is granted a lock once.
-            self.core.watchdog.lose(ownership, LostCause::Removed);
-        }
-        ownership.requests(apply);
     }
 
     /// Begins the holds. Returns `None` if one of the ownerships was lost meanwhile.

@@ -15,7 +15,7 @@ use crate::{
     },
     error::{LockError, LostCause},
     options::LockOptions,
-    store::{Acquired, Claim, SendOptions, StoreError},
+    store::{AcquireRequest, Acquired, Claim, SendOptions, StoreError},
     wait::Backoff,
 };
 
@@ -57,7 +57,12 @@ impl Attempt<'_> {
         loop {
             let in_doubt = ownership.requests(|requests| requests.begin(self.now()));
             let renewals = ownership.settled_renewals();
-            let request = self.acquire_request(Arc::clone(&claims), count + 1, false);
+            let request = AcquireRequest {
+                claims: Arc::clone(&claims),
+                lease: self.request.options.lease,
+                count: count + 1,
+                waits: false,
+            };
             let send = SendOptions::new(self.request_timeout()).in_doubt(in_doubt);
             let reply = self.core.store.acquire(&request, send).await;
             if reply.is_ok() && !in_doubt {

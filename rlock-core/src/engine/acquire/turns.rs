@@ -1,26 +1,19 @@
 //! The turns of a call for its keys, and the wait for them.
 
-use std::time::Duration;
-
 use smallvec::smallvec;
 use tokio::time::timeout;
 
 use super::Attempt;
 use crate::{
-    engine::ownership::{Ownership, Turn},
+    engine::{
+        ask::Contended,
+        ownership::{Ownership, Turn},
+    },
     error::LockError,
     few::Few,
     key::Key,
     store::StoreError,
 };
-
-/// A lock that another owner has, as far as is known.
-#[derive(Clone, Copy)]
-pub(super) struct Contended {
-    /// The index of its key.
-    pub(super) at: usize,
-    pub(super) ttl: Option<Duration>,
-}
 
 impl Attempt<'_> {
     /// Gets the turns of all keys.

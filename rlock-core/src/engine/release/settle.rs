@@ -3,16 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join;
+use smallvec::smallvec;
 use tokio::time::timeout;
 
 use crate::{
     engine::{
+        ask::{Ask, Asked},
         core::Core,
         ownership::{Ownership, Requests},
     },
     error::{LockError, LostCause},
     lease::Time,
-    store::{AcquireRequest, Acquired, Grant, ReleaseRequest, Released, SendOptions, StoreError},
+    store::{ReleaseRequest, Released, SendOptions, StoreError},
     sync::atomic::Ordering,
     wait::Backoff,
 };
@@ -180,74 +182,14 @@ async fn send(
     };
     let send = send.in_order();
     let released = core.store.release(&release, send);
+    // The waiter asks again, unless this grants it the lock or queues it.
     let acquired = async {
-        if let Some(wanted) = ask_for(core, &next, lease, send).await {
+        let ask = Ask::begin(core, smallvec![&next], lease, true);
+        let send = send.in_doubt(ask.is_in_doubt());
+        let reply = core.store.acquire(&ask.request, send).await;
+        if let Ok(Asked::Granted { wanted, .. }) = ask.apply(reply) {
             ownership.next_arrived(wanted);
         }
     };
     join(released, acquired).await.0
-}
-
-/// Asks for the lock on behalf of the next local waiter, which asks again unless it is granted or queued. Returns whether
-/// others wait for the lock, if it is granted.
-async fn ask_for(
-    core: &Core,
-    next: &Ownership,
-    lease: Duration,
-    send: SendOptions,
-) -> Option<bool> {
-    let in_doubt = next.requests(|requests| {
-        requests.set_may_roll_back(core.store.may_roll_back());
-        requests.begin(core.clock.now())
-    });
-    let request = AcquireRequest {
-        claims: Arc::new([next.claim()]),
-        lease,
-        count: 1,
-        waits: true,
-    };
-    let reply = core
-        .store
-        .acquire(&request, send.in_doubt(in_doubt))
-        .await
-        .ok()?;
-    next.requests(|requests| {
-        requests.set_may_roll_back(false);
-        if !in_doubt {
-            requests.all_replied();
-        }
-    });
-    match reply {
-        Acquired::Granted {
-            fences,
-            wanted,
-            sent_at,
-        } => {
-            next.granted(Grant {
-                fence: fences[0],
-                since: sent_at,
-                ttl: lease,
-                wanted,
-            });
-            Some(wanted)
-        }
-        Acquired::Taken {
-            ttl,
-            queued,
-            sent_at,
-            fences,
-            retired,
-            ..
-        } => {
-            next.requests(|requests| {
-                requests.note_fence(fences[0]);
-                requests.refused(sent_at, ttl, queued, core.clock.now());
-                if retired {
-                    requests.retire();
-                }
-            });
-            None
-        }
-        Acquired::NotOwner => None,
-    }
 }
