@@ -25,6 +25,8 @@ pub(crate) struct Ask<'a> {
 pub(crate) enum Asked {
     /// `wanted`: whether others wait for one of the locks.
     Granted { grants: Few<Grant>, wanted: bool },
+    /// One of the owners had the lock and lost it. Another owner has to ask.
+    Retired,
     /// Another owner has one of the locks, and none was granted.
     Taken(Contended),
 }
@@ -112,11 +114,11 @@ impl<'a> Ask<'a> {
                 for (ownership, grant) in self.ownerships.iter().zip(&grants) {
                     are_new &= ownership.granted(*grant);
                 }
-                if are_new {
-                    Ok(Asked::Granted { grants, wanted })
+                Ok(if are_new {
+                    Asked::Granted { grants, wanted }
                 } else {
-                    Err(StoreError::late())
-                }
+                    Asked::Retired
+                })
             }
             Acquired::Taken {
                 claim,

@@ -187,6 +187,7 @@ impl Attempt<'_> {
                 arriving.iter().for_each(|turn| turn.arrived(wanted));
                 Ok(None)
             }
+            Asked::Retired => Ok(None),
             Asked::Taken(Contended { at, ttl }) => {
                 let at = asked.get(at).map_or(0, |at| *at);
                 Ok(Some(Contended { at, ttl }))

@@ -61,11 +61,13 @@ impl Ownership {
         }
     }
 
-    /// Returns the grant, if there is one. The next hold has to confirm an ownership in doubt.
+    /// Returns the grant, if the next hold may use it: it has to confirm an ownership in doubt.
     pub(crate) fn grant(&self) -> Option<Grant> {
         let state = self.state();
         let grant = state.requests.grant();
-        grant.filter(|_| state.doubted_at.is_none() && state.lost.is_none())
+        let is_usable =
+            state.doubted_at.is_none() && state.lost.is_none() && !state.requests.is_retired();
+        grant.filter(|_| is_usable)
     }
 
     /// Doubts the ownership until a later request confirms it: it may be another client's. A grant whose reply is on
