@@ -5,16 +5,12 @@ mod failure;
 mod renewal;
 mod schedule;
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 use tracing::field;
 
-use self::{
-    failure::Failure,
-    renewal::Batch,
-    schedule::{Due, Schedule},
-};
+use self::{failure::Failure, renewal::Batch, schedule::Schedule};
 use crate::{
     clock::ClientClock,
     engine::ownership::{Action, LocalQueues, Ownership},
@@ -22,7 +18,7 @@ use crate::{
     escape_control::escape_control,
     lease::Time,
     metrics,
-    store::{KeyFilter, SendOptions, Store},
+    store::{KeyFilter, Store},
     sync::{
         Mutex, MutexGuard, Notify, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -100,7 +96,7 @@ impl Watchdog {
         // Read before the check, which may find the loss at once.
         let is_owned = ownership.is_owned();
         ownership.doubt();
-        self.check_now(|schedule, now| schedule.suspect(ownership, now));
+        self.check_now(slice::from_ref(ownership));
         if is_owned {
             ownership.in_span(|| {
                 let key = escape_control(ownership.shown());
@@ -112,7 +108,7 @@ impl Watchdog {
     /// Checks all ownerships of these keys at once.
     pub(crate) fn suspect_all(&self, filter: &KeyFilter) {
         let doubted = self.doubt_all(filter);
-        self.check_now(|schedule, now| schedule.suspect_each(&doubted, now));
+        self.check_now(&doubted);
     }
 
     /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported. Returns
@@ -126,16 +122,14 @@ impl Watchdog {
         ownerships
     }
 
-    fn check_now(&self, change: impl FnOnce(&mut Schedule, Time)) {
-        let now = self.clock.now();
-        let wake = {
-            let mut schedule = self.schedule();
-            change(&mut schedule, now);
-            schedule.first_due().is_some_and(|due| due <= now)
-        };
-        if wake {
-            self.wake.notify_one();
+    fn check_now(&self, ownerships: &[Arc<Ownership>]) {
+        {
+            let (mut schedule, now) = (self.schedule(), self.clock.now());
+            for ownership in ownerships {
+                schedule.suspect(ownership, now);
+            }
         }
+        self.wake.notify_one();
     }
 
     /// Marks an ownership as lost and logs the loss.
@@ -252,12 +246,9 @@ impl Renewer {
         loop {
             while tasks.try_join_next().is_some() {}
             watchdog.report_unreported();
-            let (renew, verify) = self.check_due();
+            let renew = self.check_due();
             if !renew.is_empty() {
                 tasks.spawn(renewal::run(Arc::clone(&self), renew));
-            }
-            if !verify.is_empty() {
-                tasks.spawn(Arc::clone(&self).verify(verify));
             }
             let now = watchdog.clock.now();
             if calls_wait && now >= next_check {
@@ -277,12 +268,12 @@ impl Renewer {
         }
     }
 
-    /// Checks the ownerships that are due, and reports losses. Returns the renewals to send, and the ownerships to verify.
-    fn check_due(&self) -> (Vec<Batch>, Vec<Arc<Ownership>>) {
+    /// Checks the ownerships that are due, and reports losses. Returns the renewals to send.
+    fn check_due(&self) -> Vec<Batch> {
         let watchdog = &self.watchdog;
         let due = watchdog.schedule().take_due(watchdog.clock.now());
-        let (mut renew, mut verify) = (Vec::new(), Vec::new());
-        for Due { ownership, action } in due {
+        let mut renew = Vec::new();
+        for (ownership, action) in due {
             match action {
                 Action::Lose(cause) => watchdog.lose(&ownership, cause),
                 Action::Renew(lease) => {
@@ -291,38 +282,16 @@ impl Renewer {
                 Action::EndRetention => {
                     ownership.end_retention();
                 }
-                Action::Verify => verify.push(ownership),
                 Action::Wait => {}
             }
         }
-        (renewal::batches(renew), verify)
-    }
-
-    /// Asks the store whether ownerships that are not renewed still exist.
-    async fn verify(self: Arc<Self>, ownerships: Vec<Arc<Ownership>>) {
-        let watchdog = &self.watchdog;
-        for (done, ownership) in ownerships.iter().enumerate() {
-            match self
-                .store
-                .inspect(&ownership.key, SendOptions::new(self.response_timeout))
-                .await
-            {
-                Ok(Some(entry))
-                    if entry.count > 0 && entry.owner == ownership.owner.to_string() => {}
-                Ok(_) => watchdog.lose(ownership, LostCause::Removed),
-                Err(error) if error.foreign => watchdog.lose(ownership, LostCause::Removed),
-                Err(_) => {
-                    let later = watchdog.clock.now() + LONGEST_SLEEP;
-                    return watchdog.schedule().suspect_each(&ownerships[done..], later);
-                }
-            }
-        }
+        renewal::batches(renew)
     }
 
     /// Checks the ownerships that are due, and renews them one batch after another.
     #[cfg(all(test, shuttle))]
     pub(crate) async fn check(&self) {
-        for batch in self.check_due().0 {
+        for batch in self.check_due() {
             renewal::renew(self, batch).await;
         }
     }

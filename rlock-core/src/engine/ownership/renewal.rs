@@ -35,8 +35,6 @@ pub(crate) enum Action {
     EndRetention,
     /// Renews it by this lease.
     Renew(Duration),
-    /// Asks the store whether it still exists. It is not renewed.
-    Verify,
     /// Waits for its deadline.
     Wait,
 }
@@ -47,7 +45,7 @@ impl Ownership {
     pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<(Duration, u64)> {
         let mut state = self.state();
         // The batch may have waited for its slot until after the end of the lease.
-        let wanted = state.wants_renewal(now) && now < state.valid_until;
+        let wanted = state.renewal(now).is_some() && now < state.valid_until;
         state.renewals.sent = wanted.then_some(now);
         state.renewals.sent?;
         state.open_renewal(lease);
@@ -102,7 +100,7 @@ impl Ownership {
         Some((former, next))
     }
 
-    /// Returns when the ownership is due, if nothing happens before.
+    #[cfg(test)]
     pub(crate) fn due(&self) -> Time {
         self.state().due(self.now())
     }
@@ -144,20 +142,20 @@ impl Ownership {
     pub(crate) fn come_due(&self, now: Time) -> (Action, Time) {
         let mut state = self.state();
         let end = state.valid_until;
-        let is_doubted = state.doubted_at.is_some();
         let (action, next) = if now >= state.end_of_retention() {
             (Action::EndRetention, end)
         } else if let Some(cause) = state.unnoticed_end(now) {
             (Action::Lose(cause), end)
-        } else if !is_doubted && state.confirmed_lease >= state.lease && now < state.due(now) {
+        } else if state.doubted_at.is_none()
+            && state.confirmed_lease >= state.lease
+            && now < state.due(now)
+        {
             // An earlier hold needed this check.
             (Action::Wait, state.due(now))
-        } else if state.wants_renewal(now) {
+        } else if let Some(lease) = state.renewal(now) {
             let pause = renewal_attempt(state.confirmed_lease);
             state.renewals.sent = Some(now + pause * 2);
-            (Action::Renew(state.lease), (now + pause).min(end))
-        } else if is_doubted {
-            (Action::Verify, end)
+            (Action::Renew(lease), (now + pause).min(end))
         } else {
             (Action::Wait, end)
         };
@@ -236,6 +234,16 @@ impl State {
         } else {
             due
         }
+    }
+
+    /// Returns the lease of the renewal to send. In doubt, a hold that is not renewed keeps the rest of its lease: the
+    /// reply tells whether it still exists.
+    fn renewal(&self, now: Time) -> Option<Duration> {
+        if self.wants_renewal(now) {
+            return Some(self.lease);
+        }
+        let is_doubted = self.phase == Phase::Held && self.doubted_at.is_some();
+        is_doubted.then(|| (self.confirmed_at + self.confirmed_lease).since(now))
     }
 
     fn wants_renewal(&self, now: Time) -> bool {

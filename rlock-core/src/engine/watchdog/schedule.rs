@@ -9,28 +9,13 @@ use crate::{
 
 /// All tracked ownerships by [`Ownership::deadline`]. The owner's sequence number distinguishes ownerships that are due
 /// at the same time.
+#[derive(Default)]
 pub(super) struct Schedule {
     by_time: BTreeMap<(Time, u64), Arc<Ownership>>,
-    /// When the timer wakes up.
-    wakes_at: Time,
+    /// When the timer wakes up by itself.
+    wakes_at: Option<Time>,
     /// Whether an ownership was tracked since the timer went to sleep.
     has_grown: bool,
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        Self {
-            by_time: BTreeMap::new(),
-            wakes_at: Time::NEVER,
-            has_grown: false,
-        }
-    }
-}
-
-/// An ownership that is due.
-pub(super) struct Due {
-    pub(super) ownership: Arc<Ownership>,
-    pub(super) action: Action,
 }
 
 impl Schedule {
@@ -51,7 +36,7 @@ impl Schedule {
         self.set_deadline(ownership, next);
         self.has_grown = true;
         // A timer that is late stood still while the machine slept, and may fire at any time.
-        next < self.wakes_at || self.wakes_at < now
+        self.wakes_at.is_none_or(|at| next < at || at < now)
     }
 
     /// Stops tracking an ownership, unless the client still owns it: a nested acquire may have entered it just now.
@@ -84,22 +69,15 @@ impl Schedule {
         }
     }
 
-    /// Schedules a check for this time, because another client changed the lock.
-    pub(super) fn suspect(&mut self, ownership: &Arc<Ownership>, at: Time) {
+    /// Schedules a check for now, because another client changed the lock.
+    pub(super) fn suspect(&mut self, ownership: &Arc<Ownership>, now: Time) {
         if ownership.deadline().is_some() {
-            self.set_deadline(ownership, at);
+            self.set_deadline(ownership, now);
         }
     }
 
-    /// Schedules a check of these ownerships for this time, or for when they are due.
-    pub(super) fn suspect_each(&mut self, ownerships: &[Arc<Ownership>], at: Time) {
-        for ownership in ownerships {
-            self.suspect(ownership, at.min(ownership.due()));
-        }
-    }
-
-    /// Returns the ownerships that are due, and schedules the next attempt for each.
-    pub(super) fn take_due(&mut self, now: Time) -> Vec<Due> {
+    /// Returns the ownerships that are due, with the action for each, and schedules the next attempt.
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<(Arc<Ownership>, Action)> {
         let mut due = Vec::new();
         while let Some(first) = self.by_time.first_entry() {
             let (at, sequence) = *first.key();
@@ -110,7 +88,7 @@ impl Schedule {
             let (action, next) = ownership.come_due(now);
             self.by_time
                 .insert((next, sequence), Arc::clone(&ownership));
-            due.push(Due { ownership, action });
+            due.push((ownership, action));
         }
         due
     }
@@ -127,7 +105,7 @@ impl Schedule {
         let latest = now + longest;
         let has_grown = std::mem::take(&mut self.has_grown);
         let next = self.first_due().or(has_grown.then_some(latest));
-        self.wakes_at = next.map_or(Time::NEVER, |next| next.min(latest));
-        next.map(|_| self.wakes_at.since(now))
+        self.wakes_at = next.map(|next| next.min(latest));
+        self.wakes_at.map(|at| at.since(now))
     }
 }
