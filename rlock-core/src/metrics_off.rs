@@ -66,9 +66,7 @@ impl Way {
     pub(crate) fn passed_on(&mut self) {}
 }
 
-pub(crate) fn renewed(_: usize, _: bool) {}
-pub(crate) fn renewal_failed(_: usize) {}
-pub(crate) fn renewal_gone(_: usize) {}
+pub(crate) fn renewals(_: [usize; 4]) {}
 pub(crate) fn lease_margin(_: Duration) {}
 pub(crate) fn overslept(_: Duration) {}
 

@@ -36,24 +36,13 @@ impl Process {
             pause: OnceLock::new(),
         }
     }
+}
 
-    fn renewals(&self, result: usize, count: usize) {
-        self.renewals[result].increment(count as u64);
+/// Counts renewals by result: in time, after the next attempt was due, failed, and those that found their lock lost.
+pub(crate) fn renewals(counts: [usize; 4]) {
+    for (counter, count) in handles().process.renewals.iter().zip(counts) {
+        counter.increment(count as u64);
     }
-}
-
-/// Counts confirmed renewals. They are late if the next attempt was due before their reply.
-pub(crate) fn renewed(count: usize, is_late: bool) {
-    handles().process.renewals(usize::from(is_late), count);
-}
-
-pub(crate) fn renewal_failed(count: usize) {
-    handles().process.renewals(2, count);
-}
-
-/// Counts renewals that found their lock lost.
-pub(crate) fn renewal_gone(count: usize) {
-    handles().process.renewals(3, count);
 }
 
 /// Records what was left of a lease when its renewal arrived.

@@ -114,7 +114,7 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
             }
         }
         Err(error) => {
-            metrics::renewal_failed(request.ownerships.len());
+            metrics::renewals([0, 0, request.ownerships.len(), 0]);
             if !is_late {
                 request.fail(renewer, error, |_| true);
             }
@@ -203,10 +203,11 @@ impl BatchRequest {
         if confirmed > 0 {
             metrics::lease_margin(self.left.saturating_sub(now.since(self.sent)));
         }
-        metrics::renewed(confirmed, is_late);
+        let failed = self.ownerships.len() - confirmed - gone.len();
+        let late = if is_late { confirmed } else { 0 };
         // A release over another connection may have overtaken the renewal. That is no loss.
-        metrics::renewal_gone(gone.iter().filter(|ownership| ownership.is_held()).count());
-        metrics::renewal_failed(self.ownerships.len() - confirmed - gone.len());
+        let lost = gone.iter().filter(|ownership| ownership.is_held()).count();
+        metrics::renewals([confirmed - late, late, failed, lost]);
         for ownership in wanted {
             renewer.queues.wanted(&ownership.key, ownership.owner);
         }
