@@ -1,11 +1,10 @@
 //! The state that all handles of a client and its background share.
 
 use std::{
-    collections::BTreeSet,
     convert::Infallible,
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -35,18 +34,6 @@ use crate::{
     },
 };
 
-/// The clients of this process.
-static CLIENTS: Mutex<BTreeSet<Uuid>> = Mutex::new(BTreeSet::new());
-
-fn clients() -> MutexGuard<'static, BTreeSet<Uuid>> {
-    CLIENTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns whether a client belongs to this process.
-pub(crate) fn is_of_this_process(client: Uuid) -> bool {
-    clients().contains(&client)
-}
-
 /// The value of `closed` while the client is open.
 const OPEN: usize = usize::MAX;
 
@@ -64,7 +51,6 @@ pub(crate) struct Core {
     /// Whether the background is on a runtime that may not be driven.
     may_not_be_driven: bool,
     sequence: AtomicU64,
-    draining: AtomicBool,
     /// The number of locks that were held when the client was closed, or [`OPEN`].
     closed: AtomicUsize,
     background_ended: AtomicBool,
@@ -149,7 +135,6 @@ impl Core {
             queues,
             messages,
         } = handler;
-        clients().insert(id);
         Self {
             id,
             clock,
@@ -162,7 +147,6 @@ impl Core {
             timers,
             may_not_be_driven,
             sequence: AtomicU64::new(1),
-            draining: AtomicBool::new(false),
             closed: AtomicUsize::new(OPEN),
             background_ended: AtomicBool::new(false),
             ending: Notify::new(),
@@ -195,13 +179,11 @@ impl Core {
 
     /// Starts draining: from now on new calls are refused, except inside a hold.
     pub(crate) fn drain(&self) {
-        // Sequentially consistent, as the count of calls: a call sees this, or `drained` waits for that call.
-        self.draining.store(true, Ordering::SeqCst);
-        self.queues.end_retentions();
+        self.queues.drain();
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        self.queues.is_draining()
     }
 
     /// Closes the client: from now on no lock is acquired.
@@ -341,12 +323,6 @@ impl Core {
             }
         })
         .await
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        clients().remove(&self.id);
     }
 }
 

@@ -82,10 +82,10 @@ impl Driver {
     /// Begins the background work of a client.
     pub(crate) fn drive(self, core: Core) -> ClientHandle {
         let core = Arc::new(core);
-        let stop_mode = Arc::new(SetOnce::<StopMode>::new());
+        let stop = Arc::new(SetOnce::new());
         let running = Running {
             core: Arc::clone(&core),
-            stop_mode: Arc::clone(&stop_mode),
+            stop: Arc::clone(&stop),
             _keep: self.keep.clone(),
         };
         // Made here: a runtime that is gone drops the task without ever polling it.
@@ -95,7 +95,7 @@ impl Driver {
         };
         self.runtime.spawn(async move {
             let end = end;
-            background(&end.core, &stop_mode).await;
+            background(&end.core, &stop).await;
         });
         ClientHandle(Arc::new(running))
     }
@@ -120,14 +120,14 @@ impl fmt::Debug for ClientHandle {
 /// Ends the background when dropped, after the dropped locks are released.
 struct Running {
     core: Arc<Core>,
-    stop_mode: Arc<SetOnce<StopMode>>,
+    stop: Arc<SetOnce<()>>,
     // The timers of the remaining handles run on the thread.
     _keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.stop_mode.set(StopMode::WhenDrained);
+        let _ = self.stop.set(());
     }
 }
 
@@ -136,9 +136,10 @@ impl ClientHandle {
         &self.0.core
     }
 
-    /// Ends the background immediately.
+    /// Ends the background without further releases.
     pub(crate) fn stop(&self) {
-        let _ = self.0.stop_mode.set(StopMode::Immediately);
+        self.core().releases().close();
+        let _ = self.0.stop.set(());
     }
 }
 
@@ -158,15 +159,7 @@ impl Drop for End {
     }
 }
 
-/// How the background ends.
-enum StopMode {
-    /// All locks were released or waited for.
-    Immediately,
-    /// Dropped locks are released first.
-    WhenDrained,
-}
-
-async fn background(core: &Arc<Core>, stop: &SetOnce<StopMode>) {
+async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
     let tasks = async {
         tokio::join!(
             supervised("watchdog", || core.renewer().run()),
@@ -178,14 +171,12 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<StopMode>) {
         );
     };
     let end = async {
-        // A client whose shutdown was cancelled is closed, but did not wait for its releases.
-        if let StopMode::WhenDrained = stop.wait().await {
-            core.queues.end_retentions();
-            if timeout(DRAIN, core.releases().idle()).await.is_err() {
-                tracing::warn!(
-                    "could not release all dropped locks in time, their leases will end them"
-                );
-            }
+        stop.wait().await;
+        core.drain();
+        if timeout(DRAIN, core.releases().idle()).await.is_err() {
+            tracing::warn!(
+                "could not release all dropped locks in time, their leases will end them"
+            );
         }
     };
     tokio::select! {

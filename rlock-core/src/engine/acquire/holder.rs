@@ -6,17 +6,16 @@ use super::Attempt;
 use crate::{
     engine::{
         call_chain,
-        core::is_of_this_process,
         holders::KnownHolder,
         ownership::Ownership,
         queries::{ask_holder, describe},
     },
     error::LockError,
-    escape_control::escape_control,
+    escape_control::{escape_control, shown},
     info::Holder,
     key::Key,
     lease::Time,
-    options::Wait,
+    options::{Identity, Wait},
     owner::OwnerId,
     store::SendOptions,
 };
@@ -158,7 +157,8 @@ impl Attempt<'_> {
         KnownHolder { owner, holder, .. }: &KnownHolder,
         chain: &[Arc<Ownership>],
     ) -> String {
-        let is_in_this_process = holder.pid == process::id() && is_of_this_process(owner.client());
+        let is_in_this_process =
+            holder.pid == process::id() && holder.host == shown(Identity::host());
         if owner.is_of(self.core.id) {
             let own = self.core.queues.owned(key);
             let is_guard = own.is_some_and(|own| !own.has_body());

@@ -48,13 +48,18 @@ impl LocalQueues {
     /// Returns whether the ownership of this queue is not retained: other clients wait for its lock, or the client
     /// drains.
     pub(super) fn ends_retention(&self, state: &QueueState) -> bool {
-        state.wanted || self.draining.load(Ordering::Acquire)
+        state.wanted || self.is_draining()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
     }
 
     /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.
-    pub(crate) fn end_retentions(&self) {
-        // In this order: what is retained meanwhile is checked after that.
-        self.draining.store(true, Ordering::Release);
+    pub(crate) fn drain(&self) {
+        // In this order: what is retained meanwhile is checked after that. Sequentially consistent, as the count of calls:
+        // a call sees this, or the end of the drain waits for that call.
+        self.draining.store(true, Ordering::SeqCst);
         let queues: Vec<_> = self.queues().values().cloned().collect();
         for ownership in queues.iter().filter_map(|queue| queue.take_retained()) {
             ownership.end_retention();
