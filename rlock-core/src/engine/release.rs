@@ -34,14 +34,14 @@ fn remove(
             true
         }
         AfterLeave::HandOver(turn) => {
-            if ownership.runs_low(turn.most_holds()) {
+            if ownership.runs_low() {
                 core.watchdog.track(ownership, now);
             }
             drop(turn);
             false
         }
         AfterLeave::Retained { is_awaited } => {
-            ownership.runs_low(u64::MAX);
+            ownership.runs_low();
             core.watchdog.track(ownership, now);
             if is_awaited {
                 core.queues.check_retained(&ownership.key);

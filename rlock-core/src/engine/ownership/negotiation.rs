@@ -18,7 +18,6 @@ impl Ownership {
         let is_new = !state.tokens.are_before(grant.fence);
         state.requests.granted(grant);
         state.end_doubt(grant.since);
-        state.note_revoked(grant.fence);
         if !is_new {
             state.requests.retire();
         }
@@ -40,7 +39,6 @@ impl Ownership {
             }
             // Reports and notifications arrive in the server's order: what was reported before preceded the grant.
             state.doubted_at = None;
-            state.note_revoked(fence);
             // Under the mutex: the waiter may begin and end its hold at once.
             arrived();
         }
@@ -110,10 +108,10 @@ impl Ownership {
         }
     }
 
-    /// Returns whether a renewal is due because the tokens run low. `holds` limits the holds that may follow.
-    pub(crate) fn runs_low(&self, holds: u64) -> bool {
+    /// Returns whether a renewal is due because the tokens run low.
+    pub(crate) fn runs_low(&self) -> bool {
         let tokens = &mut self.state().tokens;
-        tokens.run_low(holds);
+        tokens.run_low();
         tokens.is_fence_due()
     }
 }

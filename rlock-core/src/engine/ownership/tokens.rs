@@ -83,10 +83,10 @@ impl Tokens {
         self.next > 0 && self.next <= self.end
     }
 
-    /// Wishes for a new fence, if the tokens run low for the holds that may follow.
-    pub(super) fn run_low(&mut self, holds: u64) {
+    /// Wishes for a new fence, if the tokens run low.
+    pub(super) fn run_low(&mut self) {
         let left = (self.end + 1).saturating_sub(self.next);
-        if self.wish == Wish::None && left < holds && left <= FEW.max(self.added / 2) {
+        if self.wish == Wish::None && left <= FEW.max(self.added / 2) {
             self.wish = Wish::Due;
         }
     }
@@ -158,14 +158,12 @@ mod tests {
         let mut tokens = Tokens::default();
         tokens.granted(grant(7));
         let now = Time::from_nanos(1);
-        tokens.run_low(u64::MAX);
+        tokens.run_low();
         assert_eq!(tokens.ask(now), 0, "enough are left");
         for _ in 0..64 {
             tokens.take();
         }
-        tokens.run_low(64);
-        assert!(!tokens.is_fence_due(), "no hold takes more");
-        tokens.run_low(u64::MAX);
+        tokens.run_low();
         assert!(tokens.is_fence_due());
         assert_eq!(tokens.ask(now), 8);
         assert!(!tokens.is_fence_due() && tokens.is_coming());

@@ -121,16 +121,6 @@ impl Turn {
         serves
     }
 
-    /// Returns the most holds that may follow before other clients are served, the next one included.
-    pub(crate) fn most_holds(&self) -> u64 {
-        let state = self.state();
-        if state.wanted {
-            state.handovers as u64 + 1
-        } else {
-            u64::MAX
-        }
-    }
-
     /// Sets whether the ownership is retained. Returns whether to check it: callers or other clients wait for it, or the
     /// client drains.
     pub(crate) fn set_retained(&self, is_retained: bool) -> bool {
