@@ -268,36 +268,11 @@ impl LocalQueues {
             let retained = state.take_retained();
             // A call that may wait asks without waiting for that release: the store keeps the order.
             let given_up = state.take_given_up();
-            let is_first = state.waiting.is_empty() && (retained.is_some() || given_up.is_some());
-            let waiting = (!is_first).then(|| self.join(queue, &mut state, options));
-            (waiting, retained, given_up)
+            (self.join(queue, &mut state, options), retained, given_up)
         };
-        let turn = retained.and_then(|ownership| ownership.resume());
-        let turn = turn.or_else(|| given_up.and_then(|ownership| ownership.leave_turn()));
-        if waiting.is_none()
-            && let Some(turn) = turn
-        {
-            return Ok(turn);
-        }
         // The turn goes to the first waiter.
-        drop(turn);
-        waiting.map_or_else(|| self.wait_for_release(key, options), Err)
-    }
-
-    /// Waits for an ownership that is being released, or for a retained one whose tokens have not arrived.
-    fn wait_for_release(
-        self: &Arc<Self>,
-        key: &Key,
-        options: &LockOptions,
-    ) -> Result<Turn, Waiting> {
-        let waiting = {
-            let mut queues = self.queues();
-            let Some(queue) = queues.get(key) else {
-                return Ok(self.open(&mut queues, key));
-            };
-            self.join(queue, &mut queue.state(), options)
-        };
-        self.check_retained(key);
+        drop(retained.and_then(|ownership| ownership.resume()));
+        drop(given_up.and_then(|ownership| ownership.leave_turn()));
         Err(waiting)
     }
 
