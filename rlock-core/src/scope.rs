@@ -250,11 +250,7 @@ impl CurrentHold {
     /// # }
     /// ```
     pub async fn lost(&self) -> LostCause {
-        tokio::select! {
-            biased;
-            cause = self.0.entry.until_left() => cause,
-            cause = self.0.entry.lost() => cause,
-        }
+        self.0.entry.lost().await
     }
 }
 

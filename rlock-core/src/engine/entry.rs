@@ -80,11 +80,6 @@ impl Entry {
         self.ownership.left(self.id)
     }
 
-    /// Resolves when the entry has left.
-    pub(crate) async fn until_left(&self) -> LostCause {
-        self.ownership.until_left(self.id).await
-    }
-
     /// Adds an entry to the same hold. Sends no request.
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
         let kept = match self.left().or_else(|| self.broken(self.now())) {
@@ -111,8 +106,9 @@ impl Entry {
         self.ownership.ends_at().since(now)
     }
 
+    /// Resolves when the entry has left or the lock is lost.
     pub(crate) async fn lost(&self) -> LostCause {
-        self.ownership.until_lost().await
+        self.ownership.until_ended(self.id).await
     }
 
     /// Releases the lock after the entry was removed. `broken` is the cause if the hold was lost before.

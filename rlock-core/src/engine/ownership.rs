@@ -122,8 +122,6 @@ struct Rare {
     lost_with: Vec<EntryId>,
     /// When another client asked for the lock, or took it.
     revoked_at: Option<Time>,
-    /// The token of a grant that another client took before the grant arrived.
-    revoked_token: Option<u64>,
     /// The span of the present hold, if a subscriber wants it.
     span: Option<Arc<Span>>,
     /// The same, from a loss until its report.

@@ -158,7 +158,7 @@ fn give_up(
         Revocation::Retained => {
             tracing::info!(%key, %owner, by, "a retained lock is released for another client");
         }
-        Revocation::Again | Revocation::NotBegun => {}
+        Revocation::Given => {}
         Revocation::OtherHold => return Answer::OtherHold,
         Revocation::NotHeld => return Answer::NotHeld,
     }

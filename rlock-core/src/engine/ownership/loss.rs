@@ -10,12 +10,11 @@ use crate::{error::LostCause, lease::Time, observe::HoldEnd, store::TOKENS};
 pub(crate) enum Revocation {
     /// Its hold is lost.
     Lost,
-    /// The same, since an earlier request.
-    Again,
     /// It had no hold, and is being released.
     Retained,
-    /// It had no hold yet. The call with its turn asks the store with another owner.
-    NotBegun,
+    /// Nothing was lost: its hold was lost before, or has not begun. In the second case, the call with its turn asks the
+    /// store with another owner.
+    Given,
     /// Its hold has another token.
     OtherHold,
     /// It is not held.
@@ -46,21 +45,12 @@ impl Ownership {
         Some(lost.unwrap_or(LostCause::Released))
     }
 
-    /// Resolves when the entry has left.
-    pub(crate) async fn until_left(&self, id: EntryId) -> LostCause {
-        self.until(|| self.left(id)).await
-    }
-
-    /// Resolves when the ownership is marked as lost.
-    pub(crate) async fn until_lost(&self) -> LostCause {
-        self.until(|| self.lost()).await
-    }
-
-    async fn until(&self, end: impl Fn() -> Option<LostCause>) -> LostCause {
+    /// Resolves when the entry has left or the ownership is marked as lost.
+    pub(crate) async fn until_ended(&self, id: EntryId) -> LostCause {
         loop {
             let mut ended = pin!(self.ended.notified());
             ended.as_mut().enable();
-            if let Some(cause) = end() {
+            if let Some(cause) = self.left(id).or_else(|| self.lost()) {
                 return cause;
             }
             ended.await;
@@ -78,19 +68,17 @@ impl Ownership {
             if !state.is_owned() && !is_requested {
                 return Revocation::NotHeld;
             }
-            if let Some(token) = token {
-                match state.requests.grant().filter(|_| is_requested) {
-                    // The reply with the tokens may be on its way. The store compares the token, too.
-                    None if is_requested => {
-                        state.rare.get_or_insert_default().revoked_token = Some(token);
-                        return Revocation::NotHeld;
-                    }
-                    None if token != state.token => return Revocation::OtherHold,
-                    Some(grant) if grant.fence != token / TOKENS => return Revocation::OtherHold,
-                    _ => {}
-                }
-            }
+            let fence = state.requests.grant().map(|grant| grant.fence);
             let revocation = match state.phase {
+                // The reply with the tokens may be on its way, so the store compares the token.
+                Phase::Requested if token.is_some() && fence.is_none() => Revocation::NotHeld,
+                Phase::Requested if token.is_some_and(|token| fence != Some(token / TOKENS)) => {
+                    return Revocation::OtherHold;
+                }
+                Phase::Requested => Revocation::Given,
+                _ if token.is_some_and(|token| token != state.token) => {
+                    return Revocation::OtherHold;
+                }
                 Phase::Retained => {
                     drop(state);
                     return if self.end_retention() {
@@ -100,10 +88,10 @@ impl Ownership {
                     };
                 }
                 Phase::Passed if !at_once => return Revocation::NotHeld,
-                Phase::Passed | Phase::Requested => Revocation::NotBegun,
+                Phase::Passed => Revocation::Given,
                 _ if state.lost.is_none() => Revocation::Lost,
-                _ if at_once => Revocation::Again,
-                _ => return Revocation::Again,
+                _ if at_once => Revocation::Given,
+                _ => return Revocation::Given,
             };
             state.mark_lost(LostCause::Revoked);
             state.rare.get_or_insert_default().revoked_at = Some(self.now());
@@ -170,15 +158,6 @@ impl Ownership {
 }
 
 impl State {
-    /// Marks a requested ownership as lost, if the grant that has just arrived was taken on its way.
-    pub(super) fn note_revoked(&mut self, fence: u64) {
-        let token = self.rare.as_ref().and_then(|rare| rare.revoked_token);
-        if self.phase == Phase::Requested && token.is_some_and(|token| token / TOKENS == fence) {
-            self.mark_lost(LostCause::Revoked);
-            self.phase = Phase::Lost;
-        }
-    }
-
     /// Marks the ownership as lost, with its present entries. The first cause stays. Returns whether this is the first.
     fn mark_lost(&mut self, cause: LostCause) -> bool {
         if self.lost.is_some() {
