@@ -44,8 +44,17 @@ pub(crate) async fn acquire(
     let is_too_late = core.is_draining() && !call_chain::is_inside_hold_of(core.id);
     let call = observed::Call::begin(core, request);
     let outcome = {
-        let attempt = Attempt::new(client, request, &call);
-        let attempt = &attempt;
+        let attempt = &Attempt {
+            client,
+            core,
+            request,
+            call: &call,
+            deadline: match request.options.wait {
+                Wait::Never => call.started,
+                Wait::For(wait) => call.started + wait,
+                Wait::Forever => Time::NEVER,
+            },
+        };
         let stop = move |is_late| {
             let action = || attempt.action();
             if attempt.core.is_closed() {
@@ -102,22 +111,7 @@ struct Attempt<'a> {
     deadline: Time,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(client: &'a ClientHandle, request: &'a Request, call: &'a observed::Call<'a>) -> Self {
-        let deadline = match request.options.wait {
-            Wait::Never => call.started,
-            Wait::For(wait) => call.started + wait,
-            Wait::Forever => Time::NEVER,
-        };
-        Self {
-            client,
-            core: client.core(),
-            request,
-            call,
-            deadline,
-        }
-    }
-
+impl Attempt<'_> {
     async fn run(&self) -> Result<Few<EntryGuard>, LockError> {
         let mut entries: Few<EntryGuard> = Few::new();
         let mut fresh = Few::new();

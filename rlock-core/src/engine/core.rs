@@ -11,6 +11,7 @@ use std::{
 
 use tokio::{
     runtime::Handle,
+    sync::SetOnce,
     time::{Sleep, sleep},
 };
 use uuid::Uuid;
@@ -29,7 +30,7 @@ use crate::{
     store::{Event, KeyFilter, Listener, Store},
     sync::{
         Notify,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         enter,
     },
 };
@@ -53,7 +54,7 @@ pub(crate) struct Core {
     sequence: AtomicU64,
     /// The number of locks that were held when the client was closed, or [`OPEN`].
     closed: AtomicUsize,
-    background_ended: AtomicBool,
+    background_ended: SetOnce<()>,
     /// Notified when one of the last two is set.
     ending: Notify,
     /// The number of calls that acquire, enter or release.
@@ -148,7 +149,7 @@ impl Core {
             may_not_be_driven,
             sequence: AtomicU64::new(1),
             closed: AtomicUsize::new(OPEN),
-            background_ended: AtomicBool::new(false),
+            background_ended: SetOnce::new(),
             ending: Notify::new(),
             calls: AtomicUsize::new(0),
         }
@@ -208,24 +209,17 @@ impl Core {
 
     /// Notes that the background no longer renews or releases. A runtime of the user may have stopped its timers, too.
     pub(crate) fn end_background(&self) {
-        self.background_ended.store(true, Ordering::Release);
+        let _ = self.background_ended.set(());
         self.ending.notify_waiters();
     }
 
     pub(crate) fn has_background_ended(&self) -> bool {
-        self.background_ended.load(Ordering::Acquire)
+        self.background_ended.initialized()
     }
 
     /// Resolves when the background has ended.
     pub(crate) async fn background_ended(&self) {
-        loop {
-            let mut ending = pin!(self.ending.notified());
-            ending.as_mut().enable();
-            if self.has_background_ended() {
-                return;
-            }
-            ending.await;
-        }
+        self.background_ended.wait().await;
     }
 
     /// Counts a call as in progress until the returned value is dropped.

@@ -293,15 +293,14 @@ impl Ownership {
     /// Ends the ownership and passes the turn on, unless it has entries or is retained. The next local waiter may ask the
     /// store.
     pub(crate) fn finish(&self) {
-        let turn = {
+        {
             let mut state = self.state();
             if !state.entries.is_empty() || state.phase == Phase::Retained {
                 return;
             }
             state.phase = Phase::Ended;
-            state.turn.take().inspect(Turn::mark_released)
-        };
-        pass(turn);
+        }
+        self.pass_turn();
     }
 
     /// Passes the turn on without ending the ownership. The next local waiter may ask the store.

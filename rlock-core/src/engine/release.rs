@@ -40,12 +40,10 @@ fn remove(
             drop(turn);
             false
         }
-        AfterLeave::Retained { is_awaited } => {
+        AfterLeave::Retained => {
             ownership.runs_low();
             core.watchdog.track(ownership, now);
-            if is_awaited {
-                core.queues.check_retained(&ownership.key);
-            }
+            core.queues.check_retained(&ownership.key);
             false
         }
     };

@@ -119,7 +119,9 @@ impl Attempt<'_> {
         let unpolled = self.core.queues.unpolled(key);
         let known = match unpolled {
             Some(_) => None,
-            None => self.own_holder(key).or_else(|| self.other_holder(key)),
+            None => describe(self.core, key)
+                .and_then(|info| KnownHolder::new(info, self.now()))
+                .or_else(|| self.other_holder(key)),
         };
         let mut text = String::new();
         if unpolled.is_some() {
@@ -133,11 +135,6 @@ impl Attempt<'_> {
         let known_remaining = known.as_ref().map(|known| known.remaining(now));
         let remaining = unpolled.or(remaining).or(known_remaining);
         (remaining, known.map(|known| known.holder), text)
-    }
-
-    /// Returns the holder of a lock of this client.
-    fn own_holder(&self, key: &Key) -> Option<KnownHolder> {
-        KnownHolder::new(describe(self.core, key)?, self.now())
     }
 
     /// Returns the holder of a lock of another client, if a call of this client has asked for it.

@@ -47,7 +47,11 @@ impl Attempt<'_> {
         let mut backoff = Backoff::default();
         loop {
             if turns.is_empty() {
-                turns = self.turns(keys, &mut contended).await?;
+                turns = match self.try_turns(keys, None) {
+                    Ok(turns) => turns,
+                    // Boxed, because most calls do not wait.
+                    Err(_) => Box::pin(self.turns(keys, None, &mut contended)).await?,
+                };
             }
             let now = self.now();
             let Some(mut locks) = self.acquisitions(keys, &turns, now) else {

@@ -16,22 +16,10 @@ use crate::{
 };
 
 impl Attempt<'_> {
-    /// Gets the turns of all keys.
+    /// Gets the turns of all keys. The call may already have one of them.
     ///
     /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
     pub(super) async fn turns(
-        &self,
-        keys: &[&Key],
-        contended: &mut Option<Contended>,
-    ) -> Result<Few<Turn>, LockError> {
-        match (keys, self.asks_once()) {
-            ([key], false) => Ok(smallvec![self.turn(key, (0, contended)).await?]),
-            _ => Box::pin(self.turns_beside(keys, None, contended)).await,
-        }
-    }
-
-    /// Gets the turns of all keys. The call may already have one of them.
-    async fn turns_beside(
         &self,
         keys: &[&Key],
         mut have: Option<(usize, Turn)>,
@@ -49,7 +37,7 @@ impl Attempt<'_> {
     }
 
     /// Returns all turns, or the index of one that another caller has.
-    fn try_turns(
+    pub(super) fn try_turns(
         &self,
         keys: &[&Key],
         mut have: Option<(usize, Turn)>,
@@ -113,7 +101,7 @@ impl Attempt<'_> {
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));
         }
-        self.turns_beside(keys, Some((at, turn)), &mut Some(contended))
+        self.turns(keys, Some((at, turn)), &mut Some(contended))
             .await
     }
 }

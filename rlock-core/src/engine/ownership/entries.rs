@@ -33,8 +33,8 @@ pub(crate) enum AfterLeave {
     Release,
     /// Pass the turn to the next local waiter, outside of all locks.
     HandOver(Turn),
-    /// Nothing: the ownership is retained. `is_awaited`: local callers or other clients wait for it already.
-    Retained { is_awaited: bool },
+    /// Nothing: the ownership is retained.
+    Retained,
 }
 
 impl Ownership {

@@ -98,11 +98,6 @@ impl LocalQueue {
     fn current(&self) -> Option<Arc<Ownership>> {
         self.state().current.clone()
     }
-
-    /// Returns the retained ownership. The caller has to resume it, or to end its retention.
-    fn take_retained(&self) -> Option<Arc<Ownership>> {
-        self.state().take_retained()
-    }
 }
 
 impl QueueState {
@@ -111,6 +106,7 @@ impl QueueState {
         self.wanted |= wanted;
     }
 
+    /// Returns the retained ownership. The caller has to resume it, or to end its retention.
     fn take_retained(&mut self) -> Option<Arc<Ownership>> {
         let is_retained = std::mem::take(&mut self.is_retained);
         is_retained.then(|| self.current.clone()).flatten()
@@ -334,14 +330,6 @@ impl LocalQueues {
         for ownership in queues.iter().filter_map(|queue| queue.current()) {
             ownership.doubt();
             ownership.ask_after(Duration::ZERO);
-        }
-    }
-
-    fn give_up(&self, ownership: Option<Arc<Ownership>>) {
-        if let Some(ownership) = ownership
-            && ownership.give_up()
-        {
-            self.releases.settle(ownership);
         }
     }
 }

@@ -75,8 +75,8 @@ impl Ownership {
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
-    /// deadline. Returns the previous deadline and the next one, unless the ownership is not tracked, or is still to be checked because of a
-    /// change that was reported since.
+    /// deadline. Returns the next deadline, unless the ownership is not tracked, or is still to be checked because of a change
+    /// that was reported since.
     ///
     /// If the lease has ended, a late reply does not revive it, because other owners may have had the lock since.
     pub(crate) fn renewed(
@@ -84,7 +84,7 @@ impl Ownership {
         sent_at: Time,
         (lease, fence): (Duration, u64),
         now: Time,
-    ) -> Option<(Time, Time)> {
+    ) -> Option<Time> {
         let mut state = self.state();
         if now >= state.valid_until {
             return None;
@@ -92,12 +92,8 @@ impl Ownership {
         state.confirm(sent_at, lease);
         state.tokens.renewed(fence, sent_at);
         state.renewals.count = state.renewals.count.saturating_add(1);
-        if state.doubted_at.is_some() {
-            return None;
-        }
-        let next = state.due(now);
-        let former = std::mem::replace(state.deadline.as_mut()?, next);
-        Some((former, next))
+        let is_certain = state.doubted_at.is_none() && state.deadline.is_some();
+        is_certain.then(|| state.due(now))
     }
 
     #[cfg(test)]

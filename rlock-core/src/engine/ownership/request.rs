@@ -236,19 +236,13 @@ impl Requests {
         matches!(self.step, Step::Waiting { .. })
     }
 
-    /// Returns whether the owner is in the store's wait queue, as far as is known.
-    pub(crate) fn is_queued(&self) -> bool {
-        matches!(
-            self.step,
-            Step::Waiting {
-                queued: Some(_),
-                ..
-            }
-        )
-    }
-
     /// Returns whether the store may have granted the lock to the owner, or queued the owner.
     pub(super) fn concerns_store(&self) -> bool {
-        self.in_doubt || self.is_queued() || self.grant().is_some()
+        let is_known = match self.step {
+            Step::Absent => false,
+            Step::Waiting { queued, .. } => queued.is_some(),
+            Step::Granted(_) => true,
+        };
+        self.in_doubt || is_known
     }
 }

@@ -22,8 +22,8 @@ impl Ownership {
                 return AfterLeave::HandOver(turn);
             }
             if let Some(until) = Self::retention(state, now) {
-                let is_awaited = Self::retain(state, until);
-                return AfterLeave::Retained { is_awaited };
+                Self::retain(state, until);
+                return AfterLeave::Retained;
             }
         }
         state.phase = Phase::Ended;
@@ -73,15 +73,13 @@ impl Ownership {
         may.then(|| now + state.retain)
     }
 
-    /// Retains the ownership. Returns whether callers or other clients wait for it already.
-    fn retain(state: &mut State, until: Time) -> bool {
+    fn retain(state: &mut State, until: Time) {
         state.retained_until = until;
         state.phase = Phase::Retained;
         state.is_reported = true;
-        state
-            .turn
-            .as_ref()
-            .is_some_and(|turn| turn.set_retained(true))
+        if let Some(turn) = &state.turn {
+            turn.set_retained(true);
+        }
     }
 
     /// Passes a retained ownership to a local caller, and returns the turn. Returns `None` if its tokens have not
@@ -184,13 +182,9 @@ impl Ownership {
         matches!(state.phase, Phase::Requested | Phase::Passed).then(|| grant.since + grant.ttl)
     }
 
-    /// Ends an ownership that no caller wants any more. Returns whether the store has to be asked to release it.
-    pub(super) fn give_up(&self) -> bool {
-        self.give_up_if(|| true)
-    }
-
-    /// Like [`give_up`](Self::give_up), if this holds under the mutex.
-    pub(super) fn give_up_if(&self, may: impl FnOnce() -> bool) -> bool {
+    /// Ends an ownership that no caller wants any more, if `may` holds under the mutex. Returns whether the store has to be
+    /// asked to release it.
+    pub(super) fn give_up(&self, may: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
         if state.phase == Phase::Ended || !state.entries.is_empty() || !may() {
             return false;

@@ -158,7 +158,7 @@ fn a_lease_counts_from_when_its_own_request_was_sent() {
     leave(&hold, nested, true);
     hold.lowered(1);
     let left = leave(&hold, entry, true);
-    assert!(matches!(left, AfterLeave::Retained { .. }));
+    assert!(matches!(left, AfterLeave::Retained));
     let _turn = hold.resume().expect("retained");
     let grant = hold.grant().expect("it is not in doubt");
     assert_eq!((grant.since, grant.ttl), (again_at, long));
@@ -168,7 +168,7 @@ fn a_lease_counts_from_when_its_own_request_was_sent() {
 fn a_retained_ownership_whose_caller_begins_no_hold_is_released() {
     let (hold, entry, _, watchdog) = tracked(Duration::from_secs(60));
     let left = leave(&hold, entry, true);
-    assert!(matches!(left, AfterLeave::Retained { .. }));
+    assert!(matches!(left, AfterLeave::Retained));
     watchdog.track(&hold, hold.now());
     let turn = hold.resume().expect("retained");
     let queues = Arc::clone(turn.queues());
@@ -186,7 +186,7 @@ fn an_ownership_whose_count_is_changing_is_not_retained() {
     let retained = |begin_change: fn(&Arc<Ownership>)| {
         let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
         begin_change(&hold);
-        matches!(leave(&hold, entry, true), AfterLeave::Retained { .. })
+        matches!(leave(&hold, entry, true), AfterLeave::Retained)
     };
     assert!(retained(|_| ()));
     assert!(!retained(|hold| hold.queued.store(true, Ordering::Release)));
@@ -280,7 +280,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
             hold.renewed(sent_at, (Duration::from_secs(30), 0), hold.now());
         }
         let left = leave(&hold, entry, true);
-        let is_retained = matches!(left, AfterLeave::Retained { .. });
+        let is_retained = matches!(left, AfterLeave::Retained);
         assert_eq!(
             is_retained,
             confirmed_after == Some(1),
@@ -293,7 +293,7 @@ fn an_ownership_in_doubt_is_not_retained_until_a_later_request_confirms_it() {
 fn a_retained_ownership_in_doubt_is_confirmed_before_the_next_hold() {
     let (hold, entry, clock, watchdog) = tracked(Duration::from_secs(60));
     let left = leave(&hold, entry, true);
-    assert!(matches!(left, AfterLeave::Retained { .. }));
+    assert!(matches!(left, AfterLeave::Retained));
     clock.0.store(2, Ordering::SeqCst);
     watchdog.doubt_all(&KeyFilter::all());
     let turn = hold.resume().expect("retained");

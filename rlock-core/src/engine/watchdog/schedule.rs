@@ -62,10 +62,8 @@ impl Schedule {
         lease_and_fence: (Duration, u64),
         now: Time,
     ) {
-        if let Some((former, next)) = ownership.renewed(sent_at, lease_and_fence, now) {
-            let sequence = ownership.owner.sequence();
-            self.by_time.remove(&(former, sequence));
-            self.by_time.insert((next, sequence), Arc::clone(ownership));
+        if let Some(next) = ownership.renewed(sent_at, lease_and_fence, now) {
+            self.set_deadline(ownership, next);
         }
     }
 

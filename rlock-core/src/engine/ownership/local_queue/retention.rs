@@ -61,7 +61,10 @@ impl LocalQueues {
         // a call sees this, or the end of the drain waits for that call.
         self.draining.store(true, Ordering::SeqCst);
         let queues: Vec<_> = self.queues().values().cloned().collect();
-        for ownership in queues.iter().filter_map(|queue| queue.take_retained()) {
+        for ownership in queues
+            .iter()
+            .filter_map(|queue| queue.state().take_retained())
+        {
             ownership.end_retention();
         }
     }

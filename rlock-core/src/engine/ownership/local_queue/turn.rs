@@ -94,7 +94,11 @@ impl Turn {
                 // This belongs to the former ownership.
                 state.wanted = false;
                 drop(state);
-                self.queues().give_up(unusable);
+                if let Some(unusable) = unusable
+                    && unusable.give_up(|| true)
+                {
+                    self.queues().releases.settle(unusable);
+                }
                 Some(fresh)
             }
         }
@@ -121,12 +125,9 @@ impl Turn {
         serves
     }
 
-    /// Sets whether the ownership is retained. Returns whether to check it: callers or other clients wait for it, or the
-    /// client drains.
-    pub(crate) fn set_retained(&self, is_retained: bool) -> bool {
-        let mut state = self.state();
-        state.is_retained = is_retained;
-        self.queues().ends_retention(&state) || !state.waiting.is_empty()
+    /// Sets whether the ownership is retained.
+    pub(crate) fn set_retained(&self, is_retained: bool) {
+        self.state().is_retained = is_retained;
     }
 
     /// Returns whether nothing is retained: other clients wait for the lock, as far as is known, or the client drains.
@@ -170,8 +171,7 @@ impl Turn {
     /// Passes the turn on after the current ownership has ended.
     pub(crate) fn ended(self) {
         // The ended ownership stays until the turn is passed on, because later calls follow its release.
-        self.state().is_retained = false;
-        drop(self);
+        self.set_retained(false);
     }
 }
 
@@ -266,7 +266,7 @@ impl Member {
     fn close(self, number: u64) -> Option<Self> {
         let is_current = || self.queue.state().turn == number;
         let current = self.queue.current();
-        if let Some(current) = current.filter(|current| current.give_up_if(is_current)) {
+        if let Some(current) = current.filter(|current| current.give_up(is_current)) {
             self.queue.state().release = Release::GivenUp;
             self.pass_on_after_release(number, &current);
             return None;

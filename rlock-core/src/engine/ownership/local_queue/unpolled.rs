@@ -32,10 +32,6 @@ impl LocalQueue {
         let kept_until = reserved.map_or(kept_until, |until| until.max(kept_until));
         Some((current, kept_until.since(now)))
     }
-
-    fn is_waited_for(&self) -> bool {
-        !self.state().waiting.is_empty()
-    }
 }
 
 impl LocalQueues {
@@ -51,8 +47,8 @@ impl LocalQueues {
         self.is_watched.store(false, Ordering::Release);
         let queues: Vec<_> = {
             let queues = self.queues();
-            let waited_for = queues.values().filter(|queue| queue.is_waited_for());
-            waited_for.cloned().collect()
+            let is_waited_for = |queue: &&Arc<_>| !LocalQueue::state(queue).waiting.is_empty();
+            queues.values().filter(is_waited_for).cloned().collect()
         };
         let now = self.clock.now();
         for queue in &queues {
