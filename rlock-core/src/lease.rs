@@ -45,6 +45,13 @@ impl Time {
     }
 }
 
+/// The start of the clock.
+impl Default for Time {
+    fn default() -> Self {
+        Self::from_nanos(0)
+    }
+}
+
 impl Add<Duration> for Time {
     type Output = Self;
 

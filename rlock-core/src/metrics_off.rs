@@ -38,19 +38,12 @@ impl Acquire {
     pub(crate) fn ends(&mut self, _: Outcome, _: bool, _: impl FnOnce() -> Time) {}
 }
 
-pub(crate) struct Held;
+#[derive(Default)]
+pub(crate) struct Held(());
 
 impl Held {
-    pub(crate) fn none() -> Self {
-        Self
-    }
-
     pub(crate) fn begin(_: LockCounters, _: Time) -> Self {
-        Self
-    }
-
-    pub(crate) fn take(&mut self) -> Self {
-        Self
+        Self(())
     }
 
     pub(crate) fn ends(self, _: HoldEnd, _: impl FnOnce() -> Time) {}

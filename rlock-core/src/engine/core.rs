@@ -35,9 +35,6 @@ use crate::{
     },
 };
 
-/// The value of `closed` while the client is open.
-const OPEN: usize = usize::MAX;
-
 pub(crate) struct Core {
     pub(crate) id: Uuid,
     pub(crate) clock: ClientClock,
@@ -52,8 +49,8 @@ pub(crate) struct Core {
     /// Whether the background is on a runtime that may not be driven.
     may_not_be_driven: bool,
     sequence: AtomicU64,
-    /// The number of locks that were held when the client was closed, or [`OPEN`].
-    closed: AtomicUsize,
+    /// The number of locks that were held when the client was closed.
+    closed: SetOnce<usize>,
     background_ended: SetOnce<()>,
     /// Notified when one of the last two is set.
     ending: Notify,
@@ -148,7 +145,7 @@ impl Core {
             timers,
             may_not_be_driven,
             sequence: AtomicU64::new(1),
-            closed: AtomicUsize::new(OPEN),
+            closed: SetOnce::new(),
             background_ended: SetOnce::new(),
             ending: Notify::new(),
             calls: AtomicUsize::new(0),
@@ -191,20 +188,18 @@ impl Core {
     pub(crate) fn close(&self) {
         // In this order: a new call fails with `Closed`, not with `Draining`.
         let held = self.watchdog.count();
-        let _ = self
-            .closed
-            .compare_exchange(OPEN, held, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.closed.set(held);
         self.drain();
         self.ending.notify_waiters();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.held_at_close() != OPEN
+        self.closed.initialized()
     }
 
     /// Returns how many locks were held when the client was closed.
     pub(crate) fn held_at_close(&self) -> usize {
-        self.closed.load(Ordering::Acquire)
+        self.closed.get().copied().unwrap_or_default()
     }
 
     /// Notes that the background no longer renews or releases. A runtime of the user may have stopped its timers, too.

@@ -61,18 +61,10 @@ impl Entry {
     /// Does not check whether the entry has left; see [`Entry::left`].
     pub(crate) fn broken(&self, now: Time) -> Option<LostCause> {
         let cause = self.ownership.broken(now)?;
-        if self.notice(cause) {
-            self.core().watchdog.report(&self.ownership, cause);
+        if self.ownership.lost().is_none() {
+            self.core().watchdog.lose(&self.ownership, cause);
         }
         Some(cause)
-    }
-
-    /// Notes a loss. Returns whether to report it, because it was not noticed before.
-    fn notice(&self, cause: LostCause) -> bool {
-        if self.ownership.lost().is_some() {
-            return false;
-        }
-        self.core().watchdog.lose_unreported(&self.ownership, cause)
     }
 
     /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
@@ -137,10 +129,12 @@ impl Entry {
 
     fn leave(&self, end: HoldEnd) {
         // The last chance to notice a loss by the clock.
+        let watchdog = &self.core().watchdog;
         if let Some(cause) = self.ownership.broken(self.now())
-            && self.notice(cause)
+            && self.ownership.lost().is_none()
+            && watchdog.lose_unreported(&self.ownership, cause)
         {
-            self.core().watchdog.report_later(&self.ownership, cause);
+            watchdog.report_later(&self.ownership, cause);
         }
         release::leave_in_background(self.core(), &self.ownership, (self.id, end));
     }

@@ -66,6 +66,7 @@ pub(crate) struct Ownership {
     pub(crate) queued: AtomicBool,
 }
 
+#[derive(Default)]
 struct State {
     phase: Phase,
     requests: Requests,
@@ -128,8 +129,9 @@ struct Rare {
     span_of_loss: Option<Arc<Span>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
+    #[default]
     Requested,
     Held,
     Passed,
@@ -149,33 +151,10 @@ impl Ownership {
             changing: tokio::sync::Mutex::new(()),
             queued: AtomicBool::new(false),
             state: Mutex::new(State {
-                phase: Phase::Requested,
-                requests: Requests::default(),
-                tokens: Tokens::default(),
-                token: 0,
-                site: Site::default(),
-                since: Time::from_nanos(0),
-                renewals: Renewals::default(),
-                open_renewals: 0,
-                rare: None,
-                held: metrics::Held::none(),
-                entries: SmallVec::new(),
-                next_entry: 0,
-                lost: None,
-                doubted_at: None,
-                is_reported: false,
                 lease,
                 confirmed_lease: lease,
-                confirmed_at: Time::from_nanos(0),
-                valid_until: Time::from_nanos(0),
                 hold_until: Time::NEVER,
-                keep_until: None,
-                is_lowered: false,
-                retain: Duration::ZERO,
-                retained_until: Time::NEVER,
-                turn: None,
-                deadline: None,
-                release: ReleaseState::Unsent,
+                ..State::default()
             }),
         })
     }

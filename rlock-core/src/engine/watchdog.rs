@@ -33,6 +33,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const BETWEEN_CHECKS: Duration = Duration::from_millis(250);
 
 /// Tracks every ownership that may be lost.
+#[derive(Default)]
 pub(crate) struct Watchdog {
     clock: ClientClock,
     schedule: Mutex<Schedule>,
@@ -60,11 +61,7 @@ impl Watchdog {
     pub(crate) fn new(clock: ClientClock) -> Self {
         Self {
             clock,
-            schedule: Mutex::default(),
-            unreported: Mutex::default(),
-            wake: Notify::new(),
-            ended: Notify::new(),
-            losses: AtomicU64::new(0),
+            ..Self::default()
         }
     }
 

@@ -194,19 +194,12 @@ impl Acquire {
 }
 
 /// A hold that is counted as held; none if its end was counted already.
+#[derive(Default)]
 pub(crate) struct Held(Option<(LockCounters, Time)>);
 
 impl Held {
-    pub(crate) fn none() -> Self {
-        Self(None)
-    }
-
     pub(crate) fn begin(lock: LockCounters, since: Time) -> Self {
         Self(Some((lock, since)))
-    }
-
-    pub(crate) fn take(&mut self) -> Self {
-        Self(self.0.take())
     }
 
     pub(crate) fn ends(self, end: HoldEnd, now: impl FnOnce() -> Time) {

@@ -1,6 +1,6 @@
 //! The entries of a hold: how it begins, how nested acquires enter it, and how they leave.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use tracing::Span;
 
@@ -63,7 +63,7 @@ impl Ownership {
         state.held = metrics::Held::begin(metrics, now);
         state.renewals.count = 0;
         state.rare = None;
-        let before = std::mem::replace(&mut state.phase, Phase::Held);
+        let before = mem::replace(&mut state.phase, Phase::Held);
         state.confirmed_lease = match before {
             // A renewal of an earlier hold, which may be executed late, sets the TTL to its own lease.
             Phase::Passed => grant.ttl.min(state.confirmed_lease),
@@ -185,15 +185,15 @@ impl Ownership {
             state.entries.retain(|entry| entry.id != id);
             if !state.entries.is_empty() {
                 state.is_lowered |= counts_entries;
-                (AfterLeave::Lower, metrics::Held::none(), end, None)
+                (AfterLeave::Lower, metrics::Held::default(), end, None)
             } else if !is_present {
                 state.phase = Phase::Ended;
                 let ended = state.end_span(end);
-                (AfterLeave::Release, state.held.take(), end, ended)
+                (AfterLeave::Release, mem::take(&mut state.held), end, ended)
             } else {
                 let left = self.end_hold(&mut state, may_continue, now);
                 state.hold_until = Time::NEVER;
-                (left, state.held.take(), end, state.end_span(end))
+                (left, mem::take(&mut state.held), end, state.end_span(end))
             }
         };
         held.ends(end, || now);

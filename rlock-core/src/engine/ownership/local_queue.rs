@@ -31,6 +31,7 @@ use crate::{
 };
 
 /// The queue of each key that this client owns or a caller waits for.
+#[derive(Default)]
 pub(crate) struct LocalQueues {
     queues: Mutex<HashMap<Key, Arc<LocalQueue>>>,
     pub(crate) releases: ReleaseQueue,
@@ -124,13 +125,9 @@ impl QueueState {
 impl LocalQueues {
     pub(crate) fn new(local_handovers: usize, clock: ClientClock) -> Self {
         Self {
-            queues: Mutex::default(),
-            releases: ReleaseQueue::default(),
             local_handovers,
-            draining: AtomicBool::new(false),
             clock,
-            waits: Notify::new(),
-            is_watched: AtomicBool::new(false),
+            ..Self::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! Losses of an ownership or of its hold, with all entries.
 
-use std::{pin::pin, sync::Arc};
+use std::{mem, pin::pin, sync::Arc};
 
 use super::{EntryId, Ownership, Phase, Rare, State, pass};
 use crate::{error::LostCause, lease::Time, observe::HoldEnd, store::TOKENS};
@@ -101,7 +101,7 @@ impl Ownership {
             } else {
                 None
             };
-            (revocation, turn, state.held.take())
+            (revocation, turn, mem::take(&mut state.held))
         };
         self.reported.notify_one();
         self.ended.notify_waiters();
@@ -134,7 +134,7 @@ impl Ownership {
                     rare.span_of_loss = span;
                 }
             }
-            (turn, is_new, state.held.take())
+            (turn, is_new, mem::take(&mut state.held))
         };
         held.ends(HoldEnd::Lost, || self.now());
         self.ended.notify_waiters();

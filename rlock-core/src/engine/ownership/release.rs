@@ -6,8 +6,9 @@ use super::{Ownership, Phase};
 use crate::owner::OwnerId;
 
 /// The progress of the release.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ReleaseState {
+    #[default]
     Unsent,
     /// A release that was sent within the lease may have been executed. Its reply was not received.
     InDoubt,
