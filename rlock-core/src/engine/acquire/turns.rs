@@ -1,6 +1,5 @@
 //! The turns of a call for its keys, and the wait for them.
 
-use smallvec::smallvec;
 use tokio::time::timeout;
 
 use super::Attempt;
