@@ -174,21 +174,21 @@ fn a_hold_that_is_given_back_beside_its_renewal_is_not_renewed_again() {
         let outer = hold(client);
         let before = Arc::clone(&outer.entry().ownership);
         // The renewal is due, and the lease is still valid.
-        world.clock.jump(Duration::from_secs(12));
+        world.jump(Duration::from_secs(12));
         let renewing = {
             let client = client.clone();
             thread::spawn(move || block_on(client.core().renewer().check()))
         };
         let entering = nested(client, &outer);
         block_on(leave(outer));
-        let now = world.clock.now();
+        let now = world.now();
         let left = before.begin_renewal(Duration::from_secs(30), now).is_none();
         // Another thread may have entered meanwhile.
         assert!(left || before.is_held() || before.count(before.token()) == 0);
         entering.join().expect("no panic");
         renewing.join().expect("no panic");
         assert!(before.begin_renewal(Duration::from_secs(30), now).is_none());
-        world.clock.jump(Duration::from_secs(12));
+        world.jump(Duration::from_secs(12));
         block_on(client.core().renewer().check());
         assert!(!before.is_held() && before.deadline().is_none());
     });
@@ -201,7 +201,7 @@ fn a_loss_beside_a_release_is_news_once_at_most_and_lets_the_next_in() {
         let told = Arc::new(AtomicUsize::new(0));
         let lose = |cause| {
             let (hold, told) = (Arc::clone(&guard.entry().ownership), Arc::clone(&told));
-            let (client, now) = (client.clone(), world.clock.now());
+            let (client, now) = (client.clone(), world.now());
             thread::spawn(move || {
                 told.fetch_add(usize::from(hold.lose(cause)), Ordering::SeqCst);
                 assert!(
@@ -238,7 +238,7 @@ fn whoever_waits_behind_a_lost_hold_has_the_lock_before_that_is_given_back() {
     in_many_orders_of_one_client(|world, client| {
         let guard = hold(client);
         let next = takes_its_turn(client);
-        world.clock.jump(Duration::from_secs(31));
+        world.jump(Duration::from_secs(31));
         block_on(client.core().renewer().check());
         next.join().expect("no panic");
         assert_eq!(guard.entry().ownership.lost(), Some(LostCause::Expired));

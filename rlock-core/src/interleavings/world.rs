@@ -1,20 +1,14 @@
 //! Clients of one embedded store whose background runs on threads of shuttle.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use shuttle::{future::block_on, thread};
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, time::advance};
 use uuid::Uuid;
 
 use crate::{
     client::LockClient,
-    clock::Clock,
     engine::release::background::settle_in_background,
     error::LostCause,
     lease::Time,
@@ -24,29 +18,19 @@ use crate::{
 
 pub(super) struct World {
     pub(super) clients: Vec<LockClient>,
-    pub(super) clock: Arc<Still>,
-}
-
-/// A clock that stands still until it jumps, so that a repeated order is the same.
-pub(super) struct Still(AtomicU64);
-
-impl Still {
-    pub(super) fn now(&self) -> Time {
-        Time::from(self.elapsed())
-    }
-
-    pub(super) fn jump(&self, by: Duration) {
-        self.0.fetch_add(by.as_secs(), SeqCst);
-    }
-}
-
-impl Clock for Still {
-    fn elapsed(&self) -> Duration {
-        Duration::from_secs(self.0.load(SeqCst))
-    }
 }
 
 impl World {
+    pub(super) fn now(&self) -> Time {
+        self.clients[0].core().clock.now()
+    }
+
+    /// Lets this much time pass at once.
+    pub(super) fn jump(&self, by: Duration) {
+        // The first poll advances the clock.
+        let _ = advance(by).now_or_never();
+    }
+
     /// Waits until the release queues have nothing to do.
     pub(super) fn settled(&self) {
         for client in &self.clients {
@@ -63,22 +47,18 @@ pub(super) fn with_clients(
     keys: &[&str],
     test: impl FnOnce(&World),
 ) {
-    // The runtime is never driven: no timer fires, and no spawned task runs.
-    let runtime = Builder::new_current_thread().enable_time().build();
+    // The runtime is never driven: no timer fires, no spawned task runs, and its clock stands still until it jumps.
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
     let _entered = runtime.enter();
     let url = format!("memory:{}", Uuid::new_v4());
-    let clock = Arc::new(Still(AtomicU64::new(1)));
     let connect = |_| {
-        let builder = LockClient::builder()
-            .runtime(runtime.handle().clone())
-            .reentry(reentry)
-            .clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let builder = LockClient::builder().tokio_time().reentry(reentry);
         block_on(builder.connect(&url)).expect("the store is there")
     };
     let world = World {
         clients: (0..count).map(&connect).collect(),
-        clock: Arc::clone(&clock),
     };
     let over = Arc::new(AtomicBool::new(false));
     let background = |client: &LockClient| {
