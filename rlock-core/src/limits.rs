@@ -2,10 +2,7 @@
 
 use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
-use tokio::runtime::Handle;
-
 use crate::{
-    drivers::missing,
     error::{LockError, duration},
     escape_control::MOST_SHOWN,
     key::MAX_KEY_BYTES,
@@ -154,16 +151,4 @@ pub(crate) fn keys(number: usize) -> Result<(), LockError> {
     let value = format_args!("({number} different keys)");
     let reason = "at most 1000 keys are acquired together; lock what they have in common instead";
     check(number <= MOST_KEYS, "keys", value, reason)
-}
-
-/// Refuses a runtime that is known to lack what the background tasks need.
-pub(crate) fn runtime(runtime: &Handle, needs_io: bool) -> Result<(), LockError> {
-    let Some(missing) = missing(runtime, needs_io) else {
-        return Ok(());
-    };
-    Err(LockError::invalid_option(
-        "runtime",
-        format!("a runtime without {missing}"),
-        "build it with `enable_all`, or leave the option out: the client then has a thread of its own",
-    ))
 }

@@ -19,7 +19,7 @@ use std::{
 
 use rlock_core::{Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause};
 use rlock_testkit::{RedisServer, Trio, Worker, eventually, within};
-use tokio::{runtime::Runtime, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 /// The limit for everything that takes milliseconds on an idle machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -46,13 +46,6 @@ pub(crate) fn builder() -> LockClientBuilder {
 /// Connects with the default options.
 pub(crate) async fn connect(url: &str) -> LockClient {
     builder().connect(url).await.expect("the server is up")
-}
-
-/// Connects a client whose background runs on this runtime.
-pub(crate) fn connect_on(runtime: &Runtime, server: &RedisServer) -> LockClient {
-    let builder = LockClient::builder().runtime(runtime.handle().clone());
-    let connected = runtime.block_on(builder.connect(&server.url()));
-    connected.expect("the server is up")
 }
 
 pub(crate) async fn client(server: &RedisServer) -> LockClient {

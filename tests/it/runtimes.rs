@@ -3,4 +3,3 @@
 mod bare;
 mod caller_connection;
 mod executors;
-mod undriven;

@@ -12,12 +12,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use rlock_core::LockClient;
-use tokio::{
-    runtime::{Builder, Handle, Runtime},
-    sync::watch,
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{runtime::Builder, sync::watch, task::JoinSet, time::Instant};
 
 use self::{load::Load, sample::Sample};
 use rlock_testkit::{RedisServer, leftovers};
@@ -36,8 +31,7 @@ struct Options {
     keys: u64,
 }
 
-/// The number of clients that the tasks share: one with its own thread, one on this program's
-/// runtime.
+/// The number of clients that the tasks share.
 const CLIENTS: usize = 2;
 
 /// Runs the command line.
@@ -47,13 +41,7 @@ pub fn main() -> ExitCode {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2).enable_all();
     let runtime = builder.build().expect("a runtime");
-    let background = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let problems = runtime.block_on(soak(&options, &background));
-    background.shutdown_background();
+    let problems = runtime.block_on(soak(&options));
     for problem in &problems {
         println!("{problem}");
     }
@@ -65,9 +53,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn soak(options: &Options, background: &Runtime) -> Vec<String> {
+async fn soak(options: &Options) -> Vec<String> {
     let server = Arc::new(RedisServer::start());
-    let clients = clients(&server, background.handle()).await;
+    let clients = clients(&server).await;
     let (over, is_over) = watch::channel(false);
     let load = Arc::new(Load::new(clients.to_vec(), options.keys));
     let mut tasks = JoinSet::new();
@@ -77,7 +65,7 @@ async fn soak(options: &Options, background: &Runtime) -> Vec<String> {
     tasks.spawn(load::disturb(Arc::clone(&server), is_over.clone()));
     tasks.spawn(load::come_and_go(server.url(), is_over));
 
-    let samples = samples(options, &server, &load, background.handle()).await;
+    let samples = samples(options, &server, &load).await;
     over.send_replace(true);
     while let Some(ended) = tasks.join_next().await {
         ended.expect("no task panics");
@@ -92,34 +80,23 @@ async fn soak(options: &Options, background: &Runtime) -> Vec<String> {
         }
     }
     problems.extend(leftovers::without_holder(&server).await);
-    let tasks = background.handle().metrics().num_alive_tasks();
-    if tasks > 0 {
-        problems.push(format!("{tasks} tasks of clients that are gone"));
-    }
     problems
 }
 
-async fn clients(server: &RedisServer, background: &Handle) -> [LockClient; CLIENTS] {
-    let own = LockClient::connect(&server.url()).await;
-    let builder = LockClient::builder().runtime(background.clone());
-    let on_ours = builder.connect(&server.url()).await;
-    [own, on_ours].map(|client| client.expect("the server is up"))
+async fn clients(server: &RedisServer) -> [LockClient; CLIENTS] {
+    let connect = async || LockClient::connect(&server.url()).await;
+    [connect().await, connect().await].map(|client| client.expect("the server is up"))
 }
 
 /// Takes a sample each second. Prints a line each minute, or sixty lines in all.
-async fn samples(
-    options: &Options,
-    server: &RedisServer,
-    load: &Load,
-    background: &Handle,
-) -> Vec<Sample> {
+async fn samples(options: &Options, server: &RedisServer, load: &Load) -> Vec<Sample> {
     let pause = (options.seconds / 60).clamp(1, 60);
     println!("{}", Sample::HEAD);
     let started = Instant::now();
     let mut samples = Vec::new();
     for second in 1..=options.seconds {
         tokio::time::sleep_until(started + Duration::from_secs(second)).await;
-        let sample = Sample::take(second, server, load, background).await;
+        let sample = Sample::take(second, server, load).await;
         if second % pause == 0 {
             println!("{sample}");
         }

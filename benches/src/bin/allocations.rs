@@ -1,5 +1,5 @@
-//! Counts the allocations of one acquire and release. It is a separate program, because the
-//! counting allocator would slow down the other measurements.
+//! Counts the allocations of one acquire and release on the caller's thread. It is a separate
+//! program, because the counting allocator would slow down the other measurements.
 
 use anyhow::Result;
 use clap::ValueEnum as _;
@@ -19,8 +19,8 @@ fn main() -> Result<()> {
     println!("{:>16} {:>12} {:>7}", "", "allocations", "bytes");
     for way in Way::ALL {
         let count = |pairs| -> Result<(u64, u64)> {
-            // The counter covers one thread, so the client's background has to use it, too.
-            let builder = LockClient::builder().runtime(runtime.handle().clone());
+            let builder = LockClient::builder();
+            // The counter covers this thread, not the client's background.
             let mut outcome = Ok(());
             let counted = allocation_counter::measure(|| {
                 outcome = runtime.block_on(way.run(&server, builder, pairs));

@@ -6,7 +6,6 @@ mod start;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use self::runtime::Background;
 use crate::{
     clock::{ClientClock, Clock},
     error::LockError,
@@ -44,8 +43,8 @@ pub struct LockClientBuilder {
     options: Options,
     redis: RedisOptions,
     connect_wait: Duration,
-    background: Background,
-    /// `None` enables it if the runtime is known to have timers and I/O.
+    tokio_time: bool,
+    /// Opened only if the runtime is known to have timers and I/O.
     caller_connection: bool,
 }
 
@@ -66,7 +65,7 @@ impl Default for LockClientBuilder {
             },
             redis,
             connect_wait: Duration::ZERO,
-            background: Background::default(),
+            tokio_time: false,
             caller_connection: true,
         }
     }

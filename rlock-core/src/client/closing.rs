@@ -54,15 +54,13 @@ impl LockClient {
         });
         let released = released.await;
         self.handle.stop();
-        let limit = Some(core.options.response_timeout);
-        let ended = core.in_runtime_within(limit, core.background_ended()).await;
-        let error = match ended {
-            Some(()) if released => return Ok(()),
-            Some(()) => StoreError::not_released(),
-            None => StoreError::not_driven(),
-        };
+        core.background_ended().await;
+        if released {
+            return Ok(());
+        }
         let action = "release every lock at shutdown".to_owned();
-        Err(error.into_lock_error(action, core.clock.now().since(started)))
+        let waited = core.clock.now().since(started);
+        Err(StoreError::not_released().into_lock_error(action, waited))
     }
 
     /// Serves the calls that already wait, waits until the client's locks are released, then [shuts

@@ -50,14 +50,12 @@ impl LockClient {
         let core = self.core();
         let timeout = core.options.response_timeout;
         let action = || format!("ping {}", core.store.describe());
-        self.ask(timeout * 2, core.store.ping(timeout), action)
-            .await
+        self.ask(core.store.ping(timeout), action).await
     }
 
     /// Waits until the store replies. Returns an error at once if the store refuses this client.
     pub(crate) async fn until_ready(&self, wait: Duration) -> Result<(), LockError> {
         let core = self.core();
-        let limit = wait + core.options.response_timeout;
         let ready = async {
             let until = Instant::now() + wait;
             let mut backoff = Backoff::default();
@@ -70,16 +68,13 @@ impl LockClient {
                 }
             }
         };
-        self.ask(limit, ready, || {
-            format!("connect to {}", core.store.describe())
-        })
-        .await
+        self.ask(ready, || format!("connect to {}", core.store.describe()))
+            .await
     }
 
-    /// Awaits a reply of the store, for `limit` at most.
+    /// Awaits a reply of the store.
     pub(super) async fn ask<T>(
         &self,
-        limit: Duration,
         reply: impl Future<Output = Result<T, StoreError>>,
         action: impl Fn() -> String,
     ) -> Result<T, LockError> {
@@ -88,8 +83,7 @@ impl LockClient {
             return Err(LockError::Closed { action: action() });
         }
         let started = core.clock.now();
-        let reply = core.in_runtime_within(Some(limit), reply).await;
-        let reply = reply.unwrap_or_else(|| Err(StoreError::not_driven()));
+        let reply = core.in_runtime(reply).await;
         reply.map_err(|error| error.into_lock_error(action(), core.clock.now().since(started)))
     }
 
@@ -168,8 +162,7 @@ impl LockClient {
                 reply => reply.map_err(|error| error.hide([key])),
             }
         };
-        self.ask(timeout * 2, request, || format!("inspect lock `{key}`"))
-            .await
+        self.ask(request, || format!("inspect lock `{key}`")).await
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     engine::{
         core::Core,
         driver::ClientHandle,
-        messages::{Question, Report, SILENCE_FOR_LIST},
+        messages::{Question, Report},
         queries::ask,
     },
     error::LockError,
@@ -136,10 +136,9 @@ impl LockList {
                 return Ok(Some(info));
             }
             let client = self.client.clone();
-            let limit = client.core().options.response_timeout * 2 + SILENCE_FOR_LIST;
             let step = Box::pin(self.advance());
             let action = || "list the locks that are held".to_owned();
-            if !client.ask(limit, step, action).await? {
+            if !client.ask(step, action).await? {
                 return Ok(None);
             }
         }

@@ -145,7 +145,7 @@ impl LockClient {
         let send = SendOptions::new(timeout);
         let released = self.core().store.release(&release, send);
         let released = async { released.await.map_err(|error| error.hide([&key])) };
-        let released = self.ask(timeout * 2, released, action).await?;
+        let released = self.ask(released, action).await?;
         Ok(told == Some(Answer::Released) || released == Released::Done)
     }
 
@@ -165,9 +165,8 @@ impl LockClient {
             at_once,
             by: core.options.identity.to_string(),
         };
-        let limit = core.options.response_timeout * 2;
         let action = || format!("tell the holder of lock `{key}`");
-        let told = self.ask(limit, ask(core, owner.client(), &question), action);
+        let told = self.ask(ask(core, owner.client(), &question), action);
         Ok(match told.await {
             Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,

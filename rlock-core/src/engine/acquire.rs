@@ -55,22 +55,19 @@ pub(crate) async fn acquire(
                 Wait::Forever => Time::NEVER,
             },
         };
-        let stop = move |is_late| {
+        let stop = move || {
             let action = || attempt.action();
-            if attempt.core.is_closed() {
+            if core.is_closed() {
                 Some(LockError::Closed { action: action() })
             } else if is_too_late {
                 Some(LockError::Draining { action: action() })
-            } else if is_late {
-                Some(attempt.failed(StoreError::not_driven()))
             } else {
                 None
             }
         };
         // Pinned here: a function that takes a future by value doubles its size.
         let mut run = pin!(attempt.run());
-        let outcome = core.in_runtime_until(attempt.longest(), stop, run.as_mut());
-        outcome.await.flatten()
+        core.in_runtime_until(stop, run.as_mut()).await.flatten()
     };
     call.ends(&outcome);
     outcome
@@ -191,20 +188,6 @@ impl Attempt<'_> {
             most
         } else {
             self.left().min(most)
-        }
-    }
-
-    /// Returns the longest time that the call may take, including a request in flight when its wait ends.
-    fn longest(&self) -> Option<Duration> {
-        let options = &self.core.options;
-        let replicas = options
-            .replicas
-            .map_or(Duration::ZERO, |asked| asked.within);
-        let beyond = options.response_timeout + replicas * 2;
-        match self.request.options.wait {
-            Wait::Never => Some(beyond),
-            Wait::For(wait) => Some(wait + beyond),
-            Wait::Forever => None,
         }
     }
 

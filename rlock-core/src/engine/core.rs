@@ -3,23 +3,19 @@
 use std::{
     convert::Infallible,
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
 };
 
-use tokio::{
-    runtime::Handle,
-    sync::SetOnce,
-    time::{Sleep, sleep},
-};
+use tokio::sync::SetOnce;
 use uuid::Uuid;
 
 use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
+        driver::Driver,
         holders::HolderReplies,
         messages::Messages,
         ownership::{LocalQueues, Ownership, ReleaseQueue},
@@ -44,10 +40,7 @@ pub(crate) struct Core {
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) messages: Arc<Messages>,
     pub(crate) holder_replies: HolderReplies,
-    /// The runtime that provides the timers of calls.
-    timers: Handle,
-    /// Whether the background is on a runtime that may not be driven.
-    may_not_be_driven: bool,
+    pub(crate) driver: Driver,
     sequence: AtomicU64,
     /// The number of locks that were held when the client was closed.
     closed: SetOnce<usize>,
@@ -126,7 +119,7 @@ impl Core {
         options: Options,
         store: Arc<dyn Store>,
         handler: EventHandler,
-        (timers, may_not_be_driven): (Handle, bool),
+        driver: Driver,
     ) -> Self {
         let EventHandler {
             watchdog,
@@ -142,8 +135,7 @@ impl Core {
             queues,
             messages,
             holder_replies: HolderReplies::default(),
-            timers,
-            may_not_be_driven,
+            driver,
             sequence: AtomicU64::new(1),
             closed: SetOnce::new(),
             background_ended: SetOnce::new(),
@@ -202,7 +194,7 @@ impl Core {
         self.closed.get().copied().unwrap_or_default()
     }
 
-    /// Notes that the background no longer renews or releases. A runtime of the user may have stopped its timers, too.
+    /// Notes that the background no longer renews or releases. With `tokio_time`, the timers may have stopped, too.
     pub(crate) fn end_background(&self) {
         let _ = self.background_ended.set(());
         self.ending.notify_waiters();
@@ -255,43 +247,25 @@ impl Core {
 
     /// Runs a future on the executor that polls it, with the timers of the client's thread.
     pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
-        let never = |_| None::<Infallible>;
-        let Ok(output) = self.in_runtime_until(None, never, future).await;
+        let never = || None::<Infallible>;
+        let Ok(output) = self.in_runtime_until(never, future).await;
         output
     }
 
-    /// Runs a future that depends on the background. Returns `None` if the user's runtime is not driven and the limit
-    /// has passed. Otherwise the future's own time-outs end it.
-    pub(crate) async fn in_runtime_within<F: Future>(
-        &self,
-        limit: Option<Duration>,
-        future: F,
-    ) -> Option<F::Output> {
-        let stop = |is_late: bool| is_late.then_some(());
-        self.in_runtime_until(limit, stop, future).await.ok()
-    }
-
     /// Runs a future on the executor that polls it, with the timers of the client's thread, until `stop` returns a
-    /// reason to end.
-    ///
-    /// `stop` is called before each poll and when the client ends. Its argument is whether the limit has passed, which
-    /// is only checked if the background is on a runtime that may not be driven.
+    /// reason to end. `stop` is called before each poll and when the client ends.
     pub(crate) async fn in_runtime_until<E, F: Future>(
         &self,
-        limit: Option<Duration>,
-        stop: impl Fn(bool) -> Option<E>,
+        stop: impl Fn() -> Option<E>,
         future: F,
     ) -> Result<F::Output, E> {
         let mut future = pin!(future);
         let mut ending = pin!(None);
-        let limit = limit.filter(|_| self.may_not_be_driven);
-        // Boxed, because hardly any client needs it.
-        let mut late: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {
             let _noted = note_caller();
-            let _entered = enter(&self.timers);
+            let _entered = enter(&self.driver.runtime);
             loop {
-                if let Some(end) = stop(false) {
+                if let Some(end) = stop() {
                     return Poll::Ready(Err(end));
                 }
                 if let Poll::Ready(output) = future.as_mut().poll(cx) {
@@ -305,10 +279,8 @@ impl Core {
                     ending.set(None);
                     continue;
                 }
-                let late = limit.map(|limit| late.get_or_insert_with(|| Box::pin(sleep(limit))));
-                let is_late = late.is_some_and(|late| late.as_mut().poll(cx).is_ready());
                 // The client may have begun to end just before the notification was requested.
-                return stop(is_late).map_or(Poll::Pending, |end| Poll::Ready(Err(end)));
+                return stop().map_or(Poll::Pending, |end| Poll::Ready(Err(end)));
             }
         })
         .await

@@ -28,13 +28,11 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// The pause before a background task that panicked restarts.
 const RESTART: Duration = Duration::from_millis(100);
 
-/// Where a client's background runs.
+/// Where a client's background runs, with the timers of its calls.
 pub(crate) struct Driver {
     pub(crate) runtime: Handle,
-    /// The timers of calls, on a thread that always runs.
-    pub(crate) timers: Handle,
-    /// Keeps the client's thread alive; `None` if there is none.
-    keep: Option<Arc<oneshot::Sender<()>>>,
+    /// Ends the client's thread when dropped; `None` if there is none.
+    _thread: Option<oneshot::Sender<()>>,
 }
 
 impl Driver {
@@ -45,59 +43,19 @@ impl Driver {
         let (keep, dropped) = oneshot::channel::<()>();
         thread::Builder::new()
             .name("rlock".to_owned())
-            .spawn(move || {
-                // Ends when the last `keep` is dropped.
-                let _ = runtime.block_on(dropped);
-            })?;
+            .spawn(move || runtime.block_on(dropped))?;
         Ok(Self {
-            runtime: handle.clone(),
-            timers: handle,
-            keep: Some(Arc::new(keep)),
-        })
-    }
-
-    /// Runs the background on the user's runtime. That runtime may not be driven, so the timers of
-    /// calls run on a thread of the client.
-    pub(crate) fn on(runtime: Handle) -> io::Result<Self> {
-        Ok(Self {
-            runtime,
-            ..Self::start()?
+            runtime: handle,
+            _thread: Some(keep),
         })
     }
 
     /// Runs the background and all timers on a runtime whose clock the user controls.
     pub(crate) fn on_clock_of(runtime: Handle) -> Self {
         Self {
-            timers: runtime.clone(),
             runtime,
-            keep: None,
+            _thread: None,
         }
-    }
-
-    /// Returns whether the background may be on a runtime that is not driven.
-    pub(crate) fn may_not_be_driven(&self) -> bool {
-        self.runtime.id() != self.timers.id()
-    }
-
-    /// Begins the background work of a client.
-    pub(crate) fn drive(self, core: Core) -> ClientHandle {
-        let core = Arc::new(core);
-        let stop = Arc::new(SetOnce::new());
-        let running = Running {
-            core: Arc::clone(&core),
-            stop: Arc::clone(&stop),
-            _keep: self.keep.clone(),
-        };
-        // Made here: a runtime that is gone drops the task without ever polling it.
-        let end = End {
-            core,
-            _keep: self.keep,
-        };
-        self.runtime.spawn(async move {
-            let end = end;
-            background(&end.core, &stop).await;
-        });
-        ClientHandle(Arc::new(running))
     }
 }
 
@@ -121,8 +79,6 @@ impl fmt::Debug for ClientHandle {
 struct Running {
     core: Arc<Core>,
     stop: Arc<SetOnce<()>>,
-    // The timers of the remaining handles run on the thread.
-    _keep: Option<Arc<oneshot::Sender<()>>>,
 }
 
 impl Drop for Running {
@@ -132,6 +88,20 @@ impl Drop for Running {
 }
 
 impl ClientHandle {
+    /// Begins the background work of a client.
+    pub(crate) fn start(core: Core) -> Self {
+        let core = Arc::new(core);
+        let stop = Arc::new(SetOnce::new());
+        // Made here: a runtime that is gone drops the task without ever polling it.
+        let end = End(Arc::clone(&core));
+        let stopped = Arc::clone(&stop);
+        core.driver.runtime.spawn(async move {
+            let end = end;
+            background(&end.0, &stopped).await;
+        });
+        Self(Arc::new(Running { core, stop }))
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0.core
     }
@@ -144,18 +114,16 @@ impl ClientHandle {
 }
 
 /// Marks the client as ended when dropped: the background has ended, or never started.
-struct End {
-    core: Arc<Core>,
-    _keep: Option<Arc<oneshot::Sender<()>>>,
-}
+struct End(Arc<Core>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.core.close();
-        self.core.watchdog.lose_all(LostCause::Closed);
-        self.core.releases().close();
-        self.core.queues.forget_all();
-        self.core.end_background();
+        let core = &self.0;
+        core.close();
+        core.watchdog.lose_all(LostCause::Closed);
+        core.releases().close();
+        core.queues.forget_all();
+        core.end_background();
     }
 }
 

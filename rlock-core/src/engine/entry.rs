@@ -21,7 +21,6 @@ use crate::{
     error::{LockError, LostCause},
     lease::Time,
     observe::HoldEnd,
-    store::StoreError,
 };
 
 #[derive(Clone)]
@@ -106,23 +105,17 @@ impl Entry {
     /// Releases the lock after the entry was removed. `broken` is the cause if the hold was lost before.
     async fn settle(&self, broken: Option<LostCause>) -> Result<(), LockError> {
         let core = self.core();
-        let longest = core.options.response_timeout * 3;
-        let stop = |is_late: bool| {
-            if core.has_background_ended() {
+        let stop = || {
+            core.has_background_ended().then(|| {
                 core.watchdog
                     .lose_at_release(&self.ownership, LostCause::Closed);
-                return Some(self.ownership.lost_error(LostCause::Closed));
-            }
-            is_late.then(|| {
-                let action = format!("release lock `{}`", self.ownership.shown());
-                StoreError::not_driven().into_lock_error(action, longest)
+                self.ownership.lost_error(LostCause::Closed)
             })
         };
         // Boxed, so that the futures of callers stay small.
         let settled = Box::pin(async {
             let mut settled = pin!(release::settle_now(core, &self.ownership, broken));
-            core.in_runtime_until(Some(longest), stop, settled.as_mut())
-                .await
+            core.in_runtime_until(stop, settled.as_mut()).await
         });
         settled.await?
     }

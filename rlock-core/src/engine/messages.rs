@@ -11,9 +11,7 @@ use uuid::Uuid;
 #[cfg(fuzzing)]
 pub(crate) use self::reading::read;
 use self::text::Message;
-pub(crate) use self::text::{
-    Answer, Question, Report, ReportWriter, SILENCE_FOR_LIST, question, released,
-};
+pub(crate) use self::text::{Answer, Question, Report, ReportWriter, question, released};
 use crate::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering},

@@ -54,14 +54,6 @@ impl StoreError {
         Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
     }
 
-    /// The background is on the user's runtime, which did not complete the request in time.
-    pub(crate) fn not_driven() -> Self {
-        Self::ambiguous(
-            "the Tokio runtime of `LockClientBuilder::runtime` is not driven; drive it, or leave the option out, so \
-             that the client uses its own thread",
-        )
-    }
-
     /// The request was not sent, because other requests for the same ownership were in flight.
     pub(crate) fn busy() -> Self {
         let source = "another call of this client changes the same lock";

@@ -322,8 +322,11 @@ async fn a_hold_whose_watchdog_is_paused_is_not_valid_after_its_lease() {
         .enable_all()
         .build();
     let background = background.expect("a runtime");
-    let builder = LockClient::builder().runtime(background.handle().clone());
-    let client = builder.in_memory().expect("a client");
+    let client = {
+        let _entered = background.enter();
+        LockClient::builder().tokio_time().in_memory()
+    };
+    let client = client.expect("a client");
     let lock = client.lock("k").lease(ms(500));
     let guard = lock.acquire().await.expect("free");
     assert!(guard.is_valid());

@@ -292,16 +292,14 @@ async fn a_server_that_was_paused_past_the_lease_grants_the_lock_to_another() {
 }
 
 /// The clock shows that the lease has ended, so no request is needed.
-#[tokio::test(flavor = "current_thread")]
+#[tokio::test]
 async fn a_release_after_the_leases_end_does_not_wait_for_the_server() {
     let server = RedisServer::start();
-    // The watchdog runs on this thread, so it is blocked while the test sleeps.
-    let builder = LockClient::builder().runtime(tokio::runtime::Handle::current());
-    let client = builder.connect(&server.url()).await.expect("it is up");
+    let client = client(&server).await;
     let lock = client.lock("k").lease(ms(500));
     let guard = lock.acquire().await.expect("free");
     server.pause();
-    std::thread::sleep(ms(600));
+    tokio::time::sleep(ms(600)).await;
     assert!(!guard.is_valid(), "by the clock");
     let (outcome, took) = timed(guard.release()).await;
     assert_eq!(cause_of(outcome), Some(LostCause::Expired));

@@ -6,10 +6,7 @@ use std::{cell::RefCell, thread, time::Duration};
 use futures_util::{FutureExt, future::join_all};
 use rlock_core::{InCurrentScope, Lock, LockClient, LockGuard, LostCause, Reentry};
 use rlock_testkit::{Gate, Proxy, RedisServer, Way, eventually, within};
-use tokio::{
-    runtime::{Builder, Handle},
-    time::timeout,
-};
+use tokio::{runtime::Builder, time::timeout};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
@@ -55,7 +52,7 @@ async fn for_each_key(test: &str, lose: impl AsyncFn(String)) {
 
 /// Returns a client whose watchdog cannot run while this thread is blocked.
 fn client_here(reentry: Reentry) -> LockClient {
-    let builder = LockClient::builder().runtime(Handle::current());
+    let builder = LockClient::builder().tokio_time();
     builder.reentry(reentry).in_memory().expect("a client")
 }
 

@@ -188,26 +188,3 @@ fn a_cluster_and_a_quorum_are_connected_to_and_locked_on_without_a_panic() {
     });
     assert_no_panic("several servers");
 }
-
-#[test]
-fn a_runtime_that_is_named_for_the_background_is_refused_where_it_lacks_something() {
-    alone!(a_runtime_that_is_named_for_the_background_is_refused_where_it_lacks_something);
-    count_panics();
-    let server = RedisServer::start();
-    for (what, runtime) in bare() {
-        let builder = LockClient::builder().runtime(runtime.handle().clone());
-        let client = made(&runtime, builder.connect(&server.url()));
-        let error = client
-            .expect_err("it cannot drive a connection")
-            .to_string();
-        let missing = if what.starts_with("only timers") {
-            "I/O"
-        } else {
-            "timers"
-        };
-        let expected = format!("invalid value a runtime without {missing} for `runtime`");
-        assert!(error.starts_with(&expected), "{what}: {error}");
-        assert!(error.contains("`enable_all`"), "{what}: {error}");
-    }
-    assert_no_panic("a runtime of the caller's");
-}

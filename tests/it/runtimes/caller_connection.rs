@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_nothing_left, assert_soon_free,
-    assert_soon_queued, builder, client, connect, connect_on, dropped_when_woken_after, hold,
-    its_turn, ms, name, polled, resp2, resp2_client,
+    assert_soon_queued, builder, client, connect, dropped_when_woken_after, hold, its_turn, ms,
+    name, polled, resp2, resp2_client,
     speed::{assert_within, in_time, in_time_blocking},
     timed, wait_queue,
 };
@@ -142,18 +142,6 @@ async fn a_client_has_a_connection_of_its_own_and_one_on_the_runtime_that_made_i
         server.client_count().await == 0
     })
     .await;
-}
-
-#[test]
-fn a_runtime_of_the_users_has_one_connection() {
-    let server = RedisServer::start();
-    let runtime = Runtime::new().expect("a runtime");
-    let made = connect_on(&runtime, &server);
-    runtime.block_on(async {
-        assert_eq!(server.client_count().await, 1);
-        cycle(&made, "k").await;
-        assert_eq!(server.client_count().await, 1);
-    });
 }
 
 #[test]

@@ -5,8 +5,6 @@ use std::{thread, time::Duration};
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Exclusion, RedisServer, block_on};
 
-use crate::common::connect_on;
-
 #[test]
 fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
     let server = RedisServer::start();
@@ -64,20 +62,4 @@ fn one_client_serves_many_executors_at_once() {
     });
     assert_eq!(inside.entries(), 120);
     inside.assert_held();
-}
-
-#[test]
-fn a_runtime_of_the_users_can_carry_the_background() {
-    let server = RedisServer::start();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let client = connect_on(&runtime, &server);
-    runtime.block_on(async {
-        let lock = client.lock("order:1").lease(Duration::from_millis(300));
-        let guard = lock.acquire().await.expect("free");
-        tokio::time::sleep(Duration::from_millis(900)).await;
-        assert!(guard.is_valid(), "renewed");
-        drop(guard);
-        client.shutdown().await.expect("everything is released");
-        assert!(!server.exists("lock:{order:1}").await);
-    });
 }

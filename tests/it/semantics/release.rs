@@ -11,7 +11,7 @@ use rlock_core::{Lock, LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 use tokio::task::JoinHandle;
 
-use crate::common::{LONG, assert_soon_free, client, connect_on, connect_with, name};
+use crate::common::{LONG, assert_soon_free, client, connect_with, name};
 
 const KEY: &str = "lock:{order:1}";
 
@@ -457,12 +457,13 @@ async fn a_full_server_takes_nested_and_outer_entries_back() {
 
 #[test]
 fn a_client_whose_runtime_is_gone_is_closed() {
-    let server = RedisServer::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let client = connect_on(&runtime, &server);
-    let guard = runtime
-        .block_on(client.lock("order:1").acquire())
-        .expect("free");
+    let (client, guard) = runtime.block_on(async {
+        let client = LockClient::builder().tokio_time().in_memory();
+        let client = client.expect("a client");
+        let guard = client.lock("order:1").acquire().await.expect("free");
+        (client, guard)
+    });
     runtime.shutdown_timeout(Duration::from_secs(10));
     let another = tokio::runtime::Runtime::new().expect("a runtime");
     another.block_on(async {

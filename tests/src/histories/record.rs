@@ -237,8 +237,6 @@ pub(super) enum FaultKind {
     ProcessPaused,
     /// The process ended properly, and another one started.
     ProcessRetired,
-    /// The client's background was shut down during use.
-    ClientEnded,
     ClientShutDown,
     ExecutorBlocked,
     AcquireCancelled,

@@ -15,9 +15,8 @@ pub(super) struct Sample {
     pub(super) memory: u64,
     pub(super) threads: u64,
     pub(super) descriptors: u64,
-    /// The tasks of the runtime for calls, and of a client's background runtime.
+    /// The tasks of the runtime for calls.
     pub(super) tasks: u64,
-    pub(super) background_tasks: u64,
     /// The connections of the server.
     pub(super) connections: u64,
     pub(super) channels: u64,
@@ -29,15 +28,10 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) const HEAD: &str = "seconds memory/KiB threads descriptors tasks background-tasks \
+    pub(super) const HEAD: &str = "seconds memory/KiB threads descriptors tasks \
          connections channels locks queues fences grants";
 
-    pub(super) async fn take(
-        second: u64,
-        server: &RedisServer,
-        load: &Load,
-        background: &Handle,
-    ) -> Self {
+    pub(super) async fn take(second: u64, server: &RedisServer, load: &Load) -> Self {
         let status = fs::read_to_string("/proc/self/status").expect("Linux has /proc/self/status");
         let fact = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -55,7 +49,6 @@ impl Sample {
             threads: fact("Threads:"),
             descriptors: descriptors.count() as u64,
             tasks: Handle::current().metrics().num_alive_tasks() as u64,
-            background_tasks: background.metrics().num_alive_tasks() as u64,
             connections: server.client_count().await as u64,
             channels: channels(server).await.len() as u64,
             locks: (keys.len() - queues - fences) as u64,
@@ -70,13 +63,12 @@ impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>7} {:>10} {:>7} {:>11} {:>5} {:>16} {:>11} {:>8} {:>5} {:>6} {:>6} {:>6}",
+            "{:>7} {:>10} {:>7} {:>11} {:>5} {:>11} {:>8} {:>5} {:>6} {:>6} {:>6}",
             self.second,
             self.memory,
             self.threads,
             self.descriptors,
             self.tasks,
-            self.background_tasks,
             self.connections,
             self.channels,
             self.locks,

@@ -14,14 +14,13 @@ struct Measure {
     number: u64,
 }
 
-const MEASURES: [Measure; 10] = [
+const MEASURES: [Measure; 9] = [
     // An allocator keeps some memory for each thread.
     measure("memory/KiB", |s| s.memory, 10, 1024),
     measure("threads", |s| s.threads, 0, 1),
     measure("descriptors", |s| s.descriptors, 0, 4),
     // As many as concurrent calls.
     measure("tasks", |s| s.tasks, 0, 8),
-    measure("background tasks", |s| s.background_tasks, 0, 8),
     measure("connections", |s| s.connections, 0, 3),
     measure("channels", |s| s.channels, 0, 1),
     measure("locks", |s| s.locks, 0, 8),
@@ -110,7 +109,6 @@ mod tests {
             threads: second / 10,
             descriptors: second / 10,
             tasks: second,
-            background_tasks: second,
             connections: second / 10,
             channels: second / 10,
             locks: second,

@@ -2,45 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
 use super::LockClientBuilder;
 use crate::options::{Identity, TraceId};
 
-/// Where the client's background tasks run.
-#[derive(Clone, Default)]
-pub(super) enum Background {
-    /// On the client's own thread.
-    #[default]
-    Own,
-    On(Handle),
-    /// On the runtime that the client is made in, with that runtime's clock.
-    TokioTime,
-}
-
 impl LockClientBuilder {
-    /// Runs the background tasks on this runtime instead of a thread of the client, which keeps a
-    /// thread for timers only. Such a client opens no [second connection](Self::caller_connection).
-    ///
-    /// Nothing is renewed or released while the runtime is blocked, while no `block_on` drives a
-    /// current-thread runtime, or after the runtime has shut down. Calls still end in time, with
-    /// [`LockError::Unavailable`](crate::LockError::Unavailable).
-    ///
-    /// # Errors
-    ///
-    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) if the
-    /// runtime has no timers or, for a store on a server, no I/O. The runtimes of `#[tokio::main]` and
-    /// `Runtime::new` have both.
-    ///
-    /// # Panics
-    ///
-    /// In a program built with `panic = "abort"`, a missing driver cannot be detected beforehand. A
-    /// task of the client panics then.
-    pub fn runtime(mut self, runtime: Handle) -> Self {
-        self.background = Background::On(runtime);
-        self
-    }
-
     /// Enables or disables a second connection to a server or cluster, on the Tokio runtime that
     /// the client is made in. Enabled by default if that runtime has timers and I/O.
     ///
@@ -92,7 +57,7 @@ impl LockClientBuilder {
     /// # }
     /// ```
     pub fn tokio_time(mut self) -> Self {
-        self.background = Background::TokioTime;
+        self.tokio_time = true;
         self
     }
 

@@ -5,20 +5,20 @@ use std::{sync::Arc, time::Duration};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::{Background, LockClientBuilder};
+use super::LockClientBuilder;
 use crate::{
     blocking::block_on,
     client::LockClient,
     clock::{ClientClock, RuntimeClock},
-    drivers::drive_connections,
+    drivers::drives_connections,
     engine::{
         core::{Core, EventHandler},
-        driver::Driver,
+        driver::{ClientHandle, Driver},
     },
     error::LockError,
     limits,
     store::{
-        Store, StoreError,
+        Store,
         cluster::ClusterStore,
         credentials::Provider,
         endpoint::{Endpoint, redacted},
@@ -161,32 +161,27 @@ impl LockClientBuilder {
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
         }
-        let (connect_wait, connect_timeout) = (self.connect_wait, self.redis.connect_timeout);
-        let (core, driver) = self.prepare(endpoint)?;
+        let connect_wait = self.connect_wait;
+        let core = self.prepare(endpoint)?;
         if connect_wait.is_zero() {
-            connect(&core, &driver.runtime, connect_timeout * 2).await?;
-            return Ok(LockClient::new(driver.drive(core)));
+            connect(&core).await?;
+            return Ok(LockClient::new(ClientHandle::start(core)));
         }
-        let client = LockClient::new(driver.drive(core));
+        let client = LockClient::new(ClientHandle::start(core));
         client.until_ready(connect_wait).await?;
         Ok(client)
     }
 
     /// Makes a client that connects in the background.
     pub(super) fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
-        let (core, driver) = self.prepare(endpoint)?;
-        Ok(LockClient::new(driver.drive(core)))
+        let core = self.prepare(endpoint)?;
+        Ok(LockClient::new(ClientHandle::start(core)))
     }
 
     /// Makes a client whose background does not run yet.
-    fn prepare(mut self, endpoint: Endpoint) -> Result<(Core, Driver), LockError> {
+    fn prepare(mut self, endpoint: Endpoint) -> Result<Core, LockError> {
         self.check_for(&endpoint)?;
-        let needs_io = !matches!(endpoint, Endpoint::Memory(_));
-        let driver = self.driver(needs_io)?;
-        if let Background::TokioTime = self.background {
-            let clock = RuntimeClock(driver.runtime.clone());
-            self.redis.clock = ClientClock::given(Arc::new(clock));
-        }
+        let driver = self.driver()?;
         let id = Uuid::new_v4();
         let handler = EventHandler::new(&self.options, &self.redis.clock);
         let options = RedisOptions {
@@ -213,9 +208,8 @@ impl LockClientBuilder {
             }
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
-        let timers = (driver.timers.clone(), driver.may_not_be_driven());
-        let core = Core::new(id, self.redis.clock, self.options, store, handler, timers);
-        Ok((core, driver))
+        let clock = self.redis.clock;
+        Ok(Core::new(id, clock, self.options, store, handler, driver))
     }
 
     /// Checks all options, and whether this store supports them.
@@ -226,7 +220,7 @@ impl LockClientBuilder {
             Provider::check(endpoint.servers())?;
         }
         let is_memory = matches!(endpoint, Endpoint::Memory(_));
-        if matches!(self.background, Background::TokioTime) && !is_memory {
+        if self.tokio_time && !is_memory {
             return Err(no_tokio_time(
                 "a server's leases end by its own clock; use the embedded store, or leave the option out",
             ));
@@ -237,23 +231,17 @@ impl LockClientBuilder {
         }
     }
 
-    fn driver(&self, needs_io: bool) -> Result<Driver, LockError> {
-        let driver = match &self.background {
-            Background::Own => Driver::start(),
-            Background::On(runtime) => {
-                limits::runtime(runtime, needs_io)?;
-                Driver::on(runtime.clone())
-            }
-            Background::TokioTime => {
-                let runtime = Handle::try_current().map_err(|_| {
-                    no_tokio_time(
-                        "there is no Tokio runtime here; make the client inside of one, as in `#[tokio::test]`",
-                    )
-                })?;
-                return Ok(Driver::on_clock_of(runtime));
-            }
-        };
-        driver.map_err(|error| LockError::Unavailable {
+    fn driver(&mut self) -> Result<Driver, LockError> {
+        if self.tokio_time {
+            let runtime = Handle::try_current().map_err(|_| {
+                no_tokio_time(
+                    "there is no Tokio runtime here; make the client inside of one, as in `#[tokio::test]`",
+                )
+            })?;
+            self.redis.clock = ClientClock::given(Arc::new(RuntimeClock(runtime.clone())));
+            return Ok(Driver::on_clock_of(runtime));
+        }
+        Driver::start().map_err(|error| LockError::Unavailable {
             action: "start the lock client's thread".to_owned(),
             waited: Duration::ZERO,
             source: Arc::new(error),
@@ -262,22 +250,16 @@ impl LockClientBuilder {
 
     /// Returns the runtime for the second connection, if the client opens one.
     fn caller_runtime(&self) -> Option<Handle> {
-        let is_wanted = self.caller_connection && matches!(self.background, Background::Own);
         let runtime = Handle::try_current().ok();
-        runtime.filter(|runtime| is_wanted && drive_connections(runtime))
+        runtime.filter(|runtime| self.caller_connection && drives_connections(runtime))
     }
 }
 
-/// Connects to the store. `limit` counts only if the background is on a runtime that may not be driven. The call then
-/// fails after that time.
-async fn connect(core: &Core, runtime: &Handle, limit: Duration) -> Result<(), LockError> {
+async fn connect(core: &Core) -> Result<(), LockError> {
     let started = core.clock.now();
-    let connecting = connecting(runtime.spawn(Arc::clone(&core.store).connect()));
+    let connected = core.driver.runtime.spawn(Arc::clone(&core.store).connect());
     // Boxed, so that the futures of callers stay small.
-    let connected = core.in_runtime_within(Some(limit), Box::pin(connecting));
-    let connected = connected
-        .await
-        .unwrap_or_else(|| Err(StoreError::not_driven()));
+    let connected = core.in_runtime(Box::pin(connecting(connected))).await;
     connected.map_err(|error| {
         let action = format!("connect to {}", core.store.describe());
         named_twice(&error)

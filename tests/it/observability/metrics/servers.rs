@@ -5,7 +5,6 @@ use std::{thread, time::Duration};
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{Proxy, RedisServer, eventually};
-use tokio::runtime::Handle;
 
 use super::is;
 use crate::common::{
@@ -211,7 +210,7 @@ async fn a_pause_of_the_process_is_recorded() {
         pauses.into_iter().fold(0.0, f64::max)
     };
     // The watchdog is blocked together with this thread.
-    let client = LockClient::builder().runtime(Handle::current());
+    let client = LockClient::builder().tokio_time();
     let client = client.in_memory().expect("a client");
     let guard = client.lock("k").lease(ms(900)).acquire().await;
     let guard = guard.expect("free");

@@ -7,10 +7,7 @@ use std::{
 
 use fastrand::Rng;
 use rlock_core::{LockClient, LockClientBuilder, Reentry};
-use tokio::{
-    runtime::{Builder, Runtime},
-    sync::watch,
-};
+use tokio::sync::watch;
 
 use super::{Phase, caller::print};
 use crate::histories::{
@@ -30,8 +27,6 @@ pub(super) struct Clients {
 struct Place {
     client: LockClient,
     id: String,
-    /// The runtime of its background, if it is not a thread of its own.
-    runtime: Option<Runtime>,
 }
 
 impl Clients {
@@ -77,11 +72,6 @@ impl Clients {
         for place in 0..self.places.len() {
             clean &= self.at(place).shutdown().await.is_ok();
         }
-        for place in 0..self.places.len() {
-            if let Some(runtime) = self.place(place).runtime.take() {
-                runtime.shutdown_background();
-            }
-        }
         clean
     }
 }
@@ -95,17 +85,9 @@ impl Place {
     async fn connect(given: &ClientOptions, rng: &mut Rng) -> Self {
         let process = given.process;
         let is_embedded = is_embedded(&given.urls[0]);
-        let runtime = (is_embedded && rng.bool()).then(|| {
-            let mut builder = Builder::new_multi_thread();
-            builder.worker_threads(1).enable_all();
-            builder.build().expect("a runtime")
-        });
         let mut builder = options(rng);
         if let replicas @ 1.. = given.replicas {
             builder = builder.replicas(replicas as usize, REPLICATED);
-        }
-        if let Some(runtime) = &runtime {
-            builder = builder.runtime(runtime.handle().clone());
         }
         let protocol = if !is_embedded && rng.u8(..4) == 0 {
             "?protocol=resp2"
@@ -122,11 +104,7 @@ impl Place {
                     client: id.clone(),
                     at: clock::now(),
                 });
-                return Self {
-                    client,
-                    id,
-                    runtime,
-                };
+                return Self { client, id };
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -194,25 +172,19 @@ pub(super) async fn replace(
 
 async fn end(place: Place, process: u32) {
     let start = clock::now();
-    let kind = if let Some(runtime) = place.runtime {
-        runtime.shutdown_background();
-        FaultKind::ClientEnded
-    } else {
-        let closed = Record::Closed {
-            client: place.id.clone(),
-            at: start,
-        };
-        print(&closed);
-        // Blocking bodies may prevent the release. Then their leases end.
-        let _ = place.client.shutdown().await;
-        FaultKind::ClientShutDown
+    let closed = Record::Closed {
+        client: place.id.clone(),
+        at: start,
     };
+    print(&closed);
+    // Blocking bodies may prevent the release. Then their leases end.
+    let _ = place.client.shutdown().await;
     print(&Record::Ended {
         client: place.id,
         at: clock::now(),
     });
     print(&Record::Fault(Fault {
         process: Some(process),
-        ..Fault::new(kind, start, clock::now())
+        ..Fault::new(FaultKind::ClientShutDown, start, clock::now())
     }));
 }
