@@ -7,8 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    task::{Context, Wake, Waker},
 };
 
 use tokio::{runtime::Handle, task::yield_now};
@@ -26,26 +25,7 @@ pub(crate) fn block_on<F: Future>(
     if runs_tasks() {
         return Err(LockError::WouldBlock { action: action() });
     }
-    Ok(blocking(|| park_until_ready(future)))
-}
-
-/// Polls a future on this thread.
-fn park_until_ready<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
+    Ok(blocking(|| pollster::block_on(future)))
 }
 
 /// Returns whether a Tokio scheduler runs on this thread. A scheduler defers the waker of a task that yields; without
