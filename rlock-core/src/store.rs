@@ -112,11 +112,6 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether releases carry the fence of a grant to servers that may lack it.
-    fn carries_fences(&self) -> bool {
-        false
-    }
-
     /// Gives every owner its key with exactly `count` entries, or none of them. The remaining TTL only grows.
     ///
     /// A release hands the lock off to the first waiter and notifies its client. Waiters come before other owners.

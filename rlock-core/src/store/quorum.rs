@@ -113,10 +113,6 @@ impl Store for QuorumStore {
         true
     }
 
-    fn carries_fences(&self) -> bool {
-        true
-    }
-
     fn acquire<'a>(
         &'a self,
         request: &'a AcquireRequest,

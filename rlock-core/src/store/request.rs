@@ -72,7 +72,7 @@ pub(crate) struct AcquireRequest {
 pub(crate) struct ReleaseRequest {
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
-    /// The fence that a server of a quorum has after this, at least; 0 leaves the server's fence as it is.
+    /// The last known fence of the owner. A quorum carries it to servers that may lack it.
     pub(crate) fence: u64,
     /// Zero releases the lock.
     pub(crate) count: u32,

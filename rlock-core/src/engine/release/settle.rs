@@ -161,15 +161,10 @@ async fn send(
             requests.is_in_doubt()
         }
     });
-    let fence = if core.store.carries_fences() {
-        ownership.fence()
-    } else {
-        0
-    };
     let release = ReleaseRequest {
         key: ownership.key.clone(),
         owner: ownership.owner,
-        fence,
+        fence: ownership.fence(),
         count,
         at_least,
     };
