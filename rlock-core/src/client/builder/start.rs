@@ -165,10 +165,11 @@ impl LockClientBuilder {
         let core = self.prepare(endpoint)?;
         if connect_wait.is_zero() {
             connect(&core).await?;
-            return Ok(LockClient::new(ClientHandle::start(core)));
         }
         let client = LockClient::new(ClientHandle::start(core));
-        client.until_ready(connect_wait).await?;
+        if !connect_wait.is_zero() {
+            client.until_ready(connect_wait).await?;
+        }
         Ok(client)
     }
 
@@ -219,14 +220,12 @@ impl LockClientBuilder {
         if self.redis.connection.credentials.is_some() {
             Provider::check(endpoint.servers())?;
         }
-        let is_memory = matches!(endpoint, Endpoint::Memory(_));
-        if self.tokio_time && !is_memory {
-            return Err(no_tokio_time(
-                "a server's leases end by its own clock; use the embedded store, or leave the option out",
-            ));
-        }
         match endpoint {
-            Endpoint::Memory(_) | Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
+            Endpoint::Memory(_) => limits::no_replicas(self.options.replicas),
+            _ if self.tokio_time => Err(no_tokio_time(
+                "a server's leases end by its own clock; use the embedded store, or leave the option out",
+            )),
+            Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
             Endpoint::Server(_) | Endpoint::Cluster(_) => Ok(()),
         }
     }

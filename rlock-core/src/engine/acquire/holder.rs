@@ -121,7 +121,7 @@ impl Attempt<'_> {
             Some(_) => None,
             None => describe(self.core, key)
                 .and_then(|info| KnownHolder::new(info, self.now()))
-                .or_else(|| self.other_holder(key)),
+                .or_else(|| self.reply_within(RECENT, key)),
         };
         let mut text = String::new();
         if unpolled.is_some() {
@@ -135,15 +135,6 @@ impl Attempt<'_> {
         let known_remaining = known.as_ref().map(|known| known.remaining(now));
         let remaining = unpolled.or(remaining).or(known_remaining);
         (remaining, known.map(|known| known.holder), text)
-    }
-
-    /// Returns the holder of a lock of another client, if a call of this client has asked for it.
-    fn other_holder(&self, key: &Key) -> Option<KnownHolder> {
-        // A call that does not wait sends only one request.
-        if self.asks_once() {
-            return None;
-        }
-        self.reply_within(RECENT, key)
     }
 
     /// Describes the holder. If this call may run inside that hold, adds how to enter it.

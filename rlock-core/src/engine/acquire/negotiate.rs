@@ -127,22 +127,18 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the ownerships to use. Returns `None` if a turn was taken back.
+    /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones. Returns `None` if a turn was
+    /// taken back.
     fn acquisitions(&self, keys: &[&Key], turns: &[Turn], now: Time) -> Option<Few<Acquisition>> {
-        let locks = keys.iter().zip(turns);
-        locks
-            .map(|(key, turn)| self.acquisition(key, turn, now))
-            .collect()
-    }
-
-    /// Returns the ownership to use: the one that an earlier caller left, otherwise a fresh one.
-    fn acquisition(&self, key: &Key, turn: &Turn, now: Time) -> Option<Acquisition> {
-        let ownership = turn.ownership(now, || {
-            let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
-            Ownership::new(clock, key.clone(), owner, self.request.options.lease)
-        })?;
-        let grant = self.usable(&ownership, now);
-        Some(Acquisition { ownership, grant })
+        let acquisition = |(key, turn): (&&Key, &Turn)| {
+            let ownership = turn.ownership(now, || {
+                let (clock, owner) = (self.core.clock.clone(), self.core.fresh_owner());
+                Ownership::new(clock, (*key).clone(), owner, self.request.options.lease)
+            })?;
+            let grant = self.usable(&ownership, now);
+            Some(Acquisition { ownership, grant })
+        };
+        keys.iter().zip(turns).map(acquisition).collect()
     }
 
     /// Returns a grant that needs no request: from a hand-off of the store, or from a local hold that has ended.
