@@ -149,14 +149,12 @@ impl Ownership {
         self.state().turn = Some(turn);
     }
 
-    /// Returns the turn of an ownership that was given up.
+    /// Returns the turn of an ownership that was given up, unless its release asks for the lock on behalf of a waiter:
+    /// that request may be executed after the waiter's own requests.
     pub(super) fn leave_turn(&self) -> Option<Turn> {
         let mut state = self.state();
-        if state.phase == Phase::Ended {
-            state.turn.take()
-        } else {
-            None
-        }
+        let is_ended = state.phase == Phase::Ended;
+        state.turn.take_if(|turn| is_ended && turn.is_for(self))
     }
 
     /// Returns whether the ownership is being released.

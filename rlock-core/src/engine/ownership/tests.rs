@@ -366,6 +366,33 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
     assert!(ownership.grant().is_some() && turn.is_wanted());
 }
 
+/// The request on behalf of a waiter may be executed after that waiter's own requests, and grant what it has released.
+#[test]
+fn a_release_keeps_the_turn_while_it_asks_for_the_next_waiter() {
+    for asks in [false, true] {
+        let queues = Arc::new(LocalQueues::new(16, ClientClock::default()));
+        let (clock, key) = (ClientClock::default(), Key::parse("k").expect("valid"));
+        let turn = queues.try_turn(&key).expect("free");
+        let owner = |n| OwnerId::new(Uuid::nil(), n);
+        let given_up = turn.ownership(clock.now(), || {
+            Ownership::new(clock.clone(), key.clone(), owner(1), LEASE)
+        });
+        let given_up = given_up.expect("the turn is current");
+        given_up.requests(|requests| requests.begin(clock.now()));
+        drop(turn);
+        let Some(Err(waiting)) = queues.follow_release(&key, &options()) else {
+            panic!("it is being released");
+        };
+        let next = asks.then(|| given_up.next(|| owner(2)).expect("somebody waits").0);
+        assert_eq!(given_up.leave_turn().is_none(), asks);
+        given_up.finish();
+        let turn = waiting.turn().now_or_never().expect("its turn");
+        let current = queues.current(&key).expect("the turn has it");
+        assert_eq!(current.owner, owner(if asks { 2 } else { 1 }));
+        drop((turn, next));
+    }
+}
+
 #[tokio::test]
 async fn a_hold_that_is_revoked_twice_is_lost_once() {
     let client = LockClient::in_memory();

@@ -145,6 +145,13 @@ impl Turn {
         !self.state().waiting.is_empty()
     }
 
+    /// Returns whether this is the current ownership.
+    pub(crate) fn is_for(&self, ownership: &Ownership) -> bool {
+        let state = self.state();
+        let current = state.current.as_deref();
+        current.is_some_and(|current| std::ptr::eq(current, ownership))
+    }
+
     /// Replaces the ownership that is about to be released by the one to ask for on behalf of the next local waiter.
     /// Returns that one and the waiter's lease, or `None` without a waiter that may wait.
     pub(crate) fn next(
