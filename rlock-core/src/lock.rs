@@ -326,7 +326,7 @@ impl Lock {
         self.blocking(self.try_acquire())
     }
 
-    /// Runs a closure inside of the lock from synchronous code, as [`run`](Self::run). Nested calls
+    /// Runs a closure inside the lock from synchronous code, as [`run`](Self::run). Nested calls
     /// on the same thread re-enter.
     ///
     /// A closure cannot be stopped from outside. A long one should check

@@ -140,7 +140,7 @@ impl MultiLock {
         self.0.blocking(self.try_acquire())
     }
 
-    /// Runs a closure inside of all locks from synchronous code, as [`Lock::run_blocking`].
+    /// Runs a closure inside all locks from synchronous code, as [`Lock::run_blocking`].
     ///
     /// # Errors
     ///

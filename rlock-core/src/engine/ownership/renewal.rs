@@ -75,8 +75,8 @@ impl Ownership {
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
-    /// deadline. Returns the next deadline, unless the ownership is not tracked, or is still to be checked because of a change
-    /// that was reported since.
+    /// deadline. Returns the next deadline, unless the ownership is not tracked, or has to be checked because a change was
+    /// reported since.
     ///
     /// If the lease has ended, a late reply does not revive it, because other owners may have had the lock since.
     pub(crate) fn renewed(

@@ -43,7 +43,8 @@ impl Tokens {
         }
     }
 
-    /// Adds the tokens up to a new fence, which the store set for a renewal. Nobody else had the lock since the last one.
+    /// Adds the tokens up to the last one of a new fence. The store set it for a renewal, so no other owner had the lock
+    /// since the last fence.
     pub(super) fn renewed(&mut self, fence: u64, sent_at: Time) {
         if fence > self.fence() && self.end > 0 {
             self.fenced(fence, sent_at);
