@@ -121,7 +121,8 @@ impl Attempt<'_> {
             Some(_) => None,
             None => describe(self.core, key)
                 .and_then(|info| KnownHolder::new(info, self.now()))
-                .or_else(|| self.reply_within(RECENT, key)),
+                // A call that does not wait sends only one request.
+                .or_else(|| self.reply_within(RECENT, key).filter(|_| !self.asks_once())),
         };
         let mut text = String::new();
         if unpolled.is_some() {
