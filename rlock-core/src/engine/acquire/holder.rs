@@ -132,8 +132,7 @@ impl Attempt<'_> {
             text += &self.holder_text(key, waited, known, &chain);
         }
         text += &chain_text(&chain, !self.asks_once());
-        let now = self.now();
-        let known_remaining = known.as_ref().map(|known| known.remaining(now));
+        let known_remaining = known.as_ref().map(|known| known.remaining(self.now()));
         let remaining = unpolled.or(remaining).or(known_remaining);
         (remaining, known.map(|known| known.holder), text)
     }

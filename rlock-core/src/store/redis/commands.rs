@@ -71,8 +71,8 @@ pub(in crate::store) struct Commands {
     pub(super) scripts: Scripts,
     /// The time for which the server keeps a fence after the lock's last lease.
     pub(super) fence_retention: Duration,
-    /// Which waiters a release notifies, and a free lock belongs to. A quorum has no order of its waiters.
-    waiters: &'static str,
+    /// Whether the server is one of a quorum.
+    of_quorum: bool,
 }
 
 /// A request to the server.
@@ -123,7 +123,7 @@ impl Commands {
             keyspace,
             scripts: Scripts::new(),
             fence_retention,
-            waiters: if of_quorum { "all" } else { "first" },
+            of_quorum,
         }
     }
 
@@ -179,23 +179,30 @@ impl Commands {
             .arg(millis(self.fence_retention + request.lease))
             .arg(u8::from(request.waits))
             .arg(self.keyspace.channels())
-            .arg(self.waiters);
+            .arg(self.waiters());
         for claim in &*request.claims {
             command.arg(Text(claim.owner));
         }
         command
     }
 
+    /// Returns which waiters a release notifies, and a free lock belongs to. A quorum has no order of its waiters.
+    fn waiters(&self) -> &'static str {
+        if self.of_quorum { "all" } else { "first" }
+    }
+
     pub(super) fn release(&self, request: &ReleaseRequest) -> Cmd {
+        // Other servers of a quorum may lack the fence.
+        let fence = if self.of_quorum { request.fence } else { 0 };
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
             .arg(Text(request.owner))
             .arg(request.count)
             .arg(millis(request.at_least))
-            .arg(request.fence)
+            .arg(fence)
             .arg(millis(self.fence_retention))
             .arg(self.keyspace.channels())
-            .arg(self.waiters);
+            .arg(self.waiters());
         command
     }
 

@@ -1,7 +1,7 @@
 -- Lowers an owner's count. Zero hands the lock off to the first waiter or, without one, deletes it.
 -- KEYS  lock
--- ARGV  owner, count wanted, at least (ms), the last fence of the owner or 0, time to keep the fence (ms), channel prefix,
---       `first` to hand the lock off or `all` to raise the fence to that one and make all waiters ask again
+-- ARGV  owner, count wanted, at least (ms), a fence to raise that of the lock to or 0, time to keep the fence (ms), channel
+--       prefix, `first` to hand the lock off or `all` to make all waiters ask again
 -- Replies  1  done
 --          0  the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing.
@@ -30,7 +30,7 @@ elseif redis.call('HEXISTS', lock, owner) == 1 then
   redis.call('HSET', lock, 'kept', '1')
   held = redis.call('HDEL', lock, owner)
 end
-if held == 1 and ARGV[7] == 'all' and ARGV[4] ~= '0' then
+if held == 1 and ARGV[4] ~= '0' then
   next_fence(lock, ARGV[5], tonumber(ARGV[4]))
 end
 if nobody_waits then
