@@ -33,7 +33,7 @@ pub(crate) enum Metric {
     CommandsPerPair,
     /// Processor time in milliseconds for each second.
     ProcessorTime,
-    /// The same of the server.
+    /// The processor time of the server in milliseconds for each second.
     ServerProcessorTime,
     CommandsPerSecond,
     BytesPerLock,

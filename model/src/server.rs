@@ -300,8 +300,8 @@ impl Server {
         (!queue.is_empty()).then(|| queue.remove(0))
     }
 
-    /// Hands a free lock off to its first waiter, like `hand_off` in `library.lua`. `joins`: another owner joins the wait
-    /// queue in the same step.
+    /// Hands a free lock off to its first waiter, like `hand_off` in `library.lua`. `joins`: another owner joins the
+    /// wait queue in the same step.
     fn hand_off(
         &mut self,
         key: Key,

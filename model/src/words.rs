@@ -85,7 +85,7 @@ pub struct Release {
 /// The reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Released {
-    /// Done.
+    /// The release was executed.
     Done,
     /// The owner holds nothing.
     NotHeld,

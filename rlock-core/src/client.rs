@@ -136,17 +136,18 @@ impl LockClient {
     ///
     /// Each URL names one server or Sentinel service, as listed at [`LockClientBuilder::connect`].
     /// All clients must name the same servers in the same order. Three servers tolerate the failure
-    /// of one, five that of two. Four servers tolerate one failure, like three. The servers must fail independently: other machines, other disks, no replication between them.
+    /// of one, five that of two. Four servers tolerate one failure, like three. The servers must
+    /// fail independently: other machines, other disks, no replication between them.
     ///
-    /// A server with two addresses in the list would vote twice. The client therefore compares the
-    /// `run_id` in the servers' `INFO`. It refuses such a list, and does not count a duplicate that it
-    /// detects later. A server that hides its `run_id` is not checked.
+    /// A server with two addresses in the list would be counted twice. The client therefore
+    /// compares the `run_id` in the servers' `INFO`. It refuses such a list, and does not count a
+    /// duplicate that it detects later. A server that hides its `run_id` is not checked.
     ///
     /// - **An acquire** asks all servers at once. The lease counts from before the first request,
-    ///   less 1 % and 2 ms for clocks that run at different speeds. After a majority has granted the
-    ///   lock, the client waits only for the server that keeps the wait queue. It waits for ten times
-    ///   as long as the majority took, at least 20 and at most 250 ms. Grants of a minority are
-    ///   released.
+    ///   less 1 % and 2 ms for clocks that run at different speeds. The call returns as soon as a
+    ///   majority has granted the lock. If a majority has replied without doing so, the client
+    ///   waits for the other servers ten times as long as the majority took, at least 20 and at
+    ///   most 250 ms. It releases the grants of a minority.
     /// - **A release** goes to all servers. A server that is unreachable for more than about four
     ///   seconds keeps the lock until its lease ends there.
     /// - **A server that restarts** takes part again as soon as it is reachable. Without its data, it

@@ -132,7 +132,7 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     NoClient {
-        /// The template of the first key, as the attribute has it.
+        /// The template of the first key, as written in the attribute.
         key: String,
     },
 

@@ -22,7 +22,7 @@ pub struct LockInfo {
     /// How long the store keeps the lock without renewal; `None` if it does not end.
     pub ttl: Option<Duration>,
     /// The fencing token of the current hold, if its client replied. Otherwise the first of the 128
-    /// tokens that belong to the last fence on the store, if the store still knows that.
+    /// tokens that belong to the last fence on the store, if the store still has it.
     pub token: Option<u64>,
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.

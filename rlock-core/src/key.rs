@@ -134,7 +134,7 @@ fn shortened(key: &str) -> String {
 /// ```
 pub fn escape(value: impl Display) -> impl Display {
     let (mut text, mut escaped) = (String::new(), String::new());
-    // A `String` takes everything. Only a broken `Display` returns an error. Its text so far is the value.
+    // Writing to a `String` does not fail. Only a broken `Display` returns an error. Its text so far is the value.
     let _ = write!(text, "{value}");
     for c in text.chars() {
         if matches!(c, '%' | ':' | '{' | '}') || c.is_control() {

@@ -121,7 +121,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired>;
 
-    /// Lowers the owner's count. At zero, the lock is handed off to the first waiter. An owner that only waited leaves the
+    /// Lowers the owner's count. At zero, hands the lock off to the first waiter. An owner that only waited leaves the
     /// queue.
     fn release<'a>(
         &'a self,

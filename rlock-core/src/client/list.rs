@@ -218,7 +218,7 @@ impl std::fmt::Debug for LockList {
     }
 }
 
-/// Parts of the locks of clients. A client that is silent has the part `None`. With its first part, a client says how
+/// Parts of the locks of clients. A silent client has the part `None`. With its first part, a client reports how
 /// many locks it has lost so far.
 type Parts = BoxStream<'static, Result<Option<(Vec<LockInfo>, u64)>, StoreError>>;
 

@@ -66,7 +66,7 @@ impl LockClient {
     /// touched. The holder compares the token, and loses the lock as by
     /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
     /// store compares: a token matches if it is the one that `inspect` returns, or one of the 127
-    /// after it. Holds of one process that follow each other without a request may have these.
+    /// after it. Holds that the process passed on locally may have these.
     ///
     /// # Errors
     ///

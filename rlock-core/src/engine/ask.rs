@@ -1,4 +1,4 @@
-//! One request for locks, all or none: its begin, and the application of its reply to their ownerships.
+//! One request for locks, all or none: its start, and the application of its reply to their ownerships.
 
 use std::{sync::Arc, time::Duration};
 
@@ -130,7 +130,7 @@ impl<'a> Ask<'a> {
             } => {
                 for (n, (ownership, fence)) in self.ownerships.iter().zip(fences).enumerate() {
                     if ownership.is_passed() {
-                        // It was lost, and an owner is granted a lock once.
+                        // The lock was lost, and an owner is granted a lock once.
                         self.core.watchdog.lose(ownership, LostCause::Removed);
                     }
                     ownership.requests(|requests| {

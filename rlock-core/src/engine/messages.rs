@@ -86,7 +86,7 @@ impl Messages {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a number for a new question, and the receiver of its answer. Forgets the questions whose receiver is gone.
+    /// Returns a number for a new question, and the receiver of its answer. Forgets questions without a receiver.
     pub(super) fn ask(&self) -> (u64, oneshot::Receiver<Report>) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let (sender, report) = oneshot::channel();

@@ -240,7 +240,7 @@ impl Parts<'_> {
     }
 }
 
-/// Reads the URL of one server. Its options follow ours, and the last of several counts.
+/// Parses the URL of one server. Its options follow the default, and the last value of an option counts.
 fn connection(url: &str, options: &str) -> Result<ConnectionInfo, String> {
     let parsed = format!("{url}?protocol=resp3&{options}").into_connection_info();
     let info = parsed.map_err(|error| {

@@ -116,7 +116,7 @@ impl Store for MemoryStore {
     ) -> ReplyFuture<'a, Released> {
         let (key, owner) = (&request.key, request.owner);
         self.answer(|state, now| {
-            // By force: the holder is notified.
+            // A forced release notifies the holder.
             if owner.client() != self.client && state.held_by(key, owner, now).is_some() {
                 state.notify(owner.client(), Event::Changed(key.clone()));
             }
@@ -198,7 +198,7 @@ mod tests {
         let mut last = 0;
         for _ in 0..3 {
             let store = SharedStore::named("dropped and made again");
-            // Far more than the clock counts until then.
+            // The fence runs far ahead of the clock.
             for _ in 0..20_000 {
                 let granted = store.state().acquire(&request, now);
                 let Acquired::Granted { fences, .. } = granted else {

@@ -1,7 +1,7 @@
 //! A quorum of independent servers: a lock is held if more than half of them grant it.
 //!
 //! [`redlock`] is the algorithm. A [`Call`] asks all members, and counts their replies. Each member is a [`RedisStore`]
-//! with one connection. A quorum has no wait queue: a release notifies all waiters at every member, and each of them
+//! with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them
 //! asks again after a pause of its own.
 
 mod call;
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
 
-/// The longest pause of a waiter after a notification. Waiters that ask at the same moment share the members out, and
+/// The longest pause of a waiter after a notification. Waiters that ask at the same moment split the members, and
 /// none of them gets the lock.
 const SPREAD: Duration = Duration::from_millis(10);
 
@@ -67,7 +67,7 @@ impl QuorumStore {
     async fn connect_all(&self) -> Result<(), StoreError> {
         let mut call = Call::to_all(&self.members, RedisStore::connect);
         let is_same = |error: &&StoreError| error.source.is::<SameServer>();
-        // Each connection has its own time-out, which is shorter. Locks are not on members that connect later.
+        // Each connection has its own time-out, which is shorter. A member that connects later lacks earlier locks.
         call.collect(MAX_LEASE, LATE_CONNECTIONS, |call| {
             call.errors().any(|error| is_same(&error))
         })

@@ -29,7 +29,7 @@ impl SendOptions {
         }
     }
 
-    /// Keeps the request in the order of those that are sent in the same way.
+    /// Keeps the request in order: no script serves it together with others.
     pub(crate) fn in_order(self) -> Self {
         Self {
             may_share: false,

@@ -1,4 +1,4 @@
-//! The options about what surrounds a client: runtimes, and what other clients and logs show of its locks.
+//! The options for the runtimes of a client, for what other clients and logs show of its locks, and for TLS.
 
 use std::sync::Arc;
 

@@ -127,8 +127,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones. Returns `None` if a turn was
-    /// taken back.
+    /// Returns the ownerships to use: those that earlier callers left, otherwise fresh ones. Returns `None` if a turn
+    /// was taken back.
     fn acquisitions(&self, keys: &[&Key], turns: &[Turn], now: Time) -> Option<Few<Acquisition>> {
         let acquisition = |(key, turn): (&&Key, &Turn)| {
             let ownership = turn.ownership(now, || {

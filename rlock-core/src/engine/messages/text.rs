@@ -8,8 +8,8 @@
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
-//! Channels have no database, so a list also gets replies from clients of other databases. Each reply names those of its
-//! client.
+//! Channels have no database, so a list also gets replies from clients of other databases. Each reply names those of
+//! its client.
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.

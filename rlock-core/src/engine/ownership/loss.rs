@@ -12,8 +12,8 @@ pub(crate) enum Revocation {
     Lost,
     /// It had no hold, and is being released.
     Retained,
-    /// Nothing was lost: its hold was lost before, or has not begun. In the second case, the call with its turn asks the
-    /// store with another owner.
+    /// Nothing was lost: its hold was lost before, or has not begun. In the second case, the call with its turn asks
+    /// the store with another owner.
     Given,
     /// Its hold has another token.
     OtherHold,
@@ -111,7 +111,7 @@ impl Ownership {
     }
 
     /// Marks the ownership as lost, and lets the next local waiter ask the store. At the end of a `max_hold`, only the
-    /// hold is lost: it keeps the ownership until it has ended. Returns whether to report the loss: a call relied on the
+    /// hold is lost: it keeps the ownership until it ends. Returns whether to report the loss: a call relied on the
     /// ownership, and no loss was reported before.
     pub(crate) fn lose(&self, cause: LostCause) -> bool {
         let (turn, is_new, held) = {

@@ -39,7 +39,8 @@ impl Ownership {
         }
     }
 
-    /// Marks a release as sent. Returns whether an earlier release may have ended the ownership while its lease was valid.
+    /// Marks a release as sent. Returns whether an earlier release may have ended the ownership while its lease was
+    /// valid.
     pub(crate) fn begin_release(&self) -> bool {
         let now = self.now();
         let mut state = self.state();
@@ -64,8 +65,8 @@ impl Ownership {
         };
     }
 
-    /// Returns the ownership to ask for on behalf of the next local waiter, when this one is released, and that waiter's
-    /// lease.
+    /// Returns the ownership to ask for on behalf of the next local waiter, when this one is released, and that
+    /// waiter's lease.
     pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<(Arc<Self>, Duration)> {
         let state = self.state();
         let fresh = |lease| Self::new(self.clock.clone(), self.key.clone(), owner(), lease);

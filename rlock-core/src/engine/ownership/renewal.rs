@@ -40,8 +40,8 @@ pub(crate) enum Action {
 }
 
 impl Ownership {
-    /// Notes that a renewal is about to be sent. Returns the confirmed lease, and the least new fence that the renewal asks
-    /// for or 0. Returns `None` if no renewal is wanted any more.
+    /// Notes that a renewal is about to be sent. Returns the confirmed lease, and the least new fence that the renewal
+    /// asks for, or 0. Returns `None` if no renewal is wanted.
     pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<(Duration, u64)> {
         let mut state = self.state();
         // The batch may have waited for its slot until after the end of the lease.
@@ -75,8 +75,8 @@ impl Ownership {
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
-    /// deadline. Returns the next deadline, unless the ownership is not tracked, or has to be checked because a change was
-    /// reported since.
+    /// deadline. Returns the next deadline, unless the ownership is not tracked, or has to be checked because a change
+    /// was reported since.
     ///
     /// If the lease has ended, a late reply does not revive it, because other owners may have had the lock since.
     pub(crate) fn renewed(
@@ -233,7 +233,7 @@ impl State {
     }
 
     /// Returns the lease of the renewal to send. In doubt, a hold that is not renewed keeps the rest of its lease: the
-    /// reply tells whether it still exists.
+    /// reply shows whether it still exists.
     fn renewal(&self, now: Time) -> Option<Duration> {
         if self.wants_renewal(now) {
             return Some(self.lease);

@@ -149,8 +149,8 @@ impl Ownership {
         self.state().turn = Some(turn);
     }
 
-    /// Returns the turn of an ownership that was given up, unless its release asks for the lock on behalf of a waiter:
-    /// that request may be executed after the waiter's own requests.
+    /// Returns the turn of an ownership that was given up, unless its release asks for the lock on behalf of a waiter.
+    /// That request may be executed after the waiter's own requests.
     pub(super) fn leave_turn(&self) -> Option<Turn> {
         let mut state = self.state();
         let is_ended = state.phase == Phase::Ended;
@@ -180,7 +180,7 @@ impl Ownership {
         matches!(state.phase, Phase::Requested | Phase::Passed).then(|| grant.since + grant.ttl)
     }
 
-    /// Ends an ownership that no caller wants any more, if `may` holds under the mutex. Returns whether the store has to be
+    /// Ends an ownership that no caller wants, if `may` holds under the mutex. Returns whether the store has to be
     /// asked to release it.
     pub(super) fn give_up(&self, may: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();

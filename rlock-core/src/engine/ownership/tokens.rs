@@ -43,8 +43,8 @@ impl Tokens {
         }
     }
 
-    /// Adds the tokens up to the last one of a new fence. The store set it for a renewal, so no other owner had the lock
-    /// since the last fence.
+    /// Adds the tokens up to the last one of a new fence. The store set it for a renewal, so no other owner had the
+    /// lock since the last fence.
     pub(super) fn renewed(&mut self, fence: u64, sent_at: Time) {
         if fence > self.fence() && self.end > 0 {
             self.fenced(fence, sent_at);
@@ -84,7 +84,7 @@ impl Tokens {
         self.next > 0 && self.next <= self.end
     }
 
-    /// Wishes for a new fence, if the tokens run low.
+    /// Makes the next renewal ask for a new fence, if the tokens run low.
     pub(super) fn run_low(&mut self) {
         let left = (self.end + 1).saturating_sub(self.next);
         if self.wish == Wish::None && left <= FEW.max(self.added / 2) {

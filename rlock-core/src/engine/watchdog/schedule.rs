@@ -98,7 +98,7 @@ impl Schedule {
     /// Returns how long the timer sleeps, at most `longest`. `None`: until it is woken.
     ///
     /// Most ownerships are released before they are due. While some come and go, the timer therefore wakes up by
-    /// itself: to be woken would cost each acquire a switch of threads.
+    /// itself: waking it would cost each acquire a switch of threads.
     pub(super) fn go_to_sleep(&mut self, now: Time, longest: Duration) -> Option<Duration> {
         let latest = now + longest;
         let has_grown = std::mem::take(&mut self.has_grown);

@@ -98,7 +98,7 @@ impl ClusterStore {
             .map_err(|error| in_doubt(error, true))
     }
 
-    /// Returns the last fence of a lock, or 0 if there has been none for long.
+    /// Returns the last fence of a lock, or 0 if the server has none.
     async fn fence(&self, key: &Key, send: SendOptions) -> Result<u64, StoreError> {
         self.at_master(key, Needs::Lock, send, |node, send| async move {
             let mut get = cmd("GET");

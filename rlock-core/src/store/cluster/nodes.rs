@@ -28,11 +28,11 @@ pub(super) struct Node {
     keeper: AbortOnDrop,
 }
 
-/// Keeps the connections of a node up.
+/// Maintains the connections of a node.
 async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
-    // If this fails, the rest connects.
+    // If this fails, `keep_up` connects.
     let _ = store.background.connect().await;
-    // Another node may have taken the place of one that is silent, whose connection never breaks.
+    // Another node may have replaced a silent node, whose connection never breaks.
     let suspect = async {
         loop {
             store.background.until(true).await;
@@ -126,7 +126,7 @@ impl Nodes {
         })
     }
 
-    /// Returns the node at this address, which is made if it is missing.
+    /// Returns the node at this address. Makes it if it is missing.
     pub(super) fn at(&self, addr: &NodeAddr) -> Arc<Node> {
         let known = |table: &Table| table.nodes.get(addr).cloned();
         if let Some(node) = known(&self.table.borrow()) {

@@ -242,7 +242,7 @@ pub(super) fn is_unsettled(error: &StoreError) -> bool {
     error.source.is::<Elsewhere>() || error.source.is::<Unsettled>() || is_settling(error)
 }
 
-/// One node names another, which does not serve the slot in time.
+/// Returns the error for a slot whose node names another node, which does not serve the slot in time.
 fn disputed(slot: Slot, error: &StoreError) -> StoreError {
     let reply = match error.source.downcast_ref() {
         Some(Elsewhere(error)) => error.to_string(),

@@ -253,8 +253,8 @@ impl State {
             wanted: joins || self.is_wanted(key),
         };
         self.notify(owner.client(), event);
-        // The waiter may be dead. The next and the last waiter retry after the grace period: the last one was
-        // heard of most recently.
+        // The waiter may be dead. The next and the last waiter retry after the grace period: the last one asked most
+        // recently.
         if now.since(since) > LONGEST_SILENCE {
             let mut others = self.queues.of(key);
             let (next, last) = (others.next(), others.last());

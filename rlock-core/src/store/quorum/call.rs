@@ -51,7 +51,7 @@ impl<T> Future for Request<T> {
 }
 
 impl<T: Send + 'static> Call<T> {
-    /// Sends a request to all connected members. If these are no majority, the others get it when they are connected.
+    /// Sends a request to all connected members. If these are not a majority, the others get it when they connect.
     pub(super) fn to_all<F>(members: &Members, request: impl Fn(Arc<RedisStore>) -> F) -> Self
     where
         F: Future<Output = Reply<T>> + Send + 'static,
@@ -79,7 +79,8 @@ impl<T: Send + 'static> Call<T> {
         };
         for (member, store) in members.iter().enumerate() {
             let mut reply = request(Arc::clone(store)).boxed();
-            // The first poll sends the request. `FuturesUnordered` may be late with the last ones, when others have decided.
+            // The first poll sends the request. `FuturesUnordered` may be late with the last ones, when others have
+            // decided.
             match unconstrained(&mut reply).now_or_never() {
                 Some(reply) => call.replies[member] = Some(reply),
                 None => call.under_way.push(Request { member, reply }),
@@ -88,8 +89,8 @@ impl<T: Send + 'static> Call<T> {
         call
     }
 
-    /// Collects replies until the call is over. Once a majority has replied, does not wait much longer than `late` for the
-    /// others.
+    /// Collects replies until the call is over. Once a majority has replied, waits for the others ten times as long as
+    /// the majority took, at most [`LONGEST_LATE`] or, if that is longer, `late`.
     pub(super) async fn collect(
         &mut self,
         within: Duration,
@@ -126,7 +127,7 @@ impl<T: Send + 'static> Call<T> {
         self.members.len()
     }
 
-    /// Returns whether a majority says yes, or `None` if that is open.
+    /// Returns whether a majority has replied yes, or `None` if that is open.
     pub(super) fn verdict(&self, is_yes: impl Fn(&T) -> bool) -> Option<bool> {
         let yes = self.oks().filter(|(_, reply)| is_yes(reply)).count();
         verdict(self.members.len(), yes, self.oks().count() - yes)
@@ -190,8 +191,8 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
     }
 }
 
-/// Follows the requests to one member whose calls have ended: a slow member executes them as well, and a connection that
-/// does not reply for long is replaced.
+/// Follows the requests to one member whose calls have ended. A slow member executes them as well, and a connection
+/// that does not reply for long is replaced.
 pub(super) struct LateReplies {
     sender: mpsc::Sender<BoxFuture<'static, ()>>,
     receiver: Mutex<mpsc::Receiver<BoxFuture<'static, ()>>>,

@@ -63,7 +63,7 @@ fn holder(call: &Call<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
     Ok(None)
 }
 
-/// Returns the largest count, TTL and fence that a majority has at least.
+/// Returns the largest count and TTL that a majority has at least, and the largest fence.
 fn agreed(entries: &[&Entry], members: usize) -> Entry {
     let ttl = |entry: &&Entry| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();

@@ -1,11 +1,11 @@
 //! Redlock: what a majority of independent members grants is granted.
 //!
-//! A request goes to all members at once. A lease counts from before its request was sent, so the validity that is
-//! left when a majority has granted it is the lease minus the time that passed and the drift of clocks.
+//! A request goes to all members at once. A lease counts from before its request was sent. When a majority has granted
+//! it, its remaining validity is the lease minus the time that passed and the drift of clocks.
 //!
 //! An owner that no majority grants the lock to is released at the members that did, and is not used again. The engine
-//! then releases it on all members. A member executes the requests of a connection in their order, so that release also
-//! ends a grant that comes late, and no earlier request follows it.
+//! then releases it on all members. A member executes the requests of a connection in their order. That release
+//! therefore also ends a grant that comes late, and no earlier request follows it.
 
 use std::{
     sync::{

@@ -8,7 +8,7 @@ pub(super) fn majority(servers: usize) -> usize {
     servers / 2 + 1
 }
 
-/// Returns whether a majority says yes. Returns `None` if the servers that have not replied decide it.
+/// Returns whether a majority has replied yes. Returns `None` if the servers that have not replied decide it.
 pub(super) fn verdict(servers: usize, yes: usize, no: usize) -> Option<bool> {
     let is_possible = no <= servers - majority(servers);
     (yes >= majority(servers) || !is_possible).then_some(is_possible)

@@ -14,7 +14,7 @@ use super::{
     link::Link,
 };
 
-/// The command without which a capability is missing, and its name with the consequence.
+/// The command without which a capability is missing; the name of the capability, with the consequence.
 pub(super) type Capability = (&'static str, &'static str);
 
 /// The protocol that mixes notifications with replies.
@@ -119,7 +119,7 @@ pub(in crate::store) async fn refused(
 async fn warn_of_refusals(link: &Link, mut connection: MultiplexedConnection) -> Vec<String> {
     let (address, with_replicas) = (&link.address, link.options.replicas.is_some());
     let refused = refused(&mut connection, &link.commands.keyspace, with_replicas).await;
-    // If it failed, the first request for a lock reports the error.
+    // If the check failed, the first request for a lock reports the error.
     let (mut needed, better) = refused.unwrap_or_default();
     if !needed.is_empty() {
         let permissions = needed.join(", ");

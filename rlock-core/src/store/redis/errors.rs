@@ -106,7 +106,7 @@ pub(in crate::store) fn timed_out(waited: String) -> RedisError {
 /// contains user and password.
 pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str) -> StoreError {
     let said = without_kind(&error);
-    // An error without a source is of this client. A missing socket counts as dropped, too.
+    // An error without a source comes from this client. A missing socket counts as dropped, too.
     let is_dropped = error.is_connection_dropped() && error.source().is_some();
     let is_closed = is_dropped && !error.is_connection_refusal() && !said.contains("No such file");
     if is_closed || said.contains("max number of clients") {

@@ -259,7 +259,7 @@ async fn a_refused_call_that_does_not_wait_leaves_nothing_at_a_paused_server() {
     three.assert_soon_clean("k", &[0, 1, 2]).await;
 }
 
-/// The releases that the dead server misses hold up none at the others.
+/// The releases that the dead server misses do not delay releases at the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_releases_while_a_server_is_dead_leave_nothing_at_the_others() {
     let five = Servers::five();

@@ -57,8 +57,8 @@ impl LocalQueues {
 
     /// Ends all retentions, and retains nothing any more. The ownerships are released in the background.
     pub(crate) fn drain(&self) {
-        // In this order: what is retained meanwhile is checked after that. Sequentially consistent, as the count of calls:
-        // a call sees this, or the end of the drain waits for that call.
+        // The flag comes first: an ownership that is retained later is checked against it. Flag and count of calls are
+        // sequentially consistent: a call sees the flag, or the end of the drain waits for that call.
         self.draining.store(true, Ordering::SeqCst);
         let queues: Vec<_> = self.queues().values().cloned().collect();
         for ownership in queues

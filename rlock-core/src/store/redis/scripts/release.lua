@@ -50,8 +50,8 @@ if held == 1 and ARGV[7] == 'all' then
 elseif held == 1 and at_least == '0' then
   lib.hand_off(ARGV[6], lock, ARGV[5])
 else
-  -- An owner that only waited leaves the queue. Only the first waiter learns that a lock became free without a release, so
-  -- the next one asks, and learns that it is the first.
+  -- An owner that only waited leaves the queue. Only the first waiter learns that a lock became free without a release,
+  -- so the next one asks, and learns that it is the first.
   local first = redis.pcall('ZRANGE', queue, '0', '0')[1]
   redis.pcall('ZREM', queue, owner)
   local waiter = redis.pcall('ZRANGE', queue, '0', '0')[1]

@@ -6,8 +6,8 @@
 -- A lock gets a new fence only if its last one is smaller than the least. Otherwise another owner may have had it.
 -- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back.
 
--- Returns 1 if the owner holds the lock, else 0 or an error. HSETNX changes nothing then. At a read, a server that tracks
--- keys would go through all keys of the script.
+-- Returns 1 if the owner holds the lock, else 0 or an error. HSETNX changes nothing then. At a read, a server that
+-- tracks keys would go through all keys of the script.
 local function holds(lock, owner)
   local added = redis.pcall('HSETNX', lock, owner, '1')
   if type(added) == 'table' then
