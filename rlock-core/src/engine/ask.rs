@@ -114,11 +114,10 @@ impl<'a> Ask<'a> {
                 for (ownership, grant) in self.ownerships.iter().zip(&grants) {
                     are_new &= ownership.granted(*grant);
                 }
-                Ok(if are_new {
-                    Asked::Granted { grants, wanted }
-                } else {
-                    Asked::Retired
-                })
+                if !are_new {
+                    return Ok(Asked::Retired);
+                }
+                Ok(Asked::Granted { grants, wanted })
             }
             Acquired::Taken {
                 claim,

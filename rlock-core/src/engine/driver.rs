@@ -93,8 +93,7 @@ impl ClientHandle {
         let core = Arc::new(core);
         let stop = Arc::new(SetOnce::new());
         // Made here: a runtime that is gone drops the task without ever polling it.
-        let end = End(Arc::clone(&core));
-        let stopped = Arc::clone(&stop);
+        let (end, stopped) = (End(Arc::clone(&core)), Arc::clone(&stop));
         core.driver.runtime.spawn(async move {
             let end = end;
             background(&end.0, &stopped).await;

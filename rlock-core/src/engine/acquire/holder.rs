@@ -145,8 +145,7 @@ impl Attempt<'_> {
         KnownHolder { owner, holder, .. }: &KnownHolder,
         chain: &[Arc<Ownership>],
     ) -> String {
-        let is_in_this_process =
-            holder.pid == process::id() && holder.host == shown(Identity::host());
+        let is_this_process = holder.pid == process::id() && holder.host == shown(Identity::host());
         if owner.is_of(self.core.id) {
             let own = self.core.queues.owned(key);
             let is_guard = own.is_some_and(|own| !own.has_body());
@@ -160,7 +159,7 @@ impl Attempt<'_> {
             };
             let hold = holder.hold();
             format!("; it is held by another call of this client{hold}{hint}")
-        } else if is_in_this_process {
+        } else if is_this_process {
             let hint = if chain.iter().any(|outer| outer.owner == *owner) {
                 ": this call runs inside that hold, and enters it only with the same client or a clone of it"
             } else {
@@ -178,10 +177,8 @@ fn chain_text(chain: &[Arc<Ownership>], has_waited: bool) -> String {
     if chain.is_empty() {
         return String::new();
     }
-    let named = chain.iter().take(MOST_NAMED);
-    let named: Vec<_> = named
-        .map(|own| format!("`{}`", escape_control(own.shown())))
-        .collect();
+    let name = |own: &Arc<Ownership>| format!("`{}`", escape_control(own.shown()));
+    let named: Vec<_> = chain.iter().take(MOST_NAMED).map(name).collect();
     let more = match chain.len() - named.len() {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -1,5 +1,6 @@
 //! The turns of a call for its keys, and the wait for them.
 
+use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::Attempt;
@@ -77,9 +78,14 @@ impl Attempt<'_> {
             Ok(turn) => return Ok(turn),
             Err(waiting) => waiting,
         };
+        let mut turn = Box::pin(waiting.turn());
+        // A retained ownership, or one that is being released, leaves the turn at once.
+        if let Some(turn) = turn.as_mut().now_or_never() {
+            return Ok(turn);
+        }
         *contended = Some(Contended { at, ttl: None });
         self.call.waits();
-        let turn = Box::pin(timeout(self.left(), waiting.turn())).await;
+        let turn = Box::pin(timeout(self.left(), turn)).await;
         turn.map_err(|_| self.taken(key, None))
     }
 
