@@ -194,7 +194,7 @@ impl Server {
         release::release(self, release, effects)
     }
 
-    /// Extends leases; see `renew.lua`.
+    /// Extends leases, or leaves them as they are if the lease is 0; see `renew.lua`.
     pub fn renew(&mut self, renew: &Renew, effects: &mut Effects) -> Vec<Renewed> {
         let renewals = renew.renewals.iter();
         renewals
@@ -217,7 +217,9 @@ impl Server {
         let wanted = !lock.queue.is_empty();
         let (held, fence) = match &mut lock.held {
             Some(held) if any || held.by == Holder::Owner(claim.owner) => {
-                held.until = until;
+                if lease > 0 {
+                    held.until = until;
+                }
                 (true, self.raise_fence(claim.key, fence))
             }
             _ => (false, None),

@@ -108,7 +108,7 @@ impl LockClient {
     /// ```
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
-        core.drain();
+        core.queues.drain();
         let until = core.clock.now() + within;
         let drained = core.in_runtime(async {
             tokio::select! {

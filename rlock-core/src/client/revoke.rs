@@ -11,7 +11,7 @@ use crate::{
     error::LockError,
     key::Key,
     owner::OwnerId,
-    store::{Claim, ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
+    store::{ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
 };
 
 impl LockClient {
@@ -136,13 +136,14 @@ impl LockClient {
         if !is_meant {
             return Ok(false);
         }
-        let claim = Claim {
+        let release = ReleaseRequest {
             key: key.clone(),
             owner,
+            fence: entry.fence.unwrap_or_default(),
+            count: 0,
+            at_least: Duration::ZERO,
         };
-        let release = ReleaseRequest::whole(&claim);
-        let timeout = self.core().options.response_timeout;
-        let send = SendOptions::new(timeout);
+        let send = SendOptions::new(self.core().options.response_timeout);
         let released = self.core().store.release(&release, send);
         let released = async { released.await.map_err(|error| error.hide([&key])) };
         let released = self.ask(released, action).await?;

@@ -41,7 +41,7 @@ pub(crate) async fn acquire(
     let core = client.core();
     let _call = core.call();
     // Read once: a call that began before the drain is served. Calls inside a hold may need further locks to finish.
-    let is_too_late = core.is_draining() && !call_chain::is_inside_hold_of(core.id);
+    let is_too_late = core.queues.is_draining() && !call_chain::is_inside_hold_of(core.id);
     let call = observed::Call::begin(core, request);
     let outcome = {
         let attempt = &Attempt {

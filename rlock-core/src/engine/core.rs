@@ -167,21 +167,12 @@ impl Core {
         self.options.reentry == Reentry::Counted
     }
 
-    /// Starts draining: from now on new calls are refused, except inside a hold.
-    pub(crate) fn drain(&self) {
-        self.queues.drain();
-    }
-
-    pub(crate) fn is_draining(&self) -> bool {
-        self.queues.is_draining()
-    }
-
     /// Closes the client: from now on no lock is acquired.
     pub(crate) fn close(&self) {
         // In this order: a new call fails with `Closed`, not with `Draining`.
         let held = self.watchdog.count();
         let _ = self.closed.set(held);
-        self.drain();
+        self.queues.drain();
         self.ending.notify_waiters();
     }
 
@@ -217,7 +208,7 @@ impl Core {
 
     /// Notes that a call or an entry ended.
     pub(crate) fn ended(&self) {
-        if self.is_draining() {
+        if self.queues.is_draining() {
             self.watchdog.ended.notify_waiters();
         }
     }

@@ -139,7 +139,7 @@ async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
     };
     let end = async {
         stop.wait().await;
-        core.drain();
+        core.queues.drain();
         if timeout(DRAIN, core.releases().idle()).await.is_err() {
             tracing::warn!(
                 "could not release all dropped locks in time, their leases will end them"

@@ -67,10 +67,14 @@ impl Ownership {
 
     /// Returns the ownership to ask for on behalf of the next local waiter, when this one is released, and that
     /// waiter's lease.
-    pub(crate) fn next(&self, owner: impl FnOnce() -> OwnerId) -> Option<(Arc<Self>, Duration)> {
+    pub(crate) fn next(
+        &self,
+        timeout: Duration,
+        owner: impl FnOnce() -> OwnerId,
+    ) -> Option<(Arc<Self>, Duration)> {
         let state = self.state();
         let fresh = |lease| Self::new(self.clock.clone(), self.key.clone(), owner(), lease);
-        state.turn.as_ref()?.next(self, fresh)
+        state.turn.as_ref()?.next(self, timeout, fresh)
     }
 
     /// Notes that the next local waiter was granted the lock.

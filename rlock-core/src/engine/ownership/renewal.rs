@@ -33,7 +33,7 @@ pub(crate) enum Action {
     Lose(LostCause),
     /// Ends the retention.
     EndRetention,
-    /// Renews it by this lease.
+    /// Renews it by this lease. Zero leaves the lease as it is: the reply shows whether the lock still exists.
     Renew(Duration),
     /// Waits for its deadline.
     Wait,
@@ -44,8 +44,9 @@ impl Ownership {
     /// asks for, or 0. Returns `None` if no renewal is wanted.
     pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<(Duration, u64)> {
         let mut state = self.state();
-        // The batch may have waited for its slot until after the end of the lease.
-        let wanted = state.renewal(now).is_some() && now < state.valid_until;
+        // The batch may have waited for its slot until after the end of the lease, or a nested call may want a renewal.
+        let is_alike = |wanted: Duration| wanted.is_zero() == lease.is_zero();
+        let wanted = state.renewal(now).is_some_and(is_alike) && now < state.valid_until;
         state.renewals.sent = wanted.then_some(now);
         state.renewals.sent?;
         state.open_renewal(lease);
@@ -94,11 +95,6 @@ impl Ownership {
         state.renewals.count = state.renewals.count.saturating_add(1);
         let is_certain = state.doubted_at.is_none() && state.deadline.is_some();
         is_certain.then(|| state.due(now))
-    }
-
-    #[cfg(test)]
-    pub(crate) fn due(&self) -> Time {
-        self.state().due(self.now())
     }
 
     /// Returns the deadline that the schedule lacks for this ownership. Returns `None` if it is not owned, or if an
@@ -169,6 +165,8 @@ impl State {
 
     fn open_renewal(&mut self, lease: Duration) {
         let millis = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        // A lease of zero does not change the TTL.
+        let millis = if millis == 0 { u32::MAX } else { millis };
         self.renewals.least = match self.open_renewals {
             0 => millis,
             _ => millis.min(self.renewals.least),
@@ -232,14 +230,13 @@ impl State {
         }
     }
 
-    /// Returns the lease of the renewal to send. In doubt, a hold that is not renewed keeps the rest of its lease: the
-    /// reply shows whether it still exists.
+    /// Returns the lease of the renewal to send: zero for a hold that is in doubt and not renewed.
     fn renewal(&self, now: Time) -> Option<Duration> {
         if self.wants_renewal(now) {
             return Some(self.lease);
         }
         let is_doubted = self.phase == Phase::Held && self.doubted_at.is_some();
-        is_doubted.then(|| (self.confirmed_at + self.confirmed_lease).since(now))
+        is_doubted.then_some(Duration::ZERO)
     }
 
     fn wants_renewal(&self, now: Time) -> bool {

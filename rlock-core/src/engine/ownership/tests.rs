@@ -361,9 +361,41 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
         requests.note_fence(7);
     });
     queues.handed_off(&key, owner, 7, LEASE, true);
-    assert!(ownership.grant().is_none() && !turn.is_wanted());
+    assert!(ownership.grant().is_none() && !queues.waiters(&key).1);
     queues.handed_off(&key, owner, 8, LEASE, true);
-    assert!(ownership.grant().is_some() && turn.is_wanted());
+    assert!(ownership.grant().is_some() && queues.waiters(&key).1);
+}
+
+/// A nested call with a shorter lease extends the validity beyond the lease that was confirmed first.
+#[tokio::test]
+async fn a_check_of_a_hold_that_is_not_renewed_does_not_change_its_lease() {
+    let url = format!("memory:{}", Uuid::new_v4());
+    let client = LockClient::connect(&url).await.expect("the store is there");
+    let other = LockClient::connect(&url).await.expect("the store is there");
+    for doubted_after in [540, 640] {
+        let lock = client.lock("k").watchdog(false);
+        let begun = std::time::Instant::now();
+        let until = async |ms| {
+            let left = Duration::from_millis(ms).saturating_sub(begun.elapsed());
+            tokio::time::sleep(left).await;
+        };
+        let outer = lock.clone().lease(Duration::from_millis(600));
+        let outer = outer.acquire().await.expect("free");
+        until(500).await;
+        let nested = lock.lease(Duration::from_millis(400));
+        let nested = outer.scope(nested.acquire()).await.expect("held");
+        let valid_until = nested.entry().ownership.valid_until();
+        until(doubted_after).await;
+        client.core().watchdog.suspect_all(&KeyFilter::all());
+        until(720).await;
+        let taken = other.lock("k").try_acquire().await.expect("a reply");
+        let now = client.core().clock.now();
+        assert!(taken.is_none() || now >= valid_until);
+        assert_eq!(nested.entry().ownership.valid_until(), valid_until);
+        let ownership = &nested.entry().ownership;
+        assert!(ownership.state().doubted_at.is_none() || now >= valid_until);
+        drop((nested, outer));
+    }
 }
 
 /// The request on behalf of a waiter may be executed after that waiter's own requests, and grant what it has released.
@@ -383,7 +415,7 @@ fn a_release_keeps_the_turn_while_it_asks_for_the_next_waiter() {
         let Some(Err(waiting)) = queues.follow_release(&key, &options()) else {
             panic!("it is being released");
         };
-        let next = asks.then(|| given_up.next(|| owner(2)).expect("somebody waits").0);
+        let next = asks.then(|| given_up.next(LEASE, || owner(2)).expect("somebody waits").0);
         assert_eq!(given_up.leave_turn().is_none(), asks);
         given_up.finish();
         let turn = waiting.turn().now_or_never().expect("its turn");

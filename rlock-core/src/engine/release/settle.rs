@@ -171,7 +171,7 @@ async fn send(
     let timeout = left.min(core.options.response_timeout);
     let send = SendOptions::new(timeout).in_doubt(in_doubt);
     let is_last = count == 0 && at_least.is_zero();
-    let next = is_last.then(|| ownership.next(|| core.fresh_owner()));
+    let next = is_last.then(|| ownership.next(timeout, || core.fresh_owner()));
     let Some((next, lease)) = next.flatten() else {
         return core.store.release(&release, send).await;
     };

@@ -57,9 +57,10 @@ pub(super) fn batches(mut ownerships: Vec<(Alike, Arc<Ownership>)>) -> Vec<Batch
 /// Sends all batches. If the replies are slow, the round does not wait for them: it sends everything
 /// within half a lease, so that it ends before the last attempts start.
 pub(super) async fn run(renewer: Arc<Renewer>, batches: Vec<Batch>) {
-    let shortest = batches.first().map(|batch| batch.lease);
+    let mut leases = batches.iter().map(|batch| batch.lease);
+    let shortest = leases.find(|lease| !lease.is_zero());
     let count = u32::try_from(batches.len()).unwrap_or(u32::MAX);
-    let share = shortest.unwrap_or_default() / 2 / count.max(1);
+    let share = shortest.unwrap_or(renewer.response_timeout) / 2 / count.max(1);
     let mut latest = Instant::now();
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut requests = JoinSet::new();

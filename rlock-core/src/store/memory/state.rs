@@ -159,7 +159,9 @@ impl State {
             let Some(lock) = self.held_by(&claim.key, claim.owner, now) else {
                 return RenewalOutcome::Lost;
             };
-            lock.expires = now + lease;
+            if !lease.is_zero() {
+                lock.expires = now + lease;
+            }
             let is_new = *fence > lock.fence;
             if is_new {
                 lock.fence = next_fence();

@@ -135,11 +135,6 @@ impl Turn {
         self.queues().ends_retention(&self.state())
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.state().wanted
-    }
-
     /// Returns whether local callers wait for the lock.
     pub(crate) fn has_waiters(&self) -> bool {
         !self.state().waiting.is_empty()
@@ -157,11 +152,13 @@ impl Turn {
     pub(crate) fn next(
         &self,
         released: &Ownership,
+        timeout: Duration,
         fresh: impl FnOnce(Duration) -> Arc<Ownership>,
     ) -> Option<(Arc<Ownership>, Duration)> {
         let mut state = self.state();
         let LockOptions { lease, wait, .. } = state.waiting.front()?.options;
-        if wait.is_none() {
+        // The ownership of a turn that was taken back is another call's.
+        if wait.is_none() || state.turn != self.number {
             return None;
         }
         let current = state.current.as_ref()?;
@@ -172,7 +169,11 @@ impl Turn {
             // This belongs to the former ownership.
             state.wanted = false;
         }
-        state.current.clone().map(|next| (next, lease))
+        let next = state.current.clone()?;
+        drop(state);
+        // No turn is taken back during the request.
+        self.acts_within(timeout + IDLE);
+        Some((next, lease))
     }
 
     /// Passes the turn on after the current ownership has ended.

@@ -34,7 +34,7 @@ local function next_fence(lock, ttl, least)
     return nil, is_foreign and redis.error_reply('WRONGTYPE ' .. key .. ' is not a fence; delete it') or last
   end
   last = tonumber(last)
-  if last and last >= (least or fence) and last < TOO_LARGE then
+  if last and last >= (least or fence) and last < TOO_LARGE - 1 then
     fence = least and last or last + 1
     redis.pcall('SET', key, string.format('%.0f', fence), 'PX', ttl)
     return not least and fence or nil

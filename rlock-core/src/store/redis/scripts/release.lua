@@ -30,7 +30,7 @@ elseif redis.call('HEXISTS', lock, owner) == 1 then
   redis.call('HSET', lock, 'kept', '1')
   held = redis.call('HDEL', lock, owner)
 end
-if held == 1 and ARGV[4] ~= '0' then
+if (held == 1 or ARGV[7] == 'all') and ARGV[4] ~= '0' then
   next_fence(lock, ARGV[5], tonumber(ARGV[4]))
 end
 if nobody_waits then

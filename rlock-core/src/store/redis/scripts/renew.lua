@@ -1,4 +1,4 @@
--- Extends the leases of locks that their owners still hold. Never leaves a new lock.
+-- Extends the leases of locks that their owners still hold; 0 leaves them as they are. Never leaves a new lock.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), time to keep fences (ms), owner, least new fence or 0, owner, least new fence or 0, …
 -- Replies  1    all are held, no owner waits for them, and no new fence was asked for
@@ -11,7 +11,7 @@
 local function holds(lock, owner)
   local added = redis.pcall('HSETNX', lock, owner, '1')
   if type(added) == 'table' then
-    return redis.pcall('HEXISTS', lock, owner)
+    return string.find(added.err, 'READONLY', 1, true) and added or redis.pcall('HEXISTS', lock, owner)
   elseif added == 1 and redis.pcall('HDEL', lock, owner) ~= 1 and redis.call('PTTL', lock) == -1 then
     redis.call('PEXPIRE', lock, ARGV[1])
   end
@@ -23,7 +23,7 @@ for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
   local held = holds(lock, ARGV[2 * n + 1])
   if held == 1 then
-    replies[n] = redis.call('PEXPIRE', lock, ARGV[1])
+    replies[n] = ARGV[1] == '0' and 1 or redis.call('PEXPIRE', lock, ARGV[1])
     if ARGV[2 * n + 2] ~= '0' then
       replies[n], all = next_fence(lock, ARGV[2], tonumber(ARGV[2 * n + 2])) or 1, nil
     end
