@@ -93,7 +93,7 @@ fn check_event(keyspace: &Keyspace, event: &Event) {
 pub(crate) fn message(message: &[u8]) {
     let keyspace = names_of_locks();
     let owner = format!("{CLIENT}:3 ");
-    for beginning in ["", &owner, &format!("{owner}4711/16/1 1000 ")] {
+    for beginning in ["", &owner, &format!("{owner}4711/1 1000 ")] {
         let message = [beginning.as_bytes(), message].concat();
         if let Some(event) = keyspace.read_message(CLIENT, &message) {
             check_event(&keyspace, &event);
