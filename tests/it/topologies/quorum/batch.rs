@@ -223,6 +223,36 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
     }
 }
 
+/// The servers that did not grant the lock do not know its fence.
+#[tokio::test]
+async fn tokens_grow_after_a_forced_release_although_the_server_that_was_ahead_is_away() {
+    let three = Servers::some(3);
+    let (client, other) = (three.client().await, three.client().await);
+    let keys = keys();
+    acquire_each_once(&client, &keys).await;
+    for ahead in [1, 2] {
+        for key in &keys {
+            let fence = format!("{}:fence", name(key));
+            let () = three.0[ahead].command(&["INCRBY", &fence, "1000000"]).await;
+        }
+        let guards = acquire_all(&client, &keys).await;
+        for guard in &guards {
+            let forced = other.force_release(guard.key()).await;
+            assert!(forced.expect("a majority replies"), "it was held");
+        }
+        let last: Vec<u64> = guards.iter().map(LockGuard::fencing_token).collect();
+        drop(guards);
+        three.pause([ahead]);
+        let guards = acquire_all(&client, &keys).await;
+        for (guard, last) in guards.iter().zip(&last) {
+            assert!(guard.fencing_token() > *last, "tokens grow");
+        }
+        three.resume([ahead]);
+        release_all(guards).await;
+        assert_nothing_left_anywhere(&three).await;
+    }
+}
+
 #[tokio::test]
 async fn no_call_waits_for_one_server_that_falls_silent_among_many_requests() {
     for silent in [0, 2] {
