@@ -31,8 +31,8 @@ impl QuorumStore {
                 async move { member.inspect(&key, send).await }
             });
             let left = until.saturating_duration_since(Instant::now());
-            call.collect(left, SHORTEST_LATE, |call| holder(call).is_ok())
-                .await;
+            // All members, because any of them may know the largest fence.
+            call.collect(left, SHORTEST_LATE, |_| false).await;
             if let Ok(holder) = holder(&call) {
                 return Ok(holder);
             }
