@@ -15,6 +15,8 @@ use crate::histories::{
 
 struct Interval<'a> {
     hold: &'a Hold,
+    /// What takes the lock in this interval.
+    by: &'static str,
     begin: u64,
     end: u64,
     /// The earliest time of the grant.
@@ -48,6 +50,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 fn reliance<'a>(history: &History, hold: &'a Hold) -> Interval<'a> {
     Interval {
         hold,
+        by: "held",
         begin: hold.granted,
         end: history.reliance_end(hold),
         earliest: hold.earliest,
@@ -62,6 +65,7 @@ fn keeping(hold: &Hold) -> Option<Interval<'_>> {
     let margin = least / 100 + 2_000_000;
     hold.released.then(|| Interval {
         hold,
+        by: "kept by `at_least`",
         begin: left,
         end: hold.earliest + least.saturating_sub(margin),
         earliest: hold.earliest,
@@ -88,8 +92,9 @@ fn overlap(
     }
     let told = |interval: &Interval<'_>| {
         format!(
-            "{} (process {}, token {}, {} to {} ms)",
+            "{} ({}, process {}, token {}, {} to {} ms)",
             interval.hold.owner,
+            interval.by,
             interval.hold.process,
             interval.hold.token,
             ms(interval.begin),
