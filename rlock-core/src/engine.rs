@@ -12,4 +12,5 @@ pub(crate) mod messages;
 pub(crate) mod ownership;
 pub(crate) mod queries;
 pub(crate) mod release;
+pub(crate) mod thread;
 pub(crate) mod watchdog;

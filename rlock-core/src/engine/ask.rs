@@ -23,8 +23,7 @@ pub(crate) struct Ask<'a> {
 
 /// The reply to an [`Ask`].
 pub(crate) enum Asked {
-    /// `wanted`: whether others wait for one of the locks.
-    Granted { grants: Few<Grant>, wanted: bool },
+    Granted(Few<Grant>),
     /// One of the owners had the lock and lost it. Another owner has to ask.
     Retired,
     /// Another owner has one of the locks, and none was granted.
@@ -117,7 +116,7 @@ impl<'a> Ask<'a> {
                 if !are_new {
                     return Ok(Asked::Retired);
                 }
-                Ok(Asked::Granted { grants, wanted })
+                Ok(Asked::Granted(grants))
             }
             Acquired::Taken {
                 claim,

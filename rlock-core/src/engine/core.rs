@@ -15,10 +15,10 @@ use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
-        driver::Driver,
         holders::HolderReplies,
         messages::Messages,
         ownership::{LocalQueues, Ownership, ReleaseQueue},
+        thread::ClientThread,
         watchdog::{Renewer, Watchdog},
     },
     options::{Options, Reentry},
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) messages: Arc<Messages>,
     pub(crate) holder_replies: HolderReplies,
-    pub(crate) driver: Driver,
+    pub(crate) thread: ClientThread,
     sequence: AtomicU64,
     /// The number of locks that were held when the client was closed.
     closed: SetOnce<usize>,
@@ -119,7 +119,7 @@ impl Core {
         options: Options,
         store: Arc<dyn Store>,
         handler: EventHandler,
-        driver: Driver,
+        thread: ClientThread,
     ) -> Self {
         let EventHandler {
             watchdog,
@@ -135,7 +135,7 @@ impl Core {
             queues,
             messages,
             holder_replies: HolderReplies::default(),
-            driver,
+            thread,
             sequence: AtomicU64::new(1),
             closed: SetOnce::new(),
             background_ended: SetOnce::new(),
@@ -254,7 +254,7 @@ impl Core {
         let mut ending = pin!(None);
         poll_fn(|cx| {
             let _noted = note_caller();
-            let _entered = enter(&self.driver.runtime);
+            let _entered = enter(&self.thread.runtime);
             loop {
                 if let Some(end) = stop() {
                     return Poll::Ready(Err(end));

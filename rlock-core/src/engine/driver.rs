@@ -1,22 +1,14 @@
-//! The client's background: a thread with a runtime for its connection, its watchdog and its
-//! release queue. A service that blocks its own runtime does not endanger its locks.
+//! The handles of a client, and its background tasks: its connection, its watchdog and its release queue.
 
 use std::{
     fmt,
     future::Future,
-    io,
     panic::{RefUnwindSafe, UnwindSafe},
     sync::Arc,
-    thread,
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Builder, Handle},
-    sync::{SetOnce, oneshot},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::{sync::SetOnce, task::JoinSet, time::timeout};
 
 use crate::{
     engine::{core::Core, queries, release},
@@ -27,37 +19,6 @@ use crate::{
 const DRAIN: Duration = Duration::from_secs(5);
 /// The pause before a background task that panicked restarts.
 const RESTART: Duration = Duration::from_millis(100);
-
-/// Where a client's background runs, with the timers of its calls.
-pub(crate) struct Driver {
-    pub(crate) runtime: Handle,
-    /// Ends the client's thread when dropped; `None` if there is none.
-    _thread: Option<oneshot::Sender<()>>,
-}
-
-impl Driver {
-    /// Starts a named thread with a runtime of its own.
-    pub(crate) fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let (keep, dropped) = oneshot::channel::<()>();
-        thread::Builder::new()
-            .name("rlock".to_owned())
-            .spawn(move || runtime.block_on(dropped))?;
-        Ok(Self {
-            runtime: handle,
-            _thread: Some(keep),
-        })
-    }
-
-    /// Runs the background and all timers on a runtime whose clock the user controls.
-    pub(crate) fn on_clock_of(runtime: Handle) -> Self {
-        Self {
-            runtime,
-            _thread: None,
-        }
-    }
-}
 
 /// A handle of a client. The background ends with the last one.
 #[derive(Clone)]
@@ -94,7 +55,7 @@ impl ClientHandle {
         let stop = Arc::new(SetOnce::new());
         // Made here: a runtime that is gone drops the task without ever polling it.
         let (end, stopped) = (End(Arc::clone(&core)), Arc::clone(&stop));
-        core.driver.runtime.spawn(async move {
+        core.thread.runtime.spawn(async move {
             let end = end;
             background(&end.0, &stopped).await;
         });

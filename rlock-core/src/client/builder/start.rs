@@ -13,7 +13,8 @@ use crate::{
     drivers::drives_connections,
     engine::{
         core::{Core, EventHandler},
-        driver::{ClientHandle, Driver},
+        driver::ClientHandle,
+        thread::ClientThread,
     },
     error::LockError,
     limits,
@@ -165,11 +166,10 @@ impl LockClientBuilder {
         let core = self.prepare(endpoint)?;
         if connect_wait.is_zero() {
             connect(&core).await?;
+            return Ok(LockClient::new(ClientHandle::start(core)));
         }
         let client = LockClient::new(ClientHandle::start(core));
-        if !connect_wait.is_zero() {
-            client.until_ready(connect_wait).await?;
-        }
+        client.until_ready(connect_wait).await?;
         Ok(client)
     }
 
@@ -182,7 +182,7 @@ impl LockClientBuilder {
     /// Makes a client whose background does not run yet.
     fn prepare(mut self, endpoint: Endpoint) -> Result<Core, LockError> {
         self.check_for(&endpoint)?;
-        let driver = self.driver()?;
+        let thread = self.thread()?;
         let id = Uuid::new_v4();
         let handler = EventHandler::new(&self.options, &self.redis.clock);
         let options = RedisOptions {
@@ -191,7 +191,7 @@ impl LockClientBuilder {
             replicas: self.options.replicas,
             ..self.redis.clone()
         };
-        let (listener, runtime) = (handler.listener(), &driver.runtime);
+        let (listener, runtime) = (handler.listener(), &thread.runtime);
         let store: Arc<dyn Store> = match endpoint {
             Endpoint::Memory(name) => {
                 let shared = match name.as_str() {
@@ -210,7 +210,7 @@ impl LockClientBuilder {
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
         let clock = self.redis.clock;
-        Ok(Core::new(id, clock, self.options, store, handler, driver))
+        Ok(Core::new(id, clock, self.options, store, handler, thread))
     }
 
     /// Checks all options, and whether this store supports them.
@@ -230,7 +230,7 @@ impl LockClientBuilder {
         }
     }
 
-    fn driver(&mut self) -> Result<Driver, LockError> {
+    fn thread(&mut self) -> Result<ClientThread, LockError> {
         if self.tokio_time {
             let runtime = Handle::try_current().map_err(|_| {
                 no_tokio_time(
@@ -238,9 +238,9 @@ impl LockClientBuilder {
                 )
             })?;
             self.redis.clock = ClientClock::given(Arc::new(RuntimeClock(runtime.clone())));
-            return Ok(Driver::on_clock_of(runtime));
+            return Ok(ClientThread::on_clock_of(runtime));
         }
-        Driver::start().map_err(|error| LockError::Unavailable {
+        ClientThread::start().map_err(|error| LockError::Unavailable {
             action: "start the lock client's thread".to_owned(),
             waited: Duration::ZERO,
             source: Arc::new(error),
@@ -256,7 +256,7 @@ impl LockClientBuilder {
 
 async fn connect(core: &Core) -> Result<(), LockError> {
     let started = core.clock.now();
-    let connected = core.driver.runtime.spawn(Arc::clone(&core.store).connect());
+    let connected = core.thread.runtime.spawn(Arc::clone(&core.store).connect());
     // Boxed, so that the futures of callers stay small.
     let connected = core.in_runtime(Box::pin(connecting(connected))).await;
     connected.map_err(|error| {

@@ -50,7 +50,7 @@ impl Attempt<'_> {
                 turns = match self.try_turns(keys, None) {
                     Ok(turns) => turns,
                     // Boxed, because most calls do not wait.
-                    Err(_) => Box::pin(self.turns(keys, None, &mut contended)).await?,
+                    Err(taken) => Box::pin(self.turns(keys, taken, &mut contended)).await?,
                 };
             }
             let now = self.now();
@@ -176,11 +176,11 @@ impl Attempt<'_> {
         let send = SendOptions::new(timeout).in_doubt(ask.is_in_doubt());
         let reply = self.core.store.acquire(&ask.request, send).await;
         match ask.apply(reply)? {
-            Asked::Granted { grants, wanted } => {
+            Asked::Granted(grants) => {
+                let (now, wanted) = (self.now(), grants[0].wanted);
                 for (at, grant) in asked.into_iter().zip(grants) {
                     locks[at].grant = Some(grant);
                 }
-                let now = self.now();
                 if locks.iter().any(|lock| lock.is_late(now)) {
                     return Err(StoreError::late());
                 }

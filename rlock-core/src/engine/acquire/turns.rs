@@ -16,22 +16,24 @@ use crate::{
 };
 
 impl Attempt<'_> {
-    /// Gets the turns of all keys. The call may already have one of them.
+    /// Gets the turns of all keys. Another call has the one at this index.
     ///
     /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
     pub(super) async fn turns(
         &self,
         keys: &[&Key],
-        mut have: Option<(usize, Turn)>,
+        mut at: usize,
         contended: &mut Option<Contended>,
     ) -> Result<Few<Turn>, LockError> {
         loop {
-            match self.try_turns(keys, have) {
+            let turn = if self.asks_once() {
+                self.turn_after_release(keys[at]).await?
+            } else {
+                self.turn(keys[at], (at, contended)).await?
+            };
+            match self.try_turns(keys, Some((at, turn))) {
                 Ok(turns) => return Ok(turns),
-                Err(at) if self.asks_once() => {
-                    have = Some((at, self.turn_after_release(keys[at]).await?));
-                }
-                Err(at) => have = Some((at, self.turn(keys[at], (at, contended)).await?)),
+                Err(taken) => at = taken,
             }
         }
     }
@@ -56,12 +58,10 @@ impl Attempt<'_> {
     /// Gets the turn of a call that does not wait, if only a release of this client precedes the call.
     async fn turn_after_release(&self, key: &Key) -> Result<Turn, LockError> {
         let options = &self.request.options;
-        let Some(follows) = self.core.queues.follow_release(key, options) else {
-            return Err(self.taken(key, None));
-        };
-        let waiting = match follows {
-            Ok(turn) => return Ok(turn),
-            Err(waiting) => waiting,
+        let waiting = match self.core.queues.follow_release(key, options) {
+            None => return Err(self.taken(key, None)),
+            Some(Ok(turn)) => return Ok(turn),
+            Some(Err(waiting)) => waiting,
         };
         let limit = self.core.options.response_timeout;
         let left = (self.call.started + limit).since(self.now());
@@ -106,7 +106,9 @@ impl Attempt<'_> {
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));
         }
-        self.turns(keys, Some((at, turn)), &mut Some(contended))
-            .await
+        match self.try_turns(keys, Some((at, turn))) {
+            Ok(turns) => Ok(turns),
+            Err(taken) => self.turns(keys, taken, &mut Some(contended)).await,
+        }
     }
 }

@@ -182,8 +182,8 @@ async fn send(
         let ask = Ask::begin(core, smallvec![&next], lease, true);
         let send = send.in_doubt(ask.is_in_doubt());
         let reply = core.store.acquire(&ask.request, send).await;
-        if let Ok(Asked::Granted { wanted, .. }) = ask.apply(reply) {
-            ownership.next_arrived(wanted);
+        if let Ok(Asked::Granted(grants)) = ask.apply(reply) {
+            ownership.next_arrived(grants[0].wanted);
         }
     };
     join(released, acquired).await.0

@@ -197,6 +197,27 @@ async fn a_loss_at_a_majority_is_noticed_before_a_renewal() {
     }
 }
 
+/// Raises the fences of all keys on one server.
+async fn put_ahead(server: &RedisServer, keys: &[String]) {
+    for key in keys {
+        let fence = format!("{}:fence", name(key));
+        let () = server.command(&["INCRBY", &fence, "1000000"]).await;
+    }
+}
+
+/// Acquires all locks, and asserts that each token is larger than the last one of its key.
+async fn acquire_all_with_larger_tokens(
+    client: &LockClient,
+    keys: &[String],
+    last: &[u64],
+) -> Vec<LockGuard> {
+    let guards = acquire_all(client, keys).await;
+    for (guard, last) in guards.iter().zip(last) {
+        assert!(guard.fencing_token() > *last, "tokens grow");
+    }
+    guards
+}
+
 /// A majority does not yet know the fence of a single server. The release carries it to the others.
 #[tokio::test]
 async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_release() {
@@ -205,18 +226,12 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
     let keys = keys();
     acquire_each_once(&client, &keys).await;
     for ahead in [1, 2, 1, 2] {
-        for key in &keys {
-            let fence = format!("{}:fence", name(key));
-            let () = three.0[ahead].command(&["INCRBY", &fence, "1000000"]).await;
-        }
+        put_ahead(&three.0[ahead], &keys).await;
         let guards = acquire_all(&client, &keys).await;
         let last: Vec<u64> = guards.iter().map(LockGuard::fencing_token).collect();
         three.pause([ahead]);
         release_all(guards).await;
-        let guards = acquire_all(&client, &keys).await;
-        for (guard, last) in guards.iter().zip(&last) {
-            assert!(guard.fencing_token() > *last, "tokens grow");
-        }
+        let guards = acquire_all_with_larger_tokens(&client, &keys, &last).await;
         three.resume([ahead]);
         release_all(guards).await;
         assert_nothing_left_anywhere(&three).await;
@@ -231,10 +246,7 @@ async fn tokens_grow_after_a_forced_release_although_the_server_that_was_ahead_i
     let keys = keys();
     acquire_each_once(&client, &keys).await;
     for ahead in [1, 2] {
-        for key in &keys {
-            let fence = format!("{}:fence", name(key));
-            let () = three.0[ahead].command(&["INCRBY", &fence, "1000000"]).await;
-        }
+        put_ahead(&three.0[ahead], &keys).await;
         let guards = acquire_all(&client, &keys).await;
         for guard in &guards {
             let forced = other.force_release(guard.key()).await;
@@ -243,10 +255,7 @@ async fn tokens_grow_after_a_forced_release_although_the_server_that_was_ahead_i
         let last: Vec<u64> = guards.iter().map(LockGuard::fencing_token).collect();
         drop(guards);
         three.pause([ahead]);
-        let guards = acquire_all(&client, &keys).await;
-        for (guard, last) in guards.iter().zip(&last) {
-            assert!(guard.fencing_token() > *last, "tokens grow");
-        }
+        let guards = acquire_all_with_larger_tokens(&client, &keys, &last).await;
         three.resume([ahead]);
         release_all(guards).await;
         assert_nothing_left_anywhere(&three).await;

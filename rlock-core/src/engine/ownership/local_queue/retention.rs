@@ -1,6 +1,8 @@
 //! Retained ownerships, and the clients that want them.
 
-use super::{LocalQueues, QueueState};
+use std::sync::Arc;
+
+use super::{LocalQueue, LocalQueues, QueueState};
 use crate::{key::Key, owner::OwnerId, sync::atomic::Ordering};
 
 impl LocalQueues {
@@ -61,10 +63,8 @@ impl LocalQueues {
         // sequentially consistent: a call sees the flag, or the end of the drain waits for that call.
         self.draining.store(true, Ordering::SeqCst);
         let queues: Vec<_> = self.queues().values().cloned().collect();
-        for ownership in queues
-            .iter()
-            .filter_map(|queue| queue.state().take_retained())
-        {
+        let take = |queue: &Arc<LocalQueue>| queue.state().take_retained();
+        for ownership in queues.iter().filter_map(take) {
             ownership.end_retention();
         }
     }
