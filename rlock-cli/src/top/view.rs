@@ -75,14 +75,21 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ratatui::{Terminal, backend::TestBackend};
     use rlock_core::LockClient;
 
     use super::*;
 
     async fn view(client: &LockClient) -> View {
+        let mut listed = ls::listed(client, "*", false).await.unwrap();
+        // Equal ages: the order of the rows is that of the keys.
+        for info in &mut listed.locks {
+            info.holder.as_mut().unwrap().held_for = Duration::ZERO;
+        }
         let mut looks = Looks::default();
-        looks.add(ls::listed(client, "*", false).await.unwrap());
+        looks.add(listed);
         View {
             looks,
             order: Order::Waiters,
