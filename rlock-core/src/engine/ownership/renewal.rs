@@ -44,9 +44,10 @@ impl Ownership {
     /// asks for, or 0. Returns `None` if no renewal is wanted.
     pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<(Duration, u64)> {
         let mut state = self.state();
-        // The batch may have waited for its slot until after the end of the lease, or a nested call may want a renewal.
-        let is_alike = |wanted: Duration| wanted.is_zero() == lease.is_zero();
-        let wanted = state.renewal(now).is_some_and(is_alike) && now < state.valid_until;
+        // The batch may have waited for its slot until after the end of the lease. A nested call may have a longer lease,
+        // which this renewal would shorten, or may want a renewal.
+        let fits = |wanted: Duration| wanted <= lease && wanted.is_zero() == lease.is_zero();
+        let wanted = state.renewal(now).is_some_and(fits) && now < state.valid_until;
         state.renewals.sent = wanted.then_some(now);
         state.renewals.sent?;
         state.open_renewal(lease);
@@ -90,6 +91,8 @@ impl Ownership {
         if now >= state.valid_until {
             return None;
         }
+        // A hold before may have had a longer lease, which the next renewal shortens.
+        let lease = lease.min(state.lease);
         state.confirm(sent_at, lease);
         state.tokens.renewed(fence, sent_at);
         state.renewals.count = state.renewals.count.saturating_add(1);

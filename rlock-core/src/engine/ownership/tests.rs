@@ -207,7 +207,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     let (action, next) = hold.come_due(now);
     assert!(matches!(action, Action::Renew(_)));
     assert!(hold.missing_deadline(now).is_none(), "it is to be sent");
-    assert!(hold.begin_renewal(LEASE, now).is_some());
+    assert!(hold.begin_renewal(hold.lease(), now).is_some());
     assert!(hold.missing_deadline(now).is_none(), "it is under way");
     hold.end_renewal(true);
     assert!(hold.missing_deadline(now).is_some(), "it has failed");
@@ -448,12 +448,13 @@ fn an_ownership_is_small() {
 /// A connection that was given up may deliver a renewal late, which then sets the TTL to its own lease.
 #[test]
 fn a_longer_lease_is_not_confirmed_while_a_renewal_with_a_shorter_one_is_open() {
-    let (short, long) = (Duration::from_secs(3), Duration::from_secs(60));
+    let (short, long) = (Duration::from_secs(30), Duration::from_secs(60));
     let confirmed = |replies: &[bool]| {
         let (hold, _, _clock, _watchdog) = tracked(Duration::ZERO);
         for _ in 0..2 {
             assert!(hold.begin_renewal(short, hold.now()).is_some());
         }
+        enter(&hold, long);
         for has_reply in replies {
             hold.end_renewal(*has_reply);
         }
@@ -466,4 +467,44 @@ fn a_longer_lease_is_not_confirmed_while_a_renewal_with_a_shorter_one_is_open() 
     for replies in [&[][..], &[true], &[false], &[true, false], &[false, true]] {
         assert!(confirmed(replies) < whole, "{replies:?}");
     }
+}
+
+/// Enters the hold with this lease.
+fn enter(hold: &Arc<Ownership>, lease: Duration) {
+    let options = LockOptions { lease, ..options() };
+    let renewals = hold.settled_renewals();
+    let entered = hold.enter(&options, hold.now(), renewals, hold.now());
+    entered.expect("it is held");
+}
+
+/// The renewals of the next hold set the TTL to its shorter lease.
+#[test]
+fn the_reply_to_a_renewal_of_a_hold_before_confirms_no_more_than_the_present_lease() {
+    let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
+    let long = hold.lease();
+    assert!(hold.begin_renewal(long, hold.now()).is_some());
+    assert!(matches!(leave(&hold, entry, true), AfterLeave::Retained));
+    let turn = hold.resume().expect("retained");
+    let grant = hold.grant().expect("it is not in doubt");
+    let options = LockOptions {
+        lease: long / 3,
+        ..options()
+    };
+    hold.begin(&options, grant, turn, hold.now())
+        .expect("it is not lost");
+    hold.end_renewal(true);
+    hold.renewed(Time::from_nanos(20), (long, 0), hold.now());
+    assert!(hold.valid_until() < Time::from(long / 3));
+}
+
+#[test]
+fn a_renewal_that_was_due_before_a_longer_nested_lease_is_not_sent() {
+    let (hold, _, still, _watchdog) = tracked(Duration::ZERO);
+    still.0.store(11, Ordering::SeqCst);
+    let (Action::Renew(lease), _) = hold.come_due(hold.now()) else {
+        panic!("it is due after a third");
+    };
+    enter(&hold, lease * 2);
+    assert!(hold.begin_renewal(lease, hold.now()).is_none());
+    assert!(hold.begin_renewal(lease * 2, hold.now()).is_some());
 }
