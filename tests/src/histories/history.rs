@@ -29,6 +29,8 @@ pub(super) struct Hold {
     /// The ends of its validity, at the grant and at later checks.
     pub(super) first_valid_until: u64,
     pub(super) valid_until: u64,
+    /// The longest validity that a check found.
+    pub(super) valid_for: u64,
     /// The first time when it was known to have ended: left, or not valid.
     pub(super) ended: Option<u64>,
     pub(super) left: Option<u64>,
@@ -144,7 +146,10 @@ impl History {
             } => {
                 if let Some(hold) = self.lock(key).hold_mut(&owner) {
                     match valid_until {
-                        Some(until) => hold.valid_until = hold.valid_until.max(until),
+                        Some(until) => {
+                            hold.valid_until = hold.valid_until.max(until);
+                            hold.valid_for = hold.valid_for.max(until.saturating_sub(at));
+                        }
                         None => hold.ended = Some(hold.ended.map_or(at, |ended| ended.min(at))),
                     }
                 }
@@ -221,6 +226,7 @@ impl History {
                     earliest: valid_until.saturating_sub(operation.lease),
                     first_valid_until: valid_until,
                     valid_until,
+                    valid_for: valid_until.saturating_sub(operation.returned),
                     ended: None,
                     left: None,
                     released: false,

@@ -5,6 +5,8 @@
 //! may have extended the lock since the owner last checked. So the real interval may be longer, and
 //! no false overlap is reported.
 //!
+//! No renewal sets the TTL to more than the longest lease of a hold, so a longer validity is wrong, too.
+//!
 //! A lock with `at_least` stays taken after its release. No client may rely on it in that interval.
 
 use super::{Findings, Property};
@@ -25,6 +27,12 @@ struct Interval<'a> {
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
     for (key, lock) in &history.locks {
+        for hold in lock.holds.iter().filter(|hold| hold.valid_for > hold.lease) {
+            let (owner, valid_for, lease) = (&hold.owner, ms(hold.valid_for), ms(hold.lease));
+            let what =
+                format!("{key}: {owner} is valid for {valid_for} ms, its lease is {lease} ms");
+            findings.breaks(Property::OneHolder, what);
+        }
         let reliances = lock.holds.iter().map(|hold| reliance(history, hold));
         let keepings = lock.holds.iter().filter_map(keeping);
         let mut intervals: Vec<Interval<'_>> = reliances
@@ -158,10 +166,22 @@ mod tests {
     }
 
     #[test]
+    fn a_validity_beyond_the_lease_is_found() {
+        for (until, is_broken) in [(160, false), (161, true)] {
+            let mut sample = Sample::default();
+            sample
+                .hold("a:1", 1)
+                .called(0, 5, 100)
+                .looked(60, Some(until));
+            assert_eq!(!broken(&sample).is_empty(), is_broken);
+        }
+    }
+
+    #[test]
     fn a_loss_that_was_noticed_ends_the_reliance() {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100).looked(60, None);
-        sample.hold("b:1", 2).called(0, 70, 190).left(80);
+        sample.hold("b:1", 2).called(0, 70, 160).left(80);
         assert_eq!(sample.violations(), []);
     }
 
@@ -170,7 +190,7 @@ mod tests {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100);
         sample.killed("a", 60);
-        sample.hold("b:1", 2).called(0, 70, 190).left(80);
+        sample.hold("b:1", 2).called(0, 70, 160).left(80);
         assert_eq!(sample.violations(), []);
     }
 
@@ -179,12 +199,12 @@ mod tests {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100);
         sample.closed("a", 60);
-        sample.hold("b:1", 2).called(0, 70, 190).left(80);
+        sample.hold("b:1", 2).called(0, 70, 160).left(80);
         assert_eq!(sample.violations(), []);
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100).runs();
         sample.closed("a", 60);
-        sample.hold("b:1", 2).called(0, 70, 190).left(80);
+        sample.hold("b:1", 2).called(0, 70, 160).left(80);
         assert_eq!(broken(&sample), [Property::OneHolder]);
     }
 
