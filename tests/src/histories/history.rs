@@ -303,7 +303,9 @@ impl History {
             .iter()
             .filter(|fault| fault.kind.leaves_two_masters() && replicas == 0);
         let mut splits = splits.map(|fault| {
-            let within = |hold: &Hold| hold.earliest <= fault.end && hold.granted >= fault.start;
+            // A grant may wait for its call to be polled, and is confirmed later. So its time is only known to follow
+            // the call.
+            let within = |hold: &Hold| hold.invoke <= fault.end && hold.granted >= fault.start;
             within(one) && within(other)
         });
         splits.any(|within| within)

@@ -53,7 +53,10 @@ fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
         if write.at < hold.granted || write.at >= end {
             continue;
         }
-        if history.forgotten(key, hold.earliest, write.at) {
+        let mut later = lock.holds.iter().filter(|other| other.token > hold.token);
+        if history.forgotten(key, hold.earliest, write.at)
+            || later.any(|other| history.led_by_two(hold, other))
+        {
             findings.others_by_nature += 1;
         } else {
             let what = format!(
@@ -111,6 +114,20 @@ mod tests {
         sample.hold("a:1", 3).called(0, 5, 100).left(20);
         sample.wrote("a:1", 3, 10, false);
         assert_eq!(broken(&sample), [Property::NoStaleWrite]);
+    }
+
+    #[test]
+    fn a_write_that_is_refused_after_a_grant_of_another_master_is_by_nature() {
+        for (until, is_broken) in [(12, false), (5, true)] {
+            let mut sample = Sample::default();
+            sample.two_masters(2, until);
+            sample.hold("b:1", 4).called(6, 10, 60).left(15);
+            sample.hold("a:1", 3).called(7, 20, 119).left(40);
+            sample.wrote("b:1", 4, 12, true);
+            sample.wrote("a:1", 3, 30, false);
+            let is_found = broken(&sample).contains(&Property::NoStaleWrite);
+            assert_eq!(is_found, is_broken);
+        }
     }
 
     #[test]
