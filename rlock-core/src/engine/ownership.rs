@@ -88,7 +88,7 @@ struct State {
     lost: Option<LostCause>,
     /// Whether the client reports no loss, because the hold ended without one.
     is_reported: bool,
-    /// The longest lease that an entry asked for: the TTL only grows.
+    /// The longest lease that an entry of the hold asked for. Acquires never shorten the TTL, and each renewal sets it.
     lease: Duration,
     /// The last lease that the store confirmed as the TTL, and when its request was sent. A shorter lease does not
     /// change the TTL, so it does not postpone the renewal.

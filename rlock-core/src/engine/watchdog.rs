@@ -104,8 +104,7 @@ impl Watchdog {
 
     /// Checks all ownerships of these keys at once.
     pub(crate) fn suspect_all(&self, filter: &KeyFilter) {
-        let doubted = self.doubt_all(filter);
-        self.check_now(&doubted);
+        self.check_now(&self.doubt_all(filter));
     }
 
     /// Stops local hand-overs of these ownerships until they are confirmed, because changes are not reported. Returns

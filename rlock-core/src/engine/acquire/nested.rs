@@ -39,11 +39,7 @@ impl Attempt<'_> {
         ownership: &Arc<Ownership>,
         token: u64,
     ) -> Result<Option<EntryGuard>, LockError> {
-        let within = if self.asks_once() {
-            self.request_timeout()
-        } else {
-            self.left()
-        };
+        let within = self.request_timeout().max(self.left());
         let Ok(_changing) = timeout(within, ownership.changing.lock()).await else {
             return Err(self.failed(StoreError::busy()));
         };

@@ -115,15 +115,10 @@ impl Ownership {
             state.limit(options, now);
         }
         state.phase = Phase::Held;
-        // A renewal that is executed after this request sets the TTL to its own lease. A longer lease then counts from
-        // the next renewal: renewals share a connection, which keeps their order.
-        let is_alone = renewals.is_some() && renewals == state.settled_renewals();
-        let lease = if is_alone {
-            options.lease
-        } else {
-            options.lease.min(state.lease)
-        };
-        state.confirm(sent_at, lease);
+        // A renewal that is executed after this request sets the TTL to its own lease. The next one then confirms this one's.
+        let sent = state.settled_renewals();
+        let is_alone = sent.is_some() && sent == renewals;
+        state.confirm(sent_at, options.lease * u32::from(is_alone));
         let entered = (state.add(options), state.token);
         drop(state);
         if continues {

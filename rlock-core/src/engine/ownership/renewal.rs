@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Ownership, Phase, State};
 use crate::{
     error::LostCause,
-    lease::{Time, next_check, renewal_attempt, renewal_due},
+    lease::{Time, next_check, renewal_attempt, renewal_due, valid_until},
 };
 
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
@@ -17,9 +17,11 @@ const SOON: Duration = Duration::from_millis(20);
 pub(super) struct Renewals {
     /// How often the lease of the present hold was renewed.
     pub(super) count: u32,
+    /// How many were sent, without those that leave the lease as it is.
+    sent_ever: u32,
     /// When the latest one was sent, until its reply. A time in the future: by when it is sent.
     pub(super) sent: Option<Time>,
-    /// The least lease in milliseconds of the open ones.
+    /// The least lease in milliseconds of those that were open at the same time, of the latest such group.
     least: u32,
 }
 
@@ -44,17 +46,18 @@ impl Ownership {
     /// asks for, or 0. Returns `None` if no renewal is wanted.
     pub(crate) fn begin_renewal(&self, lease: Duration, now: Time) -> Option<(Duration, u64)> {
         let mut state = self.state();
-        // The batch may have waited for its slot until after the end of the lease. A nested call may have a longer lease,
-        // which this renewal would shorten, or may want a renewal.
-        let fits = |wanted: Duration| wanted <= lease && wanted.is_zero() == lease.is_zero();
-        let wanted = state.renewal(now).is_some_and(fits) && now < state.valid_until;
+        // The batch may have waited until the lease ended. Since then, a nested call may have extended the lease, which this
+        // renewal would shorten, or may have asked for renewal.
+        let shortens = !lease.is_zero() && state.valid_until > valid_until(now, lease);
+        let is_alike = |wanted: Duration| wanted.is_zero() == lease.is_zero() && !shortens;
+        let wanted = state.renewal(now).is_some_and(is_alike) && now < state.valid_until;
         state.renewals.sent = wanted.then_some(now);
         state.renewals.sent?;
         state.open_renewal(lease);
         Some((state.confirmed_lease, state.tokens.ask(now)))
     }
 
-    /// Returns the number of renewals, if the store has executed each that was sent.
+    /// Returns how many renewals were sent, if the store has executed each of them.
     pub(crate) fn settled_renewals(&self) -> Option<u32> {
         self.state().settled_renewals()
     }
@@ -64,16 +67,9 @@ impl Ownership {
         self.state().confirmed_lease
     }
 
-    /// Notes that a renewal has its reply, or was abandoned.
-    pub(crate) fn end_renewal(&self, has_reply: bool) {
-        let mut state = self.state();
-        state.renewals.sent = None;
-        state.tokens.end_wish();
-        state.open_renewals = match state.open_renewals {
-            open @ (0 | IN_DOUBT) => open,
-            open if has_reply => open - 1,
-            _ => IN_DOUBT,
-        };
+    /// Notes that a renewal by this lease was abandoned, or lost its lock.
+    pub(crate) fn abandon_renewal(&self, lease: Duration) {
+        self.state().end_renewal(lease, IN_DOUBT);
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
@@ -88,15 +84,18 @@ impl Ownership {
         now: Time,
     ) -> Option<Time> {
         let mut state = self.state();
-        if now >= state.valid_until {
-            return None;
+        let is_in_time = now < state.valid_until;
+        if is_in_time {
+            // An earlier hold may have had a longer lease. The next renewal sets the TTL to the present one.
+            let confirmed = lease.min(state.lease);
+            state.confirm(sent_at, confirmed);
+            state.tokens.renewed(fence, sent_at);
+            state.renewals.count = state.renewals.count.saturating_add(1);
         }
-        // A hold before may have had a longer lease, which the next renewal shortens.
-        let lease = lease.min(state.lease);
-        state.confirm(sent_at, lease);
-        state.tokens.renewed(fence, sent_at);
-        state.renewals.count = state.renewals.count.saturating_add(1);
-        let is_certain = state.doubted_at.is_none() && state.deadline.is_some();
+        // Not before, because other renewals may have been executed after this one.
+        let others = state.open_renewals.saturating_sub(1);
+        state.end_renewal(lease, others);
+        let is_certain = is_in_time && state.doubted_at.is_none() && state.deadline.is_some();
         is_certain.then(|| state.due(now))
     }
 
@@ -163,18 +162,30 @@ impl Ownership {
 
 impl State {
     pub(super) fn settled_renewals(&self) -> Option<u32> {
-        (self.open_renewals == 0).then_some(self.renewals.count)
+        (self.open_renewals == 0).then_some(self.renewals.sent_ever)
     }
 
     fn open_renewal(&mut self, lease: Duration) {
-        let millis = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
         // A lease of zero does not change the TTL.
-        let millis = if millis == 0 { u32::MAX } else { millis };
+        if lease.is_zero() {
+            return;
+        }
+        let millis = u32::try_from(lease.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX);
         self.renewals.least = match self.open_renewals {
             0 => millis,
             _ => millis.min(self.renewals.least),
         };
+        self.renewals.sent_ever = self.renewals.sent_ever.wrapping_add(1);
         self.open_renewals = self.open_renewals.saturating_add(1);
+    }
+
+    /// Notes that a renewal by this lease has ended. `open`: how many are open without it.
+    fn end_renewal(&mut self, lease: Duration, open: u8) {
+        self.renewals.sent = None;
+        self.tokens.end_wish();
+        if !lease.is_zero() && self.open_renewals != IN_DOUBT {
+            self.open_renewals = open;
+        }
     }
 
     /// Returns the longest lease that a request confirms. An open renewal may be executed after it, and then sets the TTL

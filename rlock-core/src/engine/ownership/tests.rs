@@ -209,7 +209,7 @@ fn holds_that_begin_beside_a_renewal_do_not_send_another() {
     assert!(hold.missing_deadline(now).is_none(), "it is to be sent");
     assert!(hold.begin_renewal(hold.lease(), now).is_some());
     assert!(hold.missing_deadline(now).is_none(), "it is under way");
-    hold.end_renewal(true);
+    hold.abandon_renewal(hold.lease());
     assert!(hold.missing_deadline(now).is_some(), "it has failed");
     assert!(next > now);
 }
@@ -445,28 +445,72 @@ fn an_ownership_is_small() {
     assert!(size <= 608 + counted, "{size} bytes");
 }
 
-/// A connection that was given up may deliver a renewal late, which then sets the TTL to its own lease.
+/// A renewal may be executed after the requests that were sent later, over another connection, and then sets the TTL to
+/// its own lease.
 #[test]
-fn a_longer_lease_is_not_confirmed_while_a_renewal_with_a_shorter_one_is_open() {
+fn a_longer_lease_is_not_confirmed_beside_a_renewal_with_a_shorter_one() {
     let (short, long) = (Duration::from_secs(30), Duration::from_secs(60));
-    let confirmed = |replies: &[bool]| {
-        let (hold, _, _clock, _watchdog) = tracked(Duration::ZERO);
-        for _ in 0..2 {
+    let whole = Time::from(Duration::from_secs(50));
+    let at = Time::from_nanos(20);
+    let open = |count| {
+        let (hold, _, clock, watchdog) = tracked(Duration::ZERO);
+        for _ in 0..count {
             assert!(hold.begin_renewal(short, hold.now()).is_some());
         }
-        enter(&hold, long);
-        for has_reply in replies {
-            hold.end_renewal(*has_reply);
-        }
-        assert_eq!(hold.settled_renewals().is_some(), *replies == [true, true]);
-        hold.renewed(Time::from_nanos(20), (long, 0), hold.now());
-        hold.valid_until()
+        (hold, clock, watchdog)
     };
-    let whole = Time::from(Duration::from_secs(50));
-    assert!(confirmed(&[true, true]) > whole);
-    for replies in [&[][..], &[true], &[false], &[true, false], &[false, true]] {
-        assert!(confirmed(replies) < whole, "{replies:?}");
+    let replies = |hold: &Ownership, replies: &[bool]| {
+        for has_reply in replies {
+            if *has_reply {
+                hold.renewed(at, (short, 0), hold.now());
+            } else {
+                hold.abandon_renewal(short);
+            }
+        }
+    };
+    for given in [
+        &[][..],
+        &[true],
+        &[false],
+        &[true, false],
+        &[false, true],
+        &[true, true],
+    ] {
+        // A nested call: the reply to its request comes last.
+        let (hold, _clock, _watchdog) = open(2);
+        let before = hold.settled_renewals();
+        enter(&hold, long);
+        replies(&hold, given);
+        let options = LockOptions {
+            lease: long,
+            ..options()
+        };
+        hold.enter(&options, at, before, hold.now())
+            .expect("it is held");
+        assert!(hold.valid_until() < whole, "nested, {given:?}");
+        // A renewal: its reply comes last.
+        let (hold, _clock, _watchdog) = open(2);
+        enter(&hold, long);
+        assert!(hold.begin_renewal(long, hold.now()).is_some());
+        replies(&hold, given);
+        hold.renewed(at, (long, 0), hold.now());
+        assert!(hold.valid_until() < whole, "{given:?}");
+        // The next one, alone.
+        let is_alone = *given == [true, true];
+        assert!(hold.begin_renewal(long, hold.now()).is_some());
+        hold.renewed(at, (long, 0), hold.now());
+        assert_eq!(hold.valid_until() > whole, is_alone, "{given:?}");
     }
+}
+
+/// The nested call's thread applies its reply between the two steps of a renewal's.
+#[test]
+fn a_renewal_that_was_sent_beside_a_nested_call_counts_even_after_its_reply() {
+    let (hold, _, _clock, _watchdog) = tracked(Duration::ZERO);
+    let before = hold.settled_renewals();
+    assert!(hold.begin_renewal(hold.lease(), hold.now()).is_some());
+    hold.renewed(Time::from_nanos(20), (hold.lease(), 0), hold.now());
+    assert_ne!(hold.settled_renewals(), before);
 }
 
 /// Enters the hold with this lease.
@@ -479,7 +523,7 @@ fn enter(hold: &Arc<Ownership>, lease: Duration) {
 
 /// The renewals of the next hold set the TTL to its shorter lease.
 #[test]
-fn the_reply_to_a_renewal_of_a_hold_before_confirms_no_more_than_the_present_lease() {
+fn the_reply_to_a_renewal_of_an_earlier_hold_confirms_no_more_than_the_present_lease() {
     let (hold, entry, _clock, _watchdog) = tracked(Duration::from_secs(60));
     let long = hold.lease();
     assert!(hold.begin_renewal(long, hold.now()).is_some());
@@ -492,7 +536,6 @@ fn the_reply_to_a_renewal_of_a_hold_before_confirms_no_more_than_the_present_lea
     };
     hold.begin(&options, grant, turn, hold.now())
         .expect("it is not lost");
-    hold.end_renewal(true);
     hold.renewed(Time::from_nanos(20), (long, 0), hold.now());
     assert!(hold.valid_until() < Time::from(long / 3));
 }
