@@ -61,7 +61,7 @@ pub(super) struct Findings {
     pub(super) overlaps_by_nature: u64,
     /// The longest of these overlaps, in milliseconds.
     pub(super) longest_by_nature_ms: u64,
-    /// Tokens out of order and fresh writes refused, for the same reason.
+    /// Tokens out of order and fresh writes refused, for the same reason, or because two masters granted the lock.
     pub(super) others_by_nature: u64,
     pub(super) violations: Vec<Violation>,
 }

@@ -11,6 +11,9 @@ use super::record::{
     Fault, FaultKind, Operation, Outcome, Record, Run, Verb, Written, client_of, owner_of,
 };
 
+/// The grace period of a server for a waiter that has not confirmed its wait.
+const GRACE: u64 = 1_000_000_000;
+
 /// One hold of one lock, as its process saw it.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
@@ -29,7 +32,7 @@ pub(super) struct Hold {
     /// The ends of its validity, at the grant and at later checks.
     pub(super) first_valid_until: u64,
     pub(super) valid_until: u64,
-    /// The longest validity that a check found.
+    /// The longest remaining validity, at the grant or a later check.
     pub(super) valid_for: u64,
     /// The first time when it was known to have ended: left, or not valid.
     pub(super) ended: Option<u64>,
@@ -303,9 +306,12 @@ impl History {
             .iter()
             .filter(|fault| fault.kind.leaves_two_masters() && replicas == 0);
         let mut splits = splits.map(|fault| {
-            // A grant may wait for its call to be polled, and is confirmed later. So its time is only known to follow
-            // the call.
-            let within = |hold: &Hold| hold.invoke <= fault.end && hold.granted >= fault.start;
+            // A hold may begin long after its grant, and a later request may confirm it. Then the call is the only known
+            // lower bound of the grant, which was alive at the confirmation.
+            let within = |hold: &Hold| {
+                let may_be_older = hold.earliest <= fault.end + hold.lease.max(GRACE);
+                hold.invoke <= fault.end && may_be_older && hold.granted >= fault.start
+            };
             within(one) && within(other)
         });
         splits.any(|within| within)

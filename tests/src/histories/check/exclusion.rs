@@ -5,7 +5,8 @@
 //! may have extended the lock since the owner last checked. So the real interval may be longer, and
 //! no false overlap is reported.
 //!
-//! No renewal sets the TTL to more than the longest lease of a hold, so a longer validity is wrong, too.
+//! No owner may rely on its lock for longer than the longest lease of its hold, because the next renewal sets the TTL to
+//! that lease.
 //!
 //! A lock with `at_least` stays taken after its release. No client may rely on it in that interval.
 

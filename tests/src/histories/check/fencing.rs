@@ -43,7 +43,7 @@ fn accepted(key: &str, lock: &Lock, findings: &mut Findings) {
 }
 
 /// Checks that no write is refused. A refusal requires an earlier write with a larger token. While
-/// a holder relies on its lock, no other owner should have one.
+/// a holder relies on its lock, no other owner should have one, unless two masters granted it at once.
 fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
     for write in lock.writes.iter().filter(|write| !write.accepted) {
         let Some(hold) = lock.hold(&write.owner) else {
@@ -53,10 +53,14 @@ fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
         if write.at < hold.granted || write.at >= end {
             continue;
         }
-        let mut later = lock.holds.iter().filter(|other| other.token > hold.token);
-        if history.forgotten(key, hold.earliest, write.at)
-            || later.any(|other| history.led_by_two(hold, other))
-        {
+        let mut before = lock.writes.iter().filter(|before| {
+            before.accepted && before.at <= write.at && before.token > write.token
+        });
+        let is_of_another_master = before.any(|before| {
+            let other = lock.hold(&before.owner);
+            other.is_some_and(|other| history.led_by_two(hold, other))
+        });
+        if history.forgotten(key, hold.earliest, write.at) || is_of_another_master {
             findings.others_by_nature += 1;
         } else {
             let what = format!(

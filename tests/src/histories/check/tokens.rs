@@ -118,7 +118,7 @@ fn later_reliance_has_larger_ones(
         match largest {
             Some(before) if before.token >= hold.token => {
                 if history.forgotten(key, hold.earliest, hold.granted)
-                    || history.led_by_two(before, hold)
+                    || before.token > hold.token && history.led_by_two(before, hold)
                 {
                     findings.others_by_nature += 1;
                 } else {
