@@ -50,7 +50,7 @@ impl Attempt<'_> {
                 turns = match self.try_turns(keys, None) {
                     Ok(turns) => turns,
                     // Boxed, because most calls do not wait.
-                    Err(taken) => Box::pin(self.turns(keys, taken, &mut contended)).await?,
+                    Err(taken) => Box::pin(self.turns(keys, (taken, None), &mut contended)).await?,
                 };
             }
             let now = self.now();

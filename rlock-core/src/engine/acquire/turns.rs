@@ -16,20 +16,20 @@ use crate::{
 };
 
 impl Attempt<'_> {
-    /// Gets the turns of all keys. Another call has the one at this index.
+    /// Gets the turns of all keys. Unless the call has the one at this index, another call has it.
     ///
     /// While the call waits for one turn it keeps no other: that would block other callers of a free lock.
     pub(super) async fn turns(
         &self,
         keys: &[&Key],
-        mut at: usize,
+        (mut at, mut have): (usize, Option<Turn>),
         contended: &mut Option<Contended>,
     ) -> Result<Few<Turn>, LockError> {
         loop {
-            let turn = if self.asks_once() {
-                self.turn_after_release(keys[at]).await?
-            } else {
-                self.turn(keys[at], (at, contended)).await?
+            let turn = match have.take() {
+                Some(turn) => turn,
+                None if self.asks_once() => self.turn_after_release(keys[at]).await?,
+                None => self.turn(keys[at], (at, contended)).await?,
             };
             match self.try_turns(keys, Some((at, turn))) {
                 Ok(turns) => return Ok(turns),
@@ -106,9 +106,7 @@ impl Attempt<'_> {
         if self.left().is_zero() {
             return Err(self.taken(keys[at], ttl));
         }
-        match self.try_turns(keys, Some((at, turn))) {
-            Ok(turns) => Ok(turns),
-            Err(taken) => self.turns(keys, taken, &mut Some(contended)).await,
-        }
+        self.turns(keys, (at, Some(turn)), &mut Some(contended))
+            .await
     }
 }
