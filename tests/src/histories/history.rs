@@ -12,7 +12,7 @@ use super::record::{
 };
 
 /// The grace period of a server for a waiter that has not confirmed its wait.
-const GRACE: u64 = 1_000_000_000;
+pub(super) const GRACE: u64 = 1_000_000_000;
 
 /// One hold of one lock, as its process saw it.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@
 use super::{Findings, Property};
 use crate::histories::{
     clock::ms,
-    history::{History, Lock, Sighting},
+    history::{GRACE, History, Lock, Sighting},
     record::{Fault, client_of},
 };
 
@@ -29,8 +29,6 @@ pub(in crate::histories) const LONGEST_WAIT: u64 = 3_000_000_000;
 pub(in crate::histories) const LONGEST_RETAIN: u64 = 300_000_000;
 /// The delay of a busy machine.
 const SLACK: u64 = 1_500_000_000;
-/// The grace period of a server.
-const GRACE: u64 = 1_000_000_000;
 /// A fault that starts within this time after the end of an owner may still delay its last request.
 const ON_ITS_WAY: u64 = 200_000_000;
 
