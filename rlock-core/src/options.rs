@@ -218,8 +218,8 @@ macro_rules! lock_option_setters {
         /// Sets how long the lock may be held. After that time the hold is lost, so work that hangs
         /// does not hold its lock forever. Unlimited by default.
         ///
-        /// A body is dropped at its next await, and its lock is released. A guard, or a body that blocks its
-        /// thread, keeps the lock until its lease ends, which is no longer renewed.
+        /// The client then drops a body at its next await, and releases the lock. It does not renew the lease any
+        /// more, so a guard, or a body that blocks its thread, keeps the lock until the lease ends.
         ///
         /// The option counts for the call that acquires the lock. Nested calls share that call's limit, and
         /// their own option is ignored.
