@@ -107,8 +107,9 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         0
     }
 
-    /// Returns whether an acquire may roll its grants back. If it is cancelled, some grants may remain.
-    fn may_roll_back(&self) -> bool {
+    /// Returns whether a majority of servers decides. Then an acquire may roll its grants back, and if it is cancelled, some
+    /// may remain. A server of the minority may execute a renewal after the reply.
+    fn needs_majority(&self) -> bool {
         false
     }
 

@@ -46,7 +46,7 @@ impl<'a> Ask<'a> {
         lease: Duration,
         waits: bool,
     ) -> Self {
-        let may_roll_back = ownerships.len() > 1 || core.store.may_roll_back();
+        let may_roll_back = ownerships.len() > 1 || core.store.needs_majority();
         let begin = |requests: &mut Requests| {
             if may_roll_back {
                 requests.set_may_roll_back(true);

@@ -109,7 +109,7 @@ fn spread(draws: usize) -> Duration {
 }
 
 impl Store for QuorumStore {
-    fn may_roll_back(&self) -> bool {
+    fn needs_majority(&self) -> bool {
         true
     }
 

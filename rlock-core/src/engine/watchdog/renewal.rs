@@ -100,8 +100,8 @@ pub(super) async fn renew(renewer: &Renewer, batch: Batch) {
     };
     for (n, ownership) in request.ownerships.iter().enumerate() {
         let kept = outcome.as_ref().ok().and_then(|reply| reply.kept.get(n));
-        // A member of a quorum that did not reply may still execute it.
-        if renewer.store.may_roll_back() || !matches!(kept, Some(RenewalOutcome::Held { .. })) {
+        // A server of a minority that did not reply may still execute it.
+        if renewer.store.needs_majority() || !matches!(kept, Some(RenewalOutcome::Held { .. })) {
             ownership.abandon_renewal(request.lease);
         }
     }
