@@ -115,10 +115,12 @@ impl Ownership {
             state.limit(options, now);
         }
         state.phase = Phase::Held;
-        // A renewal that is executed after this request sets the TTL to its own lease. The next one then confirms this one's.
-        let sent = state.settled_renewals();
-        let is_alone = sent.is_some() && sent == renewals;
-        state.confirm(sent_at, options.lease * u32::from(is_alone));
+        // A renewal that is executed after this request sets the TTL to its own lease. The next renewal then confirms the
+        // lease of this entry.
+        if renewals.is_some() && renewals == state.settled_renewals() {
+            state.confirm(sent_at, options.lease);
+        }
+        state.end_doubt(sent_at);
         let entered = (state.add(options), state.token);
         drop(state);
         if continues {

@@ -69,7 +69,7 @@ impl Ownership {
 
     /// Notes that a renewal by this lease was abandoned, or lost its lock.
     pub(crate) fn abandon_renewal(&self, lease: Duration) {
-        self.state().end_renewal(lease, IN_DOUBT);
+        self.state().end_renewal(lease, false);
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`, and puts off the
@@ -93,8 +93,7 @@ impl Ownership {
             state.renewals.count = state.renewals.count.saturating_add(1);
         }
         // Not before, because other renewals may have been executed after this one.
-        let others = state.open_renewals.saturating_sub(1);
-        state.end_renewal(lease, others);
+        state.end_renewal(lease, true);
         let is_certain = is_in_time && state.doubted_at.is_none() && state.deadline.is_some();
         is_certain.then(|| state.due(now))
     }
@@ -179,13 +178,15 @@ impl State {
         self.open_renewals = self.open_renewals.saturating_add(1);
     }
 
-    /// Notes that a renewal by this lease has ended. `open`: how many are open without it.
-    fn end_renewal(&mut self, lease: Duration, open: u8) {
+    /// Notes that a renewal by this lease has ended. If it may be executed later, it counts as open for good.
+    fn end_renewal(&mut self, lease: Duration, is_executed: bool) {
         self.renewals.sent = None;
         self.tokens.end_wish();
-        if !lease.is_zero() && self.open_renewals != IN_DOUBT {
-            self.open_renewals = open;
-        }
+        self.open_renewals = match self.open_renewals {
+            open if open == IN_DOUBT || lease.is_zero() => open,
+            open if is_executed => open.saturating_sub(1),
+            _ => IN_DOUBT,
+        };
     }
 
     /// Returns the longest lease that a request confirms. An open renewal may be executed after it, and then sets the TTL
