@@ -1,16 +1,15 @@
-//! The layer between calls and the store. Calls use ownerships of keys one after another; the background renews and
-//! releases them.
+//! The layer between calls and the store. The machine decides; the shell, the calls and the background act.
 
 pub(crate) mod acquire;
-pub(crate) mod ask;
+pub(crate) mod background;
+pub(crate) mod call;
 pub(crate) mod call_chain;
 pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entry;
 pub(crate) mod holders;
+pub(crate) mod machine;
 pub(crate) mod messages;
-pub(crate) mod ownership;
 pub(crate) mod queries;
-pub(crate) mod release;
+pub(crate) mod shell;
 pub(crate) mod thread;
-pub(crate) mod watchdog;

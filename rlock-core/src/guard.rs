@@ -53,7 +53,7 @@ impl LockGuard {
     /// because a local hand-over keeps the owner. Only the [fencing token](Self::fencing_token) identifies a hold.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.0.ownership.owner
+        self.0.owner()
     }
 
     /// Returns the fencing token. It is larger than that of every earlier hold of this key, and the
@@ -83,7 +83,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.0.token
+        self.0.token()
     }
 
     /// Returns the number of nested entries of the hold; 1 for a lock that is not nested.
@@ -217,7 +217,7 @@ impl LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", &self.entry().ownership.shown())
+            .field("key", &self.entry().shown())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
             .field("count", &self.count())

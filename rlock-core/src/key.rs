@@ -32,6 +32,18 @@ impl Hash for Key {
     }
 }
 
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
 impl Key {
     pub(crate) fn parse(key: &str) -> Result<Self, LockError> {
         let invalid = |reason: &str| Err(LockError::invalid_key(shortened(key), reason));

@@ -16,7 +16,7 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// A point in time in nanoseconds, on a clock that runs on while the machine sleeps.
 ///
 /// Stored as the nanoseconds plus one, so that `Option<Time>` needs no more memory. Every ownership has several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Time(NonZeroU64);
 
 impl Time {
@@ -111,4 +111,4 @@ pub(crate) fn next_check(then: Time, now: Time) -> Time {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

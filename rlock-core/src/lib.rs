@@ -80,8 +80,6 @@ mod escape_control;
 mod few;
 mod guard;
 mod info;
-#[cfg(all(test, shuttle))]
-mod interleavings;
 mod key;
 mod lease;
 mod limits;
@@ -100,7 +98,6 @@ mod private;
 mod run;
 mod scope;
 mod store;
-mod sync;
 mod wait;
 
 pub use crate::{

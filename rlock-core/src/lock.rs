@@ -3,7 +3,6 @@
 use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
 use futures_util::{FutureExt, TryFutureExt};
-use smallvec::smallvec;
 
 use crate::{
     blocking::block_on,
@@ -111,13 +110,6 @@ impl Lock {
         async move {
             // A reference, because a value that is moved doubles the future's size.
             let request = request.as_ref().map_err(LockError::clone)?;
-            // A nested acquire that only concerns this process needs neither a request nor an allocation.
-            if let [key] = &*request.keys
-                && let Some(entered) =
-                    acquire::enter_at_once(&client, key.as_str(), &request.options)
-            {
-                return Ok(smallvec![LockGuard::new(entered?)]);
-            }
             // Boxed, because each caller's future would otherwise be as large as this one.
             let entries = Box::pin(acquire::acquire(&client, request)).await?;
             Ok(entries.into_iter().map(LockGuard::new).collect())

@@ -19,7 +19,7 @@ use metrics::{
 
 use self::{locks::Locks, process::Process};
 pub(crate) use self::{
-    locks::{Acquire, Held, LockCounters, Way, lock},
+    locks::{Acquire, Held, lock},
     process::{Connection, PendingRelease, RequestTimer, lease_margin, overslept, renewals},
 };
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
+    engine::machine::By,
     error::LostCause,
     lease::Time,
     observe::{HoldEnd, Outcome},
@@ -22,7 +23,6 @@ pub(crate) fn lock(_: Site) -> LockCounters {
 
 impl LockCounters {
     pub(crate) fn reentered(self) {}
-    pub(crate) fn held(self) {}
     pub(crate) fn lost(self, _: LostCause) {}
 }
 
@@ -34,7 +34,7 @@ impl Acquire {
     }
 
     pub(crate) fn waits(&self) {}
-    pub(crate) fn holds(&self, _: Time, _: bool, _: impl FnOnce() -> Way) {}
+    pub(crate) fn holds(&self, _: Time, _: bool, _: impl FnOnce() -> By) {}
     pub(crate) fn ends(&mut self, _: Outcome, _: bool, _: impl FnOnce() -> Time) {}
 }
 
@@ -47,16 +47,6 @@ impl Held {
     }
 
     pub(crate) fn ends(self, _: HoldEnd, _: impl FnOnce() -> Time) {}
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Way;
-
-impl Way {
-    pub(crate) fn told(&mut self) {}
-    pub(crate) fn asks(&mut self, _: bool) {}
-    pub(crate) fn handed_off(&mut self) {}
-    pub(crate) fn passed_on(&mut self) {}
 }
 
 pub(crate) fn renewals(_: [usize; 4]) {}

@@ -8,7 +8,7 @@ pub(crate) use self::spans::EndedHold;
 macro_rules! labels {
     ($($(#[$doc:meta])* $name:ident { $($(#[$note:meta])* $variant:ident = $text:literal,)+ })+) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum $name {
             $($(#[$note])* $variant,)+
         }

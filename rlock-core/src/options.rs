@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
+    hash::{Hash, Hasher},
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Wait {
     /// Sends one request and does not wait.
     Never,
@@ -38,6 +39,21 @@ pub(crate) struct Site {
     name: &'static str,
     /// Returns the path of an item inside the annotated function, if there is one.
     local: Option<fn() -> &'static str>,
+}
+
+/// Sites of one name are the same.
+impl PartialEq for Site {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Site {}
+
+impl Hash for Site {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 impl Site {
@@ -73,7 +89,7 @@ impl Site {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LockOptions {
     pub(crate) lease: Duration,
     pub(crate) wait: Wait,
@@ -250,7 +266,9 @@ macro_rules! lock_option_setters {
         }
 
         /// Keeps the lock for this long after its last hold, for this client's next call. That call
-        /// then costs no request. Zero releases the lock after its last hold. At most 24 hours.
+        /// costs no request if it asks for the same [`lease`](crate::Lock::lease) with the
+        /// [watchdog](crate::Lock::watchdog). Otherwise the client releases the lock and acquires it
+        /// again. Zero releases the lock after its last hold. At most 24 hours.
         ///
         /// Retention suits keys with affinity, such as a tenant whose jobs mostly run on one node.
         /// Another client that waits for the lock sends a message, which ends the retention at once. If
@@ -261,8 +279,7 @@ macro_rules! lock_option_setters {
         /// killed, the lock ends with its lease.
         ///
         /// If a call is cancelled, or fails to acquire several keys, the client releases the retained
-        /// locks of its keys. A hold that begins with a retained lock has at least two thirds of its lease
-        /// left, which matters only without the [watchdog](crate::Lock::watchdog).
+        /// locks of its keys.
         ///
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only
         /// if the lease has ended or the store has reported a loss. The option has no effect with

@@ -100,7 +100,7 @@ impl CurrentHold {
     /// Returns the owner that has the lock.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.0.entry.ownership.owner
+        self.0.entry.owner()
     }
 
     /// Returns the fencing token. It is larger than that of every earlier hold of this key. Storage
@@ -110,7 +110,7 @@ impl CurrentHold {
     /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
     #[must_use]
     pub fn fencing_token(&self) -> u64 {
-        self.0.entry.token
+        self.0.entry.token()
     }
 
     /// Returns the number of nested entries of the hold.
@@ -257,7 +257,7 @@ impl CurrentHold {
 impl std::fmt::Debug for CurrentHold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CurrentHold")
-            .field("key", &self.0.entry.ownership.shown())
+            .field("key", &self.0.entry.shown())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
             .finish_non_exhaustive()

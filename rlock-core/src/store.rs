@@ -107,12 +107,6 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         0
     }
 
-    /// Returns whether a majority of servers decides. Then an acquire may roll its grants back, and if it is cancelled, some
-    /// may remain. A server of the minority may execute a renewal after the reply.
-    fn needs_majority(&self) -> bool {
-        false
-    }
-
     /// Gives every owner its key with exactly `count` entries, or none of them. The remaining TTL only grows.
     ///
     /// A release hands the lock off to the first waiter and notifies its client. Waiters come before other owners.

@@ -3,7 +3,7 @@
 use super::{Time, client::Pending, ownership::How};
 use crate::words::{Fence, Owner};
 
-/// The requests for one owner, as in `engine/ownership/request.rs`.
+/// The requests for one owner, as in `engine/machine/requests.rs`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Acquisition {
     pub(super) owner: Owner,

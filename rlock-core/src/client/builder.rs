@@ -134,9 +134,10 @@ impl LockClientBuilder {
 
     /// Sets how many local waiters may be served in a row while other clients wait. Defaults to 16.
     ///
-    /// A local hand-over costs no request. The waiters that were queued when this process received
-    /// the lock can be served before another client that asked earlier. Calls that queue later are
-    /// served after that client. With 0, the store serves clients in the order in which they asked.
+    /// A local hand-over costs no request. It needs a waiter that asks for the same lease. The waiters
+    /// that were queued when this process received the lock can be served before another client that
+    /// asked earlier. Calls that queue later are served after that client. With 0, the store serves
+    /// clients in the order in which they asked.
     /// While no other client waits, there is no limit.
     pub fn local_handovers(mut self, most: usize) -> Self {
         self.options.local_handovers = most;

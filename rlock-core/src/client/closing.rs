@@ -6,7 +6,8 @@ use tokio::time::timeout;
 
 use super::LockClient;
 use crate::{
-    error::{LockError, LostCause},
+    engine::machine::{Input, Machine},
+    error::LockError,
     store::StoreError,
 };
 
@@ -14,7 +15,7 @@ impl LockClient {
     /// Shuts the client down: stops the running bodies and releases every lock.
     ///
     /// From now on, acquires fail with [`LockError::Closed`]. Running bodies lose their locks with
-    /// [`LostCause::Closed`] and stop at their next await.
+    /// [`LostCause::Closed`](crate::LostCause::Closed) and stop at their next await.
     ///
     /// # Errors
     ///
@@ -48,7 +49,7 @@ impl LockClient {
         let released = core.in_runtime(async {
             tokio::select! {
                 biased;
-                () = core.background_ended() => core.watchdog.lose_all(LostCause::Closed).is_empty(),
+                () = core.background_ended() => core.shell.read(|machine, _| machine.is_released()),
                 released = self.release_all() => released,
             }
         });
@@ -108,12 +109,12 @@ impl LockClient {
     /// ```
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
-        core.queues.drain();
+        core.shell.on(Input::Drain);
         let until = core.clock.now() + within;
         let drained = core.in_runtime(async {
             tokio::select! {
                 biased;
-                () = core.drained() => {}
+                () = core.shell.until(Machine::is_drained) => {}
                 () = core.background_ended() => {}
                 () = core.clock.sleep_until(until) => {}
             }
@@ -129,18 +130,15 @@ impl LockClient {
     async fn release_all(&self) -> bool {
         let core = self.core();
         let limit = core.options.response_timeout;
-        let ownerships = core.watchdog.lose_all(LostCause::Closed);
-        let quiet = timeout(limit, core.quiet(&ownerships)).await.is_ok();
-        // A call that was in progress may have been granted a lock meanwhile.
-        for ownership in core.watchdog.lose_all(LostCause::Closed) {
-            // A lock whose body has not stopped is still in use.
-            if !ownership.has_body() {
-                ownership.abandon();
-                core.watchdog.forget(&ownership);
-                core.releases().settle(ownership);
-            }
-        }
-        let released = timeout(limit, core.releases().idle()).await.is_ok();
+        let quiet = timeout(limit, core.shell.until(Machine::is_quiet))
+            .await
+            .is_ok();
+        // A call that was in progress may have been granted a lock meanwhile. A lock whose body has not stopped is still in
+        // use.
+        core.shell.on(Input::Close);
+        let released = timeout(limit, core.shell.until(Machine::is_released))
+            .await
+            .is_ok();
         quiet && released
     }
 }

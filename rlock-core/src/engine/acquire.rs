@@ -1,29 +1,30 @@
-//! Acquires locks: first by re-entry through the call chain, then through the local queues, then from the store.
+//! Acquires locks: a call takes the steps that the machine tells it.
 
 mod holder;
-mod negotiate;
-mod nested;
 mod observed;
-mod turns;
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use tokio::time::sleep;
+use futures_util::future::{Either, select};
 
 use crate::{
-    engine::{call_chain, core::Core, driver::ClientHandle, entry::EntryGuard},
+    engine::{
+        call::CallGuard,
+        call_chain,
+        core::Core,
+        driver::ClientHandle,
+        entry::EntryGuard,
+        machine::{Entered, Input, Refusal, Step},
+        shell::Notes,
+    },
     error::LockError,
     few::Few,
     key::Key,
     lease::Time,
     metrics,
-    options::{LockOptions, Wait},
+    options::{LockOptions, Site},
     store::{Claim, StoreError},
-    wait::Backoff,
 };
-
-/// The last part of a wait, in which no further request is sent.
-const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
 
 /// The keys and options of a call, checked.
 #[derive(Debug)]
@@ -39,107 +40,95 @@ pub(crate) async fn acquire(
     request: &Request,
 ) -> Result<Few<EntryGuard>, LockError> {
     let core = client.core();
-    let _call = core.call();
-    // Read once: a call that began before the drain is served. Calls inside a hold may need further locks to finish.
-    let is_too_late = core.queues.is_draining() && !call_chain::is_inside_hold_of(core.id);
     let call = observed::Call::begin(core, request);
-    let outcome = {
-        let attempt = &Attempt {
-            client,
-            core,
-            request,
-            call: &call,
-            deadline: match request.options.wait {
-                Wait::Never => call.started,
-                Wait::For(wait) => call.started + wait,
-                Wait::Forever => Time::NEVER,
-            },
-        };
-        let stop = move || {
-            let action = || attempt.action();
-            if core.is_closed() {
-                Some(LockError::Closed { action: action() })
-            } else if is_too_late {
-                Some(LockError::Draining { action: action() })
-            } else {
-                None
-            }
-        };
-        // Pinned here: a function that takes a future by value doubles its size.
-        let mut run = pin!(attempt.run());
-        core.in_runtime_until(stop, run.as_mut()).await.flatten()
+    let attempt = Attempt {
+        client,
+        core,
+        request,
+        call: &call,
     };
+    let outcome = attempt.run().await;
     call.ends(&outcome);
     outcome
 }
 
-/// Enters the hold that the current call is inside of. Returns `None` without such a hold, or if entering needs a
-/// request or a wait.
-pub(crate) fn enter_at_once(
-    client: &ClientHandle,
-    key: &str,
-    options: &LockOptions,
-) -> Option<Result<EntryGuard, LockError>> {
-    let core = client.core();
-    if core.counts_entries() {
-        return None;
-    }
-    let _call = core.call();
-    if core.is_closed() {
-        return None;
-    }
-    let (ownership, token) = call_chain::hold_of(core.id, key)?;
-    let entered = nested::enter_locally(client, &ownership, token, options)?;
-    if entered.is_ok() {
-        if let Some(least) = options.at_least {
-            ownership.keep_until(core.clock.now() + least);
-        }
-        metrics::lock(options.site).reentered();
-    }
-    Some(entered)
+fn guard(client: &ClientHandle, entered: &Entered, site: Site) -> EntryGuard {
+    let hold = client.core().shell.shared(entered, site);
+    EntryGuard::new(client, hold, entered.entry.number)
 }
 
 /// One call on its way to its locks.
 struct Attempt<'a> {
     client: &'a ClientHandle,
-    core: &'a Core,
+    core: &'a Arc<Core>,
     request: &'a Request,
     call: &'a observed::Call<'a>,
-    deadline: Time,
 }
 
 impl Attempt<'_> {
     async fn run(&self) -> Result<Few<EntryGuard>, LockError> {
-        let mut entries: Few<EntryGuard> = Few::new();
-        let mut fresh = Few::new();
-        for key in &self.request.keys {
-            let entry = match call_chain::hold_of(self.core.id, key.as_str()) {
-                Some((ownership, token)) => self.enter(&ownership, token).await?,
-                None => None,
-            };
-            match entry {
-                Some(entry) => {
-                    metrics::lock(self.request.options.site).reentered();
-                    entries.push(entry);
+        let id = self.core.id;
+        let inside = |key: &Key| {
+            let inside = call_chain::hold_of(id, key.as_str());
+            (key.clone(), inside)
+        };
+        let mut call = CallGuard::new(self.core);
+        let begin = Input::Acquire {
+            call: call.id(),
+            keys: self.request.keys.iter().map(inside).collect(),
+            terms: self.request.options,
+            is_inside: call_chain::is_inside_hold_of(id),
+        };
+        let mut step = call.begin(begin).await;
+        loop {
+            step = match step {
+                Step::Entered(entered) => return self.entered(entered).await,
+                Step::Refused(refusal) => return Err(self.refused(refusal, &mut call)),
+                Step::Send(request) => call.send(request).await,
+                Step::Wait => {
+                    self.call.waits();
+                    call.woken().await
                 }
-                None => fresh.push(key),
+                // Boxed, because few calls come here.
+                Step::AskHolder(key) => Box::pin(self.ask_and_wait(&key, &mut call)).await,
+                Step::Left(_) => unreachable!("the call acquires"),
+            };
+        }
+    }
+
+    /// Asks the holder who it is, until the call is woken.
+    async fn ask_and_wait(&self, key: &Key, call: &mut CallGuard<'_>) -> Step {
+        let asking = self.core.in_runtime(self.ask(key));
+        match select(pin!(call.woken()), pin!(asking)).await {
+            Either::Left((step, _)) => step,
+            Either::Right(((), woken)) => woken.await,
+        }
+    }
+
+    async fn entered(&self, entered: Few<Entered>) -> Result<Few<EntryGuard>, LockError> {
+        let site = self.request.options.site;
+        // Before the holds are reported: if a subscriber panics, these guards release the locks.
+        let guards = entered
+            .iter()
+            .map(|entered| guard(self.client, entered, site));
+        let guards: Few<EntryGuard> = guards.collect();
+        let trace_id = self.core.options.trace_id.as_ref();
+        let mut is_new = false;
+        for (entered, guard) in entered.iter().zip(&guards) {
+            if let Some(by) = entered.began {
+                is_new = true;
+                guard.hold.note(Notes {
+                    span: self.call.holds(entered, by),
+                    trace_id: trace_id.and_then(|current| (current.0)()),
+                });
+            } else {
+                metrics::lock(site).reentered();
             }
         }
-        if !fresh.is_empty() {
-            let mut acquired = self.negotiate(&fresh).await?;
-            if self.core.options.replicas.is_some() {
-                acquired = Box::pin(self.replicated(acquired)).await?;
-            }
-            entries.extend(acquired);
-            entries.sort_by(|one, other| one.key().cmp(other.key()));
+        if is_new && self.core.options.replicas.is_some() {
+            return Box::pin(self.replicated(guards)).await;
         }
-        if let Some(least) = self.request.options.at_least {
-            let until = self.now() + least;
-            entries
-                .iter()
-                .for_each(|entry| entry.ownership.keep_until(until));
-        }
-        Ok(entries)
+        Ok(guards)
     }
 
     /// Returns the entries once enough replicas have their locks; otherwise releases them. Meanwhile the watchdog
@@ -147,14 +136,14 @@ impl Attempt<'_> {
     async fn replicated(&self, entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
         let claims: Few<Claim> = entries
             .iter()
-            .map(|entry| entry.ownership.claim())
+            .map(|entry| Claim {
+                key: entry.hold.key.clone(),
+                owner: entry.owner(),
+            })
             .collect();
-        let confirmed = self
-            .core
-            .store
-            .replicate(&claims, self.request.options.lease)
-            .await;
-        let Err(error) = confirmed else {
+        let lease = self.request.options.lease;
+        let replicated = self.core.store.replicate(&claims, lease);
+        let Err(error) = self.core.in_runtime(replicated).await else {
             return Ok(entries);
         };
         for entry in entries {
@@ -162,6 +151,27 @@ impl Attempt<'_> {
             let _ = entry.release().await;
         }
         Err(self.failed(error))
+    }
+
+    fn refused(&self, refusal: Refusal, call: &mut CallGuard<'_>) -> LockError {
+        let site = self.request.options.site;
+        match refusal {
+            Refusal::Taken(key, remaining) => self.taken(&key, remaining),
+            Refusal::Failed => {
+                let keys: Few<&Key> = self.request.keys.iter().collect();
+                call.error(&keys, self.action(), self.waited())
+            }
+            Refusal::Lost(key, cause) => LockError::Lost {
+                key: key.shown(site).to_owned(),
+                cause,
+            },
+            Refusal::Draining => LockError::Draining {
+                action: self.action(),
+            },
+            Refusal::Closed => LockError::Closed {
+                action: self.action(),
+            },
+        }
     }
 
     /// Returns whether the call asks once and does not wait.
@@ -173,22 +183,8 @@ impl Attempt<'_> {
         self.core.clock.now()
     }
 
-    fn left(&self) -> Duration {
-        self.deadline.since(self.now())
-    }
-
     fn waited(&self) -> Duration {
         self.now().since(self.call.started)
-    }
-
-    /// Returns the time-out of one request.
-    fn request_timeout(&self) -> Duration {
-        let most = self.core.options.response_timeout;
-        if self.asks_once() {
-            most
-        } else {
-            self.left().min(most)
-        }
     }
 
     fn action(&self) -> String {
@@ -204,20 +200,6 @@ impl Attempt<'_> {
         let error = error.hide(&self.request.keys);
         error.into_lock_error(self.action(), self.waited())
     }
-
-    /// Pauses after a failure, or returns the error. Pauses are at most half of the time left, so that none ends the
-    /// wait.
-    async fn pause(&self, backoff: &mut Backoff, error: StoreError) -> Result<(), LockError> {
-        if !error.transient || self.asks_once() {
-            return Err(self.failed(error));
-        }
-        sleep(backoff.next().min(self.left() / 2)).await;
-        // A request without time left would return a less precise error.
-        if self.left() <= LEAST_REQUEST_TIME {
-            return Err(self.failed(error));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -231,7 +213,7 @@ mod tests {
         let lock = client.lock("k");
         let key = Key::parse("k").expect("valid");
         let request = Request {
-            keys: Few::from_elem(key, 1),
+            keys: crate::few::one(key),
             options: lock.options,
         };
         let size = size_of_val(&acquire(client.handle(), &request));

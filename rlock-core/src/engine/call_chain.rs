@@ -15,10 +15,7 @@ use std::{
 use tokio::task;
 use uuid::Uuid;
 
-use crate::{
-    engine::{driver::ClientHandle, entry::Entry, ownership::Ownership},
-    sync::thread_local,
-};
+use crate::engine::{driver::ClientHandle, entry::Entry, machine::Owner};
 
 thread_local! {
     static SCOPE: RefCell<Scope> = RefCell::default();
@@ -47,10 +44,8 @@ impl Link {
     pub(crate) fn locks(&self) -> Vec<Entry> {
         let mut locks: Vec<Entry> = Vec::new();
         for Self { entry, .. } in successors(Some(self), |link| link.outer.as_deref()) {
-            let is_same = |inner: &Entry| {
-                Arc::ptr_eq(&inner.ownership, &entry.ownership) && inner.token == entry.token
-            };
-            if locks.is_empty() || is_live(entry) && !locks.iter().any(is_same) {
+            let is_same = |inner: &Entry| inner.is_in_hold_of(entry);
+            if locks.is_empty() || entry.is_live() && !locks.iter().any(is_same) {
                 locks.push(entry.clone());
             }
         }
@@ -160,39 +155,31 @@ pub(crate) fn client() -> Option<ClientHandle> {
     read(|scope| scope.client.clone())
 }
 
-/// Returns the ownership of `key` by `client` that the current call is inside of, and the token of its hold.
-pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<(Arc<Ownership>, u64)> {
-    let is_it = |Link { entry, .. }: &&Link| {
-        entry.ownership.key.as_str() == key && entry.ownership.owner.is_of(client)
-    };
+/// Returns the hold of `key` by `client` that the current call is inside of: its owner and its token.
+pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<(Owner, u64)> {
+    let is_it = |Link { entry, .. }: &&Link| entry.key() == key && entry.core().id == client;
     read(|scope| {
         let Link { entry, .. } = links(scope).find(is_it)?;
-        Some((Arc::clone(&entry.ownership), entry.token))
+        Some((entry.hold.owner, entry.token()))
     })
 }
 
 /// Returns whether the current call is inside of a live hold of `client`.
 pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
-    let is_it = |link: &Link| link.entry.ownership.owner.is_of(client) && is_live(&link.entry);
+    let is_it = |link: &Link| link.entry.core().id == client && link.entry.is_live();
     read(|scope| links(scope).any(is_it))
 }
 
 /// Returns the locks that the current call is inside of, outermost first, each once.
-pub(crate) fn holds() -> Vec<Arc<Ownership>> {
+pub(crate) fn holds() -> Vec<Entry> {
     let locks = innermost().map(|link| link.locks()).unwrap_or_default();
-    let live = locks.into_iter().rev().filter(is_live);
-    live.map(|entry| entry.ownership).collect()
+    locks.into_iter().rev().filter(Entry::is_live).collect()
 }
 
 /// Returns the locks of a scope, innermost first.
 fn links(scope: &Scope) -> impl Iterator<Item = &Link> {
     let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());
     links.map(Arc::as_ref)
-}
-
-/// Returns whether the hold of this entry has not ended.
-fn is_live(entry: &Entry) -> bool {
-    entry.ownership.enterable(entry.token).is_some()
 }
 
 /// Returns the innermost lock that the current call is inside of.

@@ -1,4 +1,4 @@
-//! The handles of a client, and its background tasks: its connection, its watchdog and its release queue.
+//! The handles of a client, and its background tasks: its connection, its renewals and its releases.
 
 use std::{
     fmt,
@@ -10,9 +10,11 @@ use std::{
 
 use tokio::{sync::SetOnce, task::JoinSet, time::timeout};
 
-use crate::{
-    engine::{core::Core, queries, release},
-    error::LostCause,
+use crate::engine::{
+    background,
+    core::Core,
+    machine::{Input, Machine},
+    queries,
 };
 
 /// How long a client continues to release dropped locks after its last handle was dropped.
@@ -57,7 +59,7 @@ impl ClientHandle {
         let (end, stopped) = (End(Arc::clone(&core)), Arc::clone(&stop));
         core.thread.runtime.spawn(async move {
             let end = end;
-            background(&end.0, &stopped).await;
+            run(&end.0, &stopped).await;
         });
         Self(Arc::new(Running { core, stop }))
     }
@@ -68,7 +70,6 @@ impl ClientHandle {
 
     /// Ends the background without further releases.
     pub(crate) fn stop(&self) {
-        self.core().releases().close();
         let _ = self.0.stop.set(());
     }
 }
@@ -78,30 +79,23 @@ struct End(Arc<Core>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        let core = &self.0;
-        core.close();
-        core.watchdog.lose_all(LostCause::Closed);
-        core.releases().close();
-        core.queues.forget_all();
-        core.end_background();
+        self.0.end_background();
     }
 }
 
-async fn background(core: &Arc<Core>, stop: &SetOnce<()>) {
+async fn run(core: &Arc<Core>, stop: &SetOnce<()>) {
     let tasks = async {
         tokio::join!(
-            supervised("watchdog", || core.renewer().run()),
-            supervised("release queue", || release::background::run(Arc::clone(
-                core
-            ))),
+            supervised("background", || background::run(Arc::clone(core))),
             supervised("queries", || queries::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );
     };
     let end = async {
         stop.wait().await;
-        core.queues.drain();
-        if timeout(DRAIN, core.releases().idle()).await.is_err() {
+        core.shell.on(Input::Drain);
+        let released = core.shell.until(Machine::is_released);
+        if timeout(DRAIN, released).await.is_err() {
             tracing::warn!(
                 "could not release all dropped locks in time, their leases will end them"
             );

@@ -1,9 +1,8 @@
-//! One entry's handle on the ownership that it uses, until the entry ends.
+//! One entry's handle on the hold that it is in, until the entry ends.
 
 use std::{
     ops::Deref,
     panic::{RefUnwindSafe, UnwindSafe},
-    pin::pin,
     sync::Arc,
     thread,
     time::Duration,
@@ -11,28 +10,23 @@ use std::{
 
 use tracing::Span;
 
+use super::machine::{self, Event, Input, Ownership, Refusal, Step};
 use crate::{
-    engine::{
-        core::Core,
-        driver::ClientHandle,
-        ownership::{EntryId, Ownership},
-        release,
-    },
+    engine::{call::CallGuard, core::Core, driver::ClientHandle, shell::SharedHold},
     error::{LockError, LostCause},
     lease::Time,
     observe::HoldEnd,
+    owner::OwnerId,
 };
 
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) client: ClientHandle,
-    pub(crate) ownership: Arc<Ownership>,
-    /// The fencing token of the hold.
-    pub(crate) token: u64,
-    id: EntryId,
+    pub(crate) hold: Arc<SharedHold>,
+    number: u32,
 }
 
-// No foreign code runs while the state of an ownership changes.
+// No foreign code runs while the machine changes.
 impl UnwindSafe for Entry {}
 impl RefUnwindSafe for Entry {}
 
@@ -41,121 +35,138 @@ impl Entry {
         self.client.core()
     }
 
+    fn inner(&self) -> machine::Entry {
+        machine::Entry {
+            key: self.hold.key.clone(),
+            owner: self.hold.owner,
+            number: self.number,
+        }
+    }
+
+    /// Reads the ownership, unless it is over.
+    fn read<T>(&self, read: impl FnOnce(&Ownership, Time) -> T) -> Option<T> {
+        let (hold, shell) = (&self.hold, &self.core().shell);
+        shell.read(|machine, now| Some(read(machine.own(&hold.key, hold.owner)?, now)))
+    }
+
     pub(crate) fn key(&self) -> &str {
-        self.ownership.key.as_str()
+        self.hold.key.as_str()
+    }
+
+    /// Returns the fencing token of the hold.
+    pub(crate) fn token(&self) -> u64 {
+        self.hold.token
+    }
+
+    /// Returns the key for an error or a log.
+    pub(crate) fn shown(&self) -> &str {
+        self.hold.key.shown(self.hold.site)
+    }
+
+    pub(crate) fn owner(&self) -> OwnerId {
+        self.core().owner_id(self.hold.owner)
+    }
+
+    /// Returns whether both are entries of the same hold.
+    pub(crate) fn is_in_hold_of(&self, other: &Self) -> bool {
+        self.owner() == other.owner() && self.token() == other.token()
+    }
+
+    /// Returns whether the hold has not ended.
+    pub(crate) fn is_live(&self) -> bool {
+        self.read(|own, _| own.is_live(self.token())) == Some(true)
     }
 
     /// Returns the number of entries of the hold.
     pub(crate) fn count(&self) -> u32 {
-        self.ownership.count(self.token)
+        let count = |own: &Ownership, _| (own.token == self.token()).then(|| own.entries());
+        self.read(count).flatten().unwrap_or_default()
     }
 
     /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
     pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
-        self.ownership.runs_body(self.id)
+        let shell = &self.core().shell;
+        shell.change(|machine| machine.runs_body(&self.inner()));
+        self.hold.span().cloned()
     }
 
     /// Returns the cause if the entry is no longer valid. Reports a loss that was not reported before.
     ///
     /// Does not check whether the entry has left; see [`Entry::left`].
-    pub(crate) fn broken(&self, now: Time) -> Option<LostCause> {
-        let cause = self.ownership.broken(now)?;
-        if self.ownership.lost().is_none() {
-            self.core().watchdog.lose(&self.ownership, cause);
+    pub(crate) fn broken(&self) -> Option<LostCause> {
+        self.valid_until().err()
+    }
+
+    fn valid_until(&self) -> Result<Time, LostCause> {
+        let (valid, is_noted) = self
+            .read(|own, now| (own.valid_until(now), own.lost().is_some()))
+            .unwrap_or((Err(LostCause::Released), true));
+        if valid.is_err() && !is_noted {
+            let (key, owner) = (self.hold.key.clone(), self.hold.owner);
+            self.core().shell.on_event(key, Some(owner), Event::Look);
         }
-        Some(cause)
+        valid.map_err(|cause| self.hold.lost(self.number).unwrap_or(cause))
     }
 
     /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
     pub(crate) fn left(&self) -> Option<LostCause> {
-        self.ownership.left(self.id)
+        self.core().shell.left(&self.hold, self.number)
     }
 
     /// Adds an entry to the same hold. Sends no request.
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
-        let kept = match self.left().or_else(|| self.broken(self.now())) {
-            None => self.ownership.keep(self.id).ok_or(LostCause::Released),
+        let kept = match self.left().or_else(|| self.broken()) {
+            None => {
+                let shell = &self.core().shell;
+                let kept = shell.change(|machine| machine.keep(&self.inner()));
+                kept.ok_or(LostCause::Released)
+            }
             Some(cause) => Err(cause),
         };
-        let id = kept.map_err(|cause| self.ownership.lost_error(cause))?;
+        let kept = kept.map_err(|cause| self.lost_error(cause))?;
         Ok(EntryGuard {
-            entry: Self { id, ..self.clone() },
+            entry: Self {
+                number: kept,
+                ..self.clone()
+            },
             left: false,
             end: None,
         })
     }
 
-    pub(crate) fn now(&self) -> Time {
-        self.core().clock.now()
-    }
-
     pub(crate) fn valid_for(&self) -> Duration {
-        let now = self.now();
-        if self.broken(now).is_some() {
-            return Duration::ZERO;
-        }
-        self.ownership.ends_at().since(now)
+        let until = self.valid_until();
+        until.map_or(Duration::ZERO, |until| until.since(self.core().clock.now()))
     }
 
     /// Resolves when the entry has left or the lock is lost.
     pub(crate) async fn lost(&self) -> LostCause {
-        self.ownership.until_ended(self.id).await
+        self.core().shell.lost(&self.hold, self.number).await
     }
 
-    /// Releases the lock after the entry was removed. `broken` is the cause if the hold was lost before.
-    async fn settle(&self, broken: Option<LostCause>) -> Result<(), LockError> {
-        let core = self.core();
-        let stop = || {
-            core.has_background_ended().then(|| {
-                core.watchdog
-                    .lose_at_release(&self.ownership, LostCause::Closed);
-                self.ownership.lost_error(LostCause::Closed)
-            })
-        };
-        // Boxed, so that the futures of callers stay small.
-        let settled = Box::pin(async {
-            let mut settled = pin!(release::settle_now(core, &self.ownership, broken));
-            core.in_runtime_until(stop, settled.as_mut()).await
-        });
-        settled.await?
-    }
-
-    fn leave(&self, end: HoldEnd) {
-        // The last chance to notice a loss by the clock.
-        let watchdog = &self.core().watchdog;
-        if let Some(cause) = self.ownership.broken(self.now())
-            && self.ownership.lost().is_none()
-            && watchdog.lose_unreported(&self.ownership, cause)
-        {
-            watchdog.report_later(&self.ownership, cause);
+    pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
+        LockError::Lost {
+            key: self.shown().to_owned(),
+            cause,
         }
-        release::leave_in_background(self.core(), &self.ownership, (self.id, end));
     }
 }
 
 /// Keeps an entry until it is released or dropped.
 pub(crate) struct EntryGuard {
     entry: Entry,
-    /// Whether the entry was removed from its ownership.
+    /// Whether the entry was told to leave.
     left: bool,
     /// Why the entry ends, if it is not released.
     end: Option<HoldEnd>,
 }
 
 impl EntryGuard {
-    /// Guards an entry that has begun. From now on the watchdog tracks its ownership.
-    pub(crate) fn new(
-        client: &ClientHandle,
-        ownership: &Arc<Ownership>,
-        (id, token): (EntryId, u64),
-        now: Time,
-    ) -> Self {
-        client.core().watchdog.track(ownership, now);
+    pub(crate) fn new(client: &ClientHandle, hold: Arc<SharedHold>, number: u32) -> Self {
         let entry = Entry {
             client: client.clone(),
-            ownership: Arc::clone(ownership),
-            token,
-            id,
+            hold,
+            number,
         };
         Self {
             entry,
@@ -171,17 +182,36 @@ impl EntryGuard {
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
-        let (entry, core) = (&self.entry, self.entry.client.core());
-        let _call = core.call();
-        let now = core.clock.now();
-        let broken = entry.broken(now);
-        let end = self.end.unwrap_or(HoldEnd::Released);
-        // Until here, dropping the guard removes the entry: the future was never polled, or a subscriber panicked.
+        let core = self.entry.client.core().clone();
+        let started = core.clock.now();
+        let mut call = CallGuard::new(&core);
+        // Until here, dropping the guard removes the entry: the future was never polled.
         self.left = true;
-        let left = release::leave(core, &entry.ownership, (entry.id, end), broken, now);
-        match left {
-            Some(outcome) => outcome,
-            None => entry.settle(broken).await,
+        let leave = Input::Leave {
+            entry: self.entry.inner(),
+            end: self.end.unwrap_or(HoldEnd::Released),
+            call: Some(call.id()),
+        };
+        let step = call.begin(leave).await;
+        self.entry.hold.notify();
+        let step = match step {
+            Step::Left(_) => step,
+            // Boxed, so that the futures of callers stay small.
+            step => Box::pin(call.run(step)).await,
+        };
+        match step {
+            Step::Left(outcome) => {
+                // It may have been forgotten meanwhile.
+                let lost = self.entry.hold.lost(self.entry.number);
+                let outcome = outcome.and(lost.map_or(Ok(()), Err));
+                outcome.map_err(|cause| self.entry.lost_error(cause))
+            }
+            Step::Refused(Refusal::Failed) => {
+                let action = format!("release lock `{}`", self.entry.shown());
+                let waited = core.clock.now().since(started);
+                Err(call.error(&[&self.entry.hold.key], action, waited))
+            }
+            step => unreachable!("a release does not end by {step:?}"),
         }
     }
 }
@@ -203,7 +233,13 @@ impl Drop for EntryGuard {
                 None if thread::panicking() => HoldEnd::Panicked,
                 None => HoldEnd::Released,
             };
-            self.entry.leave(end);
+            let entry = self.entry.inner();
+            let call = None;
+            self.entry
+                .core()
+                .shell
+                .on_drop(Input::Leave { entry, end, call });
+            self.entry.hold.notify();
         }
     }
 }

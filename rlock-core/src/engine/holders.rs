@@ -2,69 +2,36 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use crate::{
-    info::{Holder, LockInfo},
-    key::Key,
-    lease::Time,
-    owner::OwnerId,
-};
+use crate::{info::LockInfo, key::Key, lease::Time};
 
 /// How many replies a client remembers.
 const MOST: usize = 256;
 
-/// The holder of a lock, as it described itself.
-#[derive(Clone)]
-pub(crate) struct KnownHolder {
-    pub(crate) owner: OwnerId,
-    pub(crate) holder: Box<Holder>,
-    expires_at: Time,
-}
-
-impl KnownHolder {
-    pub(crate) fn new(info: LockInfo, now: Time) -> Option<Self> {
-        Some(Self {
-            owner: info.owner_id()?,
-            holder: Box::new(info.holder?),
-            expires_at: now + info.ttl?,
-        })
-    }
-
-    /// Returns the rest of the lease.
-    pub(crate) fn remaining(&self, now: Time) -> Duration {
-        self.expires_at.since(now)
-    }
-}
-
-struct Reply {
-    key: Key,
-    at: Time,
-    known: KnownHolder,
-}
-
 /// The latest replies, for all calls of this client that wait for the same lock.
 #[derive(Default)]
-pub(crate) struct HolderReplies(Mutex<VecDeque<Reply>>);
+pub(crate) struct HolderReplies(Mutex<VecDeque<(Time, LockInfo)>>);
 
 impl HolderReplies {
-    fn replies(&self) -> MutexGuard<'_, VecDeque<Reply>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn add(&self, key: &Key, known: KnownHolder, at: Time) {
-        let key = key.clone();
-        let mut replies = self.replies();
-        replies.push_front(Reply { key, at, known });
+    pub(crate) fn add(&self, info: LockInfo, at: Time) {
+        let mut replies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        replies.push_front((at, info));
         replies.truncate(MOST);
     }
 
-    /// Returns the holder of this lock, if it has replied within this time.
-    pub(crate) fn within(&self, time: Duration, key: &Key, now: Time) -> Option<KnownHolder> {
-        let replies = self.replies();
-        let reply = replies.iter().find(|reply| reply.key == *key)?;
-        (now.since(reply.at) < time).then(|| reply.known.clone())
+    /// Returns the lock, if its holder has replied within this time. The rest of the lease is that of now.
+    pub(crate) fn within(&self, time: Duration, key: &Key, now: Time) -> Option<LockInfo> {
+        let replies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replies = replies.iter();
+        let (at, info) = replies.find(|(_, info)| info.key == key.as_str())?;
+        let age = now.since(*at);
+        let ttl = info.ttl.map(|ttl| ttl.saturating_sub(age));
+        (age < time).then(|| LockInfo {
+            ttl,
+            ..info.clone()
+        })
     }
 }

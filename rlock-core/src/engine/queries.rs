@@ -7,18 +7,20 @@ use std::{
 };
 
 use tokio::time::timeout;
+use tracing::field::display;
 use uuid::Uuid;
 
 use crate::{
     engine::{
         core::Core,
-        messages::{self, Answer, Question, Received, Report, ReportWriter},
-        ownership::{Ownership, Revocation},
+        machine::{Event, Phase, Revoked, Slot},
+        messages::{Answer, Message, Question, Report, fill, written},
     },
-    error::LostCause,
-    escape_control::escape_control,
-    info::LockInfo,
+    escape_control::shown,
+    info::{Holder, LockInfo},
     key::Key,
+    lease::Time,
+    options::Identity,
     owner::OwnerId,
     pattern,
     store::StoreError,
@@ -30,30 +32,28 @@ pub(crate) async fn ask(
     client: Uuid,
     question: &Question,
 ) -> Result<Option<Report>, StoreError> {
-    let (number, report) = core.messages.ask();
-    let message = messages::question(core.id, number, question);
+    let (number, report) = core.shell.messages.ask();
+    let silence = question.longest_silence();
+    let message = written(&Message::Question(core.id, number, question.clone()));
     let limit = core.options.response_timeout;
     if !core.store.publish(client, message, limit).await? {
         return Ok(None);
     }
-    let report = timeout(question.longest_silence(), report).await;
-    Ok(report.ok().and_then(Result::ok))
+    Ok(timeout(silence, report).await.ok().and_then(Result::ok))
 }
 
 /// Asks the client of this owner about its lock. Returns the reply, or `None` if it is silent.
 pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option<LockInfo> {
+    static WARNED: Once = Once::new();
     let question = Question::Lock { key: key.clone() };
-    let report = ask(core, owner.client(), &question).await;
-    if let Err(error) = &report
-        && !error.transient
-    {
-        static WARNED: Once = Once::new();
-        WARNED.call_once(|| {
-            tracing::warn!(%error, "holders of locks cannot be asked who they are");
-        });
-    }
-    let Ok(Some(Report::Locks { locks, .. })) = report else {
-        return None;
+    let locks = match ask(core, owner.client(), &question).await {
+        Ok(Some(Report::Locks { locks, .. })) => locks,
+        Err(error) if !error.transient => {
+            let warn = || tracing::warn!(%error, "holders of locks cannot be asked who they are");
+            WARNED.call_once(warn);
+            return None;
+        }
+        _ => return None,
     };
     // An answer about another lock, or an earlier owner, is none.
     let owner = owner.to_string();
@@ -64,56 +64,33 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
 /// The limit for sending one answer. The next question waits meanwhile.
 const PUBLISH: Duration = Duration::from_millis(200);
 
-/// The number of keys that are looked up at once for a list.
-const AT_ONCE: usize = 512;
+/// The number of locks that are looked up at once for a list: more than a report has room for.
+const AT_ONCE: usize = 1024;
 
 /// Replies to questions for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut inbox = core.messages.inbox.lock().await;
-    while let Some(received) = inbox.recv().await {
-        if received.is_too_late() {
+    let mut inbox = core.shell.messages.inbox.lock().await;
+    while let Some((from, number, question, at)) = inbox.recv().await {
+        // The asking client no longer waits for the answer. The lock is not given up then.
+        if at.elapsed() > question.longest_silence() {
             continue;
         }
-        let message = answer(&core, &received);
+        let message = written(&Message::Report(number, answer(&core, question)));
         // To the client that asked, a lost reply is silence.
-        let published = core.store.publish(received.from, message, PUBLISH);
-        if let Err(error) = published.await {
+        if let Err(error) = core.store.publish(from, message, PUBLISH).await {
             tracing::debug!(%error, "could not reply to a question about a lock");
         }
     }
 }
 
-fn answer(core: &Core, received: &Received) -> Vec<u8> {
-    let mut report = ReportWriter::new(received.number);
-    let databases = core.store.databases();
-    match &received.question {
-        Question::Lock { key } => {
-            if let Some(info) = describe(core, key) {
-                report.add(&info);
-            }
-            report.locks(&databases, false, core.watchdog.losses())
+fn answer(core: &Core, question: Question) -> Report {
+    let (locks, more) = match question {
+        Question::Lock { key } => (describe(core, &key).into_iter().collect(), false),
+        Question::Locks { pattern, after } => locks(core, &pattern, after.as_ref()),
+        Question::Release { owner, .. } if !owner.is_of(core.id) => {
+            return Report::Released(Answer::NotHeld);
         }
-        Question::Locks { pattern, after } => {
-            let mut after = after.clone();
-            let more = loop {
-                let is_meant = |key: &Key| {
-                    after
-                        .as_ref()
-                        .is_none_or(|after| key.as_str() > after.as_str())
-                        && pattern::matches(pattern, key.as_str())
-                };
-                let keys = core.queues.first_keys(AT_ONCE, is_meant);
-                let add = |key| describe(core, key).is_some_and(|info| report.add(&info));
-                if keys.iter().any(add) {
-                    break true;
-                }
-                let Some(last) = keys.last() else {
-                    break false;
-                };
-                after = Some(last.clone());
-            };
-            report.locks(&databases, more, core.watchdog.losses())
-        }
+        // A grant that no call has picked up is given up, too.
         Question::Release {
             key,
             owner,
@@ -121,55 +98,87 @@ fn answer(core: &Core, received: &Received) -> Vec<u8> {
             at_once,
             by,
         } => {
-            // A grant that no call has picked up is revoked, too.
-            let own = core.queues.current(key).filter(|own| own.owner == *owner);
-            let answer = own.map_or(Answer::NotHeld, |own| {
-                give_up(core, &own, *token, *at_once, by)
+            let event = Event::Revoke { token, at_once };
+            let revoked = core.shell.revoke(key.clone(), owner.sequence(), event, &by);
+            if revoked == Revoked::Retained {
+                // The key of a question is not hidden.
+                let key = (!core.options.redact_keys).then(|| display(&key));
+                tracing::info!(key, %owner, by, "a retained lock is released for another client");
+            }
+            return Report::Released(match revoked {
+                Revoked::OtherHold => Answer::OtherHold,
+                Revoked::NotHeld => Answer::NotHeld,
+                Revoked::Lost | Revoked::Retained | Revoked::Given => Answer::Released,
             });
-            messages::released(received.number, answer)
         }
+    };
+    let (databases, lost) = (core.store.databases(), core.shell.losses());
+    Report::Locks {
+        locks,
+        databases,
+        more,
+        lost,
     }
 }
 
-/// Gives a lock up because another client asks for that.
-fn give_up(
-    core: &Core,
-    ownership: &Arc<Ownership>,
-    token: Option<u64>,
-    at_once: bool,
-    by: &str,
-) -> Answer {
-    let revocation = ownership.revoke(token, at_once);
-    core.watchdog.forget(ownership);
-    core.ended();
-    let (key, owner) = (escape_control(ownership.shown()), ownership.owner);
-    match revocation {
-        Revocation::Lost => {
-            core.watchdog.count_loss(ownership, LostCause::Revoked);
-            let cause = if at_once {
-                "another client took it by force"
-            } else {
-                "another client asked to release it"
-            };
-            ownership.in_span_of_loss(|| {
-                tracing::warn!(%key, %owner, by, %cause, "lock lost");
-            });
-        }
-        Revocation::Retained => {
-            tracing::info!(%key, %owner, by, "a retained lock is released for another client");
-        }
-        Revocation::Given => {}
-        Revocation::OtherHold => return Answer::OtherHold,
-        Revocation::NotHeld => return Answer::NotHeld,
-    }
-    Answer::Released
+/// Returns as many locks as a report has room for, and whether there may be more.
+fn locks(core: &Core, pattern: &str, after: Option<&Key>) -> (Vec<LockInfo>, bool) {
+    let found: Vec<LockInfo> = core.shell.read(|machine, now| {
+        let is_next = |slot: &&Slot| after.is_none_or(|after| slot.key > *after);
+        let is_meant = |slot: &&Slot| pattern::matches(pattern, slot.key.as_str());
+        let slots = machine.slots().filter(is_next).filter(is_meant);
+        let infos = slots.filter_map(|slot| info(core, slot, now));
+        infos.take(AT_ONCE).collect()
+    });
+    let locks = fill(found.iter().map(|info| traced(core, info.clone())));
+    let more = locks.len() < found.len();
+    (locks, more)
 }
 
 /// Describes a lock of this client, if it owns it.
 pub(crate) fn describe(core: &Core, key: &Key) -> Option<LockInfo> {
-    let ownership = core.queues.owned(key)?;
-    let (waiters, wanted) = core.queues.waiters(key);
-    let mut info = ownership.describe(&core.options.identity, waiters)?;
-    info.wanted = wanted;
-    Some(info)
+    let info = core
+        .shell
+        .read(|machine, now| info(core, machine.slot(key)?, now));
+    Some(traced(core, info?))
+}
+
+/// Adds the trace id of the hold.
+fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
+    let hold = OwnerId::parse(&info.owner).and_then(|owner| core.shell.hold(owner.sequence()));
+    if let (Some(hold), Some(holder)) = (hold, &mut info.holder) {
+        holder.trace_id = hold.trace_id().map(shown);
+    }
+    info
+}
+
+/// Returns what this client tells of its lock.
+fn info(core: &Core, slot: &Slot, now: Time) -> Option<LockInfo> {
+    let own = slot.current().filter(|own| own.is_owned())?;
+    let identity = &core.options.identity;
+    let text = |text: &str| (!text.is_empty()).then(|| shown(text));
+    Some(LockInfo {
+        key: slot.key.as_str().to_owned(),
+        owner: core.owner_id(own.owner).to_string(),
+        count: own.entries().max(1),
+        ttl: Some(own.left(now)),
+        token: Some(own.token),
+        retained: own.phase() == Phase::Retained,
+        holder: Some(Holder {
+            service: identity.service.as_deref().map(shown),
+            version: identity.version.as_deref().map(shown),
+            host: shown(Identity::host()),
+            pid: std::process::id(),
+            held_for: now.since(own.since),
+            lock: text(own.site.name_or("")),
+            function: own.site.function().as_deref().and_then(text),
+            trace_id: None,
+            waiters: slot.waiters(),
+            renewals: own.renewals(),
+            revoked_for: own.revoked_at.map(|at| now.since(at)),
+        }),
+        address: None,
+        queue: Vec::new(),
+        wanted: slot.wanted,
+    })
 }

@@ -13,6 +13,7 @@ use metrics::{Counter, Gauge, Histogram, Label, with_recorder};
 
 use super::{counter, gauge, handles, histogram, label, list};
 use crate::{
+    engine::machine::By,
     error::LostCause,
     lease::Time,
     observe::{HoldEnd, Outcome},
@@ -134,11 +135,6 @@ impl LockCounters {
         self.0.reentries.increment(1);
     }
 
-    /// Counts the lock as held, until [`Held::ends`].
-    pub(crate) fn held(self) {
-        self.0.held.increment(1.0);
-    }
-
     pub(crate) fn lost(self, cause: LostCause) {
         // A release is no loss, and has no counter.
         if let Some(lost) = self.0.lost.get(cause as usize) {
@@ -170,10 +166,10 @@ impl Acquire {
     }
 
     /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
-    pub(crate) fn holds(&self, since: Time, waited: bool, way: impl FnOnce() -> Way) {
+    pub(crate) fn holds(&self, since: Time, waited: bool, by: impl FnOnce() -> By) {
         self.granted.store(since.nanos(), Ordering::Relaxed);
         if waited {
-            self.lock.handovers[way().by as usize].increment(1);
+            self.lock.handovers[by() as usize].increment(1);
         }
         self.lock.held.increment(1.0);
     }
@@ -207,49 +203,5 @@ impl Held {
             lock.held.decrement(1.0);
             lock.hold_ended(end, now().since(since));
         }
-    }
-}
-
-/// The way in which an ownership comes to the next waiter.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Way {
-    by: By,
-    /// Whether the store told the waiter to ask again.
-    told: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-enum By {
-    Local,
-    #[default]
-    Release,
-    Message,
-    Timer,
-}
-
-impl Way {
-    /// Notes that the store told the waiter to ask again.
-    pub(crate) fn told(&mut self) {
-        self.told = true;
-    }
-
-    /// Notes that the store is asked, `again` or for the first time.
-    pub(crate) fn asks(&mut self, again: bool) {
-        self.by = match (again, self.told) {
-            (false, _) => By::Release,
-            (true, true) => By::Message,
-            (true, false) => By::Timer,
-        };
-        self.told = false;
-    }
-
-    /// Notes that the store sent the lock to the waiter.
-    pub(crate) fn handed_off(&mut self) {
-        self.by = By::Message;
-    }
-
-    /// Notes that a hold of this process left the ownership to the next waiter.
-    pub(crate) fn passed_on(&mut self) {
-        self.by = By::Local;
     }
 }

@@ -165,8 +165,8 @@ impl Runs {
             return Poll::Pending;
         };
         for guard in &self.guards {
-            if let Some(cause) = guard.entry().broken(guard.entry().now()) {
-                let key = guard.entry().ownership.shown().to_owned();
+            if let Some(cause) = guard.entry().broken() {
+                let key = guard.entry().shown().to_owned();
                 return Poll::Ready(End::Lost(key, cause));
             }
         }
@@ -179,7 +179,7 @@ fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
         let entry = guard.entry().clone();
         Box::pin(async move {
             let cause = entry.lost().await;
-            End::Lost(entry.ownership.shown().to_owned(), cause)
+            End::Lost(entry.shown().to_owned(), cause)
         })
     }));
     Box::pin(async move { losses.await.0 })

@@ -44,11 +44,6 @@ impl StoreError {
         Self::ambiguous("too few servers of the quorum replied")
     }
 
-    /// The reply arrived after the lease that it grants had ended.
-    pub(crate) fn late() -> Self {
-        Self::ambiguous("the reply came after the end of the lease that it grants")
-    }
-
     /// The background ended before all locks were released.
     pub(crate) fn not_released() -> Self {
         Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))

@@ -2,8 +2,8 @@
 
 #[cfg(test)]
 mod differential;
-mod state;
-mod wait_queues;
+pub(crate) mod state;
+pub(crate) mod wait_queues;
 
 use std::{
     collections::HashMap,

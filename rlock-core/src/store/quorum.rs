@@ -109,10 +109,6 @@ fn spread(draws: usize) -> Duration {
 }
 
 impl Store for QuorumStore {
-    fn needs_majority(&self) -> bool {
-        true
-    }
-
     fn acquire<'a>(
         &'a self,
         request: &'a AcquireRequest,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{few::Few, lease::Time, owner::OwnerId};
 
 /// The outcome of an acquire.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Acquired {
     /// Every owner holds its lock with the requested count. `fences` has the fence of each claim.
     Granted {
@@ -31,7 +31,7 @@ pub(crate) enum Acquired {
 }
 
 /// A place in the wait queue of the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QueuePlace {
     /// Whether this is the first waiter. The first waiter asks again when the lock becomes free without a release.
     pub(crate) first: bool,
@@ -48,7 +48,7 @@ impl QueuePlace {
 }
 
 /// The outcome of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Released {
     Done,
     /// The owner does not have the lock. An earlier copy of the request may have released it.
@@ -56,7 +56,7 @@ pub(crate) enum Released {
 }
 
 /// A lock that was granted to an owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) fence: u64,
     /// The lock was granted at this time or later.
@@ -87,7 +87,7 @@ pub(crate) struct Renewed {
 }
 
 /// The outcome of a renewal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RenewalOutcome {
     /// The lease was renewed.
     Held {
@@ -103,7 +103,7 @@ pub(crate) enum RenewalOutcome {
 }
 
 /// A lock as the store sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub(crate) owner: String,
     pub(crate) count: u32,

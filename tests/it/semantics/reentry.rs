@@ -459,8 +459,7 @@ async fn a_nested_acquire_that_is_not_polled_does_not_delay_a_release() {
     assert!(polled.await);
     let release = guard.release();
     let released = rlock_testkit::within(Duration::from_secs(20), "it ends", release).await;
-    let error = released.expect_err("the other change is still under way");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    released.expect("the release follows the other request");
     drop(nested);
     let gone = async || count(&server, "order:1").await == 0;
     rlock_testkit::eventually(Duration::from_secs(20), "the background releases it", gone).await;

@@ -12,8 +12,9 @@ use crate::{
     clock::{ClientClock, RuntimeClock},
     drivers::drives_connections,
     engine::{
-        core::{Core, EventHandler},
+        core::{self, Core},
         driver::ClientHandle,
+        shell::Shell,
         thread::ClientThread,
     },
     error::LockError,
@@ -184,14 +185,16 @@ impl LockClientBuilder {
         self.check_for(&endpoint)?;
         let thread = self.thread()?;
         let id = Uuid::new_v4();
-        let handler = EventHandler::new(&self.options, &self.redis.clock);
+        let needs_majority = matches!(endpoint, Endpoint::Quorum(_));
+        let clock = self.redis.clock.clone();
+        let shell = Arc::new(Shell::new(id, &self.options, clock, needs_majority));
         let options = RedisOptions {
             client: id,
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
             ..self.redis.clone()
         };
-        let (listener, runtime) = (handler.listener(), &thread.runtime);
+        let (listener, runtime) = (core::listener(Arc::clone(&shell), id), &thread.runtime);
         let store: Arc<dyn Store> = match endpoint {
             Endpoint::Memory(name) => {
                 let shared = match name.as_str() {
@@ -210,7 +213,7 @@ impl LockClientBuilder {
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
         let clock = self.redis.clock;
-        Ok(Core::new(id, clock, self.options, store, handler, thread))
+        Ok(Core::new(id, clock, self.options, store, shell, thread))
     }
 
     /// Checks all options, and whether this store supports them.

@@ -1,20 +1,19 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{future::pending, process, sync::Arc, time::Duration};
+use std::{process, time::Duration};
 
 use super::Attempt;
 use crate::{
     engine::{
         call_chain,
-        holders::KnownHolder,
-        ownership::Ownership,
+        entry::Entry,
+        machine::{Ownership, Slot},
         queries::{ask_holder, describe},
     },
     error::LockError,
     escape_control::{escape_control, shown},
-    info::Holder,
+    info::{Holder, LockInfo},
     key::Key,
-    lease::Time,
     options::{Identity, Wait},
     owner::OwnerId,
     store::SendOptions,
@@ -27,167 +26,107 @@ const RECENT: Duration = Duration::from_secs(1);
 /// How many locks of a call chain an error names.
 const MOST_NAMED: usize = 3;
 
+const UNPOLLED: &str = "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
+const ENTER: &str = ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
+                     `in_current_scope()`";
+const SAME_CLIENT: &str =
+    ": this call runs inside that hold, and enters it only with the same client or a clone of it";
+const IN_ORDER: &str = ": calls that nest locks in different orders block each other, so acquire the locks together \
+                        with `lock_all`, or in one order everywhere";
+
 impl Attempt<'_> {
-    /// Waits for a report about a lock of another client. In the last part of the wait, asks that client who it is.
-    pub(super) async fn until_reported(&self, ownership: &Ownership) {
-        // Boxed, because most calls do not wait.
-        if ownership.requests(|requests| requests.is_waiting()) {
-            Box::pin(self.report(ownership)).await;
-        }
-    }
-
-    async fn report(&self, ownership: &Ownership) {
-        let last_part = self.last_part();
-        ownership.until_reported(last_part).await;
-        if self.now() < last_part || !ownership.requests(|requests| requests.is_waiting()) {
-            return;
-        }
-        // Boxed, because few calls come here.
-        let asking = Box::pin(async {
-            self.ask(&ownership.key).await;
-            pending::<()>().await;
-        });
-        tokio::select! {
-            biased;
-            () = ownership.until_reported(self.deadline) => {}
-            () = asking => {}
-        }
-    }
-
-    /// Returns when the last part of the wait begins.
-    fn last_part(&self) -> Time {
-        match self.request.options.wait {
-            Wait::Never | Wait::Forever => self.deadline,
-            Wait::For(wait) => self.call.started + wait.saturating_sub(LAST_PART.min(wait / 2)),
-        }
-    }
-
-    async fn ask(&self, key: &Key) {
+    /// Asks the client that holds the lock who it is, for the error of a call whose wait ends soon.
+    pub(super) async fn ask(&self, key: &Key) {
         // Another call of this client has just asked.
         if self.reply_within(LAST_PART, key).is_some() {
             return;
         }
         let send = SendOptions::new(self.core.options.response_timeout);
-        let Ok(Some(entry)) = self.core.store.inspect(key, send).await else {
-            return;
-        };
-        let owner = OwnerId::parse(&entry.owner).filter(|owner| !owner.is_of(self.core.id));
-        let Some(owner) = owner else {
-            return;
-        };
-        let Some(mut info) = ask_holder(self.core, key, owner).await else {
-            return;
-        };
-        info.ttl = Some(entry.ttl.unwrap_or_default());
-        let now = self.now();
-        if let Some(known) = KnownHolder::new(info, now) {
-            self.core.holder_replies.add(key, known, now);
+        if let Ok(Some(entry)) = self.core.store.inspect(key, send).await
+            && let Some(owner) = OwnerId::parse(&entry.owner)
+            && !owner.is_of(self.core.id)
+            && let Some(info) = ask_holder(self.core, key, owner).await
+        {
+            let ttl = Some(entry.ttl.unwrap_or_default());
+            let replies = &self.core.holder_replies;
+            replies.add(LockInfo { ttl, ..info }, self.now());
         }
     }
 
-    /// Returns the holder of another client, if it has replied to a call of this client within this time.
-    fn reply_within(&self, time: Duration, key: &Key) -> Option<KnownHolder> {
+    /// Returns the lock of another client, if that has replied to a call of this client within this time.
+    fn reply_within(&self, time: Duration, key: &Key) -> Option<LockInfo> {
         self.core.holder_replies.within(time, key, self.now())
     }
 
     /// Returns the error of a call whose lock stayed taken. It describes the holder, and the locks that this call holds
-    /// itself.
+    /// itself. If this call may run inside the hold, it says how to enter it.
     pub(super) fn taken(&self, key: &Key, remaining: Option<Duration>) -> LockError {
-        let waited = self.waited();
-        let (remaining, holder, details) = match self.request.options.wait {
-            // Without a wait, a taken lock is not an error.
-            Wait::Never => (remaining, None, String::new()),
-            _ => self.describe_contention(key, waited, remaining),
-        };
-        LockError::Timeout {
-            key: key.shown(self.request.options.site).to_owned(),
+        let (options, waited) = (&self.request.options, self.waited());
+        let error = |remaining, holder: Option<Holder>, details: String| LockError::Timeout {
+            key: key.shown(options.site).to_owned(),
             waited,
             remaining,
-            holder,
+            holder: holder.map(Box::new),
             details: details.into(),
-        }
-    }
-
-    /// Returns the rest of the holder's lease, the holder, and a text about both the holder and this call.
-    fn describe_contention(
-        &self,
-        key: &Key,
-        waited: Duration,
-        remaining: Option<Duration>,
-    ) -> (Option<Duration>, Option<Box<Holder>>, String) {
-        let chain = call_chain::holds();
-        let unpolled = self.core.queues.unpolled(key);
-        let known = match unpolled {
-            Some(_) => None,
-            None => describe(self.core, key)
-                .and_then(|info| KnownHolder::new(info, self.now()))
-                // A call that does not wait sends only one request.
-                .or_else(|| self.reply_within(RECENT, key).filter(|_| !self.asks_once())),
         };
-        let mut text = String::new();
+        // Without a wait, a taken lock is not an error.
+        if options.wait == Wait::Never {
+            return error(remaining, None, String::new());
+        }
+        let chain = call_chain::holds();
+        let own_locks = chain_text(&chain, !self.asks_once());
+        let (unpolled, own) = self.core.shell.read(|machine, now| {
+            let own = machine.slot(key).and_then(Slot::current);
+            let has_body = own.filter(|own| own.is_owned()).map(Ownership::has_body);
+            (machine.unpolled(key, now), has_body)
+        });
         if unpolled.is_some() {
-            text += "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
+            return error(unpolled, None, format!("{UNPOLLED}{own_locks}"));
         }
-        if let Some(known) = &known {
-            text += &self.holder_text(key, waited, known, &chain);
-        }
-        text += &chain_text(&chain, !self.asks_once());
-        let known_remaining = known.as_ref().map(|known| known.remaining(self.now()));
-        let remaining = unpolled.or(remaining).or(known_remaining);
-        (remaining, known.map(|known| known.holder), text)
-    }
-
-    /// Describes the holder. If this call may run inside that hold, adds how to enter it.
-    fn holder_text(
-        &self,
-        key: &Key,
-        waited: Duration,
-        KnownHolder { owner, holder, .. }: &KnownHolder,
-        chain: &[Arc<Ownership>],
-    ) -> String {
-        let is_this_process = holder.pid == process::id() && holder.host == shown(Identity::host());
-        if owner.is_of(self.core.id) {
-            let own = self.core.queues.owned(key);
-            let is_guard = own.is_some_and(|own| !own.has_body());
-            // A hold that began during the wait cannot be one that this call runs inside.
-            let may_be_inside = holder.held_for >= waited && (chain.is_empty() || is_guard);
-            let hint = if may_be_inside {
-                ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
-                 `in_current_scope()`"
-            } else {
-                ""
-            };
-            let hold = holder.hold();
-            format!("; it is held by another call of this client{hold}{hint}")
-        } else if is_this_process {
-            let hint = if chain.iter().any(|outer| outer.owner == *owner) {
-                ": this call runs inside that hold, and enters it only with the same client or a clone of it"
-            } else {
-                ""
-            };
-            format!("; it is held by another client of this process, {holder}{hint}")
-        } else {
-            format!("; it is held by {holder}")
-        }
+        let known = match &own {
+            Some(_) => describe(self.core, key),
+            // A call that does not wait sends only one request.
+            None => self.reply_within(RECENT, key).filter(|_| !self.asks_once()),
+        };
+        let known = known.and_then(|known| Some((known.holder?, known.owner, known.ttl)));
+        let Some((holder, owner, ttl)) = known else {
+            return error(remaining, None, own_locks);
+        };
+        let is_here = holder.pid == process::id() && holder.host == shown(Identity::host());
+        let (who, hint) = match &own {
+            Some(has_body) => {
+                // A hold that began during the wait cannot be one that this call runs inside.
+                let is_earlier = holder.held_for >= waited;
+                let may_be_inside = is_earlier && (chain.is_empty() || !has_body);
+                let who = format!("another call of this client{}", holder.hold());
+                (who, only_if(may_be_inside, ENTER))
+            }
+            None if is_here => {
+                let is_inside = |outer: &Entry| outer.owner().to_string() == owner;
+                let who = format!("another client of this process, {holder}");
+                (who, only_if(chain.iter().any(is_inside), SAME_CLIENT))
+            }
+            None => (holder.to_string(), ""),
+        };
+        let details = format!("; it is held by {who}{hint}{own_locks}");
+        error(remaining.or(ttl), Some(holder), details)
     }
 }
 
 /// Names the locks that a call holds. If it waited, the holder may wait for one of them.
-fn chain_text(chain: &[Arc<Ownership>], has_waited: bool) -> String {
+fn chain_text(chain: &[Entry], has_waited: bool) -> String {
     if chain.is_empty() {
         return String::new();
     }
-    let name = |own: &Arc<Ownership>| format!("`{}`", escape_control(own.shown()));
+    let name = |held: &Entry| format!("`{}`", escape_control(held.shown()));
     let named: Vec<_> = chain.iter().take(MOST_NAMED).map(name).collect();
-    let more = match chain.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let hint = if has_waited {
-        ": calls that nest locks in different orders block each other, so acquire the locks together with \
-         `lock_all`, or in one order everywhere"
-    } else {
-        ""
-    };
+    let more = format!(" and {} more", chain.len() - named.len());
+    let more = only_if(chain.len() > MOST_NAMED, &more);
+    let hint = only_if(has_waited, IN_ORDER);
     format!("; this call holds {}{more}{hint}", named.join(", "))
+}
+
+/// Returns the text, or nothing.
+fn only_if(holds: bool, text: &str) -> &str {
+    if holds { text } else { "" }
 }

@@ -1,7 +1,7 @@
 //! One call that acquires locks, as metrics and spans show it.
 
 use std::sync::{
-    OnceLock,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -9,7 +9,11 @@ use tracing::{Span, field::Empty};
 
 use super::Request;
 use crate::{
-    engine::{core::Core, entry::EntryGuard, ownership::Ownership},
+    engine::{
+        core::Core,
+        entry::EntryGuard,
+        machine::{By, Entered},
+    },
     error::LockError,
     few::Few,
     lease::Time,
@@ -64,16 +68,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Notes that a hold of this ownership has begun.
-    pub(crate) fn holds(&self, ownership: &Ownership, now: Time) {
+    /// Notes that a hold has begun. Returns its span, if a subscriber wants it.
+    pub(crate) fn holds(&self, entered: &Entered, by: By) -> Option<Arc<Span>> {
         let site = self.request.options.site;
         let waited = self.waits.load(Ordering::Relaxed);
-        self.metrics.holds(now, waited, || ownership.way());
-        if spans::may_be_wanted(waited)
-            && let Some(span) = spans::hold(waited, site, &ownership.key, ownership.token())
-        {
-            ownership.set_span(span);
-        }
+        self.metrics.holds(self.core.clock.now(), waited, || by);
+        spans::may_be_wanted(waited)
+            .then(|| spans::hold(waited, site, &entered.entry.key, entered.token))
+            .flatten()
     }
 
     pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, LockError>) {
@@ -95,7 +97,7 @@ impl<'a> Call<'a> {
         match result {
             Ok(entries) => {
                 if let Some(first) = entries.first() {
-                    span.record("lock.token", first.token);
+                    span.record("lock.token", first.token());
                 }
             }
             Err(error) => {
@@ -132,7 +134,7 @@ impl Drop for Call<'_> {
         self.count(Outcome::Cancelled);
         if let Some(span) = self.span.take() {
             let end = self.end(Outcome::Cancelled);
-            self.core.watchdog.close_later(move || end(&span));
+            self.core.shell.later(move || end(&span));
         }
     }
 }

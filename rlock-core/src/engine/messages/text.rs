@@ -14,22 +14,27 @@
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
 
-use std::{fmt::Display, time::Duration};
+use std::{iter, str, time::Duration};
 
 use uuid::Uuid;
 
 use crate::{
-    info::LockInfo,
-    key::{Key, escape},
+    escape_control::shown,
+    info::{Holder, LockInfo},
+    key::{Key, escape, unescape},
+    limits::LONGEST_PATTERN,
     owner::OwnerId,
 };
+
+/// The longest message that is read. The longest lock fits beside a report that is almost full.
+const MOST_BYTES: usize = 64 * 1024;
+/// The length from which a report is full.
+const FULL: usize = 40 * 1024;
 
 /// How long a holder may take to reply. After a longer silence it counts as stuck or cut off.
 const SILENCE: Duration = Duration::from_millis(200);
 /// The same for a part of a list, which takes a client with many locks longer.
-pub(crate) const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);
-/// The length from which a report is full.
-const FULL: usize = 40 * 1024;
+const SILENCE_FOR_LIST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
@@ -50,10 +55,8 @@ pub(crate) enum Question {
 impl Question {
     /// Returns how long the answer is waited for.
     pub(crate) fn longest_silence(&self) -> Duration {
-        match self {
-            Self::Lock { .. } | Self::Release { .. } => SILENCE,
-            Self::Locks { .. } => SILENCE_FOR_LIST,
-        }
+        let is_list = matches!(self, Self::Locks { .. });
+        if is_list { SILENCE_FOR_LIST } else { SILENCE }
     }
 }
 
@@ -84,139 +87,172 @@ pub(crate) enum Answer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
-    Question {
-        from: Uuid,
-        number: u64,
-        question: Question,
-    },
-    Report {
-        number: u64,
-        report: Report,
-    },
+    /// Of this client, which has given it this number.
+    Question(Uuid, u64, Question),
+    /// The answer to the question of this number.
+    Report(u64, Report),
 }
 
-struct Writer(String);
+/// The fields that are not read yet.
+pub(crate) type Reader<'a> = iter::Peekable<str::Split<'a, char>>;
 
-impl Writer {
-    fn field(&mut self, value: impl Display) -> &mut Self {
-        self.0.push('\t');
-        self.0.push_str(&escape(value).to_string());
-        self
-    }
+pub(crate) trait Fields: Sized {
+    fn write(&self, to: &mut Vec<String>);
+    /// Returns `None` if the fields make no sense.
+    fn read(from: &mut Reader<'_>) -> Option<Self>;
+}
 
-    /// Writes nothing for `None`.
-    fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
-        match value {
-            Some(value) => self.field(value),
-            None => self.field(""),
+/// Reads and unescapes one field.
+fn raw(from: &mut Reader<'_>) -> Option<String> {
+    from.next().and_then(unescape)
+}
+
+/// Describes types of one field: how its text is made and parsed.
+macro_rules! field {
+    ($($($type:ty)+: $text:expr, $parse:expr;)*) => {$($(
+        impl Fields for $type {
+            fn write(&self, to: &mut Vec<String>) {
+                let text: fn(&Self) -> String = $text;
+                to.push(escape(text(self)).to_string());
+            }
+
+            fn read(from: &mut Reader<'_>) -> Option<Self> {
+                let parse: fn(&str) -> Option<Self> = $parse;
+                parse(&raw(from)?)
+            }
+        }
+    )+)*};
+}
+
+field! {
+    u32 u64 usize Uuid: Self::to_string, |text| text.parse().ok();
+    OwnerId: Self::to_string, Self::parse;
+    Key: |key| key.as_str().to_owned(), |text| Self::parse(text).ok();
+    String: Self::clone, |text| Some(shown(text));
+    Duration: |time| time.as_millis().to_string(), |text| text.parse().ok().map(Self::from_millis);
+    bool: |is| u8::from(*is).to_string(), |text| Some(text == "1").filter(|is| *is || text == "0");
+}
+
+/// `None` is an empty field.
+impl<T: Fields> Fields for Option<T> {
+    fn write(&self, to: &mut Vec<String>) {
+        match self {
+            Some(value) => value.write(to),
+            None => to.push(String::new()),
         }
     }
 
-    fn flag(&mut self, is_set: bool) -> &mut Self {
-        self.field(u8::from(is_set))
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let none = from.next_if_eq(&"").map(|_| None);
+        none.or_else(|| T::read(from).map(Some))
     }
 }
 
-pub(crate) fn question(from: Uuid, number: u64, question: &Question) -> Vec<u8> {
-    let mut to = Writer("@ask".to_owned());
-    to.field(from).field(number);
-    match question {
-        Question::Lock { key } => to.field("lock").field(key.as_str()),
-        Question::Locks { pattern, after } => {
-            let after = after.as_ref().map(Key::as_str);
-            to.field("locks").field(pattern).optional(after)
+/// Takes all fields that are left.
+impl<T: Fields> Fields for Vec<T> {
+    fn write(&self, to: &mut Vec<String>) {
+        for value in self {
+            value.write(to);
         }
-        Question::Release {
-            key,
-            owner,
-            token,
-            at_once,
-            by,
-        } => to
-            .field("release")
-            .field(key.as_str())
-            .field(owner)
-            .optional(*token)
-            .flag(*at_once)
-            .field(by),
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        iter::from_fn(|| from.peek().is_some().then(|| T::read(from))).collect()
+    }
+}
+
+/// Describes the fields of a struct, or of each variant of an enum after its tag, for both directions. Some are read
+/// with a function of their own, and those after a semicolon are not sent.
+macro_rules! fields {
+    (@ $from:ident) => { Fields::read($from) };
+    (@ $from:ident $read:expr) => {{
+        let read: fn(&mut Reader<'_>) -> Option<_> = $read;
+        read($from)
+    }};
+    ($type:ty: $($($tag:literal)? $($path:ident)::+ $(($($inner:ident),*))?
+        $({ $($field:ident $(= $read:expr)?),* $(; $($unsent:ident),*)? })?),*) => {
+        impl Fields for $type {
+            fn write(&self, to: &mut Vec<String>) {
+                match self {$(
+                    $($path)::+ $(($($inner),*))? $({ $($field,)* $($($unsent: _),*)? })? => {
+                        $(to.push($tag.to_owned());)?
+                        $($($inner.write(to);)*)?
+                        $($($field.write(to);)*)?
+                    }
+                )*}
+            }
+
+            fn read(from: &mut Reader<'_>) -> Option<Self> {
+                $(
+                    let tag: &[&str] = &[$($tag)?];
+                    if tag.iter().all(|tag| from.next_if_eq(tag).is_some()) {
+                        $($(let $inner = Fields::read(from)?;)*)?
+                        $($(let $field = fields!(@ from $($read)?)?;)*)?
+                        return Some(
+                            $($path)::+ $(($($inner),*))? $({ $($field,)* $($($unsent: Default::default()),*)? })?
+                        );
+                    }
+                )*
+                None
+            }
+        }
     };
-    to.0.into_bytes()
 }
 
-pub(crate) struct ReportWriter {
-    number: u64,
-    locks: Writer,
+fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report));
+fields!(Question:
+    "lock" Self::Lock { key },
+    "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
+    "release" Self::Release { key, owner, token, at_once, by }
+);
+fields!(Report:
+    "locks" Self::Locks { databases, more, lost, locks },
+    "released" Self::Released(answer)
+);
+fields!(Answer: "0" Self::OtherHold, "1" Self::Released, "2" Self::NotHeld);
+fields!(LockInfo: Self {
+    key = |from| Key::read(from).map(|key| key.as_str().to_owned()),
+    owner = |from| OwnerId::read(from).map(|owner| owner.to_string()),
+    count, ttl, token, retained, wanted,
+    holder = |from| Holder::read(from).map(Some);
+    address, queue
+});
+fields!(Holder: Self {
+    service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for
+});
+
+pub(crate) fn written(message: &impl Fields) -> Vec<u8> {
+    let mut fields = Vec::new();
+    message.write(&mut fields);
+    fields.join("\t").into_bytes()
 }
 
-impl ReportWriter {
-    pub(crate) fn new(number: u64) -> Self {
-        Self {
-            number,
-            locks: Writer(String::new()),
-        }
-    }
-
-    /// Adds a lock, whose texts are [`shown`](crate::escape_control::shown). Returns whether the report is full.
-    pub(crate) fn add(&mut self, info: &LockInfo) -> bool {
-        let Some(holder) = &info.holder else {
-            return false;
-        };
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.locks
-            .field(&info.key)
-            .field(&info.owner)
-            .field(info.count)
-            .optional(info.ttl.map(millis))
-            .optional(info.token)
-            .flag(info.retained)
-            .flag(info.wanted)
-            .optional(holder.service.as_ref())
-            .optional(holder.version.as_ref())
-            .field(&holder.host)
-            .field(holder.pid)
-            .field(millis(holder.held_for))
-            .optional(holder.lock.as_ref())
-            .optional(holder.function.as_ref())
-            .optional(holder.trace_id.as_ref())
-            .field(holder.waiters)
-            .field(holder.renewals)
-            .optional(holder.revoked_for.map(millis));
-        self.locks.0.len() >= FULL
-    }
-
-    /// Returns the report of the locks that were added, from a client with these databases.
-    pub(crate) fn locks(self, databases: &str, more: bool, lost: u64) -> Vec<u8> {
-        let mut to = head(self.number, "locks");
-        to.field(databases).flag(more).field(lost);
-        to.0.push_str(&self.locks.0);
-        to.0.into_bytes()
-    }
+/// Reads a message. Returns `None` if it makes no sense.
+pub(crate) fn read(message: &[u8]) -> Option<Message> {
+    let message = Some(message).filter(|message| message.len() <= MOST_BYTES)?;
+    let mut from = str::from_utf8(message).ok()?.split('\t').peekable();
+    let message = Message::read(&mut from)?;
+    from.next().is_none().then_some(message)
 }
 
-pub(crate) fn released(number: u64, answer: Answer) -> Vec<u8> {
-    let mut to = head(number, "released");
-    to.field(match answer {
-        Answer::OtherHold => 0,
-        Answer::Released => 1,
-        Answer::NotHeld => 2,
-    });
-    to.0.into_bytes()
-}
-
-fn head(number: u64, verb: &str) -> Writer {
-    let mut to = Writer("@tell".to_owned());
-    to.field(number).field(verb);
-    to
+/// Takes locks, whose texts are [`shown`](crate::escape_control::shown), until a report of them is full.
+pub(crate) fn fill(locks: impl Iterator<Item = LockInfo>) -> Vec<LockInfo> {
+    let mut length = 0;
+    let has_room = |lock: &LockInfo| {
+        let before = length;
+        length += written(lock).len();
+        before < FULL
+    };
+    locks.take_while(has_room).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::reading::read, *};
+    use super::*;
     use crate::{
         escape_control::{MOST_SHOWN, shown},
-        info::Holder,
         key::MAX_KEY_BYTES,
     };
 
@@ -297,11 +333,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_question_is_read_as_it_was_written(number: u64, asked in questions()) {
+        fn a_question_is_read_as_it_was_written(number: u64, question in questions()) {
             let from = Uuid::from_u128(7);
-            let written = question(from, number, &asked);
-            let expected = Message::Question { from, number, question: asked };
-            prop_assert_eq!(read(&written), Some(expected));
+            let message = Message::Question(from, number, question);
+            prop_assert_eq!(read(&written(&message)), Some(message));
         }
 
         #[test]
@@ -312,13 +347,9 @@ mod tests {
             more: bool,
             lost: u64,
         ) {
-            let mut writer = ReportWriter::new(number);
-            for lock in &locks {
-                writer.add(lock);
-            }
-            let written = writer.locks(&databases, more, lost);
             let report = Report::Locks { locks, databases, more, lost };
-            prop_assert_eq!(read(&written), Some(Message::Report { number, report }));
+            let message = Message::Report(number, report);
+            prop_assert_eq!(read(&written(&message)), Some(message));
         }
 
         #[test]
@@ -326,8 +357,8 @@ mod tests {
             number: u64,
             answer in prop::sample::select(vec![Answer::Released, Answer::OtherHold, Answer::NotHeld]),
         ) {
-            let expected = Message::Report { number, report: Report::Released(answer) };
-            prop_assert_eq!(read(&released(number, answer)), Some(expected));
+            let message = Message::Report(number, Report::Released(answer));
+            prop_assert_eq!(read(&written(&message)), Some(message));
         }
 
         #[test]
@@ -337,13 +368,13 @@ mod tests {
             byte: u8,
             cut: prop::sample::Index,
         ) {
-            let mut writer = ReportWriter::new(7);
-            writer.add(&lock);
-            let mut message = writer.locks("0", false, 0);
+            let (locks, databases) = (vec![lock], "0".to_owned());
+            let report = Report::Locks { locks, databases, more: false, lost: 0 };
+            let mut message = written(&Message::Report(7, report));
             let length = message.len();
             message[at.index(length)] = byte;
             message.truncate(cut.index(length) + 1);
-            if let Some(Message::Report { report: Report::Locks { locks, .. }, .. }) = read(&message) {
+            if let Some(Message::Report(_, Report::Locks { locks, .. })) = read(&message) {
                 for holder in locks.into_iter().filter_map(|lock| lock.holder) {
                     let texts = [Some(holder.host), holder.service, holder.version, holder.function];
                     for text in texts.into_iter().flatten() {
@@ -358,6 +389,89 @@ mod tests {
         fn any_bytes_are_harmless(message: Vec<u8>, text in "@(ask|tell)\t[0-9a-f\t%-]{0,200}") {
             let _ = read(&message);
             let _ = read(text.as_bytes());
+        }
+    }
+
+    /// Clients of different versions read each other's messages.
+    #[test]
+    fn the_text_of_messages_stays_as_it_is() {
+        let from = Uuid::from_u128(7);
+        let key = Key::parse("{t}:k").expect("valid");
+        let asked = |question| Message::Question(from, 1, question);
+        let told = |report| Message::Report(2, report);
+        let lock = LockInfo {
+            key: key.as_str().to_owned(),
+            owner: OwnerId::new(from, 3).to_string(),
+            count: 4,
+            ttl: Some(Duration::from_micros(5_999)),
+            token: None,
+            retained: true,
+            holder: Some(Holder {
+                service: None,
+                version: Some("6%".to_owned()),
+                host: "h".to_owned(),
+                pid: 7,
+                held_for: Duration::from_secs(8),
+                lock: Some("l".to_owned()),
+                function: Some("a::f".to_owned()),
+                trace_id: None,
+                waiters: 9,
+                renewals: 10,
+                revoked_for: Some(Duration::from_millis(11)),
+            }),
+            address: Some("not sent".to_owned()),
+            queue: vec![OwnerId::KEPT],
+            wanted: false,
+        };
+        let uuid = "00000000-0000-0000-0000-000000000007";
+        for (message, expected) in [
+            (
+                asked(Question::Lock { key: key.clone() }),
+                format!("@ask\t{uuid}\t1\tlock\t%7Bt%7D%3Ak"),
+            ),
+            (
+                asked(Question::Locks {
+                    pattern: "a\t*".to_owned(),
+                    after: None,
+                }),
+                format!("@ask\t{uuid}\t1\tlocks\ta%09*\t"),
+            ),
+            (
+                asked(Question::Release {
+                    key,
+                    owner: OwnerId::new(from, 3),
+                    token: Some(128),
+                    at_once: true,
+                    by: "`s`".to_owned(),
+                }),
+                format!("@ask\t{uuid}\t1\trelease\t%7Bt%7D%3Ak\t{uuid}%3A3\t128\t1\t`s`"),
+            ),
+            (
+                told(Report::Locks {
+                    locks: vec![lock],
+                    databases: "0".to_owned(),
+                    more: true,
+                    lost: 12,
+                }),
+                format!(
+                    "@tell\t2\tlocks\t0\t1\t12\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
+                     a%3A%3Af\t\t9\t10\t11"
+                ),
+            ),
+            (
+                told(Report::Released(Answer::OtherHold)),
+                "@tell\t2\treleased\t0".to_owned(),
+            ),
+            (
+                told(Report::Released(Answer::Released)),
+                "@tell\t2\treleased\t1".to_owned(),
+            ),
+            (
+                told(Report::Released(Answer::NotHeld)),
+                "@tell\t2\treleased\t2".to_owned(),
+            ),
+        ] {
+            assert_eq!(String::from_utf8(written(&message)), Ok(expected));
         }
     }
 

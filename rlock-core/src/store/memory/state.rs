@@ -30,21 +30,21 @@ const MOST_QUEUED: usize = 100;
 const SWEEP_FROM: usize = 64;
 
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) locks: HashMap<Key, Lock>,
+pub(crate) struct State {
+    pub(crate) locks: HashMap<Key, Lock>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
-    pub(super) queues: WaitQueues,
-    pub(super) clients: HashMap<Uuid, Listener>,
+    pub(crate) queues: WaitQueues,
+    pub(crate) clients: HashMap<Uuid, Listener>,
     /// To be delivered once the mutex is free.
-    pub(super) messages: Vec<(Listener, Event)>,
+    pub(crate) messages: Vec<(Listener, Event)>,
 }
 
-pub(super) struct Lock {
+pub(crate) struct Lock {
     owner: OwnerId,
     count: u32,
     fence: u64,
-    pub(super) expires: Time,
+    pub(crate) expires: Time,
 }
 
 /// The last fence of any lock in this process. Fences may be ahead of the clock, so they outlive their store.
@@ -56,7 +56,7 @@ fn next_fence() -> u64 {
 }
 
 impl State {
-    pub(super) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+    pub(crate) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         let (claims, count, waits) = (&request.claims, request.count, request.waits);
         let mut taken = None;
         for (n, claim) in claims.iter().enumerate() {
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    pub(super) fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
+    pub(crate) fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
         let (key, owner) = (&release.key, release.owner);
         let Some(lock) = self.held_by(key, owner, now) else {
             if release.count == 0 {
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    pub(super) fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
+    pub(crate) fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
         let renew = |Renewal { claim, fence }: &Renewal| {
             let Some(lock) = self.held_by(&claim.key, claim.owner, now) else {
                 return RenewalOutcome::Lost;
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    pub(super) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
+    pub(crate) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
         let queue = self.queues.of(key).take(MOST_QUEUED).collect();
         self.live(key, now).map(|lock| Entry {
             owner: lock.owner.to_string(),
@@ -189,7 +189,7 @@ impl State {
     }
 
     /// Takes a lock from its holder, notifies the holder, and hands the lock off. Returns whether it was held.
-    pub(super) fn revoke(&mut self, key: &Key, now: Time) -> bool {
+    pub(crate) fn revoke(&mut self, key: &Key, now: Time) -> bool {
         let Some(lock) = self.live(key, now) else {
             return false;
         };
@@ -208,7 +208,7 @@ impl State {
         self.locks.get_mut(key)
     }
 
-    pub(super) fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
+    pub(crate) fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
         self.live(key, now).filter(|it| it.owner == owner)
     }
 
@@ -273,13 +273,13 @@ impl State {
     }
 
     /// Returns the keys of all locks.
-    pub(super) fn held(&self, now: Time) -> Vec<Key> {
+    pub(crate) fn held(&self, now: Time) -> Vec<Key> {
         let live = self.locks.iter().filter(|(_, lock)| lock.expires > now);
         live.map(|(key, _)| key.clone()).collect()
     }
 
     /// Notifies a client. Returns whether the client is there.
-    pub(super) fn notify(&mut self, client: Uuid, event: Event) -> bool {
+    pub(crate) fn notify(&mut self, client: Uuid, event: Event) -> bool {
         let listener = self.clients.get(&client);
         let message = listener.map(|listener| (Arc::clone(listener), event));
         let is_there = message.is_some();

@@ -8,27 +8,27 @@ use crate::{key::Key, lease::Time, owner::OwnerId};
 
 /// One owner for each client, and since when it waits. A lock without waiters has no queue.
 #[derive(Default)]
-pub(super) struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
+pub(crate) struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
 
 impl WaitQueues {
-    pub(super) fn of(&self, key: &Key) -> impl Iterator<Item = OwnerId> {
+    pub(crate) fn of(&self, key: &Key) -> impl Iterator<Item = OwnerId> {
         let queue = self.0.get(key).into_iter().flatten();
         queue.map(|(owner, _)| *owner)
     }
 
-    pub(super) fn first(&self, key: &Key) -> Option<OwnerId> {
+    pub(crate) fn first(&self, key: &Key) -> Option<OwnerId> {
         self.of(key).next()
     }
 
     /// Adds an owner at the end, unless it is in the queue.
-    pub(super) fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
+    pub(crate) fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
         let queue = self.0.entry(key.clone()).or_default();
         if queue.iter().all(|(waiter, _)| *waiter != owner) {
             queue.push_back((owner, now));
         }
     }
 
-    pub(super) fn leave(&mut self, key: &Key, owner: OwnerId) {
+    pub(crate) fn leave(&mut self, key: &Key, owner: OwnerId) {
         if let Some(queue) = self.0.get_mut(key) {
             queue.retain(|(waiter, _)| *waiter != owner);
             if queue.is_empty() {
@@ -37,14 +37,14 @@ impl WaitQueues {
         }
     }
 
-    pub(super) fn leave_all(&mut self, client: Uuid) {
+    pub(crate) fn leave_all(&mut self, client: Uuid) {
         self.0.retain(|_, queue| {
             queue.retain(|(waiter, _)| waiter.client() != client);
             !queue.is_empty()
         });
     }
 
-    pub(super) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
+    pub(crate) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
         let first = self.0.get(key)?.front().copied()?;
         self.leave(key, first.0);
         Some(first)

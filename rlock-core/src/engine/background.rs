@@ -1,0 +1,110 @@
+//! The background of a client: it looks at the schedule in time, and sends renewals and releases.
+
+mod failure;
+mod renewal;
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+
+pub(super) use self::failure::Failure;
+use super::{
+    call::{Sending, perform},
+    core::Core,
+    machine::Input,
+};
+use crate::metrics;
+
+/// The longest sleep. Timers stand still while the machine sleeps, leases do not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The number of background releases that are under way at once, without the slow ones.
+const AT_ONCE: usize = 256;
+/// After this time, a release is slow, and keeps no place: releases at other servers would wait for it.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// Runs for as long as the client lives.
+pub(super) async fn run(core: Arc<Core>) {
+    let (slots, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    loop {
+        while tasks.try_join_next().is_some() {}
+        let (work, due) = core.shell.take_work();
+        failure::report(&core, &work.failures);
+        if !work.renewals.is_empty() {
+            tasks.spawn(renewal::run(Arc::clone(&core), work.renewals));
+        }
+        for (request, pending) in work.requests {
+            let request = Sending::new(&core, Box::new(request), false);
+            let (core, slots) = (Arc::clone(&core), Arc::clone(&slots));
+            tasks.spawn(async move {
+                release(&core, request, slots, pending).await;
+            });
+        }
+        let now = core.clock.now();
+        let pause = due.map_or(LONGEST_SLEEP, |due| due.since(now));
+        let pause = pause.min(LONGEST_SLEEP);
+        tokio::select! {
+            () = core.shell.wake.notified() => {}
+            () = tokio::time::sleep(pause) => {
+                metrics::overslept(core.clock.now().since(now + pause));
+            }
+        }
+        if due.is_none_or(|due| core.clock.now() >= due) {
+            core.shell.on(Input::Time);
+        }
+    }
+}
+
+async fn release(
+    core: &Core,
+    request: Sending,
+    slots: Arc<Semaphore>,
+    _pending: metrics::PendingRelease,
+) {
+    let slot = slots.acquire_owned().await;
+    let mut sent = pin!(perform(core, request));
+    if timeout(SLOW, sent.as_mut()).await.is_err() {
+        drop(slot);
+        let _ = sent.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicU64, Ordering},
+        time::Instant,
+    };
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{LockClient, clock::Clock};
+
+    const HOUR: u64 = 60 * 60;
+
+    /// A clock that jumps ahead while timers stand still, as those of a machine that sleeps.
+    struct Sleepy(Instant, AtomicU64);
+
+    impl Clock for Sleepy {
+        fn elapsed(&self) -> Duration {
+            self.0.elapsed() + Duration::from_secs(self.1.load(Ordering::SeqCst))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_lease_that_begins_after_the_machine_slept_past_a_deadline_is_renewed() {
+        let clock = Arc::new(Sleepy(Instant::now(), AtomicU64::new(0)));
+        let builder = LockClient::builder().clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let url = format!("memory:{}", Uuid::new_v4());
+        let client = builder.connect(&url).await.expect("the store is there");
+        let lasting = client.lock("lasting").lease(Duration::from_secs(2 * HOUR));
+        let lasting = lasting.acquire().await.expect("free");
+        // The timer sleeps for the rest of a second.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        clock.1.store(HOUR, Ordering::SeqCst);
+        let short = client.lock("short").lease(Duration::from_millis(700));
+        let short = short.acquire().await.expect("free");
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert!(short.is_valid() && lasting.is_valid());
+    }
+}

@@ -1,0 +1,264 @@
+//! A call's side of the machine: it sends what it is told to, waits to be woken, and cancels itself when it is dropped.
+
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+
+use futures_util::future::join;
+
+use crate::{
+    engine::{
+        core::Core,
+        machine::{Ask, CallId, Failure, Input, Reply, Request, Step},
+        shell::Shell,
+    },
+    error::LockError,
+    key::Key,
+    store::{AcquireRequest, Claim, ReleaseRequest, SendOptions, StoreError},
+};
+
+/// A call that has not ended.
+pub(crate) struct CallGuard<'a> {
+    core: &'a Arc<Core>,
+    id: CallId,
+    has_ended: bool,
+    /// Whether the call is woken when it has a next step.
+    is_registered: bool,
+    /// The error of the latest request that was not executed, or else of the latest one.
+    error: Option<Box<StoreError>>,
+}
+
+impl<'a> CallGuard<'a> {
+    pub(crate) fn new(core: &'a Arc<Core>) -> Self {
+        Self {
+            core,
+            id: core.shell.call_id(),
+            has_ended: false,
+            is_registered: false,
+            error: None,
+        }
+    }
+
+    pub(crate) fn id(&self) -> CallId {
+        self.id
+    }
+
+    /// Begins the call, and returns its first step. If it has to wait, it is woken.
+    pub(crate) async fn begin(&mut self, input: Input) -> Step {
+        let (shell, id, mut input) = (&self.core.shell, self.id, Some(input));
+        let step = poll_fn(|cx| {
+            let input = input.take().unwrap_or(Input::Poll(id));
+            Poll::Ready(shell.on_call(input, id, cx))
+        });
+        let step = step.await;
+        self.is_registered = matches!(step, Step::Wait);
+        self.noted(step)
+    }
+
+    fn noted(&mut self, step: Step) -> Step {
+        self.has_ended = step.is_last();
+        step
+    }
+
+    /// Takes steps until one that the caller has to take.
+    pub(crate) async fn run(&mut self, mut step: Step) -> Step {
+        loop {
+            step = match step {
+                Step::Send(request) => self.send(request).await,
+                Step::Wait => self.woken().await,
+                step => return step,
+            };
+        }
+    }
+
+    /// Waits until the machine has another step.
+    pub(crate) async fn woken(&mut self) -> Step {
+        let (shell, id) = (&self.core.shell, self.id);
+        let mut is_registered = std::mem::take(&mut self.is_registered);
+        let step = poll_fn(|cx| {
+            if std::mem::take(&mut is_registered) {
+                return Poll::Pending;
+            }
+            match shell.on_call(Input::Poll(id), id, cx) {
+                Step::Wait => Poll::Pending,
+                step => Poll::Ready(step),
+            }
+        });
+        let step = step.await;
+        self.noted(step)
+    }
+
+    /// Sends a request, and returns the step that follows the reply.
+    pub(crate) async fn send(&mut self, request: Box<Request>) -> Step {
+        let core = self.core;
+        let sending = Sending::new(core, request, true);
+        let sent = core.in_runtime_until_closed(perform(core, sending)).await;
+        let Some((step, error)) = sent else {
+            let step = core.shell.on(Input::Poll(self.id));
+            return self.noted(step.unwrap_or(Step::Wait));
+        };
+        // The last request may have been cut short by the end of the wait, so an earlier error is more precise.
+        let is_vague = |error: &StoreError| error.maybe_executed;
+        if let Some(error) = error
+            && (!is_vague(&error) || self.error.as_deref().is_none_or(is_vague))
+        {
+            self.error = Some(error);
+        }
+        self.noted(step)
+    }
+
+    /// Returns the error of a call whose requests failed.
+    pub(crate) fn error(&mut self, keys: &[&Key], action: String, waited: Duration) -> LockError {
+        let error = self
+            .error
+            .take()
+            .map_or_else(StoreError::busy, |error| *error);
+        error
+            .hide(keys.iter().copied())
+            .into_lock_error(action, waited)
+    }
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.core.shell.on_drop(Input::Cancel(self.id));
+        }
+    }
+}
+
+/// A request to be sent. If this is dropped without a reply, the machine learns that none will come.
+pub(super) struct Sending {
+    shell: Arc<Shell>,
+    request: Option<Box<Request>>,
+    /// Whether the call that sends it is polled for it.
+    is_polled: bool,
+}
+
+impl Sending {
+    pub(super) fn new(core: &Core, request: Box<Request>, is_polled: bool) -> Self {
+        Self {
+            shell: Arc::clone(&core.shell),
+            request: Some(request),
+            is_polled,
+        }
+    }
+
+    /// Tells the machine the reply. Returns the next step of the call that sent the request, and the error.
+    fn replied(mut self, reply: Result<Reply, StoreError>) -> (Step, Option<Box<StoreError>>) {
+        let (reply, error) = match reply {
+            Ok(reply) => (reply, None),
+            Err(error) => {
+                let failure = Failure {
+                    maybe_executed: error.maybe_executed,
+                    transient: error.transient,
+                };
+                (Reply::Failed(failure), Some(Box::new(error)))
+            }
+        };
+        let step = self.request.take().and_then(|request| {
+            self.shell.on(if self.is_polled {
+                Input::Replied(request, reply)
+            } else {
+                Input::Reply(request, reply)
+            })
+        });
+        (step.unwrap_or(Step::Wait), error)
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.shell.on_drop(Input::Reply(request, Reply::None));
+        }
+    }
+}
+
+/// Sends a request, and tells the machine the reply. Returns the next step of the call, and the error, if there is one.
+pub(super) async fn perform(core: &Core, mut sending: Sending) -> (Step, Option<Box<StoreError>>) {
+    let Some(request) = &mut sending.request else {
+        return (Step::Wait, None);
+    };
+    let in_doubt = request.claims.iter().any(|claim| claim.in_doubt);
+    let send = SendOptions::new(request.timeout).in_doubt(in_doubt);
+    let then = match &mut request.what {
+        Ask::Lower { then, .. } => then.take(),
+        Ask::Acquire { .. } | Ask::Enter { .. } => None,
+    };
+    match (release_request(core, request), then) {
+        (Some(release), None) => {
+            let reply = core.store.release(&release, send).await;
+            sending.replied(reply.map(Reply::Released))
+        }
+        (Some(release), Some(then)) => {
+            let then = Sending::new(core, then, false);
+            // Boxed, because most releases have none.
+            Box::pin(perform_both(core, sending, (release, send), then)).await
+        }
+        (None, _) => {
+            let acquire = acquire_request(core, request);
+            let reply = core.store.acquire(&acquire, send).await;
+            sending.replied(reply.map(Reply::Acquired))
+        }
+    }
+}
+
+/// Sends a release and the acquire of the next call in one write.
+async fn perform_both(
+    core: &Core,
+    sending: Sending,
+    (release, send): (ReleaseRequest, SendOptions),
+    then: Sending,
+) -> (Step, Option<Box<StoreError>>) {
+    let Some(request) = &then.request else {
+        return (Step::Wait, None);
+    };
+    let (acquire, send) = (acquire_request(core, request), send.in_order());
+    let in_doubt = request.claims.iter().any(|claim| claim.in_doubt);
+    // Both are begun before a reply is applied, so that nobody comes between them.
+    let released = core.store.release(&release, send);
+    let acquired = core.store.acquire(&acquire, send.in_doubt(in_doubt));
+    let released = async { sending.replied(released.await.map(Reply::Released)) };
+    let acquired = async { then.replied(acquired.await.map(Reply::Acquired)) };
+    join(released, acquired).await.0
+}
+
+fn acquire_request(core: &Core, request: &Request) -> AcquireRequest {
+    let claims = request.claims.iter().map(|claim| Claim {
+        key: claim.key.clone(),
+        owner: core.owner_id(claim.owner),
+    });
+    let (lease, count, waits) = match request.what {
+        Ask::Acquire { lease, waits } => (lease, 1, waits),
+        Ask::Enter { lease, count, .. } => (lease, count, false),
+        Ask::Lower { .. } => unreachable!("it releases"),
+    };
+    AcquireRequest {
+        claims: claims.collect(),
+        lease,
+        count,
+        waits,
+    }
+}
+
+/// Returns the release that a request asks for.
+fn release_request(core: &Core, request: &Request) -> Option<ReleaseRequest> {
+    let (
+        Ask::Lower {
+            fence,
+            count,
+            at_least,
+            ..
+        },
+        [claim],
+    ) = (&request.what, &*request.claims)
+    else {
+        return None;
+    };
+    Some(ReleaseRequest {
+        key: claim.key.clone(),
+        owner: core.owner_id(claim.owner),
+        fence: *fence,
+        count: *count,
+        at_least: *at_least,
+    })
+}

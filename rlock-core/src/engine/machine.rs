@@ -1,0 +1,588 @@
+//! The protocol of one client: who has which lock, who waits for it, what the store is asked for, and when.
+//!
+//! A machine does no I/O, reads no clock, and runs no thread. [`Machine::on`] takes an [`Input`] and the time, and
+//! returns [`Output`]s. The shell around it sends requests, wakes calls and sleeps until [`Machine::due`]. So a model
+//! checker and a simulator can run it as it ships. The form is that of quinn-proto and rustls.
+
+mod acquisition;
+mod call;
+mod count;
+mod input;
+mod leave;
+mod output;
+mod ownership;
+mod renewals;
+mod requests;
+mod schedule;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use self::{
+    call::{Acquisition, Call, Leaving, Work},
+    renewals::Due,
+    schedule::{Schedule, Target},
+};
+pub(crate) use self::{
+    input::{Event, Failure, Input, Reply},
+    output::{Ask, By, Entered, Loss, Output, Refusal, Renew, Request, Revoked, Step},
+    ownership::{Ownership, Phase},
+    slot::Slot,
+};
+pub(crate) use crate::observe::HoldEnd;
+use crate::{
+    error::LostCause,
+    few::{Few, one},
+    key::Key,
+    lease::Time,
+    store::{GRACE, RenewalOutcome},
+    wait::Spread,
+};
+
+/// How long a call may take until its next request, including its pauses after failures.
+const IDLE: Duration = GRACE.saturating_mul(2);
+
+/// The sequence number of an owner.
+pub(crate) type Owner = u64;
+
+/// A call. The shell gives each a number of its own, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CallId(pub(crate) u64);
+
+/// One acquire within a hold: the outermost, or a nested one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) number: u32,
+}
+
+/// What stays the same while a client lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Settings {
+    pub(crate) response_timeout: Duration,
+    /// How many calls are served in a row while other clients wait.
+    pub(crate) local_handovers: usize,
+    /// Whether the store counts nested entries.
+    pub(crate) counts_entries: bool,
+    /// Whether replicas confirm each hold, so that no hold leaves its ownership to the next.
+    pub(crate) replicas: bool,
+    /// Whether a majority of servers decides. Then an acquire may roll its grants back.
+    pub(crate) needs_majority: bool,
+}
+
+/// Whether calls may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Life {
+    Open,
+    /// Only calls inside a hold begin.
+    Draining,
+    Closed,
+    /// Nothing is sent any more.
+    Ended,
+}
+
+/// The protocol of one client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Machine {
+    slots: BTreeMap<Key, Box<Slot>>,
+    cx: Context,
+}
+
+/// All of the machine but its slots.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Context {
+    settings: Settings,
+    life: Life,
+    calls: BTreeMap<CallId, Call>,
+    schedule: Schedule,
+    spread: Spread,
+    /// The next number of an owner or a request.
+    number: u64,
+    /// The time of the present input.
+    now: Time,
+    /// The call that is polled, and when it wants to be woken.
+    polled: Option<CallId>,
+    wake_at: Time,
+    outputs: Vec<Output>,
+}
+
+impl Machine {
+    pub(crate) fn new(settings: Settings, spread: Spread) -> Self {
+        let cx = Context {
+            settings,
+            life: Life::Open,
+            calls: BTreeMap::new(),
+            schedule: Schedule::default(),
+            spread,
+            number: 1,
+            now: Time::default(),
+            polled: None,
+            wake_at: Time::NEVER,
+            outputs: Vec::new(),
+        };
+        let slots = BTreeMap::new();
+        Self { slots, cx }
+    }
+
+    /// Applies an input at this time. Adds what follows from it to `outputs`.
+    pub(crate) fn on(&mut self, input: Input, now: Time, outputs: &mut Vec<Output>) {
+        self.cx.now = self.cx.now.max(now);
+        std::mem::swap(&mut self.cx.outputs, outputs);
+        let keys = self.apply(input);
+        for key in &keys {
+            self.settle(key);
+        }
+        self.cx.polled = None;
+        std::mem::swap(&mut self.cx.outputs, outputs);
+        if cfg!(debug_assertions) {
+            let touched = keys.iter().filter_map(|key| self.slots.get(key));
+            touched.for_each(|slot| slot.check(&self.cx));
+        }
+    }
+
+    /// Returns when the next deadline comes.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.cx.schedule.first()
+    }
+
+    /// Applies an input. Returns the keys that it concerns.
+    fn apply(&mut self, input: Input) -> Few<Key> {
+        match input {
+            Input::Acquire {
+                call,
+                keys,
+                terms,
+                is_inside,
+            } => {
+                if self.cx.life == Life::Draining && !is_inside {
+                    let refused = Step::Refused(Refusal::Draining);
+                    self.cx.outputs.push(Output::Step(refused));
+                    return Few::new();
+                }
+                let acquisition = Acquisition::new(keys, terms, self.cx.now);
+                self.poll(call, Call::new(Work::Acquire(Box::new(acquisition))))
+            }
+            Input::Leave { entry, end, call } => {
+                let step = match self.slots.get_mut(&entry.key) {
+                    Some(slot) => slot.leave(&entry, end, call, &mut self.cx),
+                    None => Step::Left(Ok(())),
+                };
+                self.cx.outputs.push(Output::Step(step));
+                one(entry.key)
+            }
+            Input::Poll(id) => match self.cx.calls.remove(&id) {
+                Some(call) => self.poll(id, call),
+                None => Few::new(),
+            },
+            Input::Cancel(id) => self.cancel(id),
+            Input::Reply(request, reply) => self.reply(&request, reply),
+            Input::Replied(request, reply) => self.replied(&request, reply),
+            Input::Event(key, owner, event) => {
+                if let Some(slot) = self.slots.get_mut(&key) {
+                    let owner = owner.or_else(|| slot.current().map(|own| own.owner));
+                    slot.on(owner.unwrap_or_default(), event, &mut self.cx);
+                }
+                one(key)
+            }
+            Input::Time => self.time(),
+            Input::Drain => {
+                self.cx.life = self.cx.life.max(Life::Draining);
+                self.slots.keys().cloned().collect()
+            }
+            Input::Close => self.close(Life::Closed),
+            Input::End => self.close(Life::Ended),
+        }
+    }
+
+    /// Loses all holds, and wakes all calls.
+    fn close(&mut self, life: Life) -> Few<Key> {
+        self.cx.life = self.cx.life.max(life);
+        for slot in self.slots.values_mut() {
+            slot.close(&mut self.cx);
+        }
+        let calls: Vec<CallId> = self.cx.calls.keys().copied().collect();
+        for call in calls {
+            self.cx.wake(call);
+        }
+        match self.cx.life {
+            Life::Ended => Few::new(),
+            _ => self.slots.keys().cloned().collect(),
+        }
+    }
+
+    /// Takes the next step of a call. Returns its keys.
+    fn poll(&mut self, id: CallId, mut call: Call) -> Few<Key> {
+        let keys = call.keys();
+        (self.cx.polled, self.cx.wake_at) = (Some(id), Time::NEVER);
+        let step = match &mut call.work {
+            Work::Acquire(acquisition) => {
+                let step = self.acquire_step(id, acquisition);
+                if let Step::Wait | Step::AskHolder(_) = step {
+                    acquisition.acts_by = self.cx.wake_at.max(self.cx.now) + IDLE;
+                }
+                step
+            }
+            Work::Leave(leaving) => self.leave_step(id, leaving),
+        };
+        if step.is_last() {
+            self.cx.schedule.remove(Target::Call(id), &mut call.due);
+        } else {
+            self.cx.calls.insert(id, call);
+            self.cx.look_at_call(id, self.cx.wake_at);
+        }
+        self.cx.outputs.push(Output::Step(step));
+        keys
+    }
+
+    /// Ends a call whose future was dropped. Returns its keys.
+    fn cancel(&mut self, id: CallId) -> Few<Key> {
+        let Some(mut call) = self.cx.calls.remove(&id) else {
+            return Few::new();
+        };
+        self.cx.schedule.remove(Target::Call(id), &mut call.due);
+        if let Some(acquisition) = call.acquisition() {
+            self.abandon(id, acquisition);
+        }
+        call.keys()
+    }
+
+    /// Applies the reply to a request, and wakes its call. Returns its keys.
+    fn reply(&mut self, request: &Request, reply: Reply) -> Few<Key> {
+        // Nobody has sent the request that was to leave with this one.
+        if let Ask::Lower { then, .. } = &request.what
+            && let Some(then) = then
+        {
+            self.reply(then, Reply::None);
+        }
+        if let Some((id, call)) = self.answered(request, reply) {
+            self.cx.calls.insert(id, call);
+            self.cx.wake(id);
+        }
+        let claims = request.claims.iter();
+        claims.map(|claim| claim.key.clone()).collect()
+    }
+
+    /// Applies the reply to the request of a call, and takes the next step of the call. Returns its keys.
+    fn replied(&mut self, request: &Request, reply: Reply) -> Few<Key> {
+        match self.answered(request, reply) {
+            Some((id, call)) => self.poll(id, call),
+            None => Few::new(),
+        }
+    }
+
+    /// Applies the reply to a request. Returns the call that sent it, if that still exists.
+    fn answered(&mut self, request: &Request, reply: Reply) -> Option<(CallId, Call)> {
+        let (is_dropped, id) = (reply == Reply::None, request.call);
+        if let (Ask::Lower { held, give_up, .. }, [claim]) = (&request.what, &*request.claims) {
+            let is_final = matches!(&reply, Reply::Failed(failure) if !failure.transient);
+            let slot = self.slots.get_mut(&claim.key);
+            let lowered =
+                slot.and_then(|slot| slot.lowered(request, reply.released(), &mut self.cx));
+            let leaving = Leaving {
+                key: claim.key.clone(),
+                owner: claim.owner,
+                held: *held,
+                outcome: lowered.map(|outcome| outcome.and(*held)),
+                // The background makes the further attempts.
+                give_up: if is_final { self.cx.now } else { *give_up },
+            };
+            return Some((id?, Call::new(Work::Leave(leaving))));
+        }
+        let mut call = self.cx.calls.remove(&id?);
+        let asking = call.as_mut().and_then(|call| call.asking(request.number));
+        match request.what {
+            Ask::Acquire { lease, waits } => {
+                self.acquired(
+                    request,
+                    (lease, waits),
+                    reply.acquired(),
+                    is_dropped,
+                    asking,
+                );
+            }
+            Ask::Enter {
+                lease,
+                count,
+                is_alone,
+            } => self.entered(request, (lease, count, is_alone), &reply.acquired(), asking),
+            Ask::Lower { .. } => {}
+        }
+        Some((id?, call?))
+    }
+
+    /// Does what is due. Returns the keys that it concerns.
+    fn time(&mut self) -> Few<Key> {
+        let mut keys = Few::new();
+        while let Some((target, key)) = self.cx.schedule.take_due(self.cx.now) {
+            match (target, key) {
+                (Target::Own(owner), Some(key)) => {
+                    if let Some(slot) = self.slots.get_mut(&key) {
+                        slot.come_due(owner, &mut self.cx);
+                    }
+                    keys.push(key);
+                }
+                (Target::Call(id), _) => {
+                    let Some(call) = self.cx.calls.get_mut(&id) else {
+                        continue;
+                    };
+                    call.due = None;
+                    let of_call = call.keys();
+                    self.cx.wake(id);
+                    for key in &of_call {
+                        if let Some(slot) = self.slots.get_mut(key) {
+                            slot.take_turn_back(id, &mut self.cx);
+                        }
+                    }
+                    keys.extend(of_call);
+                }
+                (Target::Own(_), None) => {}
+            }
+        }
+        keys
+    }
+
+    /// Does what follows from the state of a slot, and forgets it if it is empty.
+    fn settle(&mut self, key: &Key) {
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.settle(&mut self.cx);
+            if slot.is_empty() {
+                self.slots.remove(key);
+            }
+        }
+    }
+
+    fn own_mut(&mut self, key: &Key, owner: Owner) -> Option<&mut Ownership> {
+        self.slots.get_mut(key)?.find_mut(owner)
+    }
+
+    /// Returns an ownership.
+    pub(crate) fn own(&self, key: &Key, owner: Owner) -> Option<&Ownership> {
+        self.slots.get(key)?.find(owner)
+    }
+
+    pub(crate) fn slot(&self, key: &Key) -> Option<&Slot> {
+        Some(self.slots.get(key)?)
+    }
+
+    /// Returns how long a lock is kept for a call that is not being polled.
+    pub(crate) fn unpolled(&self, key: &Key, now: Time) -> Option<Duration> {
+        self.slots.get(key)?.unpolled(&self.cx, now)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.slots.keys()
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.values().map(|slot| &**slot)
+    }
+
+    pub(crate) fn ownerships(&self) -> impl Iterator<Item = &Ownership> {
+        self.slots.values().flat_map(|slot| slot.ownerships.iter())
+    }
+
+    /// Returns whether no call or hold is left.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.cx.calls.is_empty() && !self.ownerships().any(Ownership::is_owned)
+    }
+
+    /// Returns whether no call is left, and no body runs.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.cx.calls.is_empty() && !self.ownerships().any(Ownership::has_body)
+    }
+
+    /// Returns whether everything is released.
+    pub(crate) fn is_released(&self) -> bool {
+        let is_ended = |own: &Ownership| own.wanted_count(false) == Some(0);
+        !self.ownerships().any(is_ended)
+    }
+
+    /// Adds an entry beside this one, for work that a loss does not stop.
+    pub(crate) fn keep(&mut self, entry: &Entry) -> Option<u32> {
+        self.own_mut(&entry.key, entry.owner)?.keep(entry.number)
+    }
+
+    /// Marks that a body runs inside the entry. The body stops when the ownership is lost.
+    pub(crate) fn runs_body(&mut self, entry: &Entry) {
+        if let Some(own) = self.own_mut(&entry.key, entry.owner) {
+            own.runs_body(entry.number);
+        }
+    }
+}
+
+impl Slot {
+    /// Applies what happened to the lock of this owner.
+    fn on(&mut self, owner: Owner, event: Event, cx: &mut Context) {
+        let now = cx.now;
+        let is_current = self.current().is_some_and(|own| own.owner == owner);
+        let revoked = match event {
+            Event::Revoke { token, at_once } => {
+                Some((self.revocable(owner, token, at_once), at_once))
+            }
+            _ => None,
+        };
+        if let Some((revoked, at_once)) = revoked {
+            self.revoke(owner, revoked, at_once, cx);
+            cx.outputs.push(Output::Revoked(revoked));
+        }
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        match event {
+            Event::Look => {
+                if let Err(cause) = own.valid_until(now) {
+                    self.lose(owner, cause, cx);
+                }
+            }
+            Event::Renewed {
+                lease,
+                sent_at,
+                outcome,
+            } => {
+                let mut is_wanted = false;
+                if let Some(RenewalOutcome::Held { wanted, fence }) = outcome {
+                    own.renewed(sent_at, lease, fence, now);
+                    is_wanted = wanted && is_current;
+                }
+                // A member of a quorum that did not reply may still execute it.
+                let is_held = matches!(outcome, Some(RenewalOutcome::Held { .. }));
+                own.end_renewal(lease, is_held && !cx.settings.needs_majority);
+                self.wanted |= is_wanted;
+                if outcome == Some(RenewalOutcome::Lost) {
+                    self.lose(owner, LostCause::Removed, cx);
+                }
+            }
+            Event::Granted { fence, ttl, wanted } => {
+                if own.phase() == Phase::Requested && own.requests.handed_off(fence, ttl, wanted) {
+                    // Reports and messages arrive in the server's order: what was reported before preceded the grant.
+                    own.doubted_at = None;
+                    self.arrived(wanted, cx);
+                    self.wake_turn(cx);
+                }
+            }
+            Event::Wanted => self.wanted |= is_current,
+            Event::Retry(after) => {
+                own.requests.ask_by(now + after);
+                self.wake_turn(cx);
+            }
+            Event::Changed => {
+                own.doubt(true, now);
+                own.requests.changed();
+                self.wake_turn(cx);
+            }
+            Event::Missed { is_heard } => {
+                own.doubt(is_heard, now);
+                // A report of a change may be due to a renewal. This is not.
+                own.renewals.hasten();
+                own.requests.ask_by(now);
+                self.wake_turn(cx);
+            }
+            Event::Revoke { .. } => {}
+        }
+    }
+
+    /// Returns what becomes of a lock that another client asks for, or takes.
+    fn revocable(&self, owner: Owner, token: Option<u64>, at_once: bool) -> Revoked {
+        let Some(own) = self.find(owner) else {
+            return Revoked::NotHeld;
+        };
+        let is_other = token.is_some_and(|token| !own.may_have(token));
+        match own.phase() {
+            Phase::Lost | Phase::Ended => Revoked::NotHeld,
+            Phase::Requested if !at_once => Revoked::NotHeld,
+            // The reply with the token may be on its way, so the store compares the token.
+            Phase::Requested if token.is_some() && own.requests.grant().is_none() => {
+                Revoked::NotHeld
+            }
+            _ if is_other => Revoked::OtherHold,
+            Phase::Retained => Revoked::Retained,
+            Phase::Held if own.lost().is_none() => Revoked::Lost,
+            Phase::Requested | Phase::Held => Revoked::Given,
+        }
+    }
+
+    fn revoke(&mut self, owner: Owner, revoked: Revoked, at_once: bool, cx: &mut Context) {
+        match revoked {
+            Revoked::NotHeld | Revoked::OtherHold => {}
+            Revoked::Retained => self.end_retention(cx),
+            Revoked::Lost | Revoked::Given if at_once => self.take_away(owner, cx),
+            Revoked::Lost | Revoked::Given => {
+                self.lose(owner, LostCause::Revoked, cx);
+                if let Some(own) = self.find_mut(owner) {
+                    own.revoked_at = Some(cx.now);
+                }
+            }
+        }
+    }
+
+    /// Does what is due for an ownership.
+    fn come_due(&mut self, owner: Owner, cx: &mut Context) {
+        let now = cx.now;
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        own.due = None;
+        match own.come_due(now) {
+            Due::Lost(cause) => self.lose(owner, cause, cx),
+            Due::RetentionEnded => self.end_retention(cx),
+            Due::Renewal(lease) => {
+                let (confirmed, left) = (own.confirmed_lease, own.valid_until.since(now));
+                let renew = Renew {
+                    fence: own.begin_renewal(lease, now),
+                    key: self.key.clone(),
+                    owner,
+                    lease,
+                    confirmed,
+                    left,
+                };
+                cx.outputs.push(Output::Renew(Box::new(renew)));
+            }
+            Due::Nothing => {}
+        }
+    }
+}
+
+impl Context {
+    fn number(&mut self) -> u64 {
+        self.number += 1;
+        self.number - 1
+    }
+
+    fn spread(&mut self) -> Spread {
+        self.spread = self.spread.next();
+        self.spread
+    }
+
+    fn is_closed(&self) -> bool {
+        self.life >= Life::Closed
+    }
+
+    fn is_draining(&self) -> bool {
+        self.life != Life::Open
+    }
+
+    /// Makes the shell poll a call, unless it is being polled.
+    fn wake(&mut self, call: CallId) {
+        if self.polled != Some(call) && self.outputs.last() != Some(&Output::Wake(call)) {
+            self.outputs.push(Output::Wake(call));
+        }
+    }
+
+    /// Makes the polled call wait until this time at the latest.
+    fn wait(&mut self, until: Time) -> Step {
+        self.wake_at = until;
+        Step::Wait
+    }
+
+    /// Makes the schedule look at a call by this time.
+    fn look_at_call(&mut self, id: CallId, at: Time) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            self.schedule
+                .look_by(at, Target::Call(id), None, &mut call.due);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What the machine is told.
+
+use std::time::Duration;
+
+use super::{CallId, Entry, HoldEnd, Owner, Request};
+use crate::{
+    few::Few,
+    key::Key,
+    lease::Time,
+    options::LockOptions,
+    store::{Acquired, Released, RenewalOutcome},
+};
+
+/// An event in a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Input {
+    /// A call asks for locks.
+    Acquire {
+        call: CallId,
+        /// The keys in ascending order, each with the hold that the call chain is inside of: its owner and its token.
+        keys: Few<(Key, Option<(Owner, u64)>)>,
+        terms: LockOptions,
+        /// Whether the call is inside of a hold, which may need further locks to end.
+        is_inside: bool,
+    },
+    /// A call ends its entry. It waits for the store's reply as `call`, or leaves that to the background.
+    Leave {
+        entry: Entry,
+        end: HoldEnd,
+        call: Option<CallId>,
+    },
+    /// A call is polled.
+    Poll(CallId),
+    /// The future of a call was dropped.
+    Cancel(CallId),
+    /// The store has replied to a request, or no reply will come.
+    Reply(Box<Request>, Reply),
+    /// The store has replied to the request of a call, which is polled.
+    Replied(Box<Request>, Reply),
+    /// Something happened to a lock. It concerns this owner, or the current one.
+    Event(Key, Option<Owner>, Event),
+    /// A deadline may have come.
+    Time,
+    /// The client retains nothing any more, and begins no calls.
+    Drain,
+    /// The client ends: it acquires nothing, its holds are lost, and what has no body is released.
+    Close,
+    /// Nothing is sent any more.
+    End,
+}
+
+/// Something that happened to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Event {
+    /// The hold may have ended by the clock.
+    Look,
+    /// The store has replied to a renewal by `lease`, or no reply will come.
+    Renewed {
+        lease: Duration,
+        sent_at: Time,
+        outcome: Option<RenewalOutcome>,
+    },
+    /// The store handed the lock off to an owner in its wait queue.
+    Granted {
+        fence: u64,
+        ttl: Duration,
+        wanted: bool,
+    },
+    /// Another client waits for the lock.
+    Wanted,
+    /// A waiter has to ask again after this time.
+    Retry(Duration),
+    /// Another client changed the lock.
+    Changed,
+    /// The lock may have changed: messages were missed, and are until they are heard again.
+    Missed { is_heard: bool },
+    /// Another client asks for the lock, or takes it `at_once`, if its hold has this token.
+    Revoke { token: Option<u64>, at_once: bool },
+}
+
+/// The reply to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Reply {
+    Acquired(Acquired),
+    Released(Released),
+    /// The store, or the way to it, has failed.
+    Failed(Failure),
+    /// None will come: the future that sent the request was dropped.
+    None,
+}
+
+/// How a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Failure {
+    /// The store may have executed the request, or may yet.
+    pub(crate) maybe_executed: bool,
+    /// A later attempt may succeed.
+    pub(crate) transient: bool,
+}
+
+impl Failure {
+    /// No reply will come.
+    pub(super) const UNANSWERED: Self = Self {
+        maybe_executed: true,
+        transient: true,
+    };
+}
+
+impl Reply {
+    /// Returns the reply to a request for locks.
+    pub(super) fn acquired(self) -> Result<Acquired, Failure> {
+        match self {
+            Self::Acquired(acquired) => Ok(acquired),
+            Self::Failed(failure) => Err(failure),
+            Self::Released(_) | Self::None => Err(Failure::UNANSWERED),
+        }
+    }
+
+    /// Returns the reply to a lower count.
+    pub(super) fn released(self) -> Result<Released, Failure> {
+        match self {
+            Self::Released(released) => Ok(released),
+            Self::Failed(failure) => Err(failure),
+            Self::Acquired(_) | Self::None => Err(Failure::UNANSWERED),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! An ownership: a lock that the client has on the store, or asks for, from the first request to the last reply.
+//!
+//! ```text
+//! Requested ◄──► Held            a hold begins; the next local call begins one with the same ownership
+//!     ▲ ▲         │  ├─► Lost     no longer renewed; entries may remain
+//!     │ └─────────┼─ Retained     no hold; the next local call takes the ownership
+//!     └──► Ended ◄┘               to be released, or released
+//! ```
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{
+    Owner,
+    count::Count,
+    output::{Claimed, Loss},
+    renewals::Renewals,
+    requests::Requests,
+    tokens::Tokens,
+};
+use crate::{
+    error::LostCause,
+    key::Key,
+    lease::{Time, valid_until},
+    options::{LockOptions, Site},
+    store::{Grant, TOKENS},
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ownership {
+    pub(crate) owner: Owner,
+    phase: Phase,
+    pub(super) requests: Requests,
+    pub(super) tokens: Tokens,
+    pub(super) renewals: Renewals,
+    pub(super) count: Count,
+    /// The token of the present hold, or of the last one; 0 before the first.
+    pub(crate) token: u64,
+    /// Where and when the hold began.
+    pub(crate) site: Site,
+    pub(crate) since: Time,
+    entries: SmallVec<[Present; 2]>,
+    /// The number of the next entry.
+    number: u32,
+    /// A lost ownership never comes back.
+    pub(super) lost: Option<LostCause>,
+    /// When another client asked for the lock, or took it.
+    pub(crate) revoked_at: Option<Time>,
+    /// The longest lease that a request of the hold asked for. It never shrinks while the ownership has holds.
+    pub(super) lease: Duration,
+    /// The last lease that the store confirmed as the TTL, and when its request was sent.
+    pub(super) confirmed_lease: Duration,
+    pub(super) confirmed_at: Time,
+    pub(super) valid_until: Time,
+    /// The end of the present hold by its `max_hold`.
+    pub(super) hold_until: Time,
+    /// When a change by another client was reported, or reports stopped, or a request failed, until a later request
+    /// confirms the ownership.
+    pub(super) doubted_at: Option<Time>,
+    /// Whether the next renewal is due because of a doubt.
+    pub(super) is_checked: bool,
+    /// Until when the lock stays taken after the last entry left.
+    pub(super) at_least_until: Option<Time>,
+    /// How long the ownership is retained after the hold, and the end of the retention.
+    pub(super) retain: Duration,
+    pub(super) retained_until: Time,
+    /// How many acquires of the owner are under way.
+    pub(super) asking: u8,
+    /// When the schedule looks at it.
+    pub(super) due: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    Requested,
+    Held,
+    Retained,
+    Lost,
+    Ended,
+}
+
+/// An entry of the present hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Present {
+    number: u32,
+    /// Whether it wants renewals.
+    renewed: bool,
+    /// Whether a body runs inside, which a loss stops.
+    in_body: bool,
+}
+
+impl Ownership {
+    pub(super) fn new(owner: Owner, lease: Duration) -> Self {
+        Self {
+            owner,
+            phase: Phase::Requested,
+            requests: Requests::default(),
+            tokens: Tokens::default(),
+            renewals: Renewals::default(),
+            count: Count::default(),
+            token: 0,
+            site: Site::default(),
+            since: Time::default(),
+            entries: SmallVec::new(),
+            number: 0,
+            lost: None,
+            revoked_at: None,
+            lease,
+            confirmed_lease: lease,
+            confirmed_at: Time::default(),
+            valid_until: Time::default(),
+            hold_until: Time::NEVER,
+            doubted_at: None,
+            is_checked: false,
+            at_least_until: None,
+            retain: Duration::ZERO,
+            retained_until: Time::default(),
+            asking: 0,
+            due: None,
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Enters a phase. No other function changes it.
+    pub(super) fn enter_phase(&mut self, next: Phase) {
+        use Phase::{Ended, Held, Lost, Requested, Retained};
+        let is_legal = match self.phase {
+            Requested => matches!(next, Held | Ended),
+            Held => matches!(next, Requested | Retained | Lost | Ended),
+            Retained => matches!(next, Requested | Lost | Ended),
+            Lost => matches!(next, Ended),
+            Ended => false,
+        };
+        debug_assert!(is_legal, "{:?} to {next:?}: {self:?}", self.phase);
+        self.phase = next;
+    }
+
+    /// Returns whether the store has granted the lock, and this client has neither lost nor released it.
+    pub(crate) fn is_owned(&self) -> bool {
+        match self.phase {
+            Phase::Held | Phase::Retained => true,
+            Phase::Requested => self.token > 0 && self.lost.is_none(),
+            Phase::Lost | Phase::Ended => false,
+        }
+    }
+
+    /// Returns the number of entries.
+    pub(crate) fn entries(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns until when the hold is valid, or the cause if it is lost, or has ended by the clock.
+    pub(crate) fn valid_until(&self, now: Time) -> Result<Time, LostCause> {
+        match self.lost.or_else(|| self.ended_by_clock(now)) {
+            Some(cause) => Err(cause),
+            None => Ok(self.valid_until.min(self.hold_until)),
+        }
+    }
+
+    /// Returns the cause if the lease or the `max_hold` has ended. The earlier end counts.
+    pub(super) fn ended_by_clock(&self, now: Time) -> Option<LostCause> {
+        let (end, cause) = if self.hold_until <= self.valid_until {
+            (self.hold_until, LostCause::MaxHold)
+        } else {
+            (self.valid_until, LostCause::Expired)
+        };
+        (now >= end).then_some(cause)
+    }
+
+    /// Returns the rest of its lease.
+    pub(crate) fn left(&self, now: Time) -> Duration {
+        self.valid_until.since(now)
+    }
+
+    /// Returns how often the hold was renewed.
+    pub(crate) fn renewals(&self) -> u32 {
+        self.renewals.count
+    }
+
+    /// Returns the cause if the hold was marked as lost.
+    pub(crate) fn lost(&self) -> Option<LostCause> {
+        self.lost
+    }
+
+    /// Returns whether the hold with this token has not ended. The ownership may have been passed on to another hold.
+    pub(crate) fn is_live(&self, token: u64) -> bool {
+        matches!(self.phase, Phase::Held | Phase::Lost) && self.token == token
+    }
+
+    /// Begins a hold with a grant of the store or of the hold before. Returns its first entry. Returns `None` if no token
+    /// is left.
+    pub(super) fn begin(&mut self, terms: &LockOptions, grant: Grant, now: Time) -> Option<u32> {
+        self.tokens.granted(grant);
+        let Some(token) = self.tokens.take() else {
+            self.requests.retire();
+            return None;
+        };
+        self.token = token;
+        (self.site, self.since, self.lease) = (terms.site, now, terms.lease);
+        (self.renewals.count, self.revoked_at) = (0, None);
+        self.enter_phase(Phase::Held);
+        let confirmed = grant.ttl.min(terms.lease);
+        self.confirmed_lease = confirmed.min(self.renewals.longest_confirmed());
+        self.confirmed_at = grant.since;
+        self.valid_until = valid_until(grant.since, self.confirmed_lease);
+        self.end_doubt(grant.since);
+        (self.at_least_until, self.retain) = (None, Duration::ZERO);
+        self.hold_until = terms.max_hold.map_or(Time::NEVER, |most| now + most);
+        self.count.known = Some(1);
+        Some(self.add(terms, now))
+    }
+
+    /// Adds an entry. Returns its number.
+    pub(super) fn add(&mut self, terms: &LockOptions, now: Time) -> u32 {
+        self.lease = self.lease.max(terms.lease);
+        self.retain = self.retain.max(terms.retain);
+        let at_least = terms.at_least.map(|least| now + least);
+        self.at_least_until = self.at_least_until.max(at_least);
+        self.add_entry(terms.watchdog, false)
+    }
+
+    fn add_entry(&mut self, renewed: bool, in_body: bool) -> u32 {
+        let number = self.number;
+        self.number += 1;
+        self.entries.push(Present {
+            number,
+            renewed,
+            in_body,
+        });
+        number
+    }
+
+    /// Adds an entry with the renewal of a present one, for work that a loss does not stop. Returns `None` if that entry
+    /// has left.
+    pub(super) fn keep(&mut self, number: u32) -> Option<u32> {
+        let entry = self.entries.iter().find(|entry| entry.number == number)?;
+        let renewed = entry.renewed;
+        Some(self.add_entry(renewed, true))
+    }
+
+    /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
+    pub(super) fn runs_body(&mut self, number: u32) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.number == number) {
+            entry.in_body = true;
+        }
+    }
+
+    pub(crate) fn has_body(&self) -> bool {
+        self.entries.iter().any(|entry| entry.in_body)
+    }
+
+    /// Returns whether an entry has not left.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        self.entries.iter().any(|entry| entry.number == number)
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        self.entries.retain(|entry| entry.number != number);
+    }
+
+    pub(super) fn wants_renewals(&self) -> bool {
+        self.entries.iter().any(|entry| entry.renewed)
+    }
+
+    /// Notes that the store confirmed this lease for a request sent at `sent_at`.
+    pub(super) fn confirm(&mut self, sent_at: Time, lease: Duration) {
+        let longest = self.renewals.longest_confirmed();
+        let lease = lease.min(longest);
+        // Both from one request, because replies may overtake each other: the one whose lease ends last.
+        if lease >= self.lease.min(longest)
+            && sent_at + lease >= self.confirmed_at + self.confirmed_lease
+        {
+            (self.confirmed_lease, self.confirmed_at) = (lease, sent_at);
+        }
+        self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
+        self.end_doubt(sent_at);
+    }
+
+    /// Doubts it from now on, until a later request confirms it. A renewal does so at once if it `is_checked`.
+    pub(super) fn doubt(&mut self, is_checked: bool, now: Time) {
+        if !matches!(self.phase, Phase::Lost | Phase::Ended) {
+            self.doubted_at = Some(now);
+            self.is_checked |= is_checked;
+        }
+    }
+
+    /// Ends a doubt that is older than a request which the store confirmed.
+    pub(super) fn end_doubt(&mut self, sent_at: Time) {
+        self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
+        self.is_checked &= self.doubted_at.is_some();
+    }
+
+    /// Applies a grant of the store. Returns `None` if the same owner had the lock and lost it, because holds of that
+    /// time may remain. The grant is not used then.
+    pub(super) fn granted(&mut self, grant: Grant) -> Option<Grant> {
+        let is_again = self.tokens.are_before(grant.fence);
+        self.requests.granted(grant);
+        self.end_doubt(grant.since);
+        if is_again {
+            self.requests.retire();
+        }
+        (!is_again).then_some(grant)
+    }
+
+    /// Returns the grant, if the next hold may use it: it has to confirm an ownership in doubt.
+    pub(super) fn grant(&self) -> Option<Grant> {
+        let is_doubted = self.doubted_at.is_some() || self.requests.is_retired();
+        self.requests
+            .grant()
+            .filter(|_| !is_doubted && self.lost.is_none())
+    }
+
+    /// Returns the ownership as it was confirmed last.
+    pub(super) fn confirmed(&self) -> Grant {
+        Grant {
+            fence: 0,
+            since: self.confirmed_at,
+            ttl: self.confirmed_lease,
+            wanted: false,
+        }
+    }
+
+    /// Returns whether a call can use it, or ask for it: it is not lost, and will not be rolled back.
+    pub(super) fn is_usable(&self, now: Time) -> bool {
+        let is_valid = self.token == 0 || now < self.valid_until;
+        let is_possible = self.lost.is_none() && !self.requests.is_retired();
+        self.phase == Phase::Requested && is_valid && is_possible
+    }
+
+    /// Returns whether this may be the token of the present hold, or of the grant that the next one begins with.
+    pub(super) fn may_have(&self, token: u64) -> bool {
+        match self.phase {
+            Phase::Requested if self.token == 0 => {
+                let grant = self.requests.grant();
+                grant.is_none_or(|grant| grant.fence == token / TOKENS)
+            }
+            _ => token == self.token,
+        }
+    }
+
+    /// Returns whether a call with this lease can follow the present hold. A longer lease would have to be shortened,
+    /// which late renewals would do at another time.
+    pub(super) fn fits(&self, terms: &LockOptions, now: Time) -> bool {
+        let is_like = terms.watchdog && terms.lease == self.lease;
+        is_like && self.confirmed().is_fresh(terms.lease, now)
+    }
+
+    /// Returns whether nothing about it is in doubt, and its lease will last for a while.
+    pub(super) fn is_certain(&self, now: Time) -> bool {
+        let is_kept = self.at_least_until.is_some_and(|until| until > now);
+        self.phase == Phase::Held
+            && self.lost.is_none()
+            && self.doubted_at.is_none()
+            && self.confirmed().is_fresh(self.lease, now)
+            && !is_kept
+            && self.count.is_settled(1)
+            && !self.requests.is_in_doubt()
+    }
+
+    /// Begins an acquire, and returns its part for this lock.
+    pub(super) fn claim(&mut self, key: Key, rolls_back: bool, now: Time) -> Claimed {
+        self.asking += 1;
+        Claimed {
+            key,
+            owner: self.owner,
+            arrives: self.grant().is_none(),
+            in_doubt: self.requests.begin(rolls_back, now),
+        }
+    }
+
+    /// Returns what is told about its loss.
+    pub(super) fn loss(&self, key: &Key, cause: LostCause) -> Loss {
+        Loss {
+            key: key.clone(),
+            owner: self.owner,
+            site: self.site,
+            cause,
+            lease: self.confirmed_lease,
+            entries: self.entries.iter().map(|entry| entry.number).collect(),
+        }
+    }
+
+    /// Ends it: from now on it is released.
+    pub(super) fn end(&mut self, now: Time) {
+        self.enter_phase(Phase::Ended);
+        self.hold_until = Time::NEVER;
+        self.count.restart(now, now + self.lease);
+    }
+
+    /// Panics if the ownership is not consistent.
+    pub(super) fn check(&self, now: Time) {
+        let is = |is: bool, what: &str| assert!(is, "{what}: {self:#?}");
+        let is_empty = self.entries.is_empty();
+        match self.phase {
+            Phase::Requested | Phase::Retained => is(is_empty, "a hold has entries"),
+            Phase::Held => is(
+                !is_empty && self.token > 0,
+                "a hold has entries and a token",
+            ),
+            Phase::Lost => is(self.lost.is_some(), "the cause is known"),
+            Phase::Ended => {}
+        }
+        let are_sorted = self.entries.is_sorted_by_key(|entry| entry.number);
+        is(are_sorted, "each entry has a number");
+        if matches!(self.phase, Phase::Held | Phase::Retained) {
+            let left = self.valid_until.since(now);
+            is(left <= self.lease, "no lease ends later than the server's");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The state of the requests for an ownership.
+
+use std::time::Duration;
+
+use super::output::By;
+use crate::{
+    lease::Time,
+    store::{Grant, QueuePlace},
+    wait::Spread,
+};
+
+/// The longest sleep of a waiter that the store notifies: the delay after a lost notification.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+/// The same limit for the first waiter, if the store does not report that a lock became free
+/// without a release. One process asks for each key. A shorter sleep would lose more locks to
+/// unseen replies: the store keeps such a lock for a whole lease.
+const LONGEST_UNWATCHED_SLEEP: Duration = Duration::from_secs(2);
+/// The shortest time between two requests of a waiter that is notified of changes. Most changes are
+/// renewals, which come every few milliseconds if leases are short.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Requests {
+    step: Step,
+    doubt: Doubt,
+    /// The lock was not granted before this time. `None` before the first request.
+    not_before: Option<Time>,
+    /// Grants with this fence, or a smaller one, have ended.
+    past_fence: u64,
+    /// When to ask again, by a notification since the latest request was about to be sent. The reply may arrive
+    /// after the notification.
+    advised: Option<Time>,
+    /// Another client has changed the lock since the latest request was about to be sent.
+    changed: bool,
+    /// The way in which the ownership came to its next caller, and whether the store told it to ask again.
+    pub(super) by: By,
+    told: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Step {
+    /// The store does not know the owner.
+    #[default]
+    Absent,
+    /// `ask_at`: when to ask again without a notification. `queued`: the place in the store's wait queue.
+    Waiting {
+        ask_at: Time,
+        queued: Option<QueuePlace>,
+    },
+    Granted(Grant),
+}
+
+/// What the store may still do with a request whose reply was not received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Doubt {
+    #[default]
+    None,
+    /// It may execute the request. The next request must not overtake it.
+    Late,
+    /// It may roll its grant back whenever the request is executed: it asks for several locks, all or none, or asks
+    /// several servers.
+    RollsBack,
+}
+
+impl Requests {
+    /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
+    pub(super) fn begin(&mut self, rolls_back: bool, now: Time) -> bool {
+        let was_told = std::mem::take(&mut self.told);
+        self.by = match self.step {
+            Step::Absent | Step::Granted(_) => By::Release,
+            Step::Waiting { .. } if was_told => By::Message,
+            Step::Waiting { .. } => By::Timer,
+        };
+        (self.advised, self.changed) = (None, false);
+        self.not_before.get_or_insert(now);
+        let earlier = self.doubt;
+        let doubt = if rolls_back {
+            Doubt::RollsBack
+        } else {
+            Doubt::Late
+        };
+        self.doubt = earlier.max(doubt);
+        earlier != Doubt::None
+    }
+
+    /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
+    pub(super) fn retire(&mut self) {
+        self.doubt = Doubt::RollsBack;
+    }
+
+    /// Returns whether a grant may be rolled back without notice. Such a grant is not used.
+    pub(super) fn is_retired(&self) -> bool {
+        self.doubt == Doubt::RollsBack
+    }
+
+    /// Returns whether a request is in doubt.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.doubt != Doubt::None
+    }
+
+    /// Notes that no grant is rolled back any more: the request was not cancelled, so its reply reports that.
+    pub(super) fn rolled_back(&mut self) {
+        self.doubt = self.doubt.min(Doubt::Late);
+    }
+
+    /// Notes that the replies to all requests were received.
+    pub(super) fn all_replied(&mut self) {
+        self.doubt = Doubt::None;
+    }
+
+    /// Applies the reply that another owner had the lock at `since`, for `ttl`.
+    pub(super) fn refused(
+        &mut self,
+        since: Time,
+        ttl: Option<Duration>,
+        queued: Option<QueuePlace>,
+        (now, spread): (Time, Spread),
+    ) {
+        let is_unwatched = queued.is_some_and(|place| place.first && !place.watched);
+        let most = if is_unwatched {
+            LONGEST_UNWATCHED_SLEEP
+        } else {
+            LONGEST_SLEEP
+        };
+        let ask_at = match self.step {
+            // The message of the grant overtook this reply.
+            Step::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => return,
+            Step::Granted(_) => now,
+            Step::Absent | Step::Waiting { .. } => now + spread.fallback(ttl, most),
+        };
+        let ask_at = ask_at.min(self.advised.take().unwrap_or(ask_at));
+        self.not_before = Some(since);
+        self.step = Step::Waiting { ask_at, queued };
+        self.ask_after_change();
+    }
+
+    /// Applies the reply that neither granted the lock nor queued the owner.
+    pub(super) fn not_granted(&mut self, since: Time) {
+        match self.step {
+            Step::Absent | Step::Waiting { queued: None, .. } => self.step = Step::Absent,
+            // The owner may still have its place.
+            Step::Waiting { .. } | Step::Granted(_) => self.wait_behind(since),
+        }
+    }
+
+    /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
+    fn wait_behind(&mut self, since: Time) {
+        self.not_before = Some(since);
+        self.step = Step::Waiting {
+            ask_at: since,
+            queued: Some(QueuePlace::BEHIND),
+        };
+    }
+
+    /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
+    pub(super) fn note_fence(&mut self, fence: u64) {
+        self.past_fence = self.past_fence.max(fence);
+        if let Step::Granted(grant) = self.step
+            && grant.fence <= fence
+        {
+            self.wait_behind(grant.since);
+        }
+    }
+
+    /// Applies the reply that granted the lock. No request is in doubt any more.
+    pub(super) fn granted(&mut self, grant: Grant) {
+        self.step = Step::Granted(grant);
+        self.all_replied();
+    }
+
+    /// Leaves this grant to the next hold of the ownership.
+    pub(super) fn passed_on(&mut self, grant: Grant) {
+        self.by = By::Local;
+        self.step = Step::Granted(grant);
+    }
+
+    /// Applies the message that the store handed the lock off to the owner. Returns whether it is new.
+    pub(super) fn handed_off(&mut self, fence: u64, ttl: Duration, wanted: bool) -> bool {
+        let is_new = fence > self.past_fence;
+        // The reply that the owner is queued may not be received yet.
+        if let Some(since) = self.not_before.filter(|_| is_new) {
+            self.step = Step::Granted(Grant {
+                fence,
+                since,
+                ttl,
+                wanted,
+            });
+            self.by = By::Message;
+        }
+        is_new
+    }
+
+    /// Makes the waiter ask again at this time at the latest.
+    pub(super) fn ask_by(&mut self, at: Time) {
+        self.told = true;
+        self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
+        if let Step::Waiting { ask_at, .. } = &mut self.step {
+            *ask_at = (*ask_at).min(at);
+        }
+    }
+
+    /// Notes that another client changed the lock: its owner renewed it, or it is free.
+    pub(super) fn changed(&mut self) {
+        self.changed = true;
+        self.ask_after_change();
+    }
+
+    /// Schedules the next request after a change of the lock, which subscribes the waiter to the next change. Only the
+    /// first waiter asks, and a waiter without a place, to which no lock is handed off.
+    fn ask_after_change(&mut self) {
+        if self.changed
+            && let Step::Waiting { ask_at, queued } = &mut self.step
+            && queued.is_none_or(|place| place.first)
+        {
+            let at = self.not_before.unwrap_or(*ask_at) + BETWEEN_CHANGES;
+            self.told |= at < *ask_at;
+            *ask_at = at.min(*ask_at);
+        }
+    }
+
+    pub(super) fn grant(&self) -> Option<Grant> {
+        match self.step {
+            Step::Granted(grant) => Some(grant),
+            Step::Absent | Step::Waiting { .. } => None,
+        }
+    }
+
+    /// Returns when to ask again, while the owner waits.
+    pub(super) fn ask_at(&self) -> Option<Time> {
+        match self.step {
+            Step::Waiting { ask_at, .. } => Some(ask_at),
+            Step::Absent | Step::Granted(_) => None,
+        }
+    }
+
+    /// Returns whether the store may have granted the lock to the owner, or queued the owner.
+    pub(super) fn concerns_store(&self) -> bool {
+        let is_known = match self.step {
+            Step::Absent => false,
+            Step::Waiting { queued, .. } => queued.is_some(),
+            Step::Granted(_) => true,
+        };
+        self.is_in_doubt() || is_known
+    }
+}

@@ -1,0 +1,470 @@
+//! One key: its ownerships, whose turn it is, and the calls that wait.
+//!
+//! At each moment, a call has the turn and may ask the store, or the current ownership has a hold or is retained, or
+//! nobody uses the key. To the store, all calls of a client are one waiter.
+
+use std::{collections::VecDeque, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    CallId, Context, Owner,
+    call::Call,
+    output::Output,
+    ownership::{Ownership, Phase},
+    schedule::Target,
+};
+use crate::{
+    error::LostCause, key::Key, lease::Time, observe::HoldEnd, options::LockOptions, store::GRACE,
+};
+
+/// How long an ownership waits for a new fence while local calls wait.
+const FENCE_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Slot {
+    pub(crate) key: Key,
+    /// The current one, and those that have ended or are lost.
+    pub(super) ownerships: SmallVec<[Ownership; 1]>,
+    /// The ownership that the call with the turn asks for, or that has a hold or is retained.
+    current: Option<Owner>,
+    turn: Option<CallId>,
+    queue: VecDeque<CallId>,
+    /// Whether other clients wait for the lock, as far as is known.
+    pub(crate) wanted: bool,
+    /// How many further calls are served before other clients are.
+    handovers: usize,
+}
+
+impl Slot {
+    pub(super) fn new(key: Key) -> Self {
+        Self {
+            key,
+            ownerships: SmallVec::new(),
+            current: None,
+            turn: None,
+            queue: VecDeque::new(),
+            wanted: false,
+            handovers: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ownerships.is_empty() && self.turn.is_none() && self.queue.is_empty()
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn find(&self, owner: Owner) -> Option<&Ownership> {
+        self.ownerships.iter().find(|own| own.owner == owner)
+    }
+
+    pub(super) fn find_mut(&mut self, owner: Owner) -> Option<&mut Ownership> {
+        self.ownerships.iter_mut().find(|own| own.owner == owner)
+    }
+
+    pub(crate) fn current(&self) -> Option<&Ownership> {
+        self.find(self.current?)
+    }
+
+    pub(super) fn current_mut(&mut self) -> Option<&mut Ownership> {
+        self.find_mut(self.current?)
+    }
+
+    fn is_current(&self, owner: Owner) -> bool {
+        self.current == Some(owner)
+    }
+
+    pub(super) fn turn(&self) -> Option<CallId> {
+        self.turn
+    }
+
+    fn is_retained(&self) -> bool {
+        (self.current()).is_some_and(|own| own.phase() == Phase::Retained)
+    }
+
+    /// Returns whether the store may still have the lock for an ownership that is being released.
+    pub(super) fn is_releasing(&self) -> bool {
+        let is_releasing = |own: &Ownership| own.wanted_count(false) == Some(0);
+        self.ownerships.iter().any(is_releasing)
+    }
+
+    /// Returns whether a release is under way that is likely to succeed.
+    fn expects_release(&self) -> bool {
+        let fails = |own: &Ownership| !own.count.is_unfailed();
+        self.is_releasing() && !self.ownerships.iter().any(fails)
+    }
+
+    /// Gives the call the turn, if it has it, or no other call has it or waits for it.
+    pub(super) fn take_turn(
+        &mut self,
+        call: CallId,
+        terms: &LockOptions,
+        cx: &mut Context,
+    ) -> bool {
+        if self.turn.is_none() && self.queue.is_empty() {
+            let is_free = match self.current().map(Ownership::phase) {
+                Some(Phase::Held) => false,
+                Some(Phase::Retained) => self.resume(Some(terms), cx),
+                _ => true,
+            };
+            self.turn = is_free.then_some(call);
+        }
+        self.turn == Some(call)
+    }
+
+    /// Makes the call wait for its turn.
+    pub(super) fn enqueue(&mut self, call: CallId, cx: &mut Context) {
+        if !self.queue.contains(&call) {
+            self.queue.push_back(call);
+            self.watch_turn(cx);
+        }
+    }
+
+    /// Takes the call out of the turn or the queue.
+    pub(super) fn give_back(&mut self, call: CallId, cx: &mut Context) {
+        if self.turn == Some(call) {
+            self.pass_turn(cx);
+        } else if !self.queue.is_empty() {
+            self.queue.retain(|queued| *queued != call);
+        }
+    }
+
+    /// Ends the retention for a call with these terms, which then uses the ownership. If it cannot, the ownership is
+    /// released instead. Returns `false` if its tokens are on their way.
+    fn resume(&mut self, terms: Option<&LockOptions>, cx: &mut Context) -> bool {
+        let now = cx.now;
+        let Some(own) = self.current_mut() else {
+            return true;
+        };
+        let fits = terms.is_some_and(|terms| own.fits(terms, now));
+        if fits && own.tokens.is_left() {
+            let grant = own.confirmed();
+            own.requests.passed_on(grant);
+            own.enter_phase(Phase::Requested);
+        } else if fits && own.tokens.is_coming() {
+            return false;
+        } else {
+            self.end_current(cx);
+        }
+        true
+    }
+
+    /// Ends the current ownership, which is released if the store may know it.
+    fn end_current(&mut self, cx: &mut Context) {
+        if let Some(own) = self.current_mut() {
+            let (owner, concerns_store) = (own.owner, own.requests.concerns_store());
+            own.end(cx.now);
+            if !concerns_store {
+                self.forget(owner, cx);
+            }
+        }
+        (self.current, self.wanted) = (None, false);
+    }
+
+    /// Releases a retained ownership.
+    pub(super) fn end_retention(&mut self, cx: &mut Context) {
+        if self.is_retained() {
+            self.end_current(cx);
+            self.next_turn(cx);
+        }
+    }
+
+    /// Forgets an ownership that is over.
+    fn forget(&mut self, owner: Owner, cx: &mut Context) {
+        if let Some(at) = self.ownerships.iter().position(|own| own.owner == owner) {
+            let mut own = self.ownerships.remove(at);
+            cx.schedule.remove(Target::Own(owner), &mut own.due);
+        }
+    }
+
+    /// Passes the turn to the next call, with the current ownership. Without one, gives the ownership up.
+    fn pass_turn(&mut self, cx: &mut Context) {
+        debug_assert!(self.current().is_none_or(|own| own.phase() != Phase::Held));
+        match self.next_turn(cx) {
+            Some(next) => cx.wake(next),
+            None => self.end_current(cx),
+        }
+    }
+
+    fn next_turn(&mut self, cx: &mut Context) -> Option<CallId> {
+        self.turn = self.queue.pop_front();
+        let call = self.turn.and_then(|turn| cx.calls.get_mut(&turn));
+        if let Some(call) = call.and_then(|call| call.acquisition()) {
+            call.acts_by = cx.now + GRACE;
+        }
+        self.watch_turn(cx);
+        self.turn
+    }
+
+    /// Makes the schedule look at the call with the turn, if other calls wait for it.
+    fn watch_turn(&mut self, cx: &mut Context) {
+        if let Some(call) = self.turn
+            && !self.queue.is_empty()
+        {
+            let at = self.unpolled_at(call, cx);
+            cx.look_at_call(call, at);
+        }
+    }
+
+    /// Returns when the turn is taken back from its call. Until then the store may keep the lock for that call.
+    fn unpolled_at(&self, call: CallId, cx: &Context) -> Time {
+        let grant = self.current().and_then(|own| own.requests.grant());
+        let reserved = grant.map_or(cx.now, |grant| grant.since + grant.ttl);
+        let kept_until = cx.calls.get(&call).map(Call::kept_until);
+        reserved.max(kept_until.unwrap_or_default())
+    }
+
+    /// Returns how long the lock is kept for a call that has the turn and is not polled.
+    pub(super) fn unpolled(&self, cx: &Context, now: Time) -> Option<Duration> {
+        let call = self.turn?;
+        let is_unpolled = cx.calls.get(&call)?.is_unpolled(now);
+        is_unpolled.then(|| self.unpolled_at(call, cx).since(now))
+    }
+
+    /// Takes the turn back from this call if it is not polled, and other calls wait.
+    pub(super) fn take_turn_back(&mut self, call: CallId, cx: &mut Context) {
+        if self.turn != Some(call) || self.queue.is_empty() {
+            return;
+        }
+        if cx.now < self.unpolled_at(call, cx) {
+            return self.watch_turn(cx);
+        }
+        if let Some(call) = cx.calls.get_mut(&call) {
+            call.lose_turn();
+        }
+        self.end_current(cx);
+        self.pass_turn(cx);
+    }
+
+    /// Returns the ownership for the call with the turn: the one that the call before left, or a fresh one.
+    pub(super) fn ownership(&mut self, lease: Duration, cx: &mut Context) -> &mut Ownership {
+        if self.current().is_none_or(|own| !own.is_usable(cx.now)) {
+            self.end_current(cx);
+            let owner = cx.number();
+            self.ownerships.push(Ownership::new(owner, lease));
+            self.current = Some(owner);
+        }
+        self.current_mut().expect("there is one now")
+    }
+
+    /// Notes that the store granted the lock to this client.
+    pub(super) fn arrived(&mut self, wanted: bool, cx: &Context) {
+        self.handovers = self.queue.len().min(cx.settings.local_handovers);
+        self.wanted |= wanted;
+    }
+
+    /// Notes that a hold of the current ownership has begun.
+    pub(super) fn held(&mut self) {
+        self.turn = None;
+    }
+
+    /// Ends a hold without entries: the next call gets it, or it is retained, or it is released.
+    pub(super) fn end_hold(&mut self, owner: Owner, may_continue: bool, cx: &mut Context) {
+        let now = cx.now;
+        let next = self.queue.front().and_then(|next| cx.calls.get(next));
+        let terms = next.and_then(|next| next.terms());
+        let (is_alone, may_serve) = (terms.is_none(), !self.wanted || self.handovers > 0);
+        let may_retain = !self.wanted && !cx.is_draining();
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        if may_continue && own.is_certain(now) {
+            own.tokens.run_low();
+            own.hold_until = Time::NEVER;
+            let fits = terms.is_some_and(|terms| own.fits(terms, now));
+            if fits && may_serve && own.tokens.is_left() {
+                let grant = own.confirmed();
+                own.requests.passed_on(grant);
+                own.enter_phase(Phase::Requested);
+                self.handovers = self.handovers.saturating_sub(1);
+                return self.pass_turn(cx);
+            }
+            let retain = match (is_alone, fits) {
+                (true, _) => own.retain,
+                (false, true) => FENCE_WAIT,
+                (false, false) => Duration::ZERO,
+            };
+            if may_retain && !retain.is_zero() && own.tokens.is_coming() {
+                own.retained_until = now + retain;
+                return own.enter_phase(Phase::Retained);
+            }
+        }
+        self.end_current(cx);
+        // Not woken: its request leaves with the release, or follows it.
+        self.next_turn(cx);
+    }
+
+    /// Marks an ownership as lost, and lets the next call ask the store. At the end of a `max_hold`, or if another client
+    /// asks for the lock, only the hold is lost: it keeps the ownership until it ends.
+    pub(super) fn lose(&mut self, owner: Owner, cause: LostCause, cx: &mut Context) {
+        let key = self.key.clone();
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        match own.phase() {
+            // The call with the turn asks with another owner.
+            Phase::Requested if own.token > 0 => own.lost = Some(cause),
+            Phase::Requested | Phase::Lost | Phase::Ended => {}
+            Phase::Held | Phase::Retained => {
+                let is_held = own.phase() == Phase::Held;
+                if is_held && own.lost.is_none() {
+                    cx.outputs
+                        .push(Output::Lost(Box::new(own.loss(&key, cause))));
+                }
+                own.lost.get_or_insert(cause);
+                // A late grant must not let it enter another hold.
+                let entering = own
+                    .count
+                    .entering()
+                    .and_then(|call| cx.calls.get_mut(&call));
+                if let Some(call) = entering.and_then(|call| call.acquisition()) {
+                    call.is_lost(&key, cause);
+                }
+                let keeps = matches!(cause, LostCause::MaxHold | LostCause::Revoked)
+                    && is_held
+                    && cx.now < own.valid_until;
+                if !keeps {
+                    self.drop_lost(owner, cx);
+                }
+            }
+        }
+    }
+
+    /// Takes a lost ownership out of the turn.
+    fn drop_lost(&mut self, owner: Owner, cx: &mut Context) {
+        if let Some(own) = self.find_mut(owner) {
+            own.enter_phase(Phase::Lost);
+            if own.entries() == 0 {
+                // Some servers may still have the lock.
+                own.end(cx.now);
+            }
+        }
+        if self.is_current(owner) {
+            (self.current, self.wanted) = (None, false);
+            self.pass_turn(cx);
+        }
+    }
+
+    /// Marks all ownerships as lost, because the client ends. Those without a body are released, whether or not their
+    /// guards still exist.
+    pub(super) fn close(&mut self, cx: &mut Context) {
+        let owners: SmallVec<[Owner; 1]> = self.ownerships.iter().map(|own| own.owner).collect();
+        for owner in owners {
+            self.lose(owner, LostCause::Closed, cx);
+            let Some(own) = self.find_mut(owner) else {
+                continue;
+            };
+            if own.phase() == Phase::Lost && !own.has_body() {
+                cx.ended(own, HoldEnd::Lost);
+                own.end(cx.now);
+            }
+        }
+    }
+
+    /// Takes the lock from its owner at once, as another client has from the store.
+    pub(super) fn take_away(&mut self, owner: Owner, cx: &mut Context) {
+        self.lose(owner, LostCause::Revoked, cx);
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        own.revoked_at = Some(cx.now);
+        match own.phase() {
+            Phase::Held | Phase::Retained => self.drop_lost(owner, cx),
+            Phase::Requested => {
+                own.lost = Some(LostCause::Revoked);
+                self.wake_turn(cx);
+            }
+            Phase::Lost | Phase::Ended => {}
+        }
+    }
+
+    pub(super) fn wake_turn(&self, cx: &mut Context) {
+        if let Some(turn) = self.turn {
+            cx.wake(turn);
+        }
+    }
+
+    /// Does what follows from the state of the slot, whatever the input was: ends a retention that another caller wants,
+    /// releases what has ended, plans the next look, and forgets what is over.
+    pub(super) fn settle(&mut self, cx: &mut Context) {
+        if self.is_retained() {
+            let next = self.queue.front().and_then(|next| cx.calls.get(next));
+            let terms = next.and_then(|next| next.terms()).copied();
+            // It may have waited for tokens on behalf of calls that are gone.
+            let is_kept = self.current().is_some_and(|own| !own.retain.is_zero());
+            if self.wanted || cx.is_draining() || terms.is_none() && !is_kept {
+                self.end_current(cx);
+            }
+            if terms.is_some() && self.resume(terms.as_ref(), cx) || self.current.is_none() {
+                self.pass_turn(cx);
+            }
+        }
+        let mut at = 0;
+        while let Some(own) = self.ownerships.get_mut(at) {
+            let owner = own.owner;
+            self.correct(owner, cx);
+            let Some(own) = self.ownerships.get_mut(at).filter(|own| own.owner == owner) else {
+                continue;
+            };
+            if own.is_over() {
+                self.forget(owner, cx);
+                continue;
+            }
+            let due = own.next_due(cx.now, cx.settings.counts_entries);
+            let target = Target::Own(owner);
+            cx.schedule
+                .look_by(due, target, Some(&self.key), &mut own.due);
+            at += 1;
+        }
+        if self.current.is_none() && !self.expects_release() {
+            self.wake_turn(cx);
+        }
+    }
+
+    /// Panics if the slot is not consistent.
+    pub(super) fn check(&self, cx: &Context) {
+        let is = |is: bool, what: &str| assert!(is, "{what}: {self:#?}");
+        for own in &self.ownerships {
+            own.check(cx.now);
+            let is_over = matches!(own.phase(), Phase::Lost | Phase::Ended);
+            is(
+                is_over != self.is_current(own.owner),
+                "only the current ownership is used",
+            );
+        }
+        match self.current().map(Ownership::phase) {
+            None => is(self.current.is_none(), "the current ownership is known"),
+            Some(Phase::Requested) => is(self.turn.is_some(), "a call has the turn for it"),
+            Some(Phase::Held) => is(self.turn.is_none(), "the hold has the turn"),
+            Some(Phase::Retained) => {
+                is(self.turn.is_none(), "nobody has the turn");
+                let waits = self.current().is_some_and(|own| !own.tokens.is_left());
+                is(self.queue.is_empty() || waits, "a retained lock is free");
+            }
+            Some(Phase::Lost | Phase::Ended) => is(false, "what is over is not current"),
+        }
+        let is_used = self.turn.is_some() || self.current.is_some();
+        is(self.queue.is_empty() || is_used, "waiters are served");
+        let exists = |call: &CallId| cx.calls.contains_key(call) || cx.polled == Some(*call);
+        is(
+            self.queue.iter().chain(&self.turn).all(exists),
+            "calls exist",
+        );
+    }
+}
+
+impl Context {
+    /// Tells that a hold has ended.
+    pub(super) fn ended(&mut self, own: &Ownership, end: HoldEnd) {
+        let end = own.lost.map_or(end, |_| HoldEnd::Lost);
+        let (owner, renewals) = (own.owner, own.renewals.count);
+        self.outputs.push(Output::Ended {
+            owner,
+            end,
+            renewals,
+        });
+    }
+}

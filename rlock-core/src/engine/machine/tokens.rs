@@ -1,0 +1,191 @@
+//! The fencing tokens of an ownership. Each hold takes the next token.
+
+use std::time::Duration;
+
+use crate::{
+    lease::Time,
+    store::{Grant, TOKENS},
+};
+
+/// A new fence is due if fewer tokens than this are left, or fewer than half of those that the last one added.
+const FEW: u64 = TOKENS / 2;
+/// The store keeps a fence for at least twice as long.
+const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// The remaining tokens of an owner: all up to the last one of its fence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Tokens {
+    /// The next token, while it is not larger than the end.
+    next: u64,
+    end: u64,
+    /// How many tokens the last fence added.
+    added: u64,
+    fenced_at: Option<Time>,
+    wish: Wish,
+}
+
+/// Whether the owner asks for a new fence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Wish {
+    #[default]
+    None,
+    /// The next renewal asks for it.
+    Due,
+    Asked,
+}
+
+impl Tokens {
+    /// Adds the tokens of a grant. The same grant again adds nothing: some of its tokens may be used.
+    pub(super) fn granted(&mut self, grant: Grant) {
+        if grant.fence > self.fence() {
+            self.next = grant.fence * TOKENS;
+            self.fenced(grant.fence, grant.since);
+        }
+    }
+
+    /// Adds the tokens up to the last one of a new fence. The store set it for a renewal, so no other owner had the
+    /// lock since the last fence.
+    pub(super) fn renewed(&mut self, fence: u64, sent_at: Time) {
+        if fence > self.fence() && self.end > 0 {
+            self.fenced(fence, sent_at);
+        }
+    }
+
+    fn fenced(&mut self, fence: u64, at: Time) {
+        let end = fence * TOKENS + (TOKENS - 1);
+        self.added = end - self.end.max(self.next);
+        (self.end, self.fenced_at) = (end, Some(at));
+    }
+
+    /// Takes the next token.
+    pub(super) fn take(&mut self) -> Option<u64> {
+        let token = self.is_left().then_some(self.next)?;
+        self.next += 1;
+        Some(token)
+    }
+
+    /// Returns the last known fence, or 0 without a grant.
+    pub(super) fn fence(&self) -> u64 {
+        self.end / TOKENS
+    }
+
+    /// Returns whether this fence belongs to a later grant than these tokens.
+    pub(super) fn are_before(&self, fence: u64) -> bool {
+        self.end > 0 && fence > self.fence()
+    }
+
+    /// Returns whether a token is left or a new fence is asked for.
+    pub(super) fn is_coming(&self) -> bool {
+        self.is_left() || self.wish != Wish::None
+    }
+
+    /// Returns whether a token is left.
+    pub(super) fn is_left(&self) -> bool {
+        self.next > 0 && self.next <= self.end
+    }
+
+    /// Makes the next renewal ask for a new fence, if the tokens run low.
+    pub(super) fn run_low(&mut self) {
+        let left = (self.end + 1).saturating_sub(self.next);
+        if self.wish == Wish::None && left <= FEW.max(self.added / 2) {
+            self.wish = Wish::Due;
+        }
+    }
+
+    /// Returns whether the next renewal is due because it asks for a new fence.
+    pub(super) fn is_fence_due(&self) -> bool {
+        self.wish == Wish::Due
+    }
+
+    /// Returns the least new fence that a renewal asks for, or 0.
+    pub(super) fn ask(&mut self, now: Time) -> u64 {
+        let is_old = self.fenced_at.is_some_and(|at| now >= at + LIFETIME);
+        if self.end == 0 || !is_old && self.wish == Wish::None {
+            return 0;
+        }
+        self.wish = Wish::Asked;
+        self.fence() + 1
+    }
+
+    /// Notes that a renewal has ended. Without a new fence, the next hold may ask again.
+    pub(super) fn end_wish(&mut self) {
+        if self.wish == Wish::Asked {
+            self.wish = Wish::None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(fence: u64) -> Grant {
+        Grant {
+            fence,
+            since: Time::from_nanos(1),
+            ttl: Duration::from_secs(1),
+            wanted: false,
+        }
+    }
+
+    fn all(tokens: &mut Tokens) -> Vec<u64> {
+        std::iter::from_fn(|| tokens.take()).collect()
+    }
+
+    #[test]
+    fn each_token_of_a_grant_is_taken_once() {
+        let mut tokens = Tokens::default();
+        assert!(!tokens.is_left());
+        tokens.granted(grant(7));
+        assert_eq!(tokens.take(), Some(7 * 128));
+        tokens.granted(grant(7));
+        assert!(all(&mut tokens).into_iter().eq(7 * 128 + 1..8 * 128));
+        assert!(!tokens.is_left());
+        assert_eq!(tokens.fence(), 7);
+    }
+
+    #[test]
+    fn a_later_grant_ends_what_was_left_and_begins_above_it() {
+        let mut tokens = Tokens::default();
+        tokens.granted(grant(7));
+        tokens.take();
+        assert!(tokens.are_before(9) && !tokens.are_before(7));
+        tokens.granted(grant(9));
+        assert_eq!(tokens.take(), Some(9 * 128));
+    }
+
+    #[test]
+    fn a_new_fence_adds_all_tokens_up_to_its_last() {
+        let mut tokens = Tokens::default();
+        tokens.granted(grant(7));
+        let now = Time::from_nanos(1);
+        tokens.run_low();
+        assert_eq!(tokens.ask(now), 0, "enough are left");
+        for _ in 0..64 {
+            tokens.take();
+        }
+        tokens.run_low();
+        assert!(tokens.is_fence_due());
+        assert_eq!(tokens.ask(now), 8);
+        assert!(!tokens.is_fence_due() && tokens.is_coming());
+        tokens.renewed(10, now);
+        tokens.end_wish();
+        assert!(all(&mut tokens).into_iter().eq(7 * 128 + 64..11 * 128));
+        assert!(!tokens.is_coming());
+        tokens.renewed(9, now);
+        assert_eq!(tokens.take(), None, "it is older than what is known");
+    }
+
+    #[test]
+    fn a_fence_is_renewed_before_the_store_forgets_it() {
+        let mut tokens = Tokens::default();
+        let now = Time::from_nanos(1);
+        assert_eq!(tokens.ask(now + LIFETIME * 2), 0, "without a grant");
+        tokens.granted(grant(7));
+        assert_eq!(tokens.ask(now + LIFETIME / 2), 0);
+        assert_eq!(tokens.ask(now + LIFETIME), 8);
+        tokens.renewed(900, now + LIFETIME);
+        tokens.end_wish();
+        assert_eq!(tokens.ask(now + LIFETIME), 0);
+    }
+}

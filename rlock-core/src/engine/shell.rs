@@ -1,0 +1,544 @@
+//! The machine of a client behind its mutex. Outputs are taken out of the mutex, and then acted on.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Waker},
+};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tracing::{Span, field};
+use uuid::Uuid;
+
+use super::{
+    background::Failure,
+    machine::{
+        CallId, Entered, Event, Input, Loss, Machine, Output, Owner, Renew, Reply, Request,
+        Revoked, Settings, Step,
+    },
+    messages::Messages,
+};
+use crate::{
+    clock::ClientClock,
+    error::LostCause,
+    escape_control::escape_control,
+    key::Key,
+    lease::Time,
+    metrics,
+    observe::{EndedHold, HoldEnd},
+    options::{Options, Reentry, Site},
+    owner::OwnerId,
+    wait::Spread,
+};
+
+pub(crate) struct Shell {
+    client: Uuid,
+    clock: ClientClock,
+    state: Mutex<State>,
+    /// The number of the next call.
+    calls: AtomicU64,
+    pub(crate) messages: Messages,
+    /// Wakes the background.
+    pub(super) wake: Notify,
+    /// Notified after each input of a client that ends.
+    ended: Notify,
+}
+
+struct State {
+    machine: Machine,
+    outputs: Vec<Output>,
+    /// The calls that wait.
+    calls: BTreeMap<CallId, Waker>,
+    /// The present holds, each counted until it ends or is lost.
+    holds: BTreeMap<Owner, (Arc<SharedHold>, metrics::Held)>,
+    work: Work,
+    /// When the background looks at the schedule next.
+    planned: Time,
+    losses: u64,
+    is_ending: bool,
+}
+
+/// What the background has to do.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) requests: Vec<(Request, metrics::PendingRelease)>,
+    pub(super) renewals: Vec<Renew>,
+    pub(super) failures: Vec<Failure>,
+    /// What a destructor has noticed, which must not log.
+    unreported: Vec<Seen>,
+}
+
+/// What the handles of a hold share, and keep after its end.
+pub(crate) struct SharedHold {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    /// Its fencing token.
+    pub(crate) token: u64,
+    pub(crate) site: Site,
+    notes: OnceLock<Box<Notes>>,
+    /// The cause of its loss, and its entries then.
+    lost: OnceLock<(LostCause, Vec<u32>)>,
+    /// Notified when an entry has ended, and of a loss.
+    ended: Notify,
+}
+
+/// What observers learn of a hold.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) span: Option<Arc<Span>>,
+    pub(crate) trace_id: Option<String>,
+}
+
+impl SharedHold {
+    fn new(entered: &Entered, site: Site) -> Self {
+        Self {
+            key: entered.entry.key.clone(),
+            owner: entered.entry.owner,
+            token: entered.token,
+            site,
+            notes: OnceLock::new(),
+            lost: OnceLock::new(),
+            ended: Notify::new(),
+        }
+    }
+
+    /// Wakes those who wait for the end of an entry, or for a loss.
+    pub(super) fn notify(&self) {
+        self.ended.notify_waiters();
+    }
+
+    /// Returns the cause if this entry was lost.
+    pub(crate) fn lost(&self, number: u32) -> Option<LostCause> {
+        let (cause, entries) = self.lost.get()?;
+        entries.contains(&number).then_some(*cause)
+    }
+
+    pub(super) fn note(&self, notes: Notes) {
+        if notes.span.is_some() || notes.trace_id.is_some() {
+            let _ = self.notes.set(Box::new(notes));
+        }
+    }
+
+    pub(super) fn span(&self) -> Option<&Arc<Span>> {
+        self.notes.get()?.span.as_ref()
+    }
+
+    pub(super) fn trace_id(&self) -> Option<&str> {
+        self.notes.get()?.trace_id.as_deref()
+    }
+
+    /// Writes an event in the span of the hold, or in the current span without one.
+    pub(super) fn in_span(&self, write: impl FnOnce()) {
+        match self.span() {
+            Some(span) => span.in_scope(write),
+            None => write(),
+        }
+    }
+}
+
+/// Something to log or to close outside of the mutex.
+enum Seen {
+    Lost(Box<Loss>, Option<Arc<SharedHold>>),
+    Ended(EndedHold),
+    GaveUp(Key, Owner),
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// What follows from an input.
+#[derive(Default)]
+struct Outcome {
+    step: Option<Step>,
+    revoked: Option<Revoked>,
+    seen: SmallVec<[Seen; 1]>,
+}
+
+/// What is done as soon as the mutex is free.
+#[derive(Default)]
+struct Actions {
+    wakers: SmallVec<[Waker; 2]>,
+    /// The holds that have ended or are lost.
+    ended: SmallVec<[(Arc<SharedHold>, HoldEnd, metrics::Held); 1]>,
+    requests: Vec<Request>,
+    has_work: bool,
+}
+
+impl Shell {
+    pub(crate) fn new(
+        client: Uuid,
+        options: &Options,
+        clock: ClientClock,
+        needs_majority: bool,
+    ) -> Self {
+        let settings = Settings {
+            response_timeout: options.response_timeout,
+            local_handovers: options.local_handovers,
+            counts_entries: options.reentry == Reentry::Counted,
+            replicas: options.replicas.is_some(),
+            needs_majority,
+        };
+        Self {
+            client,
+            clock,
+            state: Mutex::new(State {
+                machine: Machine::new(settings, Spread(fastrand::u64(..) | 1)),
+                outputs: Vec::new(),
+                calls: BTreeMap::new(),
+                holds: BTreeMap::new(),
+                work: Work::default(),
+                planned: Time::NEVER,
+                losses: 0,
+                is_ending: false,
+            }),
+            calls: AtomicU64::new(1),
+            messages: Messages::new(options.answers),
+            wake: Notify::new(),
+            ended: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the machine.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Machine, Time) -> T) -> T {
+        let now = self.clock.now();
+        read(&self.state().machine, now)
+    }
+
+    /// Changes the machine in a way from which nothing follows.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Machine) -> T) -> T {
+        change(&mut self.state().machine)
+    }
+
+    pub(crate) fn call_id(&self) -> CallId {
+        CallId(self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns the number of losses so far.
+    pub(crate) fn losses(&self) -> u64 {
+        self.state().losses
+    }
+
+    /// Applies an input, and acts on what follows from it. Returns the step of the call that the input is about.
+    pub(crate) fn on(&self, input: Input) -> Option<Step> {
+        let outcome = self.apply(input, None);
+        self.finish(outcome)
+    }
+
+    /// Logs what was seen. Returns the step, which is undone if a subscriber panics.
+    fn finish(&self, outcome: Outcome) -> Option<Step> {
+        if outcome.seen.is_empty() {
+            return outcome.step;
+        }
+        let mut step = Unfinished(self, outcome.step);
+        for seen in outcome.seen {
+            self.report(seen);
+        }
+        step.1.take()
+    }
+
+    /// Applies an event of a lock.
+    pub(crate) fn on_event(&self, key: Key, owner: Option<Owner>, event: Event) {
+        self.on(Input::Event(key, owner, event));
+    }
+
+    /// Applies the report that another client changed a lock.
+    pub(super) fn changed(&self, key: Key) {
+        let owner = self.read(|machine, _| {
+            let own = machine.slot(&key)?.current()?;
+            own.is_owned().then_some(own.owner)
+        });
+        self.on_event(key, None, Event::Changed);
+        if let Some(hold) = owner.and_then(|owner| self.hold(owner)) {
+            hold.in_span(|| {
+                let key = escape_control(hold.key.shown(hold.site));
+                let owner = OwnerId::new(self.client, hold.owner);
+                tracing::debug!(%key, %owner, "another client changed the lock");
+            });
+        }
+    }
+
+    /// The same as [`on`](Self::on) for a destructor, which must not log: the thread-locals of a subscriber may be gone.
+    pub(crate) fn on_drop(&self, input: Input) {
+        let outcome = self.apply(input, None);
+        if !outcome.seen.is_empty() {
+            self.state().work.unreported.extend(outcome.seen);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Applies an input of a call, and returns its next step. If it has to wait, it is woken.
+    pub(crate) fn on_call(&self, input: Input, call: CallId, cx: &Context<'_>) -> Step {
+        let outcome = self.apply(input, Some((call, cx.waker())));
+        self.finish(outcome).unwrap_or(Step::Wait)
+    }
+
+    fn apply(&self, input: Input, waits: Option<(CallId, &Waker)>) -> Outcome {
+        let now = self.clock.now();
+        let (mut outcome, mut actions) = (Outcome::default(), Actions::default());
+        // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
+        let waits = waits.map(|(call, waker)| (call, waker.clone()));
+        let cancelled = match input {
+            Input::Cancel(call) => Some(call),
+            _ => None,
+        };
+        let (_dropped, is_ending) = {
+            let state = &mut *self.state();
+            let mut outputs = mem::take(&mut state.outputs);
+            state.machine.on(input, now, &mut outputs);
+            for output in outputs.drain(..) {
+                state.act(output, &mut outcome, &mut actions);
+            }
+            state.outputs = outputs;
+            let dropped = match (waits, &outcome.step) {
+                (Some((call, waker)), Some(Step::Wait)) => state.calls.insert(call, waker),
+                (Some((call, _)), _) => state.calls.remove(&call),
+                (None, _) => cancelled.and_then(|call| state.calls.remove(&call)),
+            };
+            // A sleep of the computer may have passed what was planned.
+            if let Some(due) = state.machine.due()
+                && (due < state.planned || state.planned < now)
+            {
+                (actions.has_work, state.planned) = (true, due);
+            }
+            (dropped, state.is_ending)
+        };
+        actions.wakers.into_iter().for_each(Waker::wake);
+        for (hold, end, held) in actions.ended {
+            hold.notify();
+            held.ends(end, || now);
+        }
+        for seen in &outcome.seen {
+            if let Seen::Lost(loss, _) = seen {
+                metrics::lock(loss.site).lost(loss.cause);
+            }
+        }
+        for request in actions.requests {
+            let pending = metrics::PendingRelease::begin();
+            self.state().work.requests.push((request, pending));
+        }
+        if actions.has_work {
+            self.wake.notify_one();
+        }
+        if is_ending {
+            self.ended.notify_waiters();
+        }
+        outcome
+    }
+
+    /// Takes what the background has to do, and notes when it looks at the schedule next.
+    pub(super) fn take_work(&self) -> (Work, Option<Time>) {
+        let unreported = mem::take(&mut self.state().work.unreported);
+        for seen in unreported {
+            self.report(seen);
+        }
+        // Not before, because a subscriber may panic.
+        let mut state = self.state();
+        let due = state.machine.due();
+        state.planned = due.unwrap_or(Time::NEVER);
+        (mem::take(&mut state.work), due)
+    }
+
+    /// Makes the background write something that a destructor must not.
+    pub(crate) fn later(&self, write: impl FnOnce() + Send + 'static) {
+        let seen = Seen::Other(Box::new(write));
+        self.state().work.unreported.push(seen);
+        self.wake.notify_one();
+    }
+
+    /// Makes the background log a failed renewal, in one line with others.
+    pub(super) fn fail(&self, failure: Failure) {
+        self.state().work.failures.push(failure);
+        self.wake.notify_one();
+    }
+
+    /// Resolves when this holds.
+    pub(crate) async fn until(&self, holds: impl Fn(&Machine) -> bool) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            {
+                let mut state = self.state();
+                state.is_ending = true;
+                if holds(&state.machine) {
+                    return;
+                }
+            }
+            ended.await;
+        }
+    }
+
+    /// Returns what the handles of the hold share that this entry is in.
+    pub(super) fn shared(&self, entered: &Entered, site: Site) -> Arc<SharedHold> {
+        let present = || self.hold(entered.entry.owner);
+        let present = entered.began.map_or_else(present, |_| None);
+        present
+            .filter(|hold| hold.token == entered.token)
+            .unwrap_or_else(|| {
+                let hold = Arc::new(SharedHold::new(entered, site));
+                let counted = metrics::Held::begin(metrics::lock(site), self.clock.now());
+                let value = (Arc::clone(&hold), counted);
+                let _former = self.state().holds.insert(hold.owner, value);
+                hold
+            })
+    }
+
+    /// Returns what is noted about the present hold of an owner.
+    pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<SharedHold>> {
+        let state = self.state();
+        let (hold, _) = state.holds.get(&owner)?;
+        Some(Arc::clone(hold))
+    }
+
+    /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
+    pub(super) fn left(&self, hold: &SharedHold, number: u32) -> Option<LostCause> {
+        let is_present = self.read(|machine, _| {
+            let own = machine.own(&hold.key, hold.owner);
+            own.is_some_and(|own| own.has(number))
+        });
+        (!is_present).then(|| hold.lost(number).unwrap_or(LostCause::Released))
+    }
+
+    /// Resolves when the entry has left, or its ownership was marked as lost.
+    pub(super) async fn lost(&self, hold: &SharedHold, number: u32) -> LostCause {
+        loop {
+            let mut ended = pin!(hold.ended.notified());
+            ended.as_mut().enable();
+            let lost = || self.read(|machine, _| machine.own(&hold.key, hold.owner)?.lost());
+            if let Some(cause) = self.left(hold, number).or_else(lost) {
+                return cause;
+            }
+            ended.await;
+        }
+    }
+
+    /// Gives a lock up because another client asks for that. Returns what became of it.
+    pub(crate) fn revoke(&self, key: Key, owner: Owner, event: Event, by: &str) -> Revoked {
+        let outcome = self.apply(Input::Event(key, Some(owner), event), None);
+        for seen in outcome.seen {
+            match seen {
+                Seen::Lost(loss, hold) => {
+                    let cause = match event {
+                        Event::Revoke { at_once: true, .. } => "another client took it by force",
+                        _ => "another client asked to release it",
+                    };
+                    self.write_loss(&loss, hold.as_deref(), |key, owner| {
+                        tracing::warn!(%key, %owner, by, %cause, "lock lost");
+                    });
+                }
+                other => self.report(other),
+            }
+        }
+        outcome.revoked.unwrap_or(Revoked::NotHeld)
+    }
+
+    fn write_loss(
+        &self,
+        loss: &Loss,
+        hold: Option<&SharedHold>,
+        write: impl FnOnce(&str, OwnerId),
+    ) {
+        let key = escape_control(loss.key.shown(loss.site));
+        let owner = OwnerId::new(self.client, loss.owner);
+        match hold {
+            Some(hold) => hold.in_span(|| write(&key, owner)),
+            None => write(&key, owner),
+        }
+    }
+
+    /// Logs or closes what was seen.
+    fn report(&self, seen: Seen) {
+        match seen {
+            Seen::Lost(loss, hold) => {
+                let cause = loss.cause;
+                // After a hand-off, the lease is shorter than the call asked for.
+                let lease = (cause == LostCause::Expired).then(|| field::debug(loss.lease));
+                self.write_loss(&loss, hold.as_deref(), |key, owner| {
+                    tracing::warn!(%key, %owner, %cause, lease, "lock lost");
+                });
+            }
+            Seen::Ended(ended) => ended.close(),
+            Seen::GaveUp(key, owner) => {
+                let key = escape_control(key.shown(Site::default()));
+                let owner = OwnerId::new(self.client, owner);
+                tracing::warn!(%key, %owner, "could not release in the background, the lease will end it");
+            }
+            Seen::Other(write) => write(),
+        }
+    }
+}
+
+/// A step that nobody has taken yet. Undoes it when dropped.
+struct Unfinished<'a>(&'a Shell, Option<Step>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        match self.1.take() {
+            Some(Step::Send(request)) => self.0.on_drop(Input::Reply(request, Reply::None)),
+            Some(Step::Entered(entered)) => {
+                for Entered { entry, .. } in entered {
+                    let (end, call) = (HoldEnd::Panicked, None);
+                    self.0.on_drop(Input::Leave { entry, end, call });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    /// Does what an output wants, or notes it for outside of the mutex.
+    fn act(&mut self, output: Output, outcome: &mut Outcome, actions: &mut Actions) {
+        match output {
+            Output::Step(step) => outcome.step = Some(step),
+            Output::Revoked(revoked) => outcome.revoked = Some(revoked),
+            Output::Wake(call) => actions.wakers.extend(self.calls.remove(&call)),
+            Output::Send(request) => {
+                actions.requests.push(*request);
+                actions.has_work = true;
+            }
+            Output::Renew(renew) => {
+                self.work.renewals.push(*renew);
+                actions.has_work = true;
+            }
+            Output::Lost(loss) => {
+                self.losses += 1;
+                // A release may find that an earlier hold was lost.
+                let noted = self.holds.get_mut(&loss.owner);
+                let noted = noted.filter(|_| !loss.entries.is_empty());
+                let hold = noted.map(|(hold, held)| {
+                    let _ = hold.lost.set((loss.cause, loss.entries.clone()));
+                    let ended = (Arc::clone(hold), HoldEnd::Lost, mem::take(held));
+                    actions.ended.push(ended);
+                    Arc::clone(hold)
+                });
+                outcome.seen.push(Seen::Lost(loss, hold));
+            }
+            Output::Ended {
+                owner,
+                end,
+                renewals,
+            } => {
+                if let Some((hold, held)) = self.holds.remove(&owner) {
+                    if let Some(span) = hold.span().cloned() {
+                        let ended = EndedHold {
+                            span,
+                            end,
+                            renewals,
+                        };
+                        outcome.seen.push(Seen::Ended(ended));
+                    }
+                    actions.ended.push((hold, end, held));
+                }
+            }
+            Output::GaveUp(key, owner) => outcome.seen.push(Seen::GaveUp(key, owner)),
+        }
+    }
+}
