@@ -43,7 +43,6 @@ pub(crate) async fn acquire(
     let call = observed::Call::begin(core, request);
     let attempt = Attempt {
         client,
-        core,
         request,
         call: &call,
     };
@@ -60,19 +59,22 @@ fn guard(client: &ClientHandle, entered: &Entered, site: Site) -> EntryGuard {
 /// One call on its way to its locks.
 struct Attempt<'a> {
     client: &'a ClientHandle,
-    core: &'a Arc<Core>,
     request: &'a Request,
     call: &'a observed::Call<'a>,
 }
 
 impl Attempt<'_> {
+    fn core(&self) -> &Arc<Core> {
+        self.client.core()
+    }
+
     async fn run(&self) -> Result<Few<EntryGuard>, LockError> {
-        let id = self.core.id;
+        let id = self.core().id;
         let inside = |key: &Key| {
             let inside = call_chain::hold_of(id, key.as_str());
             (key.clone(), inside)
         };
-        let mut call = CallGuard::new(self.core);
+        let mut call = CallGuard::new(self.core());
         let begin = Input::Acquire {
             call: call.id(),
             keys: self.request.keys.iter().map(inside).collect(),
@@ -98,7 +100,7 @@ impl Attempt<'_> {
 
     /// Asks the holder who it is, until the call is woken.
     async fn ask_and_wait(&self, key: &Key, call: &mut CallGuard<'_>) -> Step {
-        let asking = self.core.in_runtime(self.ask(key));
+        let asking = self.core().in_runtime(self.ask(key));
         match select(pin!(call.woken()), pin!(asking)).await {
             Either::Left((step, _)) => step,
             Either::Right(((), woken)) => woken.await,
@@ -112,7 +114,7 @@ impl Attempt<'_> {
             .iter()
             .map(|entered| guard(self.client, entered, site));
         let guards: Few<EntryGuard> = guards.collect();
-        let trace_id = self.core.options.trace_id.as_ref();
+        let trace_id = self.core().options.trace_id.as_ref();
         let mut is_new = false;
         for (entered, guard) in entered.iter().zip(&guards) {
             if let Some(by) = entered.began {
@@ -125,7 +127,7 @@ impl Attempt<'_> {
                 metrics::lock(site).reentered();
             }
         }
-        if is_new && self.core.options.replicas.is_some() {
+        if is_new && self.core().options.replicas.is_some() {
             return Box::pin(self.replicated(guards)).await;
         }
         Ok(guards)
@@ -142,8 +144,8 @@ impl Attempt<'_> {
             })
             .collect();
         let lease = self.request.options.lease;
-        let replicated = self.core.store.replicate(&claims, lease);
-        let Err(error) = self.core.in_runtime(replicated).await else {
+        let replicated = self.core().store.replicate(&claims, lease);
+        let Err(error) = self.core().in_runtime(replicated).await else {
             return Ok(entries);
         };
         for entry in entries {
@@ -180,7 +182,7 @@ impl Attempt<'_> {
     }
 
     fn now(&self) -> Time {
-        self.core.clock.now()
+        self.core().clock.now()
     }
 
     fn waited(&self) -> Duration {

@@ -41,21 +41,21 @@ impl Attempt<'_> {
         if self.reply_within(LAST_PART, key).is_some() {
             return;
         }
-        let send = SendOptions::new(self.core.options.response_timeout);
-        if let Ok(Some(entry)) = self.core.store.inspect(key, send).await
+        let send = SendOptions::new(self.core().options.response_timeout);
+        if let Ok(Some(entry)) = self.core().store.inspect(key, send).await
             && let Some(owner) = OwnerId::parse(&entry.owner)
-            && !owner.is_of(self.core.id)
-            && let Some(info) = ask_holder(self.core, key, owner).await
+            && !owner.is_of(self.core().id)
+            && let Some(info) = ask_holder(self.core(), key, owner).await
         {
             let ttl = Some(entry.ttl.unwrap_or_default());
-            let replies = &self.core.holder_replies;
+            let replies = &self.core().holder_replies;
             replies.add(LockInfo { ttl, ..info }, self.now());
         }
     }
 
     /// Returns the lock of another client, if that has replied to a call of this client within this time.
     fn reply_within(&self, time: Duration, key: &Key) -> Option<LockInfo> {
-        self.core.holder_replies.within(time, key, self.now())
+        self.core().holder_replies.within(time, key, self.now())
     }
 
     /// Returns the error of a call whose lock stayed taken. It describes the holder, and the locks that this call holds
@@ -75,7 +75,7 @@ impl Attempt<'_> {
         }
         let chain = call_chain::holds();
         let own_locks = chain_text(&chain, !self.asks_once());
-        let (unpolled, own) = self.core.shell.read(|machine, now| {
+        let (unpolled, own) = self.core().shell.read(|machine, now| {
             let own = machine.slot(key).and_then(Slot::current);
             let has_body = own.filter(|own| own.is_owned()).map(Ownership::has_body);
             (machine.unpolled(key, now), has_body)
@@ -84,7 +84,7 @@ impl Attempt<'_> {
             return error(unpolled, None, format!("{UNPOLLED}{own_locks}"));
         }
         let known = match &own {
-            Some(_) => describe(self.core, key),
+            Some(_) => describe(self.core(), key),
             // A call that does not wait sends only one request.
             None => self.reply_within(RECENT, key).filter(|_| !self.asks_once()),
         };
