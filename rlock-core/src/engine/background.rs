@@ -28,10 +28,6 @@ pub(super) async fn run(core: Arc<Core>) {
     loop {
         while tasks.try_join_next().is_some() {}
         let (work, due) = core.shell.take_work();
-        failure::report(&core, &work.failures);
-        if !work.renewals.is_empty() {
-            tasks.spawn(renewal::run(Arc::clone(&core), work.renewals));
-        }
         for (request, pending) in work.requests {
             let request = Sending::new(&core, Box::new(request), false);
             let (core, slots) = (Arc::clone(&core), Arc::clone(&slots));
@@ -39,6 +35,11 @@ pub(super) async fn run(core: Arc<Core>) {
                 release(&core, request, slots, pending).await;
             });
         }
+        if !work.renewals.is_empty() {
+            tasks.spawn(renewal::run(Arc::clone(&core), work.renewals));
+        }
+        // Not before, because a subscriber may panic.
+        failure::report(&core, &work.failures);
         let now = core.clock.now();
         let pause = due.map_or(LONGEST_SLEEP, |due| due.since(now));
         let pause = pause.min(LONGEST_SLEEP);

@@ -228,7 +228,7 @@ fn acquire_request(core: &Core, request: &Request) -> AcquireRequest {
         owner: core.owner_id(claim.owner),
     });
     let (lease, count, waits) = match request.what {
-        Ask::Acquire { lease, waits } => (lease, 1, waits),
+        Ask::Acquire { lease, waits, .. } => (lease, 1, waits),
         Ask::Enter { lease, count, .. } => (lease, count, false),
         Ask::Lower { .. } => unreachable!("it releases"),
     };

@@ -22,7 +22,7 @@ mod tokens;
 use std::{collections::BTreeMap, time::Duration};
 
 use self::{
-    call::{Acquisition, Call, Leaving, Work},
+    call::{Acquisition, Call, Leaving, Stage, Work},
     renewals::Due,
     schedule::{Schedule, Target},
 };
@@ -176,7 +176,11 @@ impl Machine {
             }
             Input::Poll(id) => match self.cx.calls.remove(&id) {
                 Some(call) => self.poll(id, call),
-                None => Few::new(),
+                None => {
+                    // The client closed while the step of a release was on its way.
+                    self.cx.outputs.push(Output::Step(Step::Left(Ok(()))));
+                    Few::new()
+                }
             },
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
@@ -221,7 +225,9 @@ impl Machine {
         let step = match &mut call.work {
             Work::Acquire(acquisition) => {
                 let step = self.acquire_step(id, acquisition);
-                if let Step::Wait | Step::AskHolder(_) = step {
+                if let Step::Wait | Step::AskHolder(_) = step
+                    && !matches!(acquisition.stage, Stage::Asking(_))
+                {
                     acquisition.acts_by = self.cx.wake_at.max(self.cx.now) + IDLE;
                 }
                 step
@@ -295,14 +301,13 @@ impl Machine {
         let mut call = self.cx.calls.remove(&id?);
         let asking = call.as_mut().and_then(|call| call.asking(request.number));
         match request.what {
-            Ask::Acquire { lease, waits } => {
-                self.acquired(
-                    request,
-                    (lease, waits),
-                    reply.acquired(),
-                    is_dropped,
-                    asking,
-                );
+            Ask::Acquire {
+                lease,
+                waits,
+                is_carried,
+            } => {
+                let about = (lease, waits, is_carried);
+                self.acquired(request, about, reply.acquired(), is_dropped, asking);
             }
             Ask::Enter {
                 lease,

@@ -285,31 +285,36 @@ impl Shell {
         let (mut outcome, mut actions) = (Outcome::default(), Actions::default());
         // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
         let waits = waits.map(|(call, waker)| (call, waker.clone()));
+        let polled = waits.as_ref().map(|(call, _)| *call);
         let cancelled = match input {
             Input::Cancel(call) => Some(call),
             _ => None,
         };
         let (_dropped, is_ending) = {
             let state = &mut *self.state();
+            // Before the outputs, which may wake it.
+            let former = waits.and_then(|(call, waker)| state.calls.insert(call, waker));
             let mut outputs = mem::take(&mut state.outputs);
             state.machine.on(input, now, &mut outputs);
             for output in outputs.drain(..) {
                 state.act(output, &mut outcome, &mut actions);
             }
             state.outputs = outputs;
-            let dropped = match (waits, &outcome.step) {
-                (Some((call, waker)), Some(Step::Wait)) => state.calls.insert(call, waker),
-                (Some((call, _)), _) => state.calls.remove(&call),
-                (None, _) => cancelled.and_then(|call| state.calls.remove(&call)),
-            };
+            let is_over = outcome.step != Some(Step::Wait);
+            let over = cancelled.or(polled.filter(|_| is_over));
+            let dropped = over.and_then(|call| state.calls.remove(&call));
             // A sleep of the computer may have passed what was planned.
             if let Some(due) = state.machine.due()
                 && (due < state.planned || state.planned < now)
             {
                 (actions.has_work, state.planned) = (true, due);
             }
-            (dropped, state.is_ending)
+            ((former, dropped), state.is_ending)
         };
+        for request in actions.requests {
+            let pending = metrics::PendingRelease::begin();
+            self.state().work.requests.push((request, pending));
+        }
         actions.wakers.into_iter().for_each(Waker::wake);
         for (hold, end, held) in actions.ended {
             hold.notify();
@@ -319,10 +324,6 @@ impl Shell {
             if let Seen::Lost(loss, _) = seen {
                 metrics::lock(loss.site).lost(loss.cause);
             }
-        }
-        for request in actions.requests {
-            let pending = metrics::PendingRelease::begin();
-            self.state().work.requests.push((request, pending));
         }
         if actions.has_work {
             self.wake.notify_one();

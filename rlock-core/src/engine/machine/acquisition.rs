@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    CallId, Context, Entry, HoldEnd, IDLE, Machine, Slot,
+    CallId, Context, Entry, HoldEnd, IDLE, Machine, Phase, Slot,
     call::{Acquisition, Stage},
     input::Failure,
     output::{Ask, Claimed, Entered, Refusal, Request, Step},
@@ -25,12 +25,12 @@ const MOST_CONFIRMATIONS: u8 = 3;
 
 impl Acquisition {
     /// Returns whether no further request is worth sending.
-    fn is_over(&self, now: Time) -> bool {
+    pub(super) fn is_over(&self, now: Time) -> bool {
         !self.asks_once() && self.deadline.since(now) <= LEAST_REQUEST_TIME
     }
 
     /// Returns the time-out of one request.
-    fn request_timeout(&self, cx: &Context) -> Duration {
+    pub(super) fn request_timeout(&self, cx: &Context) -> Duration {
         let most = cx.settings.response_timeout;
         if self.asks_once() {
             most
@@ -53,12 +53,17 @@ impl Acquisition {
         &mut self,
         id: CallId,
         claims: Few<Claimed>,
-        timeout: Duration,
+        (timeout, is_carried): (Duration, bool),
         cx: &mut Context,
     ) -> Box<Request> {
         let (lease, waits) = (self.terms.lease, !self.asks_once());
         self.kept_until = cx.now + lease;
-        self.sends(id, claims, Ask::Acquire { lease, waits }, timeout, cx)
+        let what = Ask::Acquire {
+            lease,
+            waits,
+            is_carried,
+        };
+        self.sends(id, claims, what, timeout, cx)
     }
 
     fn sends(
@@ -119,7 +124,22 @@ impl Machine {
                 return self.refuse(id, call, Refusal::Closed);
             }
             match &call.stage {
-                Stage::Asking(_) => return self.cx.wait(Time::NEVER),
+                Stage::Asking(_) => {
+                    // The request leaves with the release of another call, which may not be polled.
+                    let until = call.deadline.min(call.acts_by);
+                    if now < until {
+                        return self.cx.wait(until);
+                    }
+                    if now >= call.deadline {
+                        call.stage = Stage::Refused(call.taken(0, None));
+                        continue;
+                    }
+                    if let Some(slot) = self.slots.get_mut(&call.locks[0].key)
+                        && let Some(own) = slot.current_mut()
+                    {
+                        own.requests.retire();
+                    }
+                }
                 Stage::Pausing(until, _) if now < *until => return self.cx.wait(*until),
                 Stage::Refused(why) => {
                     let why = why.clone();
@@ -258,8 +278,8 @@ impl Machine {
             };
             let grant = own.grant().filter(is_usable);
             // The reply to the latest request is usable while it is valid.
-            let is_granted = own.requests.grant().is_some();
-            lock.grant = grant.or(lock.grant.filter(|_| is_granted));
+            let present = own.requests.grant();
+            lock.grant = grant.or(lock.grant.filter(|grant| present == Some(*grant)));
         }
         if fresh.iter().all(|at| call.locks[*at].grant.is_some()) {
             return self.begin(call, &fresh).map(Step::Entered);
@@ -330,7 +350,7 @@ impl Machine {
             claims.push(own.claim(key, rolls_back, self.cx.now));
         }
         let timeout = call.request_timeout(&self.cx);
-        Some(call.asks(id, claims, timeout, &mut self.cx))
+        Some(call.asks(id, claims, (timeout, false), &mut self.cx))
     }
 
     /// Begins the holds. Returns `None` if one of the ownerships has no token, or a grant came too late.
@@ -377,7 +397,7 @@ impl Machine {
     pub(super) fn acquired(
         &mut self,
         request: &Request,
-        (lease, waits): (Duration, bool),
+        (lease, waits, is_carried): (Duration, bool, bool),
         reply: Result<Acquired, Failure>,
         is_dropped: bool,
         asking: Option<&mut Acquisition>,
@@ -392,7 +412,7 @@ impl Machine {
                 continue;
             };
             own.asking -= 1;
-            if is_known && !claim.in_doubt {
+            if is_known && !claim.in_doubt && own.asking == 0 {
                 own.requests.all_replied();
             } else if request.claims.len() == 1 && !is_dropped {
                 own.requests.rolled_back();
@@ -426,7 +446,9 @@ impl Machine {
             }) => {
                 for (n, (claimed, fence)) in request.claims.iter().zip(fences).enumerate() {
                     let timing = (self.cx.now, self.cx.spread());
-                    let Some(own) = self.own_mut(&claimed.key, claimed.owner) else {
+                    let own = self.own_mut(&claimed.key, claimed.owner);
+                    // A later request may have been granted since.
+                    let Some(own) = own.filter(|own| own.phase() == Phase::Requested) else {
                         continue;
                     };
                     own.requests.note_fence(fence);
@@ -447,9 +469,14 @@ impl Machine {
                 }
             }
             Ok(Acquired::NotOwner) | Err(_) => {
-                if let Some(call) = asking {
-                    let failure = reply.err().unwrap_or(Failure::UNANSWERED);
-                    call.fails(failure, &mut self.cx);
+                let failure = reply.err().unwrap_or(Failure::UNANSWERED);
+                match asking {
+                    // It asks itself, and then knows its error.
+                    Some(call) if is_carried => {
+                        call.stage = call.pause(Refusal::Failed, &mut self.cx);
+                    }
+                    Some(call) => call.fails(failure, &mut self.cx),
+                    None => {}
                 }
             }
         }
@@ -460,6 +487,9 @@ impl Machine {
                 // The turn was taken back, and the release may have been executed before this request.
                 if let Some(own) = slot.find_mut(claim.owner) {
                     own.release_again(now);
+                    if own.asking > 0 {
+                        own.requests.is_asked();
+                    }
                 }
             }
         }
@@ -476,8 +506,9 @@ impl Machine {
             if let Some(slot) = self.slots.get_mut(&claim.key)
                 && let Some(own) = slot.find_mut(claim.owner)
             {
+                let arrives = claim.arrives && own.phase() == Phase::Requested;
                 granted.extend(own.granted(grant).map(|grant| (&claim.key, grant)));
-                if claim.arrives {
+                if arrives {
                     slot.arrived(grant.wanted, &self.cx);
                 }
             }
@@ -524,7 +555,8 @@ impl Machine {
         if let Some(id) = id.filter(|_| call.fresh().len() > 1) {
             self.give_turns_back(id, call, Some(at));
             call.stage = Stage::Waiting(at);
-        } else if retired {
+        }
+        if retired {
             // The next owner asks without a pause.
             call.stage = call.pause(why, &mut self.cx);
         }

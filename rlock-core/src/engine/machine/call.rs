@@ -121,11 +121,11 @@ impl Call {
     }
 
     /// Returns the lease of a call whose request may leave with a release: it needs no other turn, and waits.
-    pub(super) fn follows_release(&self) -> Option<Duration> {
+    pub(super) fn follows_release(&self, now: Time) -> Option<Duration> {
         match &self.work {
             Work::Acquire(call) if call.locks.len() == 1 && !call.asks_once() => {
                 let is_idle = matches!(call.stage, Stage::Ready | Stage::Queued(_));
-                is_idle.then_some(call.terms.lease)
+                (is_idle && !call.is_over(now)).then_some(call.terms.lease)
             }
             Work::Acquire(_) | Work::Leave(_) => None,
         }

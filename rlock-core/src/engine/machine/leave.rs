@@ -112,6 +112,7 @@ impl Slot {
                     own.count.release = Release::Confirmed;
                 }
                 own.count.confirmed(own.entries(), own.entries());
+                own.count.restart(now, Time::NEVER);
                 if has_failed {
                     cx.outputs.push(Output::GaveUp(self.key.clone(), owner));
                 }
@@ -179,13 +180,15 @@ impl Slot {
         let id = self
             .turn()
             .filter(|_| self.current().is_none() && !cx.is_closed())?;
-        let lease = cx.calls.get(&id)?.follows_release()?;
+        let lease = cx.calls.get(&id)?.follows_release(cx.now)?;
         let rolls_back = cx.settings.needs_majority;
         let (key, now) = (self.key.clone(), cx.now);
         let claim = self.ownership(lease, cx).claim(key, rolls_back, now);
         let mut call = cx.calls.remove(&id)?;
-        let acquisition = call.acquisition();
-        let request = acquisition.map(|call| call.asks(id, one(claim), timeout, cx));
+        let request = call.acquisition().map(|call| {
+            let timeout = timeout.min(call.request_timeout(cx));
+            call.asks(id, one(claim), (timeout, true), cx)
+        });
         cx.calls.insert(id, call);
         request
     }

@@ -144,7 +144,12 @@ pub(crate) struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
     /// All these locks or none.
-    Acquire { lease: Duration, waits: bool },
+    Acquire {
+        lease: Duration,
+        waits: bool,
+        /// It leaves with the release of another call.
+        is_carried: bool,
+    },
     /// The count of an owner that has its lock, for one more entry.
     Enter {
         lease: Duration,

@@ -93,6 +93,11 @@ impl Requests {
         self.doubt == Doubt::RollsBack
     }
 
+    /// Notes that another request is under way.
+    pub(super) fn is_asked(&mut self) {
+        self.doubt = self.doubt.max(Doubt::Late);
+    }
+
     /// Returns whether a request is in doubt.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.doubt != Doubt::None

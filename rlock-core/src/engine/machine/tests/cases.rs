@@ -7,7 +7,7 @@ use self::client::*;
 use super::super::*;
 use crate::{
     options::{LockOptions, Wait},
-    store::TOKENS,
+    store::{Acquired, QueuePlace, TOKENS},
 };
 
 #[test]
@@ -184,6 +184,50 @@ fn a_release_takes_the_request_of_the_next_call_with_it() {
     assert_eq!(client.poll(call), Step::Wait, "it does not ask twice");
     assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
     assert_eq!(only(client.grant(next, 8)).token, 8 * TOKENS);
+}
+
+/// The future of the release is neither polled again nor dropped.
+#[test]
+fn a_call_whose_request_left_with_a_lost_release_asks_itself_or_ends_in_time() {
+    for (wait, ends) in [(ms(1_000), true), (ms(60_000), false)] {
+        let (mut client, entered) = Client::holding(terms(LEASE));
+        client.event(Event::Wanted);
+        let (call, _) = client.acquire("k", with(|terms| terms.wait = Wait::For(wait)));
+        let mut release = asked(client.leave(&entered));
+        then(&mut release).expect("somebody waits");
+        assert_eq!(client.poll(call), Step::Wait);
+        client.tick(if ends { 1_000 } else { 4_000 });
+        assert!(client.is_woken(call));
+        let refused = Step::Refused(Refusal::Taken(key("k"), None));
+        match client.poll(call) {
+            Step::Send(request) => assert!(!ends && owner(&request) != entered.entry.owner),
+            step => assert!(ends && step == refused, "{step:?}"),
+        }
+    }
+}
+
+/// The lock of an earlier owner went on, and the present one was granted later.
+#[test]
+fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.event(Event::Wanted);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    let mut release = asked(client.leave(&entered));
+    let carried = then(&mut release).expect("somebody waits");
+    client.on(Input::Cancel(call));
+    let step = client.poll(second);
+    let entered = only(client.grant(asked(step), 8));
+    let refused = Reply::Acquired(Acquired::Taken {
+        claim: 0,
+        ttl: Some(ms(1_000)),
+        queued: Some(QueuePlace::BEHIND),
+        sent_at: at(client.now),
+        fences: one(7),
+        retired: false,
+    });
+    client.on(Input::Reply(carried, refused));
+    assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Machines of several clients against the rules of the embedded store, over a network that delays and loses.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
@@ -63,6 +63,8 @@ struct Client {
     tasks: Vec<Task>,
     /// The task of each call, and the calls that are ready to be polled.
     calls: HashMap<CallId, usize>,
+    /// The calls that wait for the reply to their own request, and are not polled meanwhile.
+    sending: HashSet<CallId>,
     /// When the last message arrived, in each direction: connections keep the order.
     last: [u64; 2],
     due: u64,
@@ -110,6 +112,7 @@ impl World {
                 machine: Machine::new(settings, Spread(rng.u64(..) | 1)),
                 tasks: (0..tasks).map(|_| Task::Idle).collect(),
                 calls: HashMap::new(),
+                sending: HashSet::new(),
                 last: [0; 2],
                 due: u64::MAX,
             }
@@ -270,7 +273,10 @@ impl World {
     fn step(&mut self, client: usize, call: CallId, step: Step) {
         let task = *self.clients[client].calls.get(&call).expect("known");
         match step {
-            Step::Send(request) => self.request(client, request),
+            Step::Send(request) => {
+                self.clients[client].sending.insert(call);
+                self.request(client, request);
+            }
             Step::Wait | Step::AskHolder(_) => {}
             Step::Entered(entered) => {
                 self.clients[client].calls.remove(&call);
@@ -338,7 +344,10 @@ impl World {
             Task::Calling(call) => {
                 self.clients[client].tasks[task] = Task::Calling(call);
                 // A call may be dropped instead, or never polled again.
-                if self.rng.u16(..1000) < 3 && !is_over {
+                if self.rng.u16(..1000) < 3
+                    && !is_over
+                    && !self.clients[client].sending.contains(&call)
+                {
                     self.clients[client].calls.remove(&call);
                     self.clients[client].tasks[task] = Task::Idle;
                     self.leaked.push((client, call));
@@ -349,7 +358,7 @@ impl World {
                     self.on(client, Input::Cancel(call), None);
                     self.later(MS, Happening::Task(client, task));
                 } else {
-                    self.on(client, Input::Poll(call), Some(call));
+                    self.poll(client, call);
                 }
             }
             Task::Holding(mut entries) => {
@@ -401,11 +410,11 @@ impl World {
             }
             Task::Nesting(call, entries) => {
                 self.clients[client].tasks[task] = Task::Nesting(call, entries);
-                self.on(client, Input::Poll(call), Some(call));
+                self.poll(client, call);
             }
             Task::Leaving(call, entries) => {
                 self.clients[client].tasks[task] = Task::Leaving(call, entries);
-                self.on(client, Input::Poll(call), Some(call));
+                self.poll(client, call);
             }
         }
     }
@@ -432,6 +441,12 @@ impl World {
             },
             Some(call),
         );
+    }
+
+    fn poll(&mut self, client: usize, call: CallId) {
+        if !self.clients[client].sending.contains(&call) {
+            self.on(client, Input::Poll(call), Some(call));
+        }
     }
 
     fn operator(&mut self) {
@@ -538,7 +553,7 @@ impl World {
         });
         let claims: Arc<[Claim]> = claims.collect();
         let (lease, count, waits) = match request.what {
-            Ask::Acquire { lease, waits } => (lease, 1, waits),
+            Ask::Acquire { lease, waits, .. } => (lease, 1, waits),
             Ask::Enter { lease, count, .. } => (lease, count, false),
             Ask::Lower {
                 fence,
@@ -618,6 +633,9 @@ impl World {
                 Happening::Task(client, task) => self.task(client, task),
                 Happening::AtServer(client, what) => self.at_server(client, what),
                 Happening::AtClient(client, input, call) => {
+                    if let Some(call) = call {
+                        self.clients[client].sending.remove(&call);
+                    }
                     let polled = call.filter(|call| self.clients[client].calls.contains_key(call));
                     let input = match input {
                         Input::Reply(request, reply) if polled.is_some() => {
