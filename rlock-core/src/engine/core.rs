@@ -131,10 +131,9 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
         }
     };
     let missed = |shell: &Shell, filter: &KeyFilter, is_heard| {
-        let is_meant = |key: &&Key| filter.matches(key);
-        let keys = |machine: &Machine, _| machine.keys().filter(is_meant).cloned().collect();
+        let keys = |machine: &Machine, _| machine.slots().map(|slot| slot.key.clone()).collect();
         let keys: Vec<Key> = shell.read(keys);
-        for key in keys {
+        for key in keys.into_iter().filter(|key| filter.matches(key)) {
             shell.on_event(key, None, machine::Event::Missed { is_heard });
         }
     };

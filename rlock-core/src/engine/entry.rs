@@ -83,10 +83,15 @@ impl Entry {
         self.read(count).flatten().unwrap_or_default()
     }
 
+    /// Changes the ownership, unless it is over.
+    fn change<T>(&self, change: impl FnOnce(&mut Ownership) -> T) -> Option<T> {
+        let (hold, shell) = (&self.hold, &self.core().shell);
+        shell.change(|machine| Some(change(machine.own_mut(&hold.key, hold.owner)?)))
+    }
+
     /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
     pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
-        let shell = &self.core().shell;
-        shell.change(|machine| machine.runs_body(&self.inner()));
+        self.change(|own| own.runs_body(self.number));
         self.hold.span().cloned()
     }
 
@@ -117,9 +122,8 @@ impl Entry {
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
         let kept = match self.left().or_else(|| self.broken()) {
             None => {
-                let shell = &self.core().shell;
-                let kept = shell.change(|machine| machine.keep(&self.inner()));
-                kept.ok_or(LostCause::Released)
+                let kept = self.change(|own| own.keep(self.number));
+                kept.flatten().ok_or(LostCause::Released)
             }
             Some(cause) => Err(cause),
         };

@@ -174,14 +174,14 @@ impl Machine {
                 self.cx.outputs.push(Output::Step(step));
                 one(entry.key)
             }
-            Input::Poll(id) => match self.cx.calls.remove(&id) {
-                Some(call) => self.poll(id, call),
-                None => {
-                    // The client closed while the step of a release was on its way.
-                    self.cx.outputs.push(Output::Step(Step::Left(Ok(()))));
-                    Few::new()
+            Input::Poll(id) => {
+                if let Some(call) = self.cx.calls.remove(&id) {
+                    return self.poll(id, call);
                 }
-            },
+                // The client closed while the step of a release was on its way.
+                self.cx.outputs.push(Output::Step(Step::Left(Ok(()))));
+                Few::new()
+            }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
             Input::Replied(request, reply) => self.replied(&request, reply),
@@ -360,7 +360,7 @@ impl Machine {
         }
     }
 
-    fn own_mut(&mut self, key: &Key, owner: Owner) -> Option<&mut Ownership> {
+    pub(crate) fn own_mut(&mut self, key: &Key, owner: Owner) -> Option<&mut Ownership> {
         self.slots.get_mut(key)?.find_mut(owner)
     }
 
@@ -376,10 +376,6 @@ impl Machine {
     /// Returns how long a lock is kept for a call that is not being polled.
     pub(crate) fn unpolled(&self, key: &Key, now: Time) -> Option<Duration> {
         self.slots.get(key)?.unpolled(&self.cx, now)
-    }
-
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.slots.keys()
     }
 
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
@@ -405,18 +401,6 @@ impl Machine {
         let is_ended = |own: &Ownership| own.wanted_count(false) == Some(0);
         !self.ownerships().any(is_ended)
     }
-
-    /// Adds an entry beside this one, for work that a loss does not stop.
-    pub(crate) fn keep(&mut self, entry: &Entry) -> Option<u32> {
-        self.own_mut(&entry.key, entry.owner)?.keep(entry.number)
-    }
-
-    /// Marks that a body runs inside the entry. The body stops when the ownership is lost.
-    pub(crate) fn runs_body(&mut self, entry: &Entry) {
-        if let Some(own) = self.own_mut(&entry.key, entry.owner) {
-            own.runs_body(entry.number);
-        }
-    }
 }
 
 impl Slot {
@@ -424,16 +408,6 @@ impl Slot {
     fn on(&mut self, owner: Owner, event: Event, cx: &mut Context) {
         let now = cx.now;
         let is_current = self.current().is_some_and(|own| own.owner == owner);
-        let revoked = match event {
-            Event::Revoke { token, at_once } => {
-                Some((self.revocable(owner, token, at_once), at_once))
-            }
-            _ => None,
-        };
-        if let Some((revoked, at_once)) = revoked {
-            self.revoke(owner, revoked, at_once, cx);
-            cx.outputs.push(Output::Revoked(revoked));
-        }
         let Some(own) = self.find_mut(owner) else {
             return;
         };
@@ -486,7 +460,11 @@ impl Slot {
                 own.requests.ask_by(now);
                 self.wake_turn(cx);
             }
-            Event::Revoke { .. } => {}
+            Event::Revoke { token, at_once } => {
+                let revoked = self.revocable(owner, token, at_once);
+                self.revoke(owner, revoked, at_once, cx);
+                cx.outputs.push(Output::Revoked(revoked));
+            }
         }
     }
 

@@ -162,7 +162,7 @@ impl Machine {
                 Stage::Queued(at) => {
                     let at = *at;
                     let slot = self.slots.get(&call.locks[at].key);
-                    if slot.and_then(|slot| slot.turn()) != Some(id) {
+                    if slot.and_then(|slot| slot.turn) != Some(id) {
                         if now < call.deadline {
                             return self.cx.wait(call.deadline);
                         }
@@ -314,7 +314,7 @@ impl Machine {
     fn wait_step(&mut self, id: CallId, call: &mut Acquisition, at: usize) -> Option<Step> {
         let now = self.cx.now;
         let key = &call.locks[at].key;
-        let slot = self.slots.get(key).filter(|slot| slot.turn() == Some(id))?;
+        let slot = self.slots.get(key).filter(|slot| slot.turn == Some(id))?;
         let own = slot.current().filter(|own| own.is_usable(now))?;
         let until = own.requests.ask_at()?.min(call.deadline);
         let last_part = call.last_part();
@@ -376,7 +376,7 @@ impl Machine {
             };
             let by = Some(own.requests.by);
             lock.enters(own.owner, number, own.token, by);
-            slot.held();
+            slot.turn = None;
         }
         let entered = call.locks.iter_mut().filter_map(|lock| lock.entered.take());
         Some(entered.collect())

@@ -178,7 +178,7 @@ impl Slot {
     /// Returns the request of the call that has the turn after a release.
     fn ask_for_next(&mut self, timeout: Duration, cx: &mut Context) -> Option<Box<Request>> {
         let id = self
-            .turn()
+            .turn
             .filter(|_| self.current().is_none() && !cx.is_closed())?;
         let lease = cx.calls.get(&id)?.follows_release(cx.now)?;
         let rolls_back = cx.settings.needs_majority;

@@ -236,14 +236,14 @@ impl Ownership {
 
     /// Adds an entry with the renewal of a present one, for work that a loss does not stop. Returns `None` if that entry
     /// has left.
-    pub(super) fn keep(&mut self, number: u32) -> Option<u32> {
+    pub(crate) fn keep(&mut self, number: u32) -> Option<u32> {
         let entry = self.entries.iter().find(|entry| entry.number == number)?;
         let renewed = entry.renewed;
         Some(self.add_entry(renewed, true))
     }
 
     /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
-    pub(super) fn runs_body(&mut self, number: u32) {
+    pub(crate) fn runs_body(&mut self, number: u32) {
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.number == number) {
             entry.in_body = true;

@@ -28,7 +28,7 @@ pub(crate) struct Slot {
     pub(super) ownerships: SmallVec<[Ownership; 1]>,
     /// The ownership that the call with the turn asks for, or that has a hold or is retained.
     current: Option<Owner>,
-    turn: Option<CallId>,
+    pub(super) turn: Option<CallId>,
     queue: VecDeque<CallId>,
     /// Whether other clients wait for the lock, as far as is known.
     pub(crate) wanted: bool,
@@ -71,14 +71,6 @@ impl Slot {
 
     pub(super) fn current_mut(&mut self) -> Option<&mut Ownership> {
         self.find_mut(self.current?)
-    }
-
-    fn is_current(&self, owner: Owner) -> bool {
-        self.current == Some(owner)
-    }
-
-    pub(super) fn turn(&self) -> Option<CallId> {
-        self.turn
     }
 
     fn is_retained(&self) -> bool {
@@ -256,11 +248,6 @@ impl Slot {
         self.wanted |= wanted;
     }
 
-    /// Notes that a hold of the current ownership has begun.
-    pub(super) fn held(&mut self) {
-        self.turn = None;
-    }
-
     /// Ends a hold without entries: the next call gets it, or it is retained, or it is released.
     pub(super) fn end_hold(&mut self, owner: Owner, may_continue: bool, cx: &mut Context) {
         let now = cx.now;
@@ -342,7 +329,7 @@ impl Slot {
                 own.end(cx.now);
             }
         }
-        if self.is_current(owner) {
+        if self.current == Some(owner) {
             (self.current, self.wanted) = (None, false);
             self.pass_turn(cx);
         }
@@ -431,7 +418,7 @@ impl Slot {
             own.check(cx.now);
             let is_over = matches!(own.phase(), Phase::Lost | Phase::Ended);
             is(
-                is_over != self.is_current(own.owner),
+                is_over != (self.current == Some(own.owner)),
                 "only the current ownership is used",
             );
         }

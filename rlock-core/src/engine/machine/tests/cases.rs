@@ -942,7 +942,10 @@ fn a_client_that_closes_loses_its_holds_and_releases_those_without_a_body() {
     for has_body in [false, true] {
         let (mut client, entered) = Client::holding(terms(LEASE));
         if has_body {
-            client.machine.runs_body(&entered.entry);
+            let own = client
+                .machine
+                .own_mut(&entered.entry.key, entered.entry.owner);
+            own.expect("held").runs_body(entered.entry.number);
         }
         client.on(Input::Close);
         assert_eq!(client.losses(), [LostCause::Closed]);
