@@ -219,7 +219,7 @@ impl Machine {
             return Some(self.cx.wait(limit));
         }
         // From now on, each renewal has at least this lease.
-        own.lease = own.lease.max(call.terms.lease);
+        own.asked = own.asked.max(call.terms.lease);
         let what = Ask::Enter {
             lease: call.terms.lease,
             count: own.entries() + 1,

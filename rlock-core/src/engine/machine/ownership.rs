@@ -47,8 +47,10 @@ pub(crate) struct Ownership {
     pub(super) lost: Option<LostCause>,
     /// When another client asked for the lock, or took it.
     pub(crate) revoked_at: Option<Time>,
-    /// The longest lease that a request of the hold asked for. It never shrinks while the ownership has holds.
+    /// The longest lease of the entries. It never shrinks while the ownership has holds.
     pub(super) lease: Duration,
+    /// The longest lease that a nested call asks for. Renewals do not shorten it before the reply.
+    pub(super) asked: Duration,
     /// The last lease that the store confirmed as the TTL, and when its request was sent.
     pub(super) confirmed_lease: Duration,
     pub(super) confirmed_at: Time,
@@ -107,6 +109,7 @@ impl Ownership {
             lost: None,
             revoked_at: None,
             lease,
+            asked: Duration::ZERO,
             confirmed_lease: lease,
             confirmed_at: Time::default(),
             valid_until: Time::default(),
@@ -202,6 +205,7 @@ impl Ownership {
         self.token = token;
         (self.site, self.since, self.lease) = (terms.site, now, terms.lease);
         (self.renewals.count, self.revoked_at) = (0, None);
+        self.asked = Duration::ZERO;
         self.enter_phase(Phase::Held);
         let confirmed = grant.ttl.min(terms.lease);
         self.confirmed_lease = confirmed.min(self.renewals.longest_confirmed());

@@ -114,12 +114,13 @@ impl Ownership {
 
     /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
     fn renewal(&self) -> Option<Duration> {
+        let lease = self.lease.max(self.asked);
         match self.phase() {
             // A caller that is not polled must not keep the lock.
             Phase::Requested | Phase::Lost | Phase::Ended => None,
-            Phase::Retained => Some(self.lease),
+            Phase::Retained => Some(lease),
             Phase::Held if self.wants_renewals() && self.lost != Some(LostCause::MaxHold) => {
-                Some(self.lease)
+                Some(lease)
             }
             Phase::Held => self.doubted_at.map(|_| Duration::ZERO),
         }

@@ -461,6 +461,19 @@ fn a_hold_without_a_watchdog_is_only_looked_for() {
 
 /// The renewal may be executed after the nested call's request, and sets the TTL to its own lease.
 #[test]
+fn a_cancelled_nested_call_with_a_longer_lease_makes_no_hold_valid_beyond_its_own() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (call, step) = client.nest(&entered, LONG);
+    client.on(Input::Cancel(call));
+    client.on(Input::Reply(asked(step), Reply::None));
+    client.tick(1_000);
+    let renew = client.renewal();
+    assert_eq!(renew.lease, ms(LONG), "the request may be executed late");
+    client.renewed(&renew, 1_000, HELD);
+    assert!(client.valid_until() <= 1_000 + LEASE);
+}
+
+#[test]
 fn a_longer_nested_lease_counts_at_once_only_if_no_renewal_is_open() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let (_, step) = client.nest(&entered, LONG);

@@ -33,6 +33,8 @@ enum Happening {
     AtServer(usize, ToServer),
     /// A reply or an event arrives at the client.
     AtClient(usize, Input, Option<CallId>),
+    /// The same for a request that left with the release of a call.
+    Carried(usize, Input, Option<CallId>),
     /// The client's background looks at its schedule.
     Due(usize),
     /// An operator takes a lock away, or reports are missed.
@@ -86,6 +88,11 @@ struct World {
     /// The last token when a lock was deleted. Its holder learns that later.
     void: BTreeMap<Key, u64>,
     leaked: Vec<(usize, CallId)>,
+    /// The releases whose futures are never polled again, and the replies that they would take.
+    unpolled: HashSet<(usize, CallId)>,
+    /// By when each call has its locks, or is refused.
+    deadlines: HashMap<(usize, CallId), u64>,
+    withheld: Vec<(usize, Box<Request>)>,
     log: Vec<String>,
 }
 
@@ -134,6 +141,9 @@ impl World {
             tokens: BTreeMap::new(),
             void: BTreeMap::new(),
             leaked: Vec::new(),
+            unpolled: HashSet::new(),
+            deadlines: HashMap::new(),
+            withheld: Vec::new(),
             log: Vec::new(),
         };
         for client in 0..world.clients.len() {
@@ -253,7 +263,7 @@ impl World {
                 let after = u64::try_from(request.timeout.as_nanos()).expect("short");
                 if let Some(then) = then(&mut request) {
                     let input = Input::Reply(then, Reply::None);
-                    self.later(after, Happening::AtClient(client, input, None));
+                    self.later(after, Happening::Carried(client, input, request.call));
                 }
                 let call = request.call;
                 let input = Input::Reply(request, Reply::None);
@@ -272,9 +282,22 @@ impl World {
 
     fn step(&mut self, client: usize, call: CallId, step: Step) {
         let task = *self.clients[client].calls.get(&call).expect("known");
+        if step.is_last()
+            && let Some(deadline) = self.deadlines.remove(&(client, call))
+        {
+            assert!(
+                self.now <= deadline,
+                "{call:?} of {client} is late: {step:?}"
+            );
+        }
         match step {
             Step::Send(request) => {
-                self.clients[client].sending.insert(call);
+                let is_release = matches!(request.what, Ask::Lower { .. });
+                if is_release && self.rng.u16(..1000) < 3 && self.now < 60_000 * MS {
+                    self.leak_release(client, task, call);
+                } else {
+                    self.clients[client].sending.insert(call);
+                }
                 self.request(client, request);
             }
             Step::Wait | Step::AskHolder(_) => {}
@@ -306,6 +329,19 @@ impl World {
                 self.later(after, Happening::Task(client, task));
             }
         }
+    }
+
+    /// The future of a release is neither polled again nor dropped before the end.
+    fn leak_release(&mut self, client: usize, task: usize, call: CallId) {
+        self.clients[client].calls.remove(&call);
+        self.unpolled.insert((client, call));
+        self.leaked.push((client, call));
+        let left = &mut self.clients[client].tasks[task];
+        *left = match std::mem::take(left) {
+            Task::Leaving(_, rest) if !rest.is_empty() => Task::Holding(rest),
+            _ => Task::Idle,
+        };
+        self.later(MS, Happening::Task(client, task));
     }
 
     /// Checks that nobody else holds the lock, and that tokens grow.
@@ -368,6 +404,7 @@ impl World {
                     let keys = one((entered.entry.key.clone(), inside));
                     let call = CallId(number);
                     let terms = self.terms();
+                    self.waits(client, call, terms.wait);
                     self.clients[client].calls.insert(call, task);
                     self.clients[client].tasks[task] = Task::Nesting(call, entries);
                     let acquire = Input::Acquire {
@@ -431,6 +468,7 @@ impl World {
         }
         keys.sort();
         let terms = self.terms();
+        self.waits(client, call, terms.wait);
         self.on(
             client,
             Input::Acquire {
@@ -441,6 +479,17 @@ impl World {
             },
             Some(call),
         );
+    }
+
+    /// Notes when a call with this wait is over: a request that is lost has its time-out, and a reply takes up to 0.3 s.
+    fn waits(&mut self, client: usize, call: CallId, wait: Wait) {
+        let wait = match wait {
+            Wait::Never => ms(3_500),
+            Wait::For(wait) => wait + ms(700),
+            Wait::Forever => return,
+        };
+        let wait = u64::try_from(wait.as_nanos()).expect("short");
+        self.deadlines.insert((client, call), self.now + wait);
     }
 
     fn poll(&mut self, client: usize, call: CallId) {
@@ -523,7 +572,7 @@ impl World {
                     let reply = self.execute(client, &then, now);
                     let reply = if self.is_lost() { Reply::None } else { reply };
                     let input = Input::Reply(then, reply);
-                    self.send(client, 1, Happening::AtClient(client, input, None));
+                    self.send(client, 1, Happening::Carried(client, input, call));
                 }
             }
             ToServer::Renew(renew, sent_at) => {
@@ -632,6 +681,13 @@ impl World {
             match what {
                 Happening::Task(client, task) => self.task(client, task),
                 Happening::AtServer(client, what) => self.at_server(client, what),
+                Happening::AtClient(client, Input::Reply(request, _), Some(call))
+                | Happening::Carried(client, Input::Reply(request, _), Some(call))
+                    if self.unpolled.contains(&(client, call)) =>
+                {
+                    self.withheld.push((client, request));
+                }
+                Happening::Carried(client, input, _) => self.on(client, input, None),
                 Happening::AtClient(client, input, call) => {
                     if let Some(call) = call {
                         self.clients[client].sending.remove(&call);
@@ -647,6 +703,10 @@ impl World {
                 }
                 Happening::Operator => self.operator(),
                 Happening::DropLeaked => {
+                    self.unpolled.clear();
+                    for (client, request) in std::mem::take(&mut self.withheld) {
+                        self.on(client, Input::Reply(request, Reply::None), None);
+                    }
                     for (client, call) in std::mem::take(&mut self.leaked) {
                         self.on(client, Input::Cancel(call), None);
                     }
