@@ -178,8 +178,7 @@ pub(super) async fn perform(core: &Core, mut sending: Sending) -> (Step, Option<
     let Some(request) = &mut sending.request else {
         return (Step::Wait, None);
     };
-    let in_doubt = request.claims.iter().any(|claim| claim.in_doubt);
-    let send = SendOptions::new(request.timeout).in_doubt(in_doubt);
+    let send = SendOptions::new(request.timeout).in_doubt(request.is_in_doubt());
     let then = match &mut request.what {
         Ask::Lower { then, .. } => then.take(),
         Ask::Acquire { .. } | Ask::Enter { .. } => None,
@@ -213,8 +212,8 @@ async fn perform_both(
         return (Step::Wait, None);
     };
     let (acquire, send) = (acquire_request(core, request), send.in_order());
-    let in_doubt = request.claims.iter().any(|claim| claim.in_doubt);
-    // Both are begun before a reply is applied, so that nobody comes between them.
+    let in_doubt = request.is_in_doubt();
+    // Both are begun before a reply is applied, so that no other request comes between them.
     let released = core.store.release(&release, send);
     let acquired = core.store.acquire(&acquire, send.in_doubt(in_doubt));
     let released = async { sending.replied(released.await.map(Reply::Released)) };

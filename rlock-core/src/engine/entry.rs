@@ -205,7 +205,7 @@ impl EntryGuard {
         };
         match step {
             Step::Left(outcome) => {
-                // It may have been forgotten meanwhile.
+                // The machine may have forgotten the ownership since.
                 let lost = self.entry.hold.lost(self.entry.number);
                 let outcome = outcome.and(lost.map_or(Ok(()), Err));
                 outcome.map_err(|cause| self.entry.lost_error(cause))

@@ -21,16 +21,17 @@ mod tokens;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use self::{
-    call::{Acquisition, Call, Leaving, Stage, Work},
-    renewals::Due,
-    schedule::{Schedule, Target},
-};
 pub(crate) use self::{
+    call::LAST_PART,
     input::{Event, Failure, Input, Reply},
     output::{Ask, By, Entered, Loss, Output, Refusal, Renew, Request, Revoked, Step},
     ownership::{Ownership, Phase},
     slot::Slot,
+};
+use self::{
+    call::{Acquisition, Call, Leaving, Stage, Work},
+    renewals::Due,
+    schedule::{Schedule, Target},
 };
 pub(crate) use crate::observe::HoldEnd;
 use crate::{
@@ -258,7 +259,7 @@ impl Machine {
 
     /// Applies the reply to a request, and wakes its call. Returns its keys.
     fn reply(&mut self, request: &Request, reply: Reply) -> Few<Key> {
-        // Nobody has sent the request that was to leave with this one.
+        // The request that was to leave with this one was not sent.
         if let Ask::Lower { then, .. } = &request.what
             && let Some(then) = then
         {
@@ -288,6 +289,7 @@ impl Machine {
             let slot = self.slots.get_mut(&claim.key);
             let lowered =
                 slot.and_then(|slot| slot.lowered(request, reply.released(), &mut self.cx));
+            let id = id?;
             let leaving = Leaving {
                 key: claim.key.clone(),
                 owner: claim.owner,
@@ -296,7 +298,7 @@ impl Machine {
                 // The background makes the further attempts.
                 give_up: if is_final { self.cx.now } else { *give_up },
             };
-            return Some((id?, Call::new(Work::Leave(leaving))));
+            return Some((id, Call::new(Work::Leave(leaving))));
         }
         let mut call = self.cx.calls.remove(&id?);
         let asking = call.as_mut().and_then(|call| call.asking(request.number));

@@ -376,19 +376,20 @@ impl Shell {
         }
     }
 
-    /// Returns what the handles of the hold share that this entry is in.
+    /// Returns what the handles of the hold share that this entry is in. Notes a hold that begins.
     pub(super) fn shared(&self, entered: &Entered, site: Site) -> Arc<SharedHold> {
-        let present = || self.hold(entered.entry.owner);
-        let present = entered.began.map_or_else(present, |_| None);
-        present
-            .filter(|hold| hold.token == entered.token)
-            .unwrap_or_else(|| {
-                let hold = Arc::new(SharedHold::new(entered, site));
-                let counted = metrics::Held::begin(metrics::lock(site), self.clock.now());
-                let value = (Arc::clone(&hold), counted);
-                let _former = self.state().holds.insert(hold.owner, value);
-                hold
-            })
+        let new = || Arc::new(SharedHold::new(entered, site));
+        if entered.began.is_none() {
+            let present = self.hold(entered.entry.owner);
+            return present
+                .filter(|hold| hold.token == entered.token)
+                .unwrap_or_else(new);
+        }
+        let hold = new();
+        let counted = metrics::Held::begin(metrics::lock(site), self.clock.now());
+        let value = (Arc::clone(&hold), counted);
+        let _former = self.state().holds.insert(hold.owner, value);
+        hold
     }
 
     /// Returns what is noted about the present hold of an owner.

@@ -7,7 +7,7 @@ use crate::{
     engine::{
         call_chain,
         entry::Entry,
-        machine::{Ownership, Slot},
+        machine::{LAST_PART, Ownership, Slot},
         queries::{ask_holder, describe},
     },
     error::LockError,
@@ -19,8 +19,6 @@ use crate::{
     store::SendOptions,
 };
 
-/// The last part of a wait, in which the holder is asked.
-const LAST_PART: Duration = Duration::from_millis(250);
 /// How long the reply of a holder serves the calls of this client.
 const RECENT: Duration = Duration::from_secs(1);
 /// How many locks of a call chain an error names.

@@ -100,7 +100,7 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     for (n, renew) in batch.iter().enumerate() {
         match kept.get(n) {
             Some(RenewalOutcome::Held { .. }) => confirmed += 1,
-            // A release over another connection may have overtaken the renewal. That is no loss.
+            // A release over another connection may have overtaken the renewal. Such a renewal finds no loss.
             Some(RenewalOutcome::Lost) => lost += usize::from(present(core, renew).is_some()),
             Some(RenewalOutcome::Unknown) | None => unknown.push(renew.clone()),
         }

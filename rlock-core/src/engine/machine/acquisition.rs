@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::{
-    CallId, Context, Entry, HoldEnd, IDLE, Machine, Phase, Slot,
-    call::{Acquisition, Stage},
+    By, CallId, Context, Entry, HoldEnd, IDLE, Machine, Owner, Ownership, Phase, Slot,
+    call::{Acquisition, Stage, Wanted},
     input::Failure,
     output::{Ask, Claimed, Entered, Refusal, Request, Step},
 };
@@ -173,8 +173,7 @@ impl Machine {
                 Stage::Ready | Stage::Pausing(..) => {}
             }
             call.stage = Stage::Ready;
-            let is_inside =
-                |lock: &super::call::Wanted| lock.inside.is_some() && lock.entered.is_none();
+            let is_inside = |lock: &Wanted| lock.inside.is_some() && lock.entered.is_none();
             let step = match call.locks.iter().position(is_inside) {
                 Some(at) => self.enter_step(id, call, at),
                 None => self.ready_step(id, call),
@@ -214,7 +213,7 @@ impl Machine {
                 call.stage = Stage::Refused(Refusal::Failed);
                 return None;
             }
-            own.count.waiting.retain(|waiting| *waiting != id);
+            own.count.waits_no_more(id);
             own.count.waiting.push(id);
             return Some(self.cx.wait(limit));
         }
@@ -290,8 +289,10 @@ impl Machine {
         {
             return Some(step);
         }
-        let own = |at: &usize| self.slots.get(&call.locks[*at].key)?.current();
-        let waits = |at: &&usize| own(at).is_some_and(|own| own.requests.ask_at().is_some());
+        let waits = |at: &&usize| {
+            let own = self.current(&call.locks[**at].key);
+            own.is_some_and(|own| own.requests.ask_at().is_some())
+        };
         let waiting = fresh.iter().find(waits).map(|at| (*at, None));
         if let Some((at, ttl)) = call.contended.or(waiting)
             && !call.asks_once()
@@ -338,7 +339,7 @@ impl Machine {
     fn ask(&mut self, id: CallId, call: &mut Acquisition, fresh: &[usize]) -> Option<Box<Request>> {
         let is_owned = |at: &usize| {
             let lock = &call.locks[*at];
-            let own = self.slots.get(&lock.key).and_then(|slot| slot.current());
+            let own = self.current(&lock.key);
             lock.grant.is_some() && own.is_some_and(|own| own.token > 0)
         };
         let asked: Few<usize> = fresh.iter().copied().filter(|at| !is_owned(at)).collect();
@@ -518,10 +519,7 @@ impl Machine {
         };
         call.stage = Stage::Ready;
         let is_certain = |at: &usize| {
-            let own = self
-                .slots
-                .get(&call.locks[*at].key)
-                .and_then(|slot| slot.current());
+            let own = self.current(&call.locks[*at].key);
             own.is_some_and(|own| own.grant().is_some())
         };
         // If a change was reported since the request was sent, the lock may have been lost since the grant. A hold that
@@ -601,7 +599,7 @@ impl Machine {
                         (None, _) => {}
                     }
                 }
-                // Nobody entered, so the count is too high.
+                // The call did not enter, so the count is too high.
                 (Ok(_), None) => own.count.failed(true, now, spread),
                 (Ok(_), Some(call)) => {
                     call.is_lost(&claim.key, LostCause::Removed);
@@ -653,16 +651,21 @@ impl Machine {
         self.leave_all(call);
     }
 
+    /// Returns the current ownership of a key.
+    fn current(&self, key: &Key) -> Option<&Ownership> {
+        self.slots.get(key)?.current()
+    }
+
     /// Marks an ownership as lost.
-    fn lose(&mut self, key: &Key, owner: super::Owner, cause: LostCause) {
+    fn lose(&mut self, key: &Key, owner: Owner, cause: LostCause) {
         if let Some(slot) = self.slots.get_mut(key) {
             slot.lose(owner, cause, &mut self.cx);
         }
     }
 }
 
-impl super::call::Wanted {
-    fn enters(&mut self, owner: super::Owner, number: u32, token: u64, began: Option<super::By>) {
+impl Wanted {
+    fn enters(&mut self, owner: Owner, number: u32, token: u64, began: Option<By>) {
         let entry = Entry {
             key: self.key.clone(),
             owner,

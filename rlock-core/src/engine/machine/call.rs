@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The last part of a wait, in which the holder is asked who it is.
-const LAST_PART: Duration = Duration::from_millis(250);
+pub(crate) const LAST_PART: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
@@ -109,6 +109,13 @@ impl Call {
         match &mut self.work {
             Work::Acquire(acquisition) => Some(acquisition),
             Work::Leave(_) => None,
+        }
+    }
+
+    pub(super) fn leaving(&mut self) -> Option<&mut Leaving> {
+        match &mut self.work {
+            Work::Acquire(_) => None,
+            Work::Leave(leaving) => Some(leaving),
         }
     }
 

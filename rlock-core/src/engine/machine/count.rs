@@ -77,6 +77,11 @@ impl Count {
         self.flight.as_ref()?.enters
     }
 
+    /// Notes that the call does not wait, or is about to wait anew.
+    pub(super) fn waits_no_more(&mut self, call: CallId) {
+        self.waiting.retain(|waiting| *waiting != call);
+    }
+
     pub(super) fn is_under_way(&self) -> bool {
         self.flight.is_some()
     }

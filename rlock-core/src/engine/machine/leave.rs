@@ -260,7 +260,7 @@ impl Slot {
         let is_right = own.wanted_count(counts).is_none();
         for call in std::mem::take(&mut own.count.waiting) {
             cx.wake(call);
-            if let Some(Work::Leave(leaving)) = cx.calls.get_mut(&call).map(|call| &mut call.work) {
+            if let Some(leaving) = cx.calls.get_mut(&call).and_then(Call::leaving) {
                 if is_right {
                     leaving.outcome = Some(outcome.and(leaving.held));
                 } else {
@@ -276,7 +276,7 @@ impl Slot {
 fn give_up(calls: &[CallId], cx: &mut Context) {
     let now = cx.now;
     for call in calls {
-        if let Some(Work::Leave(leaving)) = cx.calls.get_mut(call).map(|call| &mut call.work) {
+        if let Some(leaving) = cx.calls.get_mut(call).and_then(Call::leaving) {
             leaving.give_up = now;
         }
     }
@@ -293,7 +293,7 @@ impl Machine {
         let Some(own) = own else {
             return Step::Left(leaving.held);
         };
-        own.count.waiting.retain(|waiting| *waiting != id);
+        own.count.waits_no_more(id);
         if life == Life::Ended {
             Step::Left(Err(LostCause::Closed))
         } else if now >= leaving.give_up {

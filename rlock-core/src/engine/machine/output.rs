@@ -129,13 +129,20 @@ pub(crate) struct Request {
     pub(crate) timeout: Duration,
 }
 
+impl Request {
+    /// Returns whether an earlier request of one of the owners has no reply. The server must execute this one after it.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.claims.iter().any(|claim| claim.in_doubt)
+    }
+}
+
 /// An owner and the lock that it asks for or has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claimed {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
-    /// An earlier request of the owner has no reply. The server must execute this one after it.
-    pub(crate) in_doubt: bool,
+    /// An earlier request of the owner has no reply.
+    pub(super) in_doubt: bool,
     /// Whether the lock is not granted yet.
     pub(super) arrives: bool,
 }

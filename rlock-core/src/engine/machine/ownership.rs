@@ -329,6 +329,13 @@ impl Ownership {
         }
     }
 
+    /// Leaves it to the next call of this client, as it was confirmed last.
+    pub(super) fn pass_on(&mut self) {
+        let grant = self.confirmed();
+        self.requests.passed_on(grant);
+        self.enter_phase(Phase::Requested);
+    }
+
     /// Returns whether a call can use it, or ask for it: it is not lost, and will not be rolled back.
     pub(super) fn is_usable(&self, now: Time) -> bool {
         let is_valid = self.token == 0 || now < self.valid_until;

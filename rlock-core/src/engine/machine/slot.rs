@@ -99,7 +99,7 @@ impl Slot {
         if self.turn.is_none() && self.queue.is_empty() {
             let is_free = match self.current().map(Ownership::phase) {
                 Some(Phase::Held) => false,
-                Some(Phase::Retained) => self.resume(Some(terms), cx),
+                Some(Phase::Retained) => self.resume(terms, cx),
                 _ => true,
             };
             self.turn = is_free.then_some(call);
@@ -126,16 +126,14 @@ impl Slot {
 
     /// Ends the retention for a call with these terms, which then uses the ownership. If it cannot, the ownership is
     /// released instead. Returns `false` if its tokens are on their way.
-    fn resume(&mut self, terms: Option<&LockOptions>, cx: &mut Context) -> bool {
+    fn resume(&mut self, terms: &LockOptions, cx: &mut Context) -> bool {
         let now = cx.now;
         let Some(own) = self.current_mut() else {
             return true;
         };
-        let fits = terms.is_some_and(|terms| own.fits(terms, now));
+        let fits = own.fits(terms, now);
         if fits && own.tokens.is_left() {
-            let grant = own.confirmed();
-            own.requests.passed_on(grant);
-            own.enter_phase(Phase::Requested);
+            own.pass_on();
         } else if fits && own.tokens.is_coming() {
             return false;
         } else {
@@ -263,9 +261,7 @@ impl Slot {
             own.hold_until = Time::NEVER;
             let fits = terms.is_some_and(|terms| own.fits(terms, now));
             if fits && may_serve && own.tokens.is_left() {
-                let grant = own.confirmed();
-                own.requests.passed_on(grant);
-                own.enter_phase(Phase::Requested);
+                own.pass_on();
                 self.handovers = self.handovers.saturating_sub(1);
                 return self.pass_turn(cx);
             }
@@ -385,7 +381,8 @@ impl Slot {
             if self.wanted || cx.is_draining() || terms.is_none() && !is_kept {
                 self.end_current(cx);
             }
-            if terms.is_some() && self.resume(terms.as_ref(), cx) || self.current.is_none() {
+            let is_resumed = terms.is_some_and(|terms| self.resume(&terms, cx));
+            if is_resumed || self.current.is_none() {
                 self.pass_turn(cx);
             }
         }
