@@ -79,6 +79,7 @@ pub fn exhaust(config: Config) -> Report {
     let checker = Protocol::new(config)
         .checker()
         .threads(threads())
+        .finish_when(HasDiscoveries::AnyFailures)
         .spawn_dfs()
         .join();
     report(name, started, &checker)
@@ -92,7 +93,7 @@ pub fn find(config: Config, property: &'static str) -> Report {
     let builder = Protocol::new(config).checker().threads(threads());
     let checker = builder
         .finish_when(HasDiscoveries::AnyOf([property].into()))
-        .spawn_bfs()
+        .spawn_dfs()
         .join();
     report(name, started, &checker)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use rlock_model::{
     check,
-    worlds::{hard_mistakes, large, mistakes, small},
+    worlds::{large, mistakes, small},
 };
 
 fn main() -> ExitCode {
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 
 fn find_mistakes() -> ExitCode {
     let mut missed = 0;
-    for mistake in mistakes().into_iter().chain(hard_mistakes()) {
+    for mistake in mistakes() {
         let report = check::find(mistake.world, mistake.breaks);
         let found = report.breaks(mistake.breaks);
         if found {

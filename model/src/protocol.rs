@@ -1,28 +1,26 @@
-//! The complete protocol as a model: clients, a server, a resource with a fence, and a network that
+//! The complete protocol: clients, which are the machine that ships, a server, a resource with a fence, and a network that
 //! loses, repeats and reorders messages.
 
-mod acquisition;
-mod bug;
 mod client;
 mod config;
 mod network;
-mod ownership;
 mod properties;
 mod resource;
+mod seen;
 mod state;
 mod steps;
+mod words;
 
-pub use self::{
-    bug::{Bug, ClientBug},
-    config::{Config, Faults, Time},
-    state::State,
-    steps::Action,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use stateright::{Model, Property};
 
-/// The key that all clients lock.
-const KEY: crate::words::Key = 0;
+use self::state::Rule;
+pub use self::{
+    config::{Caller, Config, Faults, Time},
+    state::State,
+    steps::Action,
+};
 
 /// The protocol, in one configuration.
 #[derive(Clone, Debug)]
@@ -47,15 +45,20 @@ impl Model for Protocol {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if !state.is_broken() {
+        if state.broken.is_none() {
             steps::possible(&self.config, state, actions);
         }
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut state = state.clone();
-        steps::take(&self.config, &mut state, action);
-        Some(state)
+        let mut next = state.clone();
+        next.seen = seen::Seen::default();
+        // The machine checks itself after each input.
+        let take = AssertUnwindSafe(|| steps::take(&self.config, &mut next, action));
+        if catch_unwind(take).is_err() {
+            next.breaks(Rule::Consistent);
+        }
+        Some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {

@@ -225,6 +225,7 @@ impl Server {
             _ => (false, None),
         };
         effects.renewed.extend(fence.map(|fence| Fenced {
+            key: claim.key,
             owner: claim.owner,
             fence,
         }));
@@ -328,7 +329,7 @@ impl Server {
                     grace
                 };
                 self.lock(key).grant(owner, 1, now + ttl);
-                effects.grants.push(Fenced { owner, fence });
+                effects.grants.push(Fenced { key, owner, fence });
                 if !self.has(ServerBug::HandOffWithoutNotification) {
                     self.notify(
                         Notification::Granted {

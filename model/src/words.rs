@@ -199,6 +199,8 @@ pub struct Entry {
 /// A fence that a server set for an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fenced {
+    /// The lock.
+    pub key: Key,
     /// The owner.
     pub owner: Owner,
     /// The fence.

@@ -1,377 +1,278 @@
 //! The explored worlds.
 
 use crate::{
-    protocol::{Bug, ClientBug, Config, Faults},
+    protocol::{Caller, Config, Faults},
     server::ServerBug,
 };
 
 const NONE: Faults = Faults::NONE;
-const REPEATS: Faults = Faults { repeats: 1, ..NONE };
-const GIVES_UP: Faults = Faults {
-    gives_up: 1,
-    ..NONE
-};
-const TIME_OUTS: Faults = Faults {
-    time_outs: 1,
-    ..NONE
-};
-const LATE: Faults = Faults {
-    time_outs: 1,
-    gives_up: 1,
-    ..NONE
-};
-const CRASHES: Faults = Faults { crashes: 1, ..NONE };
-const SHUT_DOWNS: Faults = Faults {
-    shut_downs: 1,
-    ..NONE
-};
-const LOST_NOTIFICATIONS: Faults = Faults {
-    lost_notifications: 1,
-    ..NONE
-};
-const RESTARTS: Faults = Faults {
-    restarts: 1,
-    ..NONE
-};
-const LOST_FENCES: Faults = Faults {
-    lost_fences: 1,
-    ..NONE
-};
-const MISSED_GRANTS: Faults = Faults {
-    missed_grants: 1,
-    ..NONE
-};
-const REFUSED_TRIES: Faults = Faults {
-    refused_tries: 1,
-    ..NONE
-};
-const RELEASE_REQUESTED: Faults = Faults {
-    release_requests: 1,
-    ..NONE
-};
-const FORCED: Faults = Faults {
-    forced_releases: 1,
-    ..NONE
-};
-const OPERATOR: Faults = Faults {
-    release_requests: 1,
-    forced_releases: 1,
-    ..NONE
-};
-const LOST: Faults = Faults {
-    lost_requests: 1,
-    lost_replies: 1,
-    lost_notifications: 1,
-    ..NONE
-};
+
+/// Defines sets of faults that may occur once each.
+macro_rules! faults {
+    ($($name:ident: $($fault:ident)+,)+) => {$(
+        const $name: Faults = Faults { $($fault: 1,)+ ..NONE };
+    )+};
+}
+
+faults! {
+    REPEATS: repeats,
+    GIVES_UP: gives_up,
+    LATE: time_outs gives_up,
+    UNPOLLED: unpolled,
+    DROPS: drops,
+    FAILURES: failures,
+    CRASHES: crashes,
+    SHUT_DOWNS: shut_downs,
+    LOST_REPLIES: lost_replies,
+    LOST_NOTIFICATIONS: lost_notifications,
+    LOST: lost_requests lost_replies lost_notifications,
+    RESTARTS: restarts,
+    LOST_FENCES: lost_fences,
+    MISSED_GRANTS: missed_grants,
+    REFUSED_TRIES: refused_tries,
+    ASKED: release_requests,
+    FORCED: forced_releases,
+    OPERATOR: release_requests forced_releases,
+    REPORTS: reports,
+}
+
+fn any(name: &'static str) -> Config {
+    Config::new(name)
+}
+
+fn prompt(name: &'static str) -> Config {
+    Config::prompt(name)
+}
+
+/// Makes the first client ask for two keys, which others ask for one by one.
+fn several(caller: &mut Caller) {
+    caller.keys = &[0, 1];
+}
 
 /// Returns the worlds that every test run explores. Two of them lack one of the two ways to notify
 /// an owner that its lock is wanted, because the other is enough.
 #[must_use]
 pub fn small() -> Vec<Config> {
-    let any = Config::new;
-    let prompt = Config::prompt;
-    let mut all = vec![
-        any("any delay, writes").writing(),
-        any("any delay, renewals").renewing().until(4),
-        any("any delay, two callers each").of(2, 2).until(3),
-        any("any delay, three callers each, until 1")
-            .of(2, 3)
-            .tokens(3)
-            .until(1),
-        any("any delay, re-entry").entries(2).until(3),
-        any("any delay, one token in each fence")
-            .of(2, 2)
-            .tokens(1)
-            .until(2),
-        any("any delay, new fences")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .until(2),
-        any("any delay, retention").of(2, 2).retaining(1).until(2),
-        any("any delay, retention, renewals")
-            .renewing()
+    let mut all = small_in_time();
+    all.extend(small_with_terms());
+    all.extend(small_with_losses());
+    all.extend(small_at_any_time());
+    all
+}
+
+fn small_at_any_time() -> Vec<Config> {
+    vec![
+        any("any delay, writes").unrenewed().writing(),
+        any("any delay, renewals").until(3),
+        any("any delay, two callers each").of(&[2, 2]).until(1),
+        any("any delay, three callers").of(&[3, 1]).until(1),
+        any("any delay, re-entry").entries(2).until(2),
+        any("any delay, retention")
+            .of(&[2, 1])
             .retaining(1)
-            .until(3),
-        any("repeated and late messages").with(REPEATS).until(3),
+            .until(2),
+        any("repeated messages").with(REPEATS).until(2),
         any("late requests").with(LATE).until(2),
-        any("a client dies").with(CRASHES),
-        any("the server forgets, renewals")
-            .renewing()
-            .with(RESTARTS)
+        any("late requests, two callers")
+            .of(&[2, 1])
+            .with(LATE)
+            .until(1),
+        any("requests that are refused on their way")
+            .of(&[2, 1])
+            .with(FAILURES)
+            .until(1),
+        any("a call that is not polled")
+            .of(&[2, 1])
+            .with(UNPOLLED)
+            .until(1),
+        any("a call that is not polled, until 2")
+            .of(&[1, 1])
+            .with(UNPOLLED)
+            .until(2),
+        any("a dropped guard").of(&[2, 1]).with(DROPS).until(1),
+        any("a client dies").with(CRASHES).until(2),
+        any("a client shuts down")
+            .of(&[2, 1])
+            .with(SHUT_DOWNS)
+            .until(1),
+        any("reports").with(REPORTS).until(2),
+        any("attempts in vain, retention")
+            .of(&[2])
+            .retaining(1)
+            .with(REFUSED_TRIES)
             .until(3),
+        any("an operator asks").of(&[2, 1]).with(ASKED).until(1),
+        any("an operator asks, retention")
+            .of(&[2, 1])
+            .retaining(1)
+            .with(ASKED)
+            .until(1),
+        any("an operator forces, writes")
+            .unrenewed()
+            .writing()
+            .with(FORCED)
+            .until(1),
+        any("an operator forces, renewals").with(FORCED).until(1),
+        any("an operator forces, two callers")
+            .of(&[2, 1])
+            .with(FORCED)
+            .until(1),
+    ]
+}
+
+/// Returns worlds whose callers differ.
+fn small_with_terms() -> Vec<Config> {
+    vec![
+        any("any delay, several keys").one(0, 0, several).until(2),
+        any("any delay, leases of two lengths")
+            .of(&[3, 1])
+            .one(0, 0, |caller| caller.lease = 6)
+            .until(1),
+        any("any delay, a longer lease within a hold")
+            .entries(2)
+            .one(0, 0, |caller| caller.nested_lease = 6)
+            .until(2),
+        any("any delay, the end of a hold")
+            .of(&[2, 1])
+            .one(0, 0, |caller| caller.max_hold = Some(1))
+            .until(2),
+        any("any delay, a lock that stays taken")
+            .of(&[2, 1])
+            .one(0, 0, |caller| caller.at_least = Some(2))
+            .until(1),
+        any("any delay, waits that end")
+            .of(&[2, 1])
+            .one(0, 1, |caller| caller.wait = Some(1))
+            .until(1),
+        any("any delay, attempts")
+            .of(&[2, 1])
+            .one(0, 1, |caller| caller.wait = Some(0))
+            .until(1),
+    ]
+}
+
+/// Returns worlds in which the server loses data.
+fn small_with_losses() -> Vec<Config> {
+    vec![
+        any("the server forgets, renewals").with(RESTARTS).until(2),
         any("the server forgets, writes")
+            .unrenewed()
             .writing()
             .with(RESTARTS)
-            .until(4),
+            .until(3),
+        any("the server forgets, two callers")
+            .of(&[2, 1])
+            .with(RESTARTS)
+            .until(1),
         any("the server loses a fence, writes")
+            .unrenewed()
             .writing()
             .with(LOST_FENCES)
-            .until(4),
-        any("the server forgets, two callers each")
-            .of(2, 2)
-            .with(RESTARTS)
-            .until(2),
+            .until(3),
         any("the server loses a fence, new fences")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
+            .of(&[3, 1])
             .with(LOST_FENCES)
             .until(1),
-        prompt("in time, two callers each").of(2, 2),
-        prompt("in time, new fences").of(2, 2).tokens(1).refencing(),
-        prompt("in time, retention").of(2, 2).retaining(2),
-        prompt("in time, retention until it is wanted, lost messages")
-            .retaining(99)
-            .with(LOST),
-        prompt("in time, retention until it is wanted, renewals")
-            .retaining(99)
-            .renewing()
+        any("an older copy takes over")
+            .of(&[2, 1])
+            .with(MISSED_GRANTS)
+            .until(1),
+        any("an older copy takes over, new fences")
+            .of(&[3, 1])
+            .with(MISSED_GRANTS)
+            .until(1),
+    ]
+}
+
+fn small_in_time() -> Vec<Config> {
+    let until_wanted = |name| prompt(name).retaining(99).until(9);
+    vec![
+        prompt("in time, two callers each").of(&[2, 2]),
+        prompt("in time, three callers").of(&[3, 1]),
+        prompt("in time, retention").of(&[2, 1]).retaining(2),
+        until_wanted("in time, retention until it is wanted, lost messages").with(LOST),
+        Config {
+            renewals_report: false,
+            ..until_wanted("in time, retention, wanted by message only")
+        },
+        until_wanted("in time, retention, wanted by renewals only")
             .with(LOST_NOTIFICATIONS)
-            .until(9),
-        prompt("in time, retention, wanted by message only")
+            .but(ServerBug::WantedOnce),
+        prompt("in time, an attempt in vain ends a retention")
+            .of(&[1])
             .retaining(99)
-            .renewing()
-            .with(LOST_NOTIFICATIONS)
-            .until(9)
-            .but(Bug::Client(ClientBug::WantedUnread)),
-        prompt("in time, retention, wanted by renewals only")
-            .retaining(99)
-            .renewing()
-            .with(LOST_NOTIFICATIONS)
-            .until(9)
-            .but(Bug::Server(ServerBug::WantedOnce)),
+            .with(REFUSED_TRIES),
         prompt("in time, a client shuts down")
             .retaining(99)
             .with(SHUT_DOWNS),
-        prompt("in time, re-entry").entries(2),
-        prompt("in time, three clients").of(3, 1),
+        prompt("in time, re-entry, lost replies")
+            .entries(2)
+            .with(LOST_REPLIES),
+        Config {
+            counts_entries: false,
+            ..prompt("in time, re-entry that is not counted")
+                .entries(2)
+                .of(&[2, 1])
+        },
+        prompt("in time, three clients").of(&[1, 1, 1]),
         prompt("in time, lost messages").with(LOST),
         prompt("in time, callers give up").with(LATE),
-        prompt("in time, one of three dies").of(3, 1).with(Faults {
-            crashes: 1,
-            lost_notifications: 1,
-            ..NONE
-        }),
-    ];
-    all.extend(small_with_older_copies());
-    all.extend(small_with_attempts());
-    all.extend(small_with_operator());
-    all
+        prompt("in time, the first of three gives up")
+            .of(&[1, 1, 1])
+            .with(GIVES_UP),
+        prompt("in time, one of three dies")
+            .of(&[1, 1, 1])
+            .with(Faults {
+                lost_notifications: 1,
+                ..CRASHES
+            }),
+        prompt("in time, a call that is not polled")
+            .of(&[2, 1])
+            .with(UNPOLLED),
+        prompt("in time, requests that are refused on their way").with(FAILURES),
+        prompt("in time, reports").with(REPORTS),
+        prompt("in time, an operator asks and forces").with(OPERATOR),
+        prompt("in time, several keys")
+            .of(&[2, 1])
+            .one(0, 0, several)
+            .one(1, 0, several),
+        prompt("in time, several keys, lost replies")
+            .one(0, 0, several)
+            .with(LOST_REPLIES),
+        prompt("in time, leases of two lengths")
+            .of(&[2, 1])
+            .entries(2)
+            .one(0, 0, |caller| caller.nested_lease = 6)
+            .one(0, 1, |caller| caller.lease = 6),
+        prompt("in time, the end of a hold")
+            .of(&[2, 1])
+            .each(|caller| caller.max_hold = Some(1)),
+        prompt("in time, a lock that stays taken")
+            .of(&[2, 1])
+            .each(|caller| caller.at_least = Some(2)),
+        prompt("in time, waits that end")
+            .of(&[2, 1])
+            .each(|caller| caller.wait = Some(1))
+            .with(LOST_REPLIES),
+        prompt("in time, attempts")
+            .of(&[2, 1])
+            .one(0, 1, |caller| caller.wait = Some(0))
+            .one(1, 0, |caller| caller.wait = Some(0)),
+    ]
 }
 
 /// Returns the worlds that are explored on demand.
 #[must_use]
 pub fn large() -> Vec<Config> {
-    let any = Config::new;
-    let prompt = Config::prompt;
-    let mut all = vec![
-        any("any delay, new fences, until 3")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .until(3),
-        any("any delay, three callers each")
-            .of(2, 3)
-            .tokens(3)
-            .until(2),
-        any("any delay, new fences, three callers each")
-            .of(2, 3)
-            .refencing()
-            .until(1),
-        any("any delay, retention, two callers each, until 3")
-            .of(2, 2)
-            .retaining(1)
-            .until(3),
-        any("any delay, retention, renewals, two callers each")
-            .of(2, 2)
-            .renewing()
-            .retaining(1)
-            .until(2),
-        any("repeated and late messages, two callers each, retention")
-            .of(2, 2)
-            .retaining(1)
-            .with(REPEATS)
-            .until(1),
-        any("the server forgets, two callers each, until 3")
-            .of(2, 2)
-            .with(RESTARTS)
-            .until(3),
-        any("any delay, writes, until 6").writing().until(6),
-        any("any delay, renewals, until 5").renewing(),
-        any("any delay, two callers each, until 4")
-            .of(2, 2)
-            .until(4),
-        any("any delay, three clients").of(3, 1).until(3),
-        any("repeated and late messages, until 4")
-            .with(REPEATS)
-            .until(4),
-        any("repeated and late messages, renewals")
-            .with(REPEATS)
-            .renewing()
-            .until(4),
-        any("late requests, until 4").with(LATE).until(4),
-        any("a client dies, renewals")
-            .with(CRASHES)
-            .renewing()
-            .until(5),
-        any("the server forgets, writes, until 5")
-            .writing()
-            .with(RESTARTS)
-            .until(5),
-        any("the server forgets, renewals, until 4")
-            .renewing()
-            .with(RESTARTS)
-            .until(4),
-        prompt("in time, two callers each, re-entry")
-            .of(2, 2)
-            .entries(2),
-        prompt("in time, two callers each, lost messages")
-            .of(2, 2)
-            .with(LOST),
-        prompt("in time, two callers each, callers give up")
-            .of(2, 2)
-            .with(LATE),
-        prompt("in time, three callers each").of(2, 3).tokens(3),
-        prompt("in time, new fences, lost messages")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(LOST),
-        prompt("in time, retention, two callers each, lost messages")
-            .of(2, 2)
-            .retaining(2)
-            .renewing()
-            .with(LOST),
-        prompt("in time, retention, one of three dies")
-            .of(3, 1)
-            .retaining(2)
-            .with(CRASHES),
-        prompt("in time, three clients, two callers each")
-            .of(3, 2)
-            .until(24),
-    ];
-    all.extend(large_with_losses());
-    all.extend(large_with_operator());
-    all
-}
-
-/// Returns worlds in which a server takes over with an older copy of the data.
-fn small_with_older_copies() -> Vec<Config> {
-    let any = Config::new;
     vec![
-        any("an older copy takes over")
-            .of(2, 2)
-            .with(MISSED_GRANTS)
+        any("any delay, two callers each, until 2")
+            .of(&[2, 2])
             .until(2),
-        any("an older copy takes over, new fences")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(MISSED_GRANTS)
-            .until(1),
+        any("any delay, renewals, until 4").until(4),
     ]
 }
 
-/// Returns worlds in which a caller that does not wait finds the lock taken.
-fn small_with_attempts() -> Vec<Config> {
-    let any = Config::new;
-    let prompt = Config::prompt;
-    vec![
-        any("attempts in vain, retention")
-            .of(2, 2)
-            .retaining(1)
-            .with(REFUSED_TRIES)
-            .until(1),
-        any("attempts in vain, lost messages")
-            .with(Faults {
-                refused_tries: 1,
-                ..LOST
-            })
-            .until(3),
-        prompt("in time, an attempt in vain ends a retention")
-            .of(1, 1)
-            .retaining(99)
-            .with(REFUSED_TRIES),
-    ]
-}
-
-/// Returns worlds in which an operator requests or forces a release.
-fn small_with_operator() -> Vec<Config> {
-    let any = Config::new;
-    let prompt = Config::prompt;
-    vec![
-        any("an operator asks, two callers each")
-            .of(2, 2)
-            .with(RELEASE_REQUESTED)
-            .until(2),
-        any("an operator asks, retention")
-            .of(2, 2)
-            .retaining(1)
-            .with(RELEASE_REQUESTED)
-            .until(1),
-        any("an operator forces, writes")
-            .writing()
-            .with(FORCED)
-            .until(3),
-        any("an operator forces, renewals")
-            .renewing()
-            .with(FORCED)
-            .until(2),
-        any("an operator forces, two callers each")
-            .of(2, 2)
-            .with(FORCED)
-            .until(1),
-        prompt("in time, an operator asks and forces").with(OPERATOR),
-    ]
-}
-
-fn large_with_losses() -> Vec<Config> {
-    let any = Config::new;
-    vec![
-        any("the server loses a fence, new fences, until 2")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(LOST_FENCES)
-            .until(2),
-        any("an older copy takes over, new fences, until 2")
-            .of(2, 2)
-            .tokens(1)
-            .refencing()
-            .with(MISSED_GRANTS)
-            .until(2),
-    ]
-}
-
-fn large_with_operator() -> Vec<Config> {
-    let any = Config::new;
-    let prompt = Config::prompt;
-    vec![
-        any("an operator asks, three callers each")
-            .of(2, 3)
-            .with(RELEASE_REQUESTED)
-            .until(2),
-        any("an operator forces, writes, until 4")
-            .writing()
-            .with(FORCED)
-            .until(4),
-        any("an operator forces, two callers each, until 2")
-            .of(2, 2)
-            .with(FORCED)
-            .until(2),
-        any("an operator forces, renewals, until 3")
-            .renewing()
-            .with(FORCED)
-            .until(3),
-        prompt("in time, two callers each, an operator asks and forces")
-            .of(2, 2)
-            .with(OPERATOR),
-    ]
-}
-
-/// A bug, in a world in which it shows.
+/// A bug of the server, in a world in which it shows.
 #[derive(Debug)]
 pub struct Mistake {
     /// The world, with the bug.
@@ -380,273 +281,107 @@ pub struct Mistake {
     pub breaks: &'static str,
 }
 
-const RELIES: &str = "no lock is granted that another client relies on";
 const TOKENS: &str = "tokens grow with every hold";
-const SERVED: &str = "every waiter is served before the end";
-const LEFT_BEHIND: &str = "nothing is left behind when all clients have gone";
 const FREE: &str = "when all clients are dead, the lock is free after a lease";
 
-/// Returns bugs that are found within seconds.
+/// Returns the bugs of the server. Bugs of clients are put into their sources, by `tests/mutants`.
 #[must_use]
 pub fn mistakes() -> Vec<Mistake> {
-    let mut all = mistakes_of_servers();
-    all.extend(mistakes_of_clients());
-    all.extend(mistakes_of_hand_overs());
-    all.extend(mistakes_of_fences());
-    all
-}
-
-fn mistakes_of_servers() -> Vec<Mistake> {
-    let server = |bug, breaks, world: Config| Mistake {
-        world: world.but(Bug::Server(bug)),
+    let mistake = |bug, breaks, world: Config| Mistake {
+        world: world.but(bug),
         breaks,
     };
-    let lost_replies = Faults {
-        lost_replies: 1,
-        ..NONE
+    let forced_and_repeated = Faults {
+        repeats: 1,
+        ..FORCED
     };
-    let any = Config::new;
-    let prompt = Config::prompt;
     vec![
-        server(
+        mistake(
             ServerBug::ReleaseOfOthers,
-            RELIES,
-            any("a release of others' locks")
-                .of(2, 2)
-                .with(GIVES_UP)
-                .until(1),
+            "no lock is granted that another client relies on",
+            any("a release of others' locks").with(GIVES_UP).until(1),
         ),
-        server(
+        mistake(
             ServerBug::RenewalCreates,
             "a renewal creates no lock",
-            any("a renewal that creates a lock").renewing(),
+            any("a renewal that creates a lock"),
         ),
-        server(
+        mistake(
             ServerBug::CountAdded,
             "the server counts the entries",
             prompt("a count that is added to")
                 .entries(2)
-                .with(lost_replies),
+                .with(LOST_REPLIES),
         ),
-        server(
+        mistake(
             ServerBug::RenewalOfOthers,
             "after the lock was granted to another owner, a client relies on it for one lease at most",
-            any("a renewal of others' locks")
-                .renewing()
-                .with(RESTARTS)
-                .until(4),
+            any("a renewal of others' locks").with(RESTARTS),
         ),
-        server(
+        mistake(
             ServerBug::GraceWithoutEnd,
             FREE,
             any("a hand-off without an end"),
         ),
-        server(
+        mistake(
             ServerBug::HandOffToAbsent,
             FREE,
             any("a hand-off to the dead"),
         ),
-    ]
-}
-
-fn mistakes_of_clients() -> Vec<Mistake> {
-    let client = |bug, breaks, world: Config| Mistake {
-        world: world.but(Bug::Client(bug)),
-        breaks,
-    };
-    let lost_notifications = Faults {
-        lost_notifications: 1,
-        ..NONE
-    };
-    let any = Config::new;
-    let prompt = Config::prompt;
-    vec![
-        client(
-            ClientBug::LeaseFromReply,
-            "at most one client holds the lock",
-            any("a lease from the reply"),
+        mistake(
+            ServerBug::WantedOnce,
+            "every waiter is served before the end",
+            Config {
+                renewals_report: false,
+                ..prompt("an owner that does not learn that it is wanted")
+                    .retaining(99)
+                    .with(LOST_NOTIFICATIONS)
+            },
         ),
-        client(
-            ClientBug::LeaseFromNotification,
-            RELIES,
-            any("a lease from the notification").of(2, 2).until(4),
-        ),
-        client(
-            ClientBug::LateNotificationAccepted,
-            RELIES,
-            any("a late notification accepted").of(2, 2).until(4),
-        ),
-        client(
-            ClientBug::RenewsAfterRelease,
-            "no hold is renewed after its release",
-            any("a watchdog that outlives the release"),
-        ),
-        client(
-            ClientBug::OwnerReused,
-            TOKENS,
-            any("an owner used again").of(2, 2).with(TIME_OUTS).until(2),
-        ),
-        client(
-            ClientBug::NoTimer,
-            SERVED,
-            prompt("a waiter without a timer").with(lost_notifications),
-        ),
-        client(
-            ClientBug::NeverLeavesQueue,
-            LEFT_BEHIND,
-            prompt("a caller that gives up without leaving the queue").with(GIVES_UP),
-        ),
-        client(
-            ClientBug::DoneAfterLease,
-            "no release counts as done after another owner had the lock",
-            any("a release in doubt after the lease").with(TIME_OUTS),
-        ),
-    ]
-}
-
-/// Returns bugs of ownerships that serve several holds.
-fn mistakes_of_hand_overs() -> Vec<Mistake> {
-    let client = |bug, breaks, world: Config| Mistake {
-        world: world.but(Bug::Client(bug)),
-        breaks,
-    };
-    let any = Config::new;
-    let prompt = Config::prompt;
-    vec![
-        client(
-            ClientBug::HandOverAfterLease,
-            TOKENS,
-            any("a hand-over after the lease").of(2, 2).until(4),
-        ),
-        client(
-            ClientBug::HandOverInDoubt,
-            "the server counts the entries",
-            prompt("a hand-over in doubt").of(2, 2).entries(2),
-        ),
-        client(
-            ClientBug::LostHandedOver,
-            "no hold of an ownership begins after its loss",
-            any("a hand-over of a lost ownership")
-                .of(2, 2)
-                .renewing()
-                .with(RESTARTS)
-                .until(2),
-        ),
-        client(
-            ClientBug::RevokedHandedOver,
-            "no hold of an ownership begins after its loss",
-            any("a hand-over after a request to release")
-                .of(2, 2)
-                .with(RELEASE_REQUESTED)
-                .until(1),
-        ),
-        client(
-            ClientBug::WantedUnnoticed,
-            SERVED,
-            prompt("an owner that does not learn that it is wanted")
-                .retaining(99)
-                .renewing()
-                .with(LOST_NOTIFICATIONS),
-        ),
-        client(
-            ClientBug::HandoversUnlimited,
-            "while other clients wait, a client makes no more local hand-overs than its limit",
-            any("local hand-overs without a limit").of(2, 2).until(1),
-        ),
-        client(
-            ClientBug::RetainedWhileReleased,
-            RELIES,
-            any("retention beside a release")
-                .of(2, 2)
-                .retaining(1)
-                .until(1),
-        ),
-        client(
-            ClientBug::RetainedAfterShutDown,
-            LEFT_BEHIND,
-            prompt("retention after the end of its client")
-                .retaining(99)
-                .with(SHUT_DOWNS),
-        ),
-    ]
-}
-
-/// Returns bugs of fences and tokens.
-fn mistakes_of_fences() -> Vec<Mistake> {
-    let server = |bug, world: Config| Mistake {
-        world: world.but(Bug::Server(bug)),
-        breaks: TOKENS,
-    };
-    let client = |bug, world: Config| Mistake {
-        world: world.but(Bug::Client(bug)),
-        breaks: TOKENS,
-    };
-    let any = Config::new;
-    vec![
-        server(
+        mistake(
             ServerBug::FenceReset,
+            TOKENS,
             any("a release that resets the fence"),
         ),
-        server(ServerBug::FenceReused, any("a fence that two owners share")),
-        server(
+        mistake(
+            ServerBug::FenceReused,
+            TOKENS,
+            any("a fence that two owners share"),
+        ),
+        mistake(
             ServerBug::FenceIgnoresLast,
+            TOKENS,
             any("a fence that ignores the last one"),
         ),
-        server(
+        mistake(
             ServerBug::FenceIgnoresClock,
+            TOKENS,
             any("a fence that ignores the clock after a restart").with(RESTARTS),
         ),
-        server(
+        mistake(
             ServerBug::FenceIgnoresClock,
+            TOKENS,
             any("a fence that ignores the clock after a loss").with(LOST_FENCES),
         ),
-        server(
+        mistake(
             ServerBug::FenceIgnoresClock,
+            TOKENS,
             any("a fence that ignores the clock on an older copy").with(MISSED_GRANTS),
         ),
-        server(
+        mistake(
             ServerBug::FenceForgotten,
+            TOKENS,
             any("a renewed fence that is forgotten")
-                .of(2, 2)
-                .refencing()
+                .of(&[3, 1])
                 .until(2),
         ),
-        client(
-            ClientBug::TokensOfLost,
-            any("tokens of a lost ownership").of(2, 2).until(4),
+        mistake(
+            ServerBug::FenceAfterOthers,
+            TOKENS,
+            any("a renewed fence after other owners")
+                .of(&[3, 1])
+                .with(forced_and_repeated)
+                .until(1),
         ),
-        client(
-            ClientBug::TokensOfReleased,
-            any("tokens of a released ownership").of(2, 2).until(1),
-        ),
-    ]
-}
-
-/// Returns bugs that take longer to find.
-#[must_use]
-pub fn hard_mistakes() -> Vec<Mistake> {
-    let any = Config::new;
-    vec![
-        Mistake {
-            world: any("a hold revived by a late reply")
-                .renewing()
-                .with(REPEATS)
-                .until(4)
-                .but(Bug::Client(ClientBug::RevivedByReply)),
-            breaks: RELIES,
-        },
-        Mistake {
-            world: any("a renewed fence after other owners")
-                .of(2, 2)
-                .tokens(1)
-                .refencing()
-                .with(Faults {
-                    repeats: 1,
-                    ..FORCED
-                })
-                .until(1)
-                .but(Bug::Server(ServerBug::FenceAfterOthers)),
-            breaks: TOKENS,
-        },
     ]
 }

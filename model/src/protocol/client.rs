@@ -1,231 +1,246 @@
-//! One client: its local queue, its acquisition, its ownership, and its pending releases.
+//! A client: the machine that ships, its callers, and the requests whose replies are awaited.
 
 use super::{
     Config, Time,
-    acquisition::{Acquisition, Grant},
+    config::{Caller, duration},
     network::Id,
-    ownership::{Hold, Ownership, Tokens},
 };
-use crate::words::Owner;
+use crate::{
+    product::engine::machine::{
+        By, CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request,
+        Settings,
+    },
+    wait::Spread,
+    words::Key,
+};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(super) name: u8,
-    pub(super) dead: bool,
-    next_owner: u8,
+    pub(super) life: Life,
+    pub(super) machine: Machine,
+    pub(super) tasks: Vec<Task>,
+    pub(super) awaited: Vec<Awaited>,
     next_id: Id,
-    /// Callers that have not arrived yet.
-    pub(super) to_come: u8,
-    /// Callers that are queued behind the one with the turn.
-    pub(super) waiting: u8,
-    pub(super) turn: Turn,
-    pub(super) acquisition: Option<Acquisition>,
-    pub(super) ownership: Option<Ownership>,
-    pub(super) releasing: Vec<Releasing>,
-    /// The remaining tokens of an earlier ownership. Only a bug uses this.
-    pub(super) spare: Option<Tokens>,
+    /// What is known of the owners that the machine has.
+    pub(super) owners: Vec<Known>,
 }
 
-/// The right to send requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Turn {
-    Free,
-    /// The first local waiter.
-    Waiter,
-    /// The holder, or an ownership that is being released.
-    Holder,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Life {
+    Open,
+    Draining,
+    Closed,
+    Ended,
+    Dead,
 }
 
-/// A request without a reply yet.
+/// A caller on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Task {
+    /// The number of its present call.
+    pub(super) call: CallId,
+    pub(super) stage: Stage,
+    /// Its entries, the outermost first, and the tokens of their holds.
+    pub(super) entries: Vec<(Entry, u64)>,
+    /// When and how the hold began.
+    pub(super) began: Time,
+    pub(super) by: By,
+    /// The number of its nested calls.
+    pub(super) nested: u8,
+    pub(super) wrote: bool,
+    /// Whether another owner had the lock before its release was sent.
+    pub(super) was_overtaken: bool,
+    /// By when the present call must have its locks, or be refused.
+    pub(super) deadline: Time,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pending {
+pub(crate) enum Stage {
+    ToCome,
+    /// Acquires the outermost lock, a nested one, or leaves.
+    Calling(Work, Ready),
+    Holding,
+    /// Its call is not polled any more.
+    Unpolled,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    Acquire,
+    Enter,
+    Leave,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Ready {
+    /// It is to be polled.
+    Woken,
+    Waiting,
+    /// It waits for the reply to its request.
+    Sending,
+}
+
+/// A request whose reply is awaited.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Awaited {
     pub(super) id: Id,
     pub(super) sent: Time,
+    /// The call whose future awaits the reply; `None` for the background.
+    pub(super) by: Option<CallId>,
+    pub(super) what: Asked,
 }
 
-/// An ownership whose release is pending.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Releasing {
-    pub(super) owner: Owner,
-    pub(super) valid_until: Time,
-    pub(super) why: Why,
-    pub(super) has_turn: bool,
-    pub(super) tried: bool,
-    /// Whether an earlier copy was sent within the lease, and may have run.
-    pub(super) in_doubt: bool,
-    /// Whether the server granted the lock to another owner before the first copy was sent.
-    pub(super) overtaken: bool,
-    pub(super) pending: Option<Pending>,
+pub(crate) enum Asked {
+    Request(Box<Request>),
+    Renewal(Box<Renew>),
 }
 
-/// The reason for a release.
+/// What is known of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Why {
-    /// The last hold ended, or the callers gave up.
-    Ended,
-    /// It was retained, and another client wants it.
-    Wanted,
-    /// Its retention has ended.
-    RetentionEnded,
-    /// It was retained, and the client shuts down.
-    ShutDown,
-    /// It was retained, and an operator asked for its release.
-    Revoked,
+pub(crate) struct Known {
+    owner: Owner,
+    pub(super) is_lost: bool,
+    pub(super) is_released: bool,
+    /// When the server granted its lock to another owner.
+    pub(super) overtaken: Option<Time>,
+    /// The number of local hand-overs while other clients were known to wait.
+    pub(super) handed_over: usize,
 }
 
 impl Client {
-    pub(super) fn new(name: u8, callers: u8) -> Self {
+    pub(super) fn new(name: u8, callers: &[Caller], counts_entries: bool) -> Self {
+        let settings = Settings {
+            response_timeout: duration(2),
+            local_handovers: Config::LOCAL_HANDOVERS,
+            counts_entries,
+            replicas: false,
+            needs_majority: false,
+        };
+        let task = |caller: usize| Task {
+            call: CallId(8 * caller as u64 + 1),
+            stage: Stage::ToCome,
+            entries: Vec::new(),
+            began: 0,
+            by: By::default(),
+            nested: 0,
+            wrote: false,
+            was_overtaken: false,
+            deadline: Time::MAX,
+        };
         Self {
             name,
-            dead: false,
-            next_owner: 0,
+            life: Life::Open,
+            machine: Machine::new(settings, Spread(0)),
+            tasks: (0..callers.len()).map(task).collect(),
+            awaited: Vec::new(),
             next_id: 0,
-            to_come: callers,
-            waiting: 0,
-            turn: Turn::Free,
-            acquisition: None,
-            ownership: None,
-            releasing: Vec::new(),
-            spare: None,
+            owners: Vec::new(),
         }
     }
 
     /// Stops the client and forgets its state.
     pub(super) fn die(&mut self) {
+        let dead = Self::new(self.name, &[], true);
         *self = Self {
-            dead: true,
-            ..Self::new(self.name, 0)
+            life: Life::Dead,
+            ..dead
         };
     }
 
-    pub(super) fn hold(&self) -> Option<&Hold> {
-        self.ownership.as_ref()?.hold.as_ref()
+    /// Awaits the reply to a request, and returns its number.
+    pub(super) fn awaits(&mut self, what: Asked, by: Option<CallId>, sent: Time) -> Id {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.awaited.push(Awaited { id, sent, by, what });
+        id
     }
 
-    /// Returns whether a caller has a valid hold.
-    pub(super) fn holds(&self, now: Time) -> bool {
-        self.hold().is_some() && self.relies(now)
+    pub(super) fn take_awaited(&mut self, id: Id) -> Option<Awaited> {
+        let at = self.awaited.iter().position(|one| one.id == id)?;
+        Some(self.awaited.remove(at))
     }
 
-    /// Returns whether the client relies on owning the lock, with or without a hold.
-    pub(super) fn relies(&self, now: Time) -> bool {
-        let ownership = self.ownership.as_ref();
-        ownership.is_some_and(|ownership| ownership.is_valid(now))
+    /// Returns whether somebody reads the reply: its call may not be polled any more.
+    pub(super) fn reads(&self, id: Id) -> bool {
+        let awaited = self.awaited.iter().find(|one| one.id == id);
+        let call = awaited.and_then(|one| one.by);
+        let is_unpolled = |call| {
+            let mut tasks = self.tasks.iter();
+            tasks.any(|task| task.call == call && task.stage == Stage::Unpolled)
+        };
+        awaited.is_some() && !call.is_some_and(is_unpolled)
     }
 
-    /// Returns whether the client retains the lock.
-    pub(super) fn retains(&self) -> bool {
-        let ownership = self.ownership.as_ref();
-        ownership.is_some_and(|ownership| ownership.hold.is_none())
+    /// Returns the caller whose call awaits a reply itself.
+    pub(super) fn polled(&self, awaited: &Awaited) -> Option<usize> {
+        let Asked::Request(request) = &awaited.what else {
+            return None;
+        };
+        let call = awaited.by.filter(|by| request.call == Some(*by))?;
+        self.tasks.iter().position(|task| task.call == call)
+    }
+
+    /// Applies an input to the machine.
+    pub(super) fn on(&mut self, input: Input, now: Time) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        self.machine
+            .on(input, super::config::time(now), &mut outputs);
+        outputs
+    }
+
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        let due = self.machine.due();
+        self.life < Life::Ended && due.is_some_and(|due| due <= super::config::time(now))
+    }
+
+    pub(super) fn known(&mut self, owner: Owner) -> &mut Known {
+        let at = self.owners.iter().position(|known| known.owner == owner);
+        let at = at.unwrap_or_else(|| {
+            self.owners.push(Known {
+                owner,
+                is_lost: false,
+                is_released: false,
+                overtaken: None,
+                handed_over: 0,
+            });
+            self.owners.len() - 1
+        });
+        &mut self.owners[at]
+    }
+
+    pub(super) fn is_overtaken(&self, owner: Owner) -> Option<Time> {
+        let known = self.owners.iter().find(|known| known.owner == owner);
+        known.and_then(|known| known.overtaken)
+    }
+
+    /// Forgets owners that the machine has forgotten.
+    pub(super) fn forget(&mut self) {
+        let machine = &self.machine;
+        self.owners
+            .retain(|known| machine.ownerships().any(|own| own.owner == known.owner));
+    }
+
+    /// Returns the ownership of a key that the client relies on, with or without a hold.
+    pub(super) fn relies_on(&self, key: Key, now: Time) -> Option<&Ownership> {
+        let own = self.machine.slot(&super::words::key(key))?.current()?;
+        let left = own.left(super::config::time(now));
+        (own.is_owned() && !left.is_zero()).then_some(own)
+    }
+
+    /// Returns the ownership of a key that has a valid hold.
+    pub(super) fn holds(&self, key: Key, now: Time) -> Option<&Ownership> {
+        let own = self.relies_on(key, now)?;
+        let is_valid = own.valid_until(super::config::time(now)).is_ok();
+        (own.phase() == Phase::Held && is_valid).then_some(own)
     }
 
     /// Returns whether the client has nothing to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.turn == Turn::Free && self.ownership.is_none() && self.releasing.is_empty()
-    }
-
-    /// Notes that the server granted the lock to this owner.
-    pub(super) fn overtaken(&mut self, by: Owner, now: Time) {
-        if let Some(ownership) = self.ownership.as_mut().filter(|own| own.owner != by) {
-            ownership.overtaken.get_or_insert(now);
-        }
-        let releasing = self.releasing.iter_mut();
-        for releasing in releasing.filter(|one| !one.tried && one.owner != by) {
-            releasing.overtaken = true;
-        }
-    }
-
-    pub(super) fn request(&mut self, now: Time) -> Pending {
-        let id = self.next_id;
-        self.next_id += 1;
-        Pending { id, sent: now }
-    }
-
-    /// Returns the acquisition, and starts one if there is none.
-    pub(super) fn acquisition(&mut self, reuses_owners: bool) -> &mut Acquisition {
-        self.acquisition.get_or_insert_with(|| {
-            let owner = Owner {
-                client: self.name,
-                sequence: self.next_owner,
-            };
-            if !reuses_owners {
-                self.next_owner += 1;
-            }
-            Acquisition::new(owner)
-        })
-    }
-
-    /// Turns the acquisition of the first local waiter into an ownership.
-    pub(super) fn begin(&mut self, config: &Config, grant: Grant) {
-        let Some(acquisition) = self.acquisition.take() else {
-            return;
-        };
-        self.turn = Turn::Holder;
-        let handovers = self.waiting.min(Config::LOCAL_HANDOVERS);
-        let tokens = Tokens::granted(grant.fence, config.tokens);
-        self.ownership = Some(Ownership {
-            owner: acquisition.owner,
-            granted: tokens.last,
-            tokens: self.spare.take().unwrap_or(tokens),
-            valid_until: grant.since + grant.ttl.min(Config::LEASE),
-            confirmed: grant.since,
-            hold: None,
-            retained_since: 0,
-            wanted: acquisition.wanted,
-            handovers,
-            handovers_left: handovers,
-            handed_over: 0,
-            lost: false,
-            overtaken: None,
-            dirty: false,
-            change: None,
-            entering: false,
-            renewals: Vec::new(),
-            fencing: None,
-            asked_fence: 0,
-        });
-    }
-
-    /// Ends the ownership and queues its release.
-    pub(super) fn end_ownership(&mut self, why: Why, has_turn: bool) {
-        if let Some(ownership) = self.ownership.take() {
-            self.releasing.push(Releasing {
-                owner: ownership.owner,
-                valid_until: ownership.valid_until,
-                why,
-                has_turn,
-                tried: false,
-                in_doubt: false,
-                overtaken: ownership.overtaken.is_some(),
-                pending: None,
-            });
-        }
-    }
-
-    /// Passes the turn to the next local waiter. Without one, the acquisition is released.
-    pub(super) fn pass_turn(&mut self, stays_queued: bool) {
-        if self.waiting > 0 {
-            self.waiting -= 1;
-            self.turn = Turn::Waiter;
-            return;
-        }
-        self.turn = Turn::Free;
-        if let Some(acquisition) = self.acquisition.take()
-            && acquisition.concerns_server()
-            && !stays_queued
-        {
-            self.releasing.push(Releasing {
-                owner: acquisition.owner,
-                valid_until: 0,
-                why: Why::Ended,
-                has_turn: false,
-                tried: false,
-                in_doubt: false,
-                overtaken: false,
-                pending: None,
-            });
-        }
+        let is_idle = |task: &Task| matches!(task.stage, Stage::ToCome | Stage::Gone);
+        self.tasks.iter().all(is_idle) && self.machine.slots().next().is_none()
     }
 }

@@ -1,7 +1,13 @@
 //! The size of a world, and its possible faults.
 
-use super::{Bug, ClientBug};
-use crate::{server::ServerBug, words::Token};
+use std::time::Duration;
+
+use crate::{
+    lease,
+    options::{LockOptions, Site, Wait},
+    server::ServerBug,
+    words::{Key, Millis},
+};
 
 /// Time in steps of the clock. A third of a lease takes one step.
 pub type Time = u64;
@@ -12,22 +18,12 @@ pub type Time = u64;
 pub struct Config {
     /// The name of the world.
     pub name: &'static str,
-    /// The number of clients.
-    pub clients: u8,
-    /// The number of callers of each client.
-    pub callers: u8,
+    /// The callers of each client.
+    pub clients: Vec<Vec<Caller>>,
     /// The number of entries of a hold.
     pub entries: u8,
     /// Whether each holder writes to the resource, once.
     pub writes: bool,
-    /// Whether holders renew their lease.
-    pub renews: bool,
-    /// The number of tokens of a fence.
-    pub tokens: Token,
-    /// Whether owners whose tokens run low ask for a new fence.
-    pub refences: bool,
-    /// The duration of a retention after the last hold.
-    pub retain: Time,
     /// The end of the world. It begins at 1.
     pub end: Time,
     /// Whether each client acts as soon as it is due, and no message takes longer than a step of
@@ -35,87 +31,151 @@ pub struct Config {
     pub prompt: bool,
     /// Whether the requests of a client run in the order in which they were sent.
     pub in_order: bool,
+    /// Whether the server counts nested entries.
+    pub counts_entries: bool,
+    /// Whether clients read in the reply to a renewal that a lock is wanted.
+    pub renewals_report: bool,
     /// The possible faults, and their numbers.
     pub faults: Faults,
-    /// The bug, if any.
-    pub bug: Option<Bug>,
+    /// The bug of the server, if any.
+    pub bug: Option<ServerBug>,
 }
 
-/// The largest number of each fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Faults {
-    /// A request is lost.
-    pub lost_requests: u8,
-    /// A reply is lost.
-    pub lost_replies: u8,
-    /// A notification is lost.
-    pub lost_notifications: u8,
-    /// A request or a message arrives twice.
-    pub repeats: u8,
-    /// A client stops waiting for a reply that may still arrive.
-    pub time_outs: u8,
-    /// A caller gives up waiting.
-    pub gives_up: u8,
-    /// A client dies.
-    pub crashes: u8,
-    /// A client shuts down while it retains the lock.
-    pub shut_downs: u8,
-    /// The server restarts without data.
-    pub restarts: u8,
-    /// The server loses the last fence.
-    pub lost_fences: u8,
-    /// A server takes over with an older copy of the data, which lacks the last grant.
-    pub missed_grants: u8,
-    /// A caller that does not wait finds the lock taken.
-    pub refused_tries: u8,
-    /// An operator asks a holder to release: its body stops, and then it releases.
-    pub release_requests: u8,
-    /// An operator releases a lock for its holder.
-    pub forced_releases: u8,
+/// A caller, which asks once. Durations in steps of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Its keys, in ascending order.
+    pub keys: &'static [Key],
+    /// The lease.
+    pub lease: Time,
+    /// The lease of its nested calls.
+    pub nested_lease: Time,
+    /// How long it waits: `None` without an end, and zero for one attempt.
+    pub wait: Option<Time>,
+    /// Whether its lease is renewed.
+    pub renewed: bool,
+    /// The end of its hold.
+    pub max_hold: Option<Time>,
+    /// How long the lock stays taken at least.
+    pub at_least: Option<Time>,
+    /// How long the client keeps the lock afterwards.
+    pub retain: Time,
 }
 
-impl Faults {
-    /// No faults.
-    pub const NONE: Self = Self {
-        lost_requests: 0,
-        lost_replies: 0,
-        lost_notifications: 0,
-        repeats: 0,
-        time_outs: 0,
-        gives_up: 0,
-        crashes: 0,
-        shut_downs: 0,
-        restarts: 0,
-        lost_fences: 0,
-        missed_grants: 0,
-        refused_tries: 0,
-        release_requests: 0,
-        forced_releases: 0,
+impl Caller {
+    /// A caller that waits until it has the lock of one key.
+    pub const PLAIN: Self = Self {
+        keys: &[0],
+        lease: Config::LEASE,
+        nested_lease: Config::LEASE,
+        wait: None,
+        renewed: true,
+        max_hold: None,
+        at_least: None,
+        retain: 0,
+    };
+
+    pub(super) fn terms(&self, lease: Time) -> LockOptions {
+        LockOptions {
+            lease: duration(lease),
+            wait: match self.wait {
+                None => Wait::Forever,
+                Some(0) => Wait::Never,
+                Some(wait) => Wait::For(duration(wait)),
+            },
+            watchdog: self.renewed,
+            max_hold: self.max_hold.map(duration),
+            at_least: self.at_least.map(duration),
+            retain: duration(self.retain),
+            site: Site::default(),
+        }
+    }
+}
+
+pub(super) fn duration(steps: Time) -> Duration {
+    Duration::from_millis(steps * Config::STEP)
+}
+
+pub(super) fn time(steps: Time) -> lease::Time {
+    lease::Time::from(duration(steps))
+}
+
+/// Defines the faults, and their numbers.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// The largest number of each fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct Faults {
+            $($(#[$doc])* pub $name: u8,)+
+        }
+
+        impl Faults {
+            /// No faults.
+            pub const NONE: Self = Self { $($name: 0,)+ };
+        }
     };
 }
 
+faults! {
+    /// A request is lost.
+    lost_requests,
+    /// A reply is lost.
+    lost_replies,
+    /// A notification is lost.
+    lost_notifications,
+    /// A request or a message arrives twice.
+    repeats,
+    /// A request is refused by the network before it arrives.
+    failures,
+    /// A client stops waiting for a reply that may still arrive.
+    time_outs,
+    /// A caller gives up.
+    gives_up,
+    /// A call is not polled any more, and dropped later.
+    unpolled,
+    /// A guard is dropped, so that the background releases.
+    drops,
+    /// A client dies.
+    crashes,
+    /// A client shuts down.
+    shut_downs,
+    /// The server restarts without data.
+    restarts,
+    /// The server loses the last fence.
+    lost_fences,
+    /// A server takes over with an older copy of the data, which lacks the last grant.
+    missed_grants,
+    /// A caller that does not wait finds the lock taken.
+    refused_tries,
+    /// An operator asks a holder to release: its body stops, and then it releases.
+    release_requests,
+    /// An operator releases a lock for its holder.
+    forced_releases,
+    /// A change of the lock is reported to a client, or reports are missed.
+    reports,
+}
+
 impl Config {
-    /// The lease that all clients request.
+    /// The lease that callers request.
     pub const LEASE: Time = 3;
     /// The largest number of local hand-overs while other clients wait.
-    pub const LOCAL_HANDOVERS: u8 = 1;
+    pub const LOCAL_HANDOVERS: usize = 1;
+    /// The milliseconds of a step.
+    pub(super) const STEP: Millis = 400;
 
     /// The smallest world: two clients with one caller each, and no limits on time.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
-            clients: 2,
-            callers: 1,
+            clients: vec![vec![Caller::PLAIN]; 2],
             entries: 1,
             writes: false,
-            renews: false,
-            tokens: 2,
-            refences: false,
-            retain: 0,
-            end: 5,
+            end: 4,
             prompt: false,
             in_order: false,
+            counts_entries: true,
+            renewals_report: true,
             faults: Faults::NONE,
             bug: None,
         }
@@ -132,14 +192,28 @@ impl Config {
         }
     }
 
-    /// Sets the numbers of clients and of their callers.
+    /// Sets the number of callers of each client.
     #[must_use]
-    pub fn of(self, clients: u8, callers: u8) -> Self {
+    pub fn of(self, callers: &[usize]) -> Self {
+        let clients = callers.iter().map(|callers| vec![Caller::PLAIN; *callers]);
         Self {
-            clients,
-            callers,
+            clients: clients.collect(),
             ..self
         }
+    }
+
+    /// Changes all callers.
+    #[must_use]
+    pub fn each(mut self, change: impl Fn(&mut Caller)) -> Self {
+        self.clients.iter_mut().flatten().for_each(change);
+        self
+    }
+
+    /// Changes one caller.
+    #[must_use]
+    pub fn one(mut self, client: usize, caller: usize, change: impl Fn(&mut Caller)) -> Self {
+        change(&mut self.clients[client][caller]);
+        self
     }
 
     /// Sets the end. The world begins at 1.
@@ -154,34 +228,16 @@ impl Config {
         Self { entries, ..self }
     }
 
-    /// Enables renewals.
+    /// Disables renewals.
     #[must_use]
-    pub fn renewing(self) -> Self {
-        Self {
-            renews: true,
-            ..self
-        }
-    }
-
-    /// Sets the number of tokens of a fence.
-    #[must_use]
-    pub fn tokens(self, tokens: Token) -> Self {
-        Self { tokens, ..self }
-    }
-
-    /// Lets owners ask for new fences.
-    #[must_use]
-    pub fn refencing(self) -> Self {
-        Self {
-            refences: true,
-            ..self
-        }
+    pub fn unrenewed(self) -> Self {
+        self.each(|caller| caller.renewed = false)
     }
 
     /// Sets the duration of retentions.
     #[must_use]
     pub fn retaining(self, retain: Time) -> Self {
-        Self { retain, ..self }
+        self.each(|caller| caller.retain = retain)
     }
 
     /// Enables writes.
@@ -199,25 +255,23 @@ impl Config {
         Self { faults, ..self }
     }
 
-    /// Adds a bug.
+    /// Adds a bug of the server.
     #[must_use]
-    pub fn but(self, bug: Bug) -> Self {
+    pub fn but(self, bug: ServerBug) -> Self {
         Self {
             bug: Some(bug),
             ..self
         }
     }
 
-    pub(super) fn has(&self, bug: ClientBug) -> bool {
-        self.bug == Some(Bug::Client(bug))
+    pub(super) fn callers(&self) -> impl Iterator<Item = &Caller> {
+        self.clients.iter().flatten()
     }
 
-    pub(super) fn server_bug(&self) -> Option<ServerBug> {
-        match self.bug {
-            Some(Bug::Server(bug)) => Some(bug),
-            Some(Bug::Client(ClientBug::WantedUnnoticed)) => Some(ServerBug::WantedOnce),
-            _ => None,
-        }
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> Key {
+        let last = self.callers().flat_map(|caller| caller.keys).max();
+        last.map_or(0, |last| last + 1)
     }
 
     /// Returns whether the lock may be granted to another owner while its holder relies on it.
@@ -227,6 +281,9 @@ impl Config {
 
     /// Returns whether nothing is lost for good, so that everything is released in the end.
     pub(super) fn is_tidy(&self) -> bool {
-        self.in_order && self.faults.crashes + self.faults.restarts == 0
+        let Faults {
+            crashes, restarts, ..
+        } = self.faults;
+        self.prompt && self.in_order && crashes + restarts == 0
     }
 }

@@ -98,11 +98,18 @@ impl Network {
         });
     }
 
-    /// Drops the `wanted` notifications of an owner that has ended.
-    pub(super) fn forget_wanted(&mut self, ended: Owner) {
+    /// Drops a request that was refused on its way.
+    pub(super) fn forget_request(&mut self, client: u8, request: Id) {
         self.0.retain(|message| {
-            !matches!(message, Message::Notification(Notification::Wanted { owner, .. }) if *owner == ended)
+            !matches!(message, Message::Request { from, id, .. } if *from == client && *id == request)
         });
+    }
+
+    /// Drops the notifications for which this is false.
+    pub(super) fn retain_notifications(&mut self, keep: impl Fn(Notification) -> bool) {
+        self.0.retain(
+            |message| !matches!(message, Message::Notification(notification) if !keep(*notification)),
+        );
     }
 
     /// Drops the replies and notifications to a client that has ended.

@@ -1,15 +1,18 @@
 //! The state of the world.
 
 use super::{
-    Config, Faults, KEY, Time,
-    client::Client,
-    network::{Message, Network, Request},
-    ownership::{How, Ownership, Tokens},
+    Config, Faults, Time,
+    client::{Client, Known, Life, Stage},
+    network::{Message, Network},
     resource::Resource,
+    seen::{Seen, Situation},
+    words,
 };
 use crate::{
+    product::engine::machine::Slot,
     server::{Constants, Server},
-    words::{Effects, Fenced, Notification, Owner, Renewal, Token},
+    store::TOKENS,
+    words::{Acquire, Claim, Effects, Fence, Fenced, Key, Notification, Owner, Token},
 };
 
 /// The state of the world.
@@ -23,15 +26,17 @@ pub struct State {
     pub(super) left: Faults,
     /// The tokens of all fences that the server set, in this order.
     pub(super) tokens: Vec<TokenRange>,
-    /// The token of the latest hold.
-    pub(super) latest: Token,
+    /// The token of the latest hold of each key.
+    pub(super) latest: Vec<Token>,
     /// The rule that a step broke.
     pub(super) broken: Option<Rule>,
+    pub(super) seen: Seen,
 }
 
 /// The tokens that an owner got with one fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TokenRange {
+    key: Key,
     owner: Owner,
     first: Token,
     last: Token,
@@ -58,100 +63,78 @@ pub(crate) enum Rule {
     NoReleaseAfterOthers,
     /// The number of local hand-overs is limited while other clients are known to wait.
     HandoversLimited,
+    /// A call ends by its deadline.
+    InTime,
+    /// The machine finds itself as it has to be.
+    Consistent,
 }
 
 impl State {
     pub(super) fn new(config: &Config) -> Self {
-        let constants = Constants {
-            grace: Config::LEASE,
-            silent: 1,
-            queue: 1_000,
-        };
-        let mut server = Server::new(1, constants).with_bug(config.server_bug());
-        (0..config.clients).for_each(|client| server.join(client));
+        let mut server = Server::new(Config::STEP, Constants::REAL).with_bug(config.bug);
+        let clients = (0..).zip(&config.clients).map(|(name, callers)| {
+            server.join(name);
+            Client::new(name, callers, config.counts_entries)
+        });
         Self {
+            clients: clients.collect(),
             server,
-            clients: (0..config.clients)
-                .map(|name| Client::new(name, config.callers))
-                .collect(),
             network: Network::default(),
             resource: Resource::default(),
             left: config.faults,
             tokens: Vec::new(),
-            latest: 0,
+            latest: vec![0; usize::from(config.keys())],
             broken: None,
+            seen: Seen::default(),
         }
     }
 
     pub(super) fn now(&self) -> Time {
-        self.server.now()
-    }
-
-    /// Returns whether a rule was broken. Later states are not explored.
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.is_some()
+        self.server.now() / Config::STEP
     }
 
     pub(super) fn client(&mut self, name: u8) -> &mut Client {
         &mut self.clients[usize::from(name)]
     }
 
-    pub(super) fn holders(&self) -> impl Iterator<Item = &Client> {
-        self.clients
-            .iter()
-            .filter(|client| client.holds(self.now()))
+    pub(super) fn breaks(&mut self, rule: Rule) {
+        self.broken.get_or_insert(rule);
     }
 
-    pub(super) fn relied_on(&self) -> impl Iterator<Item = &Ownership> {
-        let rely = self
-            .clients
-            .iter()
-            .filter(|client| client.relies(self.now()));
-        rely.filter_map(|client| client.ownership.as_ref())
+    /// Returns the number of clients with a valid hold of this key.
+    pub(super) fn holders(&self, key: Key) -> usize {
+        let now = self.now();
+        let holds = |client: &&Client| client.holds(key, now).is_some();
+        self.clients.iter().filter(holds).count()
     }
 
-    /// Sends a request of a client.
-    pub(super) fn ask(&mut self, from: u8, id: u8, request: Request) {
-        if let Request::Renew(renewal) = &request {
-            let releasing = &self.clients[usize::from(from)].releasing;
-            let ends = |renewal: &Renewal| {
-                let owner = renewal.claim.owner;
-                releasing.iter().any(|one| one.owner == owner)
-            };
-            if renewal.renewals.iter().any(ends) {
-                self.broken = Some(Rule::NoRenewalAfterRelease);
-            }
-        }
-        self.network.send(Message::Request { from, id, request });
+    pub(super) fn keys(&self) -> std::ops::Range<Key> {
+        0..u8::try_from(self.latest.len()).expect("few keys")
     }
 
     /// Records the effects of a step of the server.
-    pub(super) fn note(&mut self, config: &Config, effects: Effects) {
+    pub(super) fn note(&mut self, effects: Effects) {
         let Effects {
             notifications,
             grants,
             renewed,
         } = effects;
-        for grant in &grants {
-            let now = self.server.now();
+        let now = self.now();
+        for Fenced { key, owner, .. } in &grants {
             for client in &mut self.clients {
-                client.overtaken(grant.owner, now);
+                let slot = client.machine.slot(&words::key(*key));
+                let own = slot.and_then(Slot::current).filter(|own| own.token > 0);
+                if let Some(own) = own.map(|own| own.owner)
+                    && words::owner(client.name, own) != *owner
+                {
+                    client.known(own).overtaken.get_or_insert(now);
+                }
             }
         }
         let fences = grants.into_iter().map(|grant| (grant, false));
-        for (Fenced { owner, fence }, is_renewed) in
-            fences.chain(renewed.into_iter().map(|renewed| (renewed, true)))
-        {
-            let before = self.tokens.last().map_or(0, |tokens| tokens.last);
-            let granted = Tokens::granted(fence, config.tokens);
-            if granted.next <= before {
-                self.broken = Some(Rule::TokensGrow);
-            }
-            self.tokens.push(TokenRange {
-                owner,
-                first: if is_renewed { before + 1 } else { granted.next },
-                last: granted.last,
-            });
+        let renewed = renewed.into_iter().map(|renewed| (renewed, true));
+        for (Fenced { key, owner, fence }, is_renewed) in fences.chain(renewed) {
+            self.fenced(key, owner, fence, is_renewed);
         }
         for notification in notifications {
             if self.changes_anything(notification) {
@@ -160,63 +143,90 @@ impl State {
         }
     }
 
-    /// Returns whether the arrival of a notification changes anything.
-    fn changes_anything(&self, notification: Notification) -> bool {
-        let client = &self.clients[usize::from(notification.owner().client)];
-        match notification {
-            Notification::Wanted { owner, .. } => {
-                let acquisition = client.acquisition.as_ref();
-                let ownership = client.ownership.as_ref();
-                acquisition.is_some_and(|acquisition| acquisition.owner == owner)
-                    || ownership.is_some_and(|own| own.owner == owner && !own.wanted)
-            }
-            Notification::Granted { .. } | Notification::Retry { .. } => !client.dead,
+    fn fenced(&mut self, key: Key, owner: Owner, fence: Fence, is_renewed: bool) {
+        let of_key = self.tokens.iter().rev().find(|tokens| tokens.key == key);
+        let before = of_key.map_or(0, |tokens| tokens.last);
+        if fence * TOKENS <= before {
+            self.breaks(Rule::TokensGrow);
         }
+        self.tokens.push(TokenRange {
+            key,
+            owner,
+            first: if is_renewed {
+                before + 1
+            } else {
+                fence * TOKENS
+            },
+            last: fence * TOKENS + TOKENS - 1,
+        });
     }
 
-    /// Starts the hold of a client's next caller.
-    pub(super) fn begin_hold(&mut self, config: &Config, name: u8, how: How) {
-        let now = self.now();
-        let Some(ownership) = &mut self.clients[usize::from(name)].ownership else {
-            return;
-        };
-        if how == How::HandedOver {
-            ownership.handovers_left = ownership.handovers_left.saturating_sub(1);
-            ownership.handed_over += u8::from(ownership.wanted);
-            if ownership.handed_over > ownership.handovers {
-                self.broken = Some(Rule::HandoversLimited);
-            }
+    /// Returns whether the arrival of a notification changes anything.
+    pub(super) fn changes_anything(&self, notification: Notification) -> bool {
+        let client = &self.clients[usize::from(notification.owner().client)];
+        let (key, owner) = (words::key(notification.key()), notification.owner());
+        let is_known = client.machine.own(&key, owner.sequence.into()).is_some();
+        let is_wanted = client.machine.slot(&key).is_some_and(|slot| slot.wanted);
+        is_known && !(is_wanted && matches!(notification, Notification::Wanted { .. }))
+    }
+
+    /// Drops the notifications that change nothing any more.
+    pub(super) fn forget_notifications(&mut self) {
+        let mut network = std::mem::take(&mut self.network);
+        network.retain_notifications(|notification| self.changes_anything(notification));
+        self.network = network;
+    }
+
+    /// Notes that a hold begins.
+    pub(super) fn begins(&mut self, config: &Config, key: Key, name: u8, owner: u64, token: Token) {
+        let Known { is_lost, .. } = *self.client(name).known(owner);
+        if is_lost {
+            self.breaks(Rule::NoHoldAfterLoss);
         }
-        if ownership.lost {
-            self.broken = Some(Rule::NoHoldAfterLoss);
-        }
-        let owner = ownership.owner;
-        let token = ownership.begin_hold(how, now);
+        let latest = self.latest[usize::from(key)];
+        let full = words::owner(name, owner);
+        let range = self
+            .tokens
+            .iter()
+            .position(|tokens| tokens.has(full, token));
         let is_above = if config.may_overtake() {
             // If two clients hold the lock, only the order of the grants counts.
-            self.tokens.iter().any(|tokens| tokens.has(owner, token))
+            range.is_some()
         } else {
-            token > self.latest
+            token > latest
         };
         if !is_above {
-            self.broken = Some(Rule::TokensGrow);
+            self.breaks(Rule::TokensGrow);
         }
-        self.latest = self.latest.max(token);
+        let is_renewed = range.is_some_and(|at| !self.tokens[at].first.is_multiple_of(TOKENS));
+        if is_renewed {
+            self.seen.note(Situation::TokenOfRenewal);
+        }
+        self.latest[usize::from(key)] = latest.max(token);
     }
 
     /// Returns whether the server granted the lock to another owner after it granted this token.
-    pub(super) fn is_overtaken(&self, owner: Owner, token: Token) -> bool {
-        let own = self.tokens.iter().position(|own| own.has(owner, token));
-        own.is_some_and(|own| self.tokens[own..].iter().any(|other| other.owner != owner))
+    pub(super) fn is_overtaken(&self, key: Key, owner: Owner, token: Token) -> bool {
+        let mut of_key = self.tokens.iter().filter(|tokens| tokens.key == key);
+        let own = of_key.find(|own| own.has(owner, token));
+        own.is_some() && of_key.any(|other| other.owner != owner)
     }
 
     /// Returns whether no message is in flight and all clients are idle.
     pub(super) fn is_quiet(&self) -> bool {
-        self.network.is_empty() && self.clients.iter().all(Client::is_idle)
+        let is_idle = |client: &Client| client.life == Life::Dead || client.is_idle();
+        self.network.is_empty() && self.clients.iter().all(is_idle)
     }
 
-    /// Returns whether a new client would get the lock after one lease if all others died now.
-    pub(super) fn becomes_free(&self) -> bool {
+    /// Returns whether a call waits for its locks.
+    pub(super) fn waits(&self) -> bool {
+        let waits = |stage| matches!(stage, Stage::Calling(super::client::Work::Acquire, _));
+        let mut tasks = self.clients.iter().flat_map(|client| &client.tasks);
+        tasks.any(|task| waits(task.stage))
+    }
+
+    /// Returns whether a new client would get the locks after this time if all others died now.
+    pub(super) fn become_free(&self, time: Time) -> bool {
         let newcomer = Owner {
             client: u8::MAX,
             sequence: 0,
@@ -225,18 +235,20 @@ impl State {
         (0..)
             .zip(&self.clients)
             .for_each(|(name, _)| server.leave(name));
-        server.pass(Config::LEASE);
+        server.pass(time * Config::STEP);
         server.join(newcomer.client);
-        let ask = crate::words::Acquire {
-            claims: vec![crate::words::Claim {
-                key: KEY,
-                owner: newcomer,
-            }],
-            lease: Config::LEASE,
-            count: 1,
-            waits: true,
-        };
-        server.acquire(&ask, &mut Effects::default());
-        server.holds(KEY, newcomer)
+        self.keys().all(|key| {
+            let ask = Acquire {
+                claims: vec![Claim {
+                    key,
+                    owner: newcomer,
+                }],
+                lease: 1,
+                count: 1,
+                waits: true,
+            };
+            server.acquire(&ask, &mut Effects::default());
+            server.holds(key, newcomer)
+        })
     }
 }

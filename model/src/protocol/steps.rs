@@ -1,53 +1,46 @@
 //! The possible steps.
 
+mod calls;
 mod delivery;
-mod own;
-mod ownership;
 
 use super::{
-    Config, KEY, State, Time,
-    acquisition::Step,
-    client::{Client, Turn},
+    Config, State, Time,
+    client::{Client, Life, Ready, Stage, Task, Work},
     network::{Id, Message},
-    ownership::Ownership,
+    words,
 };
-use crate::words::Holder;
+use crate::{
+    product::engine::machine::{CallId, Event, Input, Machine},
+    words::Holder,
+};
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A caller arrives.
-    Call(u8),
-    /// The first local waiter sends an acquire.
-    Acquire(u8),
-    /// The first local waiter begins its hold after a notification.
-    BeginHold(u8),
-    /// The first local waiter gives up.
-    GiveUp(u8),
+    Call(u8, usize),
+    /// A call that was woken is polled.
+    Poll(u8, usize),
+    /// A call is dropped.
+    GiveUp(u8, usize),
+    /// A call is not polled any more.
+    Forget(u8, usize),
+    /// A call that was not polled any more is dropped.
+    DropForgotten(u8, usize),
     /// A holder enters again.
-    Enter(u8),
-    /// A holder leaves.
-    Leave(u8),
-    /// A client sends a lower count.
-    Count(u8),
-    /// A client renews its ownership.
-    Renew(u8),
-    /// A client renews its ownership, and asks for a new fence.
-    RenewFence(u8),
-    /// A client releases an ownership whose retention has ended.
-    EndRetention(u8),
-    /// A client shuts down while it retains the lock.
-    ShutDown(u8),
-    /// A client notices that its lease has ended.
-    LoseLease(u8),
-    /// A client sends its n-th pending release.
-    Release(u8, usize),
-    /// A client abandons a release that failed, and leaves the lock to its lease.
-    Abandon(u8, usize),
+    Enter(u8, usize),
+    /// A holder leaves its innermost entry.
+    Leave(u8, usize),
+    /// A guard is dropped: the background releases.
+    Drop(u8, usize),
+    /// A holder writes to the resource.
+    Write(u8, usize),
+    /// A client does what is due.
+    Due(u8),
     /// A client stops waiting for a reply.
     TimeOut(u8, Id),
-    /// A holder writes to the resource.
-    Write(u8),
+    /// A request is refused on its way.
+    Fail(u8, Id),
     /// A message arrives.
     Deliver(Message),
     /// A message arrives, and its copy stays in flight.
@@ -56,6 +49,12 @@ pub enum Action {
     Lose(Message),
     /// A client dies.
     Crash(u8),
+    /// A client begins to shut down.
+    Drain(u8),
+    /// The holds of a client that shuts down are lost.
+    Close(u8),
+    /// A client that shuts down ends.
+    End(u8),
     /// The server restarts without data.
     Restart,
     /// The server loses the last fence.
@@ -64,13 +63,17 @@ pub enum Action {
     MissGrant,
     /// A caller that does not wait finds the lock taken.
     Try,
-    /// An operator asks a holder to release.
-    RequestRelease(u8),
-    /// An operator releases the lock for its holder, which may be notified.
+    /// An operator asks the holder to release.
+    Ask,
+    /// An operator releases the lock for its holder.
     Force {
         /// Whether the holder is notified at once.
         notified: bool,
     },
+    /// A change of the lock is reported to a client, by another connection of its own, perhaps.
+    Report(u8),
+    /// Reports are missed, until they are heard again.
+    Miss(u8, bool),
     /// The clock advances.
     Tick,
 }
@@ -81,16 +84,21 @@ const LAST_CALL: Time = 2;
 /// Lists all possible steps.
 pub(super) fn possible(config: &Config, state: &State, actions: &mut Vec<Action>) {
     for message in state.network.messages() {
-        if !config.in_order || is_first(state, message) {
+        if (!config.in_order || is_first(state, message)) && is_read(state, message) {
             actions.push(Action::Deliver(message.clone()));
         }
     }
-    for client in state.clients.iter().filter(|client| !client.dead) {
+    let alive = || {
+        let clients = state.clients.iter();
+        clients.filter(|client| client.life < Life::Ended)
+    };
+    for client in alive() {
         due(config, state, client, actions);
     }
     let urgent = config.prompt && !actions.is_empty();
-    for client in state.clients.iter().filter(|client| !client.dead) {
+    for client in alive() {
         optional(config, state, client, actions);
+        faults_of(state, client, actions);
     }
     faults(config, state, actions);
     if !urgent && state.now() < config.end {
@@ -105,111 +113,131 @@ fn is_first(state: &State, message: &Message) -> bool {
     }
 }
 
-/// Lists the steps that a client has to take, at once or later.
-fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
-    let (name, now) = (client.name, state.now());
-    if client.turn == Turn::Waiter {
-        match &client.acquisition {
-            None => actions.push(Action::Acquire(name)),
-            Some(acquisition) if acquisition.pending.is_none() => match acquisition.step {
-                Step::Granted(grant) if grant.is_fresh(Config::LEASE, now) => {
-                    actions.push(Action::BeginHold(name));
-                }
-                Step::Waiting { .. } if config.has(super::ClientBug::NoTimer) => {}
-                Step::Waiting { ask_at, .. } if now < ask_at => {}
-                _ => actions.push(Action::Acquire(name)),
-            },
-            Some(_) => {}
-        }
-    }
-    if let Some(ownership) = &client.ownership {
-        let is_valid = ownership.is_valid(now);
-        if !is_valid {
-            actions.push(Action::LoseLease(name));
-        }
-        if ownership.change.is_none() && ownership.dirty {
-            actions.push(Action::Count(name));
-        }
-        if config.renews
-            && is_valid
-            && now > ownership.confirmed
-            && ownership.renewals.iter().all(|renewal| renewal.sent < now)
-        {
-            actions.push(Action::Renew(name));
-        }
-        if config.refences && is_valid && wants_fence(config, client, ownership, now) {
-            actions.push(Action::RenewFence(name));
-        }
-        if let Some(hold) = &ownership.hold {
-            if config.prompt && now > hold.began && ownership.change.is_none() {
-                actions.push(Action::Leave(name));
-            }
-        } else if now >= ownership.retained_since + config.retain {
-            actions.push(Action::EndRetention(name));
-        }
-    }
-    for (at, releasing) in client.releasing.iter().enumerate() {
-        if releasing.pending.is_none() {
-            actions.push(Action::Release(name, at));
-        }
-    }
-    if config.prompt {
-        // A client gives up a reply that cannot arrive.
-        for id in own::awaited(client) {
-            if !state.network.carries(name, id) {
-                actions.push(Action::TimeOut(name, id));
-            }
-        }
+/// Returns whether somebody reads a message.
+fn is_read(state: &State, message: &Message) -> bool {
+    match message {
+        Message::Reply { to, id, .. } => state.clients[usize::from(*to)].reads(*id),
+        _ => true,
     }
 }
 
-/// Returns whether tokens run low that later holds could use.
-fn wants_fence(config: &Config, client: &Client, ownership: &Ownership, now: Time) -> bool {
-    ownership.hold.is_some()
-        && (client.waiting > 0 || config.retain > 0)
-        && ownership.tokens.left() <= config.tokens / 2
-        && ownership.fencing.is_none()
-        && ownership.asked_fence < now
+/// Lists the steps that a client has to take, at once or later.
+fn due(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
+    let (name, now) = (client.name, state.now());
+    if client.is_due(now) {
+        actions.push(Action::Due(name));
+    }
+    for (at, task) in client.tasks.iter().enumerate() {
+        match task.stage {
+            Stage::Calling(_, Ready::Woken) => actions.push(Action::Poll(name, at)),
+            Stage::Holding if config.prompt && now > task.began => {
+                actions.push(Action::Leave(name, at));
+            }
+            _ => {}
+        }
+    }
+    // A client gives up a reply that cannot arrive.
+    for awaited in &client.awaited {
+        if !state.network.carries(name, awaited.id) && client.reads(awaited.id) {
+            actions.push(Action::TimeOut(name, awaited.id));
+        }
+    }
+    if config.prompt && client.life == Life::Draining && client.machine.is_drained() {
+        actions.push(Action::Close(name));
+    }
+    let has_ended = client.machine.is_quiet() && client.machine.is_released();
+    if config.prompt && client.life == Life::Closed && has_ended {
+        actions.push(Action::End(name));
+    }
 }
 
 /// Lists the steps that a client may take.
 fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<Action>) {
-    let (name, now) = (client.name, state.now());
-    if client.to_come > 0 && (!config.prompt || now <= LAST_CALL) {
-        actions.push(Action::Call(name));
-    }
-    if client.turn == Turn::Waiter && state.left.gives_up > 0 {
-        actions.push(Action::GiveUp(name));
-    }
-    if let Some(ownership) = &client.ownership
-        && let Some(hold) = &ownership.hold
-    {
-        let holds = ownership.is_valid(now);
-        if ownership.change.is_none() {
-            // Once, or repeated without a reply.
-            let may_enter = !ownership.dirty && hold.entered + 1 < config.entries;
-            if holds && !ownership.lost && (may_enter || ownership.dirty && ownership.entering) {
-                actions.push(Action::Enter(name));
+    let (name, now, left) = (client.name, state.now(), &state.left);
+    let callers = &config.clients[usize::from(name)];
+    let is_open = !config.prompt || now <= LAST_CALL;
+    for (at, task) in client.tasks.iter().enumerate() {
+        match task.stage {
+            // Callers that are alike come in their order.
+            Stage::ToCome if is_open => {
+                let is_like = |other: usize| {
+                    client.tasks[other].stage == Stage::ToCome && callers[other] == callers[at]
+                };
+                if client.life == Life::Open && !(0..at).any(is_like) {
+                    actions.push(Action::Call(name, at));
+                }
             }
-            if !config.prompt || now == hold.began || hold.entries > 1 {
-                actions.push(Action::Leave(name));
+            Stage::Calling(work, _) => {
+                if left.gives_up > 0 && work != Work::Leave {
+                    actions.push(Action::GiveUp(name, at));
+                }
+                if left.unpolled > 0 {
+                    actions.push(Action::Forget(name, at));
+                }
             }
+            Stage::Unpolled => actions.push(Action::DropForgotten(name, at)),
+            Stage::Holding => holding(config, client, (at, task), now, actions),
+            Stage::ToCome | Stage::Gone => {}
         }
-        if config.writes && holds && !hold.wrote {
-            actions.push(Action::Write(name));
+        if left.drops > 0 && task.stage == Stage::Holding {
+            actions.push(Action::Drop(name, at));
         }
     }
-    for (at, releasing) in client.releasing.iter().enumerate() {
-        if releasing.pending.is_none() && releasing.tried && !config.is_tidy() {
-            actions.push(Action::Abandon(name, at));
-        }
-    }
-    if state.left.time_outs > 0 {
-        for id in own::awaited(client) {
-            if state.network.carries(name, id) {
-                actions.push(Action::TimeOut(name, id));
+    for awaited in &client.awaited {
+        if state.network.carries(name, awaited.id) && client.reads(awaited.id) {
+            if left.time_outs > 0 {
+                actions.push(Action::TimeOut(name, awaited.id));
+            }
+            if left.failures > 0 && state.network.oldest(name) <= Some(awaited.id) {
+                actions.push(Action::Fail(name, awaited.id));
             }
         }
+    }
+    if !config.prompt {
+        match client.life {
+            Life::Draining => actions.push(Action::Close(name)),
+            Life::Closed => actions.push(Action::End(name)),
+            Life::Open | Life::Ended | Life::Dead => {}
+        }
+    }
+}
+
+fn holding(
+    config: &Config,
+    client: &Client,
+    (at, task): (usize, &Task),
+    now: Time,
+    actions: &mut Vec<Action>,
+) {
+    let key = task
+        .entries
+        .first()
+        .map_or(0, |(entry, _)| words::key_of(&entry.key));
+    let holds = client.holds(key, now).is_some();
+    if holds && task.nested + 1 < config.entries {
+        actions.push(Action::Enter(client.name, at));
+    }
+    if !config.prompt || now == task.began {
+        actions.push(Action::Leave(client.name, at));
+    }
+    if config.writes && holds && !task.wrote {
+        actions.push(Action::Write(client.name, at));
+    }
+}
+
+/// Lists the faults of a client.
+fn faults_of(state: &State, client: &Client, actions: &mut Vec<Action>) {
+    let (name, left) = (client.name, &state.left);
+    if left.crashes > 0 && !client.is_idle() {
+        actions.push(Action::Crash(name));
+    }
+    let has_slots = client.machine.slots().next().is_some();
+    if left.shut_downs > 0 && client.life == Life::Open && has_slots {
+        actions.push(Action::Drain(name));
+    }
+    if left.reports > 0 && has_slots {
+        actions.push(Action::Report(name));
+        actions.extend([true, false].map(|is_heard| Action::Miss(name, is_heard)));
     }
 }
 
@@ -229,33 +257,19 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
             actions.push(Action::Repeat(message.clone()));
         }
     }
-    if left.crashes > 0 {
-        let alive = state
-            .clients
-            .iter()
-            .filter(|client| !client.dead && !client.is_idle());
-        actions.extend(alive.map(|client| Action::Crash(client.name)));
-    }
-    if left.shut_downs > 0 {
-        let retain = state.clients.iter().filter(|client| client.retains());
-        actions.extend(retain.map(|client| Action::ShutDown(client.name)));
-    }
     if left.restarts > 0 {
         actions.push(Action::Restart);
     }
-    if left.lost_fences > 0 && state.server.fence(KEY) > 0 {
+    if left.lost_fences > 0 && state.server.fence(0) > 0 {
         actions.push(Action::LoseFence);
     }
-    let entry = state.server.inspect(KEY);
-    if left.missed_grants > 0 && entry.is_none() && state.server.fence(KEY) > 0 {
+    let entry = state.server.inspect(0);
+    if left.missed_grants > 0 && entry.is_none() && state.server.fence(0) > 0 {
         actions.push(Action::MissGrant);
     }
-    if let Some(Holder::Owner(owner)) = entry.map(|entry| entry.holder) {
-        let client = &state.clients[usize::from(owner.client)];
-        let ownership = client.ownership.as_ref();
-        if left.release_requests > 0 && ownership.is_some_and(|own| own.owner == owner && !own.lost)
-        {
-            actions.push(Action::RequestRelease(client.name));
+    if let Some(Holder::Owner(_)) = entry.map(|entry| entry.holder) {
+        if left.release_requests > 0 {
+            actions.push(Action::Ask);
         }
         if left.refused_tries > 0 {
             actions.push(Action::Try);
@@ -269,6 +283,36 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
 /// Takes a step.
 pub(super) fn take(config: &Config, state: &mut State, action: Action) {
     match action {
+        Action::Call(name, at) => calls::call(config, state, name, at),
+        Action::Poll(name, at) => calls::poll(config, state, name, at),
+        Action::GiveUp(name, at) => {
+            state.left.gives_up -= 1;
+            calls::drop_call(config, state, name, at);
+        }
+        Action::Forget(name, at) => {
+            state.left.unpolled -= 1;
+            state.client(name).tasks[at].stage = Stage::Unpolled;
+        }
+        Action::DropForgotten(name, at) => calls::drop_call(config, state, name, at),
+        Action::Enter(name, at) => calls::enter(config, state, name, at),
+        Action::Leave(name, at) => calls::leave(config, state, name, at, true),
+        Action::Drop(name, at) => {
+            state.left.drops -= 1;
+            calls::leave(config, state, name, at, false);
+        }
+        Action::Write(name, at) => calls::write(state, name, at),
+        Action::Due(name) => calls::feed(config, state, name, Input::Time, None),
+        Action::TimeOut(name, id) => {
+            if state.network.carries(name, id) {
+                state.left.time_outs -= 1;
+            }
+            delivery::fails(config, state, name, id, true);
+        }
+        Action::Fail(name, id) => {
+            state.left.failures -= 1;
+            state.network.forget_request(name, id);
+            delivery::fails(config, state, name, id, false);
+        }
         Action::Deliver(message) => {
             state.network.take(&message);
             delivery::arrive(config, state, message);
@@ -292,31 +336,62 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.network.forget_client(name);
             state.server.leave(name);
         }
+        Action::Drain(name) => {
+            state.left.shut_downs -= 1;
+            state.client(name).life = Life::Draining;
+            calls::feed(config, state, name, Input::Drain, None);
+        }
+        Action::Close(name) => {
+            state.client(name).life = Life::Closed;
+            calls::feed(config, state, name, Input::Close, None);
+        }
+        Action::End(name) => calls::end(config, state, name),
         Action::Restart => {
             state.left.restarts -= 1;
             state.server.restart();
         }
         Action::LoseFence => {
             state.left.lost_fences -= 1;
-            state.server.lose_fence(KEY);
+            state.server.lose_fence(0);
         }
         Action::MissGrant => {
             state.left.missed_grants -= 1;
-            state.server.miss_grant(KEY);
+            state.server.miss_grant(0);
         }
         Action::Try => {
             state.left.refused_tries -= 1;
-            own::try_in_vain(config, state);
+            delivery::try_in_vain(state);
         }
-        Action::RequestRelease(name) => {
+        Action::Ask => {
             state.left.release_requests -= 1;
-            ownership::revoke(config, state, name);
+            delivery::tell_holder(config, state, false);
         }
         Action::Force { notified } => {
             state.left.forced_releases -= 1;
-            own::force(config, state, notified);
+            delivery::force(config, state, notified);
         }
-        Action::Tick => state.server.pass(1),
-        action => own::act(config, state, &action),
+        Action::Report(name) => {
+            state.left.reports -= 1;
+            report(config, state, name, Event::Changed);
+        }
+        Action::Miss(name, is_heard) => {
+            state.left.reports -= 1;
+            report(config, state, name, Event::Missed { is_heard });
+        }
+        Action::Tick => state.server.pass(Config::STEP),
     }
+}
+
+/// Tells a client that its locks may have changed.
+fn report(config: &Config, state: &mut State, name: u8, event: Event) {
+    let machine: &Machine = &state.client(name).machine;
+    let keys: Vec<_> = machine.slots().map(|slot| slot.key.clone()).collect();
+    for key in keys {
+        calls::feed(config, state, name, Input::Event(key, None, event), None);
+    }
+}
+
+/// Returns the number of the next call of a caller.
+fn next(call: CallId) -> CallId {
+    CallId(call.0 + 1)
 }

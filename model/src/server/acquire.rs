@@ -44,6 +44,7 @@ pub(super) fn acquire(server: &mut Server, ask: &Acquire, effects: &mut Effects)
         };
         fences.push(fence);
         new.extend(is_new.then_some(Fenced {
+            key: claim.key,
             owner: claim.owner,
             fence,
         }));

@@ -144,7 +144,7 @@ impl Count {
 impl Ownership {
     /// Returns the count that the store has to be told, if it is not known to have it. `counts`: whether the store counts
     /// nested entries.
-    pub(super) fn wanted_count(&self, counts: bool) -> Option<u32> {
+    pub(crate) fn wanted_count(&self, counts: bool) -> Option<u32> {
         match self.phase() {
             Phase::Held => {
                 let is_off = self.count.known.is_none() || self.count.is_in_doubt;

@@ -187,10 +187,14 @@ impl Slot {
         let mut call = cx.calls.remove(&id)?;
         let request = call.acquisition().map(|call| {
             let timeout = timeout.min(call.request_timeout(cx));
-            call.asks(id, one(claim), (timeout, true), cx)
+            let request = call.asks(id, one(claim), (timeout, true), cx);
+            (request, call.acts_by)
         });
         cx.calls.insert(id, call);
-        request
+        let (request, acts_by) = request?;
+        // The release may be a call that is not polled any more.
+        cx.look_at_call(id, acts_by);
+        Some(request)
     }
 
     /// Applies the reply to a lower count. Returns the outcome if the store has the right count then.

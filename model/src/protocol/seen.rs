@@ -1,0 +1,70 @@
+//! Situations that a world is made for.
+
+use std::hash::{Hash, Hasher};
+
+/// Defines the situations, and the properties that they occur.
+macro_rules! situations {
+    ($($name:ident = $text:literal,)+) => {
+        /// A situation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Situation {
+            $($name,)+
+        }
+
+        impl Situation {
+            /// Returns the property that it occurs.
+            pub(super) fn occurs(self) -> stateright::Property<super::Protocol> {
+                match self {
+                    $(Self::$name => stateright::Property::sometimes($text, |_, state: &super::State| {
+                        state.seen.has(Self::$name)
+                    }),)+
+                }
+            }
+        }
+    };
+}
+
+situations! {
+    HandedOff = "a lock is handed off to another client",
+    HandedOver = "a hold is handed over locally",
+    LeftWithRelease = "an acquire leaves with a release",
+    TokenOfRenewal = "a hold has a token of a renewal",
+    Nested = "a holder enters once more",
+    Paused = "a client is paused for longer than its lease",
+    StaleWrite = "a stale write arrives",
+    RetainedAgain = "a retained ownership is used again",
+    RetainedWanted = "a retained ownership is released when it is wanted",
+    RetainedUntilEnd = "a retained ownership ends with its time",
+    RetainedAsked = "a retained ownership is released when an operator asks",
+    RetainedAtDrain = "a client that shuts down releases a retained ownership",
+    MaxHold = "a hold ends with its `max_hold`",
+    Kept = "a lock stays taken after its release",
+    Several = "a call has several locks",
+    Refused = "a call is refused because its wait has ended",
+}
+
+/// The situations of the latest step. They are no part of the state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen(u32);
+
+impl Seen {
+    pub(super) fn note(&mut self, situation: Situation) {
+        self.0 |= 1 << situation as u32;
+    }
+
+    pub(super) fn has(self, situation: Situation) -> bool {
+        self.0 & 1 << situation as u32 != 0
+    }
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Seen {}
+
+impl Hash for Seen {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}

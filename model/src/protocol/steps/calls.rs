@@ -1,0 +1,386 @@
+//! What callers do, and what follows from an input to their client's machine.
+
+use super::next;
+use crate::{
+    observe::HoldEnd,
+    product::engine::machine::{
+        Ask, By, Entered, Event, Input, Output, Owner, Phase, Renew, Request, Step,
+    },
+    protocol::{
+        Config, State, Time,
+        client::{Asked, Life, Ready, Stage, Work},
+        network::Message,
+        seen::Situation,
+        state::Rule,
+        words,
+    },
+    words::Key,
+};
+
+/// A caller asks for its locks.
+pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
+    let caller = config.clients[usize::from(name)][at];
+    let now = state.now();
+    let task = &mut state.client(name).tasks[at];
+    task.stage = Stage::Calling(Work::Acquire, Ready::Waiting);
+    task.deadline = caller.wait.map_or(Time::MAX, |wait| now + wait);
+    let input = Input::Acquire {
+        call: task.call,
+        keys: caller
+            .keys
+            .iter()
+            .map(|key| (words::key(*key), None))
+            .collect(),
+        terms: caller.terms(caller.lease),
+        is_inside: false,
+    };
+    feed(config, state, name, input, Some(at));
+}
+
+/// A holder asks for its first lock once more.
+pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
+    let caller = config.clients[usize::from(name)][at];
+    let task = &mut state.client(name).tasks[at];
+    task.nested += 1;
+    task.stage = Stage::Calling(Work::Enter, Ready::Waiting);
+    let (entry, token) = &task.entries[0];
+    let input = Input::Acquire {
+        call: task.call,
+        keys: crate::few::one((entry.key.clone(), Some((entry.owner, *token)))),
+        terms: caller.terms(caller.nested_lease),
+        is_inside: true,
+    };
+    feed(config, state, name, input, Some(at));
+}
+
+/// A holder leaves its innermost entry. `waits`: it waits for the release.
+pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, waits: bool) {
+    let client = state.client(name);
+    let task = &mut client.tasks[at];
+    let Some((entry, _)) = task.entries.pop() else {
+        return;
+    };
+    let call = waits.then_some(task.call);
+    task.stage = Stage::Calling(Work::Leave, Ready::Waiting);
+    let was_overtaken = client.is_overtaken(entry.owner).is_some();
+    client.tasks[at].was_overtaken = was_overtaken;
+    let end = HoldEnd::Released;
+    let input = Input::Leave { entry, end, call };
+    feed(config, state, name, input, Some(at));
+    if !waits {
+        goes_on(state, name, at);
+    }
+}
+
+/// A call that was woken is polled.
+pub(super) fn poll(config: &Config, state: &mut State, name: u8, at: usize) {
+    let task = &mut state.client(name).tasks[at];
+    if let Stage::Calling(_, ready) = &mut task.stage {
+        *ready = Ready::Waiting;
+    }
+    let input = Input::Poll(task.call);
+    feed(config, state, name, input, Some(at));
+}
+
+/// The future of a call is dropped, with the requests whose replies it awaits.
+pub(super) fn drop_call(config: &Config, state: &mut State, name: u8, at: usize) {
+    let call = state.client(name).tasks[at].call;
+    drop_requests(config, state, name, |by| by == Some(call));
+    feed(config, state, name, Input::Cancel(call), None);
+    goes_on(state, name, at);
+}
+
+/// The futures of requests are dropped.
+fn drop_requests(
+    config: &Config,
+    state: &mut State,
+    name: u8,
+    are_dropped: impl Fn(Option<crate::product::engine::machine::CallId>) -> bool,
+) {
+    let ids: Vec<_> = (state.client(name).awaited.iter())
+        .filter(|awaited| are_dropped(awaited.by))
+        .map(|awaited| awaited.id)
+        .collect();
+    for id in ids {
+        super::delivery::dropped(config, state, name, id);
+    }
+}
+
+/// A client that shuts down ends: no request has a reply any more.
+pub(super) fn end(config: &Config, state: &mut State, name: u8) {
+    feed(config, state, name, Input::End, None);
+    drop_requests(config, state, name, |_| true);
+    for at in 0..state.client(name).tasks.len() {
+        if let Stage::Calling(..) = state.client(name).tasks[at].stage {
+            poll(config, state, name, at);
+        }
+    }
+    let client = state.client(name);
+    client.die();
+    client.life = Life::Ended;
+    state.network.forget_client(name);
+    state.server.leave(name);
+}
+
+/// A holder writes to the resource.
+pub(super) fn write(state: &mut State, name: u8, at: usize) {
+    let task = &mut state.client(name).tasks[at];
+    task.wrote = true;
+    let (entry, token) = &task.entries[0];
+    let write = Message::Write {
+        owner: words::owner(name, entry.owner),
+        token: *token,
+    };
+    state.network.send(write);
+}
+
+/// The present call of a caller has ended.
+fn goes_on(state: &mut State, name: u8, at: usize) {
+    let task = &mut state.client(name).tasks[at];
+    task.call = next(task.call);
+    task.deadline = Time::MAX;
+    task.stage = if task.entries.is_empty() {
+        Stage::Gone
+    } else {
+        Stage::Holding
+    };
+}
+
+/// The current ownership of a key in a client.
+type Current = (Key, Owner, Phase, bool);
+
+/// Gives the machine of a client an input, and does what follows. `polled`: the caller whose call is polled.
+pub(super) fn feed(
+    config: &Config,
+    state: &mut State,
+    name: u8,
+    input: Input,
+    polled: Option<usize>,
+) {
+    let (now, cause) = (state.now(), cause(&input));
+    let replied = matches!(input, Input::Replied(..));
+    let client = state.client(name);
+    let before = current(client);
+    let outputs = client.on(input, now);
+    let after = current(client);
+    for before in before {
+        compare(config, state, name, before, &after, cause);
+    }
+    for output in outputs {
+        match output {
+            Output::Step(step) => {
+                if let Some(at) = polled {
+                    take_step(config, state, name, at, step, replied);
+                }
+            }
+            Output::Wake(call) => {
+                for task in &mut state.client(name).tasks {
+                    if let Stage::Calling(_, ready @ Ready::Waiting) = &mut task.stage
+                        && task.call == call
+                    {
+                        *ready = Ready::Woken;
+                    }
+                }
+            }
+            Output::Send(request) => send(state, name, request),
+            Output::Renew(renew) => send_renewal(state, name, *renew),
+            Output::Lost(loss) => {
+                state.client(name).known(loss.owner).is_lost = true;
+                if loss.cause == crate::error::LostCause::MaxHold {
+                    state.seen.note(Situation::MaxHold);
+                }
+            }
+            Output::Ended { .. } | Output::Revoked(_) | Output::GaveUp(..) => {}
+        }
+    }
+    let client = state.client(name);
+    client.forget();
+    let life = client.life;
+    if life < Life::Ended {
+        state.forget_notifications();
+    }
+}
+
+/// The situation in which a retained ownership is released because of an input.
+fn cause(input: &Input) -> Option<Situation> {
+    match input {
+        Input::Event(_, _, Event::Wanted | Event::Renewed { .. }) => {
+            Some(Situation::RetainedWanted)
+        }
+        Input::Event(_, _, Event::Revoke { .. }) => Some(Situation::RetainedAsked),
+        Input::Time => Some(Situation::RetainedUntilEnd),
+        Input::Drain => Some(Situation::RetainedAtDrain),
+        _ => None,
+    }
+}
+
+fn current(client: &crate::protocol::client::Client) -> Vec<Current> {
+    let slots = client.machine.slots();
+    let current = slots.filter_map(|slot| {
+        let own = slot.current()?;
+        Some((
+            words::key_of(&slot.key),
+            own.owner,
+            own.phase(),
+            slot.wanted,
+        ))
+    });
+    current.collect()
+}
+
+/// Notes how an input changed the current ownership of a key.
+fn compare(
+    config: &Config,
+    state: &mut State,
+    name: u8,
+    (key, owner, phase, wanted): Current,
+    after: &[Current],
+    cause: Option<Situation>,
+) {
+    let next = after
+        .iter()
+        .find(|(other, own, ..)| (*other, *own) == (key, owner));
+    match (phase, next.map(|(_, _, phase, _)| *phase)) {
+        (Phase::Held, Some(Phase::Requested)) => {
+            state.seen.note(Situation::HandedOver);
+            let known = state.client(name).known(owner);
+            known.handed_over += usize::from(wanted);
+            if known.handed_over > Config::LOCAL_HANDOVERS && config.faults.shut_downs == 0 {
+                state.breaks(Rule::HandoversLimited);
+            }
+        }
+        (Phase::Retained, Some(Phase::Requested | Phase::Held)) => {
+            state.seen.note(Situation::RetainedAgain);
+        }
+        (Phase::Retained, None) => {
+            if let Some(cause) = cause {
+                state.seen.note(cause);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step, replied: bool) {
+    let now = state.now();
+    let task = &mut state.client(name).tasks[at];
+    let Stage::Calling(work, ready) = &mut task.stage else {
+        return;
+    };
+    if step.is_last() && config.prompt && now > task.deadline.saturating_add(1) {
+        state.breaks(Rule::InTime);
+        return;
+    }
+    match step {
+        Step::Send(request) => {
+            *ready = Ready::Sending;
+            send(state, name, request);
+        }
+        // After a reply, a call asks at once for its next step.
+        Step::Wait | Step::AskHolder(_) => {
+            *ready = if replied {
+                Ready::Woken
+            } else {
+                Ready::Waiting
+            };
+        }
+        Step::Entered(entered) => {
+            if work == &Work::Acquire {
+                task.began = now;
+                if entered.len() > 1 {
+                    state.seen.note(Situation::Several);
+                }
+            }
+            for entered in entered {
+                begin(config, state, name, at, entered);
+            }
+            goes_on(state, name, at);
+        }
+        Step::Left(outcome) => {
+            if replied && outcome.is_ok() && task.was_overtaken && !config.may_overtake() {
+                state.breaks(Rule::NoReleaseAfterOthers);
+            }
+            goes_on(state, name, at);
+        }
+        Step::Refused(_) => {
+            if *work == Work::Acquire {
+                state.seen.note(Situation::Refused);
+            }
+            goes_on(state, name, at);
+        }
+    }
+}
+
+fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Entered) {
+    let Entered {
+        entry,
+        token,
+        began,
+    } = entered;
+    match began {
+        Some(by) => {
+            state.client(name).tasks[at].by = by;
+            if by == By::Message {
+                state.seen.note(Situation::HandedOff);
+            }
+            let key = words::key_of(&entry.key);
+            state.begins(config, key, name, entry.owner, token);
+        }
+        None => state.seen.note(Situation::Nested),
+    }
+    state.client(name).tasks[at].entries.push((entry, token));
+}
+
+/// Sends a request of a call or of the background, and the one that leaves with it.
+fn send(state: &mut State, name: u8, mut request: Box<Request>) {
+    let by = request.call;
+    let then = match &mut request.what {
+        Ask::Lower { then, .. } => then.take(),
+        Ask::Acquire { .. } | Ask::Enter { .. } => None,
+    };
+    if let Ask::Lower { count: 0, .. } = request.what {
+        let owner = request.claims[0].owner;
+        state.client(name).known(owner).is_released = true;
+    }
+    send_one(state, name, request, by);
+    if let Some(then) = then {
+        state.seen.note(Situation::LeftWithRelease);
+        send_one(state, name, then, by);
+    }
+}
+
+fn send_one(
+    state: &mut State,
+    name: u8,
+    request: Box<Request>,
+    by: Option<crate::product::engine::machine::CallId>,
+) {
+    let now = state.now();
+    if let Ask::Lower { at_least, .. } = request.what
+        && !at_least.is_zero()
+    {
+        state.seen.note(Situation::Kept);
+    }
+    let words = words::request(name, &request);
+    let id = state.client(name).awaits(Asked::Request(request), by, now);
+    state.network.send(Message::Request {
+        from: name,
+        id,
+        request: words,
+    });
+}
+
+fn send_renewal(state: &mut State, name: u8, renew: Renew) {
+    let now = state.now();
+    if state.client(name).known(renew.owner).is_released {
+        state.breaks(Rule::NoRenewalAfterRelease);
+    }
+    let request = words::renewal(name, &renew);
+    let client = state.client(name);
+    let id = client.awaits(Asked::Renewal(Box::new(renew)), None, now);
+    state.network.send(Message::Request {
+        from: name,
+        id,
+        request,
+    });
+}

@@ -1,0 +1,149 @@
+//! Translates between the words of the machine and those of the server.
+
+use std::{sync::LazyLock, time::Duration};
+
+use crate::{
+    key, lease,
+    product::engine::machine::{Ask, Event, Renew, Reply, Request},
+    store::{self, QueuePlace, RenewalOutcome},
+    words::{
+        Acquire, Acquired, Claim, Key, Millis, Notification, Owner, Release, Released, Renewal,
+        Renewed,
+    },
+};
+
+use super::network;
+
+static KEYS: LazyLock<[key::Key; 3]> =
+    LazyLock::new(|| ["0", "1", "2"].map(|text| key::Key::parse(text).expect("it is valid")));
+
+pub(super) fn key(key: Key) -> key::Key {
+    KEYS[usize::from(key)].clone()
+}
+
+pub(super) fn key_of(key: &key::Key) -> Key {
+    key.as_str().as_bytes()[0] - b'0'
+}
+
+pub(super) fn owner(client: u8, sequence: u64) -> Owner {
+    let sequence = u8::try_from(sequence).expect("worlds are small");
+    Owner { client, sequence }
+}
+
+fn millis(time: Duration) -> Millis {
+    Millis::try_from(time.as_millis()).expect("worlds are short")
+}
+
+fn small(count: u32) -> u8 {
+    u8::try_from(count).expect("few entries")
+}
+
+/// Returns what a client asks the server for.
+pub(super) fn request(client: u8, request: &Request) -> network::Request {
+    let claims: Vec<Claim> = (request.claims.iter())
+        .map(|claimed| Claim {
+            key: key_of(&claimed.key),
+            owner: owner(client, claimed.owner),
+        })
+        .collect();
+    let acquire = |lease, count, waits| {
+        network::Request::Acquire(Acquire {
+            claims: claims.clone(),
+            lease: millis(lease),
+            count,
+            waits,
+        })
+    };
+    match &request.what {
+        Ask::Acquire { lease, waits, .. } => acquire(*lease, 1, *waits),
+        Ask::Enter { lease, count, .. } => acquire(*lease, small(*count), false),
+        Ask::Lower {
+            fence,
+            count,
+            at_least,
+            ..
+        } => network::Request::Release(Release {
+            key: claims[0].key,
+            owner: claims[0].owner,
+            fence: *fence,
+            count: small(*count),
+            at_least: millis(*at_least),
+        }),
+    }
+}
+
+/// Returns a renewal as the server knows it.
+pub(super) fn renewal(client: u8, renew: &Renew) -> network::Request {
+    let claim = Claim {
+        key: key_of(&renew.key),
+        owner: owner(client, renew.owner),
+    };
+    let fence = renew.fence;
+    network::Request::Renew(crate::words::Renew {
+        renewals: vec![Renewal { claim, fence }],
+        lease: millis(renew.lease),
+    })
+}
+
+/// Returns the reply to a request that was sent at this time.
+pub(super) fn reply(reply: network::Reply, sent_at: lease::Time) -> Reply {
+    match reply {
+        network::Reply::Acquired(acquired) => Reply::Acquired(match acquired {
+            Acquired::Granted {
+                fences,
+                others_wait,
+            } => store::Acquired::Granted {
+                fences: fences.into(),
+                wanted: others_wait,
+                sent_at,
+            },
+            Acquired::Taken {
+                claim,
+                ttl,
+                queued,
+                first,
+                fences,
+            } => store::Acquired::Taken {
+                claim,
+                ttl: Some(Duration::from_millis(ttl)),
+                queued: queued.then_some(QueuePlace {
+                    first,
+                    watched: false,
+                }),
+                sent_at,
+                fences: fences.into(),
+                retired: false,
+            },
+            Acquired::NotOwner => store::Acquired::NotOwner,
+        }),
+        network::Reply::Released(Released::Done) => Reply::Released(store::Released::Done),
+        network::Reply::Released(Released::NotHeld) => Reply::Released(store::Released::NotHeld),
+        network::Reply::Renewed(_) => unreachable!("a renewal is no request of a call"),
+    }
+}
+
+pub(super) fn outcome(reply: Renewed) -> RenewalOutcome {
+    if reply.held {
+        let Renewed { wanted, fence, .. } = reply;
+        RenewalOutcome::Held { wanted, fence }
+    } else {
+        RenewalOutcome::Lost
+    }
+}
+
+pub(super) fn event(notification: Notification) -> Event {
+    match notification {
+        Notification::Granted {
+            fence,
+            ttl,
+            others_wait,
+            ..
+        } => Event::Granted {
+            fence,
+            ttl: Duration::from_millis(ttl),
+            wanted: others_wait,
+        },
+        Notification::Wanted { .. } => Event::Wanted,
+        Notification::Retry { after, .. } => Event::Retry(Duration::from_millis(after)),
+    }
+}

@@ -1,0 +1,16 @@
+//! What the machine of a client knows of a store.
+
+use std::time::Duration;
+
+pub(crate) use self::sources::reply::{Acquired, Grant, QueuePlace, Released, RenewalOutcome};
+
+/// How long a lock is reserved for a waiter that has not confirmed its wait.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// The number of tokens of a fence, less than in the product: new fences are due soon.
+pub(crate) const TOKENS: u64 = 2;
+
+#[expect(dead_code, reason = "the model uses a part of them")]
+#[path = "../../rlock-core/src/store"]
+mod sources {
+    pub(crate) mod reply;
+}
