@@ -49,18 +49,19 @@ fn several(caller: &mut Caller) {
     caller.keys = &[0, 1];
 }
 
-/// Returns the worlds that every test run explores. Two of them lack one of the two ways to notify
-/// an owner that its lock is wanted, because the other is enough.
+/// Returns the worlds that every test run explores.
 #[must_use]
 pub fn small() -> Vec<Config> {
-    let mut all = small_in_time();
-    all.extend(small_with_terms());
-    all.extend(small_with_losses());
-    all.extend(small_at_any_time());
+    let mut all = in_time();
+    all.extend(with_terms());
+    all.extend(with_losses());
+    all.extend(at_any_time());
     all
 }
 
-fn small_at_any_time() -> Vec<Config> {
+/// Returns worlds in which anything may take any time.
+#[must_use]
+pub fn at_any_time() -> Vec<Config> {
     vec![
         any("any delay, writes").unrenewed().writing(),
         any("any delay, renewals").until(3),
@@ -121,7 +122,8 @@ fn small_at_any_time() -> Vec<Config> {
 }
 
 /// Returns worlds whose callers differ.
-fn small_with_terms() -> Vec<Config> {
+#[must_use]
+pub fn with_terms() -> Vec<Config> {
     vec![
         any("any delay, several keys").one(0, 0, several).until(2),
         any("any delay, leases of two lengths")
@@ -141,9 +143,8 @@ fn small_with_terms() -> Vec<Config> {
             .one(0, 0, |caller| caller.at_least = Some(2))
             .until(1),
         any("any delay, waits that end")
-            .of(&[2, 1])
-            .one(0, 1, |caller| caller.wait = Some(1))
-            .until(1),
+            .one(0, 0, |caller| caller.wait = Some(1))
+            .until(3),
         any("any delay, attempts")
             .of(&[2, 1])
             .one(0, 1, |caller| caller.wait = Some(0))
@@ -152,7 +153,8 @@ fn small_with_terms() -> Vec<Config> {
 }
 
 /// Returns worlds in which the server loses data.
-fn small_with_losses() -> Vec<Config> {
+#[must_use]
+pub fn with_losses() -> Vec<Config> {
     vec![
         any("the server forgets, renewals").with(RESTARTS).until(2),
         any("the server forgets, writes")
@@ -184,7 +186,10 @@ fn small_with_losses() -> Vec<Config> {
     ]
 }
 
-fn small_in_time() -> Vec<Config> {
+/// Returns worlds in which clients act at once. Two of them lack one of the two ways to notify an owner that its lock is wanted,
+/// because the other is enough.
+#[must_use]
+pub fn in_time() -> Vec<Config> {
     let until_wanted = |name| prompt(name).retaining(99).until(9);
     vec![
         prompt("in time, two callers each").of(&[2, 2]),

@@ -1,14 +1,14 @@
-//! All properties hold in the small worlds, and every known bug is found.
+//! All properties hold in the small worlds, and every known bug of the server is found.
 
 use rlock_model::{
     check,
-    worlds::{mistakes, small},
+    protocol::Config,
+    worlds::{at_any_time, in_time, mistakes, with_losses, with_terms},
 };
 
-#[test]
-fn every_state_of_the_small_worlds_is_as_it_has_to_be() {
+fn explore(worlds: Vec<Config>) {
     let (mut unique, mut total) = (0, 0);
-    for world in small() {
+    for world in worlds {
         let report = check::exhaust(world);
         println!("{}", report.line());
         assert!(report.is_good(), "{report}");
@@ -19,7 +19,27 @@ fn every_state_of_the_small_worlds_is_as_it_has_to_be() {
 }
 
 #[test]
-fn every_mistake_is_found() {
+fn clients_that_act_in_time_serve_everybody() {
+    explore(in_time());
+}
+
+#[test]
+fn clients_that_pause_at_any_time_are_safe() {
+    explore(at_any_time());
+}
+
+#[test]
+fn callers_with_different_terms_are_safe() {
+    explore(with_terms());
+}
+
+#[test]
+fn a_server_that_loses_data_is_survived() {
+    explore(with_losses());
+}
+
+#[test]
+fn every_mistake_of_the_server_is_found() {
     for mistake in mistakes() {
         let report = check::find(mistake.world, mistake.breaks);
         println!("{}", report.line());

@@ -94,8 +94,8 @@ impl Edit {
     }
 }
 
-/// A test, written as `<binary>::<path of the test>`: `it::…` and `allocations::…` in `tests`, or
-/// `rlock-core::…` for a unit test of the core.
+/// A test, written as `<binary>::<path of the test>`: `it::…` and `allocations::…` in `tests`,
+/// `rlock-core::…` for a unit test of the core, or `rlock-model::…` for worlds of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
@@ -110,11 +110,14 @@ pub struct TestName {
 pub enum Binary {
     /// The unit tests of the core.
     Core,
+    /// The worlds of the model.
+    Model,
     /// An integration test of `tests`, by its name.
     Integration(String),
 }
 
 const CORE: &str = "rlock-core";
+const MODEL: &str = "rlock-model";
 
 impl TryFrom<String> for TestName {
     type Error = String;
@@ -127,6 +130,7 @@ impl TryFrom<String> for TestName {
         };
         let binary = match binary {
             CORE => Binary::Core,
+            MODEL => Binary::Model,
             file => Binary::Integration(file.to_owned()),
         };
         Ok(Self {
@@ -140,6 +144,7 @@ impl fmt::Display for Binary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Core => CORE,
+            Self::Model => MODEL,
             Self::Integration(file) => file,
         })
     }

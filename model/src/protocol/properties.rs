@@ -194,7 +194,10 @@ fn situations(config: &Config) -> Vec<Situation> {
     let long = config.end > 1 + Config::LEASE;
     let patient = any(|caller| caller.wait.is_none());
     [
-        (HandedOff, clients > 1 && patient && renewed && config.end > 2),
+        (
+            HandedOff,
+            clients > 1 && patient && renewed && config.end > 2,
+        ),
         (HandedOver, has(2) && renewed && !stays),
         (LeftWithRelease, has(3) && renewed),
         (TokenOfRenewal, has(3) && !config.prompt && config.end > 1),

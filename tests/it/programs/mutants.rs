@@ -53,6 +53,7 @@ fn exists(test: &TestName) -> bool {
     let signature = format!("fn {function}()");
     match &test.binary {
         Binary::Core => has(&workspace().join("rlock-core/src"), &signature),
+        Binary::Model => has(&workspace().join("model/tests"), &signature),
         Binary::Integration(file) => {
             let tests = workspace().join("tests");
             has(&tests.join(format!("{file}.rs")), &signature) || has(&tests.join(file), &signature)

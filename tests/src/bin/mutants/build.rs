@@ -27,6 +27,7 @@ impl Built {
     pub(super) fn command(&self, binary: &Binary) -> Command {
         let (package, target) = match binary {
             Binary::Core => ("rlock-core", "rlock_core"),
+            Binary::Model => ("model", "worlds"),
             Binary::Integration(file) => ("tests", file.as_str()),
         };
         let mut command = Command::new(&self.paths[target]);
@@ -66,10 +67,11 @@ impl Builder {
         &self,
         binaries: impl Iterator<Item = &'a Binary>,
     ) -> Result<Built, String> {
-        let (mut files, mut core) = (BTreeSet::new(), false);
+        let (mut files, mut core, mut model) = (BTreeSet::new(), false, false);
         for binary in binaries {
             match binary {
                 Binary::Core => core = true,
+                Binary::Model => model = true,
                 Binary::Integration(file) => {
                     files.insert(file.as_str());
                 }
@@ -84,6 +86,9 @@ impl Builder {
         }
         if core {
             self.compile(&["-p", "rlock-core", "--lib"], &mut paths)?;
+        }
+        if model {
+            self.compile(&["-p", "rlock-model", "--test", "worlds"], &mut paths)?;
         }
         Ok(Built {
             paths,
