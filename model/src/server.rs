@@ -58,8 +58,6 @@ pub enum ServerBug {
     FenceIgnoresClock,
     /// The next grant has the fence of a renewal again.
     FenceForgotten,
-    /// A renewal sets a new fence although another owner may have had the lock since the last one.
-    FenceAfterOthers,
     /// The grace period of a handed-off lock does not end.
     GraceWithoutEnd,
     /// A lock is handed off without a notification. Not a bug by itself: waiters retry.
@@ -290,7 +288,7 @@ impl Server {
     /// Sets a fence of at least `least`, unless the last one is that large or `least` is zero. Returns the new fence.
     fn raise_fence(&mut self, key: Key, least: Fence) -> Option<Fence> {
         let current = self.fence(key);
-        let is_asked_for = least > 0 && (current < least || self.has(ServerBug::FenceAfterOthers));
+        let is_asked_for = current < least;
         let fence = is_asked_for.then_some(least.max(self.fence_clock).max(current + 1))?;
         if !self.has(ServerBug::FenceForgotten) {
             self.lock(key).fence = fence;

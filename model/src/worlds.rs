@@ -128,14 +128,14 @@ pub fn with_terms() -> Vec<Config> {
         any("any delay, several keys").one(0, 0, several).until(2),
         any("any delay, leases of two lengths")
             .of(&[3, 1])
-            .one(0, 0, |caller| caller.lease = 6)
+            .one(0, 0, |caller| caller.lease = 4)
             .until(1),
         any("any delay, a longer lease within a hold")
             .entries(2)
-            .one(0, 0, |caller| caller.nested_lease = 6)
+            .one(0, 0, |caller| caller.nested_lease = 4)
             .until(2),
         any("any delay, the end of a hold")
-            .of(&[2, 1])
+            .of(&[2])
             .one(0, 0, |caller| caller.max_hold = Some(1))
             .until(2),
         any("any delay, a lock that stays taken")
@@ -161,7 +161,7 @@ pub fn with_losses() -> Vec<Config> {
             .unrenewed()
             .writing()
             .with(RESTARTS)
-            .until(3),
+            .until(2),
         any("the server forgets, two callers")
             .of(&[2, 1])
             .with(RESTARTS)
@@ -170,7 +170,7 @@ pub fn with_losses() -> Vec<Config> {
             .unrenewed()
             .writing()
             .with(LOST_FENCES)
-            .until(3),
+            .until(2),
         any("the server loses a fence, new fences")
             .of(&[3, 1])
             .with(LOST_FENCES)
@@ -224,7 +224,8 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, callers give up").with(LATE),
         prompt("in time, the first of three gives up")
             .of(&[1, 1, 1])
-            .with(GIVES_UP),
+            .with(GIVES_UP)
+            .until(8),
         prompt("in time, one of three dies")
             .of(&[1, 1, 1])
             .with(Faults {
@@ -247,8 +248,8 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, leases of two lengths")
             .of(&[2, 1])
             .entries(2)
-            .one(0, 0, |caller| caller.nested_lease = 6)
-            .one(0, 1, |caller| caller.lease = 6),
+            .one(0, 0, |caller| caller.nested_lease = 4)
+            .one(0, 1, |caller| caller.lease = 4),
         prompt("in time, the end of a hold")
             .of(&[2, 1])
             .each(|caller| caller.max_hold = Some(1)),
@@ -295,10 +296,6 @@ pub fn mistakes() -> Vec<Mistake> {
     let mistake = |bug, breaks, world: Config| Mistake {
         world: world.but(bug),
         breaks,
-    };
-    let forced_and_repeated = Faults {
-        repeats: 1,
-        ..FORCED
     };
     vec![
         mistake(
@@ -379,14 +376,6 @@ pub fn mistakes() -> Vec<Mistake> {
             any("a renewed fence that is forgotten")
                 .of(&[3, 1])
                 .until(2),
-        ),
-        mistake(
-            ServerBug::FenceAfterOthers,
-            TOKENS,
-            any("a renewed fence after other owners")
-                .of(&[3, 1])
-                .with(forced_and_repeated)
-                .until(1),
         ),
     ]
 }

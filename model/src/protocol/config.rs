@@ -9,7 +9,7 @@ use crate::{
     words::{Key, Millis},
 };
 
-/// Time in steps of the clock. A third of a lease takes one step.
+/// Time in steps of the clock. Half of a lease takes one step.
 pub type Time = u64;
 
 /// One world.
@@ -157,11 +157,11 @@ faults! {
 
 impl Config {
     /// The lease that callers request.
-    pub const LEASE: Time = 3;
+    pub const LEASE: Time = 2;
     /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: usize = 1;
     /// The milliseconds of a step.
-    pub(super) const STEP: Millis = 400;
+    pub(super) const STEP: Millis = 600;
 
     /// The smallest world: two clients with one caller each, and no limits on time.
     #[must_use]
@@ -171,7 +171,7 @@ impl Config {
             clients: vec![vec![Caller::PLAIN]; 2],
             entries: 1,
             writes: false,
-            end: 4,
+            end: 3,
             prompt: false,
             in_order: false,
             counts_entries: true,
@@ -187,7 +187,7 @@ impl Config {
         Self {
             prompt: true,
             in_order: true,
-            end: 16,
+            end: 13,
             ..Self::new(name)
         }
     }
