@@ -17,6 +17,7 @@ macro_rules! faults {
 faults! {
     REPEATS: repeats,
     GIVES_UP: gives_up,
+    TIME_OUTS: time_outs,
     LATE: time_outs gives_up,
     UNPOLLED: unpolled,
     DROPS: drops,
@@ -91,12 +92,29 @@ pub fn at_any_time() -> Vec<Config> {
             .with(UNPOLLED)
             .until(2),
         any("a dropped guard").of(&[2, 1]).with(DROPS).until(1),
+        Config {
+            in_order: true,
+            ..any("three owners, in order")
+                .of(&[1, 2])
+                .unrenewed()
+                .until(3)
+        },
+        any("late requests, retention")
+            .of(&[2])
+            .retaining(2)
+            .with(TIME_OUTS)
+            .until(2),
         any("a client dies").with(CRASHES).until(2),
         any("a client shuts down")
             .of(&[2, 1])
             .with(SHUT_DOWNS)
             .until(1),
         any("reports").with(REPORTS).until(2),
+        any("reports, retention")
+            .of(&[2])
+            .retaining(2)
+            .with(REPORTS)
+            .until(2),
         any("attempts in vain, retention")
             .of(&[2])
             .retaining(1)
@@ -126,14 +144,19 @@ pub fn at_any_time() -> Vec<Config> {
 pub fn with_terms() -> Vec<Config> {
     vec![
         any("any delay, several keys").one(0, 0, several).until(2),
+        any("any delay, several keys, callers give up")
+            .one(0, 0, several)
+            .with(LATE)
+            .until(1),
         any("any delay, leases of two lengths")
             .of(&[3, 1])
             .one(0, 0, |caller| caller.lease = 4)
             .until(1),
         any("any delay, a longer lease within a hold")
+            .of(&[1])
             .entries(2)
             .one(0, 0, |caller| caller.nested_lease = 4)
-            .until(2),
+            .until(4),
         any("any delay, the end of a hold")
             .of(&[2])
             .one(0, 0, |caller| caller.max_hold = Some(1))
@@ -192,7 +215,7 @@ pub fn with_losses() -> Vec<Config> {
 pub fn in_time() -> Vec<Config> {
     let until_wanted = |name| prompt(name).retaining(99).until(9);
     vec![
-        prompt("in time, two callers each").of(&[2, 2]),
+        prompt("in time, two callers").of(&[2, 1]),
         prompt("in time, three callers").of(&[3, 1]),
         prompt("in time, retention").of(&[2, 1]).retaining(2),
         until_wanted("in time, retention until it is wanted, lost messages").with(LOST),
@@ -226,12 +249,15 @@ pub fn in_time() -> Vec<Config> {
             .of(&[1, 1, 1])
             .with(GIVES_UP)
             .until(8),
+        prompt("in time, two callers, callers give up")
+            .of(&[2, 1])
+            .with(GIVES_UP),
+        prompt("in time, nested calls are given up")
+            .entries(2)
+            .with(LATE),
         prompt("in time, one of three dies")
             .of(&[1, 1, 1])
-            .with(Faults {
-                lost_notifications: 1,
-                ..CRASHES
-            }),
+            .with(CRASHES),
         prompt("in time, a call that is not polled")
             .of(&[2, 1])
             .with(UNPOLLED),
@@ -275,6 +301,74 @@ pub fn large() -> Vec<Config> {
             .of(&[2, 2])
             .until(2),
         any("any delay, renewals, until 4").until(4),
+        any("any delay, writes, until 4")
+            .unrenewed()
+            .writing()
+            .until(4),
+        any("any delay, retention, until 3")
+            .of(&[2, 1])
+            .retaining(1)
+            .until(3),
+        any("any delay, re-entry, until 3").entries(2).until(3),
+        any("any delay, several keys, until 3")
+            .one(0, 0, several)
+            .until(3),
+        any("any delay, the end of a hold, until 2")
+            .of(&[2, 1])
+            .one(0, 0, |caller| caller.max_hold = Some(1))
+            .until(2),
+        any("any delay, a longer lease within a hold, until 3")
+            .entries(2)
+            .one(0, 0, |caller| caller.nested_lease = 4)
+            .until(3),
+        any("three owners").of(&[1, 2]).unrenewed().until(3),
+        any("repeated messages, until 3").with(REPEATS).until(3),
+        any("late requests, until 3").with(LATE).until(3),
+        any("a call that is not polled, until 3")
+            .with(UNPOLLED)
+            .until(3),
+        any("a client shuts down, until 2")
+            .of(&[2, 1])
+            .with(SHUT_DOWNS)
+            .until(2),
+        any("reports, until 3").with(REPORTS).until(3),
+        any("an operator forces, writes, until 2")
+            .unrenewed()
+            .writing()
+            .with(FORCED)
+            .until(2),
+        any("an operator forces, renewals, until 2")
+            .with(FORCED)
+            .until(2),
+        any("an operator asks, until 2")
+            .of(&[2, 1])
+            .with(ASKED)
+            .until(2),
+        any("the server forgets, renewals, until 3")
+            .with(RESTARTS)
+            .until(3),
+        any("the server forgets, writes, until 3")
+            .unrenewed()
+            .writing()
+            .with(RESTARTS)
+            .until(3),
+        prompt("in time, two callers each").of(&[2, 2]),
+        prompt("in time, two callers each, lost messages")
+            .of(&[2, 2])
+            .with(LOST)
+            .until(9),
+        prompt("in time, several keys, lost messages")
+            .one(0, 0, several)
+            .with(LOST),
+        prompt("in time, one of three dies, lost notifications")
+            .of(&[1, 1, 1])
+            .with(Faults {
+                lost_notifications: 1,
+                ..CRASHES
+            }),
+        prompt("in time, three clients, two callers each")
+            .of(&[2, 2, 2])
+            .until(6),
     ]
 }
 

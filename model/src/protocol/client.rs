@@ -231,6 +231,14 @@ impl Client {
         (own.is_owned() && !left.is_zero()).then_some(own)
     }
 
+    /// Returns the owners whose lease has not ended.
+    pub(super) fn valid(&self, now: Time) -> Vec<Owner> {
+        let now = super::config::time(now);
+        let owns = self.machine.ownerships();
+        let valid = owns.filter(|own| !own.left(now).is_zero());
+        valid.map(|own| own.owner).collect()
+    }
+
     /// Returns the ownership of a key that has a valid hold.
     pub(super) fn holds(&self, key: Key, now: Time) -> Option<&Ownership> {
         let own = self.relies_on(key, now)?;
@@ -238,9 +246,14 @@ impl Client {
         (own.phase() == Phase::Held && is_valid).then_some(own)
     }
 
+    /// Returns whether no caller has come, or all have gone.
+    pub(super) fn has_no_call(&self) -> bool {
+        let is_idle = |task: &Task| matches!(task.stage, Stage::ToCome | Stage::Gone);
+        self.tasks.iter().all(is_idle)
+    }
+
     /// Returns whether the client has nothing to do.
     pub(super) fn is_idle(&self) -> bool {
-        let is_idle = |task: &Task| matches!(task.stage, Stage::ToCome | Stage::Gone);
-        self.tasks.iter().all(is_idle) && self.machine.slots().next().is_none()
+        self.has_no_call() && self.machine.slots().next().is_none()
     }
 }

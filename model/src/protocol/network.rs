@@ -121,6 +121,13 @@ impl Network {
         });
     }
 
+    /// Returns whether a request has not arrived yet.
+    pub(super) fn is_on_its_way(&self, client: u8, request: Id) -> bool {
+        self.0.iter().any(|message| {
+            matches!(message, Message::Request { from, id, .. } if *from == client && *id == request)
+        })
+    }
+
     /// Returns whether a request, or its reply, is in flight.
     pub(super) fn carries(&self, client: u8, request: Id) -> bool {
         self.0.iter().any(|message| match message {

@@ -29,6 +29,8 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         NoRenewalAfterRelease: "no hold is renewed after its release",
         NoHoldAfterLoss: "no hold of an ownership begins after its loss",
         NoReleaseAfterOthers: "no release counts as done after another owner had the lock",
+        NoFalseLoss: "no lock counts as lost within its lease",
+        NoRefusalWithoutReason: "no call is refused without a reason",
         HandoversLimited: "while other clients wait, a client makes no more local hand-overs than its limit",
         InTime: "a call ends by its deadline",
         Consistent: "the machine is consistent",
@@ -63,6 +65,20 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         all.push(P::always(
             "every waiter is served before the end",
             |model, state| state.now() < model.config.end || !state.waits(),
+        ));
+    }
+    let longest = config.callers().map(|caller| caller.retain).max();
+    if config.is_tidy() && longest < Some(config.end / 2) {
+        all.push(P::always(
+            "a client whose callers have gone has forgotten their locks at the end",
+            |model, state| {
+                let now = state.now();
+                let has_forgotten = |client: &Client| {
+                    let is_busy = !client.awaited.is_empty() || client.is_due(now);
+                    is_busy || !client.has_no_call() || client.is_idle()
+                };
+                now < model.config.end || state.clients.iter().all(has_forgotten)
+            },
         ));
     }
     if config.is_tidy() {

@@ -61,6 +61,10 @@ pub(crate) enum Rule {
     NoHoldAfterLoss,
     /// No release counts as done if another owner had the lock before it.
     NoReleaseAfterOthers,
+    /// No loss is told of a lock that the server still has, or that its own client released.
+    NoFalseLoss,
+    /// No call is refused without a reason.
+    NoRefusalWithoutReason,
     /// The number of local hand-overs is limited while other clients are known to wait.
     HandoversLimited,
     /// A call ends by its deadline.

@@ -188,7 +188,7 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
             if left.time_outs > 0 {
                 actions.push(Action::TimeOut(name, awaited.id));
             }
-            if left.failures > 0 && state.network.oldest(name) <= Some(awaited.id) {
+            if left.failures > 0 && state.network.is_on_its_way(name, awaited.id) {
                 actions.push(Action::Fail(name, awaited.id));
             }
         }

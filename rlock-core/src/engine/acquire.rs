@@ -40,14 +40,37 @@ pub(crate) async fn acquire(
     request: &Request,
 ) -> Result<Few<EntryGuard>, LockError> {
     let core = client.core();
-    let call = observed::Call::begin(core, request);
+    let observed = observed::Call::begin(core, request);
     let attempt = Attempt {
         client,
         request,
-        call: &call,
+        call: &observed,
     };
-    let outcome = attempt.run().await;
-    call.ends(&outcome);
+    let inside = |key: &Key| (key.clone(), call_chain::hold_of(core.id, key.as_str()));
+    let mut call = CallGuard::new(core);
+    let begin = Input::Acquire {
+        call: call.id(),
+        keys: request.keys.iter().map(inside).collect(),
+        terms: request.options,
+        is_inside: call_chain::is_inside_hold_of(core.id),
+    };
+    let mut step = call.begin(begin).await;
+    let outcome = loop {
+        step = match step {
+            Step::Entered(entered) => break attempt.entered(entered).await,
+            Step::Refused(refusal) => break Err(attempt.refused(refusal, &mut call)),
+            Step::Send(request) => call.send(request).await,
+            Step::Wait => {
+                observed.waits();
+                call.woken().await
+            }
+            // Boxed, because few calls come here.
+            Step::AskHolder(key) => Box::pin(attempt.ask_and_wait(&key, &mut call)).await,
+            Step::Left(_) => unreachable!("the call acquires"),
+        };
+    };
+    drop(call);
+    observed.ends(&outcome);
     outcome
 }
 
@@ -66,36 +89,6 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn core(&self) -> &Arc<Core> {
         self.client.core()
-    }
-
-    async fn run(&self) -> Result<Few<EntryGuard>, LockError> {
-        let id = self.core().id;
-        let inside = |key: &Key| {
-            let inside = call_chain::hold_of(id, key.as_str());
-            (key.clone(), inside)
-        };
-        let mut call = CallGuard::new(self.core());
-        let begin = Input::Acquire {
-            call: call.id(),
-            keys: self.request.keys.iter().map(inside).collect(),
-            terms: self.request.options,
-            is_inside: call_chain::is_inside_hold_of(id),
-        };
-        let mut step = call.begin(begin).await;
-        loop {
-            step = match step {
-                Step::Entered(entered) => return self.entered(entered).await,
-                Step::Refused(refusal) => return Err(self.refused(refusal, &mut call)),
-                Step::Send(request) => call.send(request).await,
-                Step::Wait => {
-                    self.call.waits();
-                    call.woken().await
-                }
-                // Boxed, because few calls come here.
-                Step::AskHolder(key) => Box::pin(self.ask_and_wait(&key, &mut call)).await,
-                Step::Left(_) => unreachable!("the call acquires"),
-            };
-        }
     }
 
     /// Asks the holder who it is, until the call is woken.

@@ -2,9 +2,9 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
 };
 
 use tokio::{runtime::Handle, sync::SetOnce};
@@ -98,28 +98,33 @@ impl Core {
     /// Runs a future on the executor that polls it, with the timers of the client's thread.
     pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
-        poll_fn(|cx| {
-            let _noted = note_caller();
-            let _entered = Handle::enter(&self.thread.runtime);
-            future.as_mut().poll(cx)
-        })
-        .await
+        poll_fn(|cx| self.poll_in_runtime(future.as_mut(), cx)).await
     }
 
     /// The same until the client is closed: then returns `None`.
     pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         let mut closed = pin!(self.closed.wait());
-        self.in_runtime(poll_fn(|cx| {
+        poll_fn(|cx| {
             if self.is_closed() {
                 return Poll::Ready(None);
             }
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            if let Poll::Ready(output) = self.poll_in_runtime(future.as_mut(), cx) {
                 return Poll::Ready(Some(output));
             }
             closed.as_mut().poll(cx).map(|_| None)
-        }))
+        })
         .await
+    }
+
+    fn poll_in_runtime<F: Future>(
+        &self,
+        future: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        let _noted = note_caller();
+        let _entered = Handle::enter(&self.thread.runtime);
+        future.poll(cx)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::next;
 use crate::{
+    error::LostCause,
     observe::HoldEnd,
     product::engine::machine::{
-        Ask, By, Entered, Event, Input, Output, Owner, Phase, Renew, Request, Step,
+        Ask, By, Entered, Event, Input, Output, Owner, Phase, Refusal, Renew, Request, Step,
     },
     protocol::{
-        Config, State, Time,
+        Config, Faults, State, Time,
         client::{Asked, Life, Ready, Stage, Work},
         network::Message,
         seen::Situation,
@@ -161,6 +162,7 @@ pub(super) fn feed(
     let replied = matches!(input, Input::Replied(..));
     let client = state.client(name);
     let before = current(client);
+    let valid = client.valid(now);
     let outputs = client.on(input, now);
     let after = current(client);
     for before in before {
@@ -185,8 +187,16 @@ pub(super) fn feed(
             Output::Send(request) => send(state, name, request),
             Output::Renew(renew) => send_renewal(state, name, *renew),
             Output::Lost(loss) => {
+                let is_false = match loss.cause {
+                    LostCause::Removed => !config.may_overtake() && config.faults.repeats == 0,
+                    LostCause::Expired => config.prompt && config.faults == Faults::NONE,
+                    _ => false,
+                };
+                if is_false && (loss.cause == LostCause::Expired || valid.contains(&loss.owner)) {
+                    state.breaks(Rule::NoFalseLoss);
+                }
                 state.client(name).known(loss.owner).is_lost = true;
-                if loss.cause == crate::error::LostCause::MaxHold {
+                if loss.cause == LostCause::MaxHold {
                     state.seen.note(Situation::MaxHold);
                 }
             }
@@ -267,6 +277,7 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
     let Stage::Calling(work, ready) = &mut task.stage else {
         return;
     };
+    let work = *work;
     if step.is_last() && config.prompt && now > task.deadline.saturating_add(1) {
         state.breaks(Rule::InTime);
         return;
@@ -285,7 +296,7 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
             };
         }
         Step::Entered(entered) => {
-            if work == &Work::Acquire {
+            if work == Work::Acquire {
                 task.began = now;
                 if entered.len() > 1 {
                     state.seen.note(Situation::Several);
@@ -302,9 +313,20 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
             }
             goes_on(state, name, at);
         }
-        Step::Refused(_) => {
-            if *work == Work::Acquire {
+        Step::Refused(why) => {
+            let is_acquire = work == Work::Acquire;
+            let waits = config.clients[usize::from(name)][at].wait.is_none();
+            let has_reason = match why {
+                Refusal::Taken(..) | Refusal::Failed => !waits,
+                Refusal::Lost(..) => !is_acquire,
+                Refusal::Draining => false,
+                Refusal::Closed => state.client(name).life >= Life::Closed,
+            };
+            if is_acquire {
                 state.seen.note(Situation::Refused);
+            }
+            if work != Work::Leave && !has_reason {
+                state.breaks(Rule::NoRefusalWithoutReason);
             }
             goes_on(state, name, at);
         }
