@@ -152,11 +152,6 @@ pub fn with_terms() -> Vec<Config> {
             .of(&[3, 1])
             .one(0, 0, |caller| caller.lease = 4)
             .until(1),
-        any("any delay, a longer lease within a hold")
-            .of(&[1])
-            .entries(2)
-            .one(0, 0, |caller| caller.nested_lease = 4)
-            .until(4),
         any("any delay, the end of a hold")
             .of(&[2])
             .one(0, 0, |caller| caller.max_hold = Some(1))
@@ -274,7 +269,6 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, leases of two lengths")
             .of(&[2, 1])
             .entries(2)
-            .one(0, 0, |caller| caller.nested_lease = 4)
             .one(0, 1, |caller| caller.lease = 4),
         prompt("in time, the end of a hold")
             .of(&[2, 1])
@@ -317,10 +311,6 @@ pub fn large() -> Vec<Config> {
             .of(&[2, 1])
             .one(0, 0, |caller| caller.max_hold = Some(1))
             .until(2),
-        any("any delay, a longer lease within a hold, until 3")
-            .entries(2)
-            .one(0, 0, |caller| caller.nested_lease = 4)
-            .until(3),
         any("three owners").of(&[1, 2]).unrenewed().until(3),
         any("repeated messages, until 3").with(REPEATS).until(3),
         any("late requests, until 3").with(LATE).until(3),

@@ -48,8 +48,6 @@ pub struct Caller {
     pub keys: &'static [Key],
     /// The lease.
     pub lease: Time,
-    /// The lease of its nested calls.
-    pub nested_lease: Time,
     /// How long it waits: `None` without an end, and zero for one attempt.
     pub wait: Option<Time>,
     /// Whether its lease is renewed.
@@ -67,7 +65,6 @@ impl Caller {
     pub const PLAIN: Self = Self {
         keys: &[0],
         lease: Config::LEASE,
-        nested_lease: Config::LEASE,
         wait: None,
         renewed: true,
         max_hold: None,
@@ -75,9 +72,9 @@ impl Caller {
         retain: 0,
     };
 
-    pub(super) fn terms(&self, lease: Time) -> LockOptions {
+    pub(super) fn terms(&self) -> LockOptions {
         LockOptions {
-            lease: duration(lease),
+            lease: duration(self.lease),
             wait: match self.wait {
                 None => Wait::Forever,
                 Some(0) => Wait::Never,

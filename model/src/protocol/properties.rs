@@ -43,10 +43,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         P::always(
             "when all clients are dead, the lock is free after a lease",
             |model, state| {
-                let longest = |caller: &Caller| {
-                    let lease = caller.lease.max(caller.nested_lease);
-                    lease.max(caller.at_least.unwrap_or(0))
-                };
+                let longest = |caller: &Caller| caller.lease.max(caller.at_least.unwrap_or(0));
                 let longest = model.config.callers().map(longest).max();
                 state.become_free(longest.unwrap_or(0).max(Config::LEASE))
             },

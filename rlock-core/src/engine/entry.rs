@@ -10,7 +10,7 @@ use std::{
 
 use tracing::Span;
 
-use super::machine::{self, Event, Input, Ownership, Refusal, Step};
+use super::machine::{self, Input, Ownership, Refusal, Step};
 use crate::{
     engine::{call::CallGuard, core::Core, driver::ClientHandle, shell::SharedHold},
     error::{LockError, LostCause},
@@ -95,7 +95,7 @@ impl Entry {
         self.hold.span().cloned()
     }
 
-    /// Returns the cause if the entry is no longer valid. Reports a loss that was not reported before.
+    /// Returns the cause if the entry is no longer valid.
     ///
     /// Does not check whether the entry has left; see [`Entry::left`].
     pub(crate) fn broken(&self) -> Option<LostCause> {
@@ -103,13 +103,8 @@ impl Entry {
     }
 
     fn valid_until(&self) -> Result<Time, LostCause> {
-        let (valid, is_noted) = self
-            .read(|own, now| (own.valid_until(now), own.lost().is_some()))
-            .unwrap_or((Err(LostCause::Released), true));
-        if valid.is_err() && !is_noted {
-            let (key, owner) = (self.hold.key.clone(), self.hold.owner);
-            self.core().shell.on_event(key, Some(owner), Event::Look);
-        }
+        let valid = self.read(|own, now| own.valid_until(now));
+        let valid = valid.unwrap_or(Err(LostCause::Released));
         valid.map_err(|cause| self.hold.lost(self.number).unwrap_or(cause))
     }
 

@@ -311,11 +311,9 @@ impl Machine {
                 let about = (lease, waits, is_carried);
                 self.acquired(request, about, reply.acquired(), is_dropped, asking);
             }
-            Ask::Enter {
-                lease,
-                count,
-                is_alone,
-            } => self.entered(request, (lease, count, is_alone), &reply.acquired(), asking),
+            Ask::Enter { lease, count } => {
+                self.entered(request, (lease, count), &reply.acquired(), asking);
+            }
             Ask::Lower { .. } => {}
         }
         Some((id?, call?))
@@ -414,11 +412,6 @@ impl Slot {
             return;
         };
         match event {
-            Event::Look => {
-                if let Err(cause) = own.valid_until(now) {
-                    self.lose(owner, cause, cx);
-                }
-            }
             Event::Renewed {
                 lease,
                 sent_at,
@@ -429,9 +422,7 @@ impl Slot {
                     own.renewed(sent_at, lease, fence, now);
                     is_wanted = wanted && is_current;
                 }
-                // A member of a quorum that did not reply may still execute it.
-                let is_held = matches!(outcome, Some(RenewalOutcome::Held { .. }));
-                own.end_renewal(lease, is_held && !cx.settings.needs_majority);
+                own.tokens.end_wish();
                 self.wanted |= is_wanted;
                 if outcome == Some(RenewalOutcome::Lost) {
                     self.lose(owner, LostCause::Removed, cx);
@@ -458,7 +449,7 @@ impl Slot {
             Event::Missed { is_heard } => {
                 own.doubt(is_heard, now);
                 // A report of a change may be due to a renewal. This is not.
-                own.renewals.hasten();
+                own.renewal_sent = None;
                 own.requests.ask_by(now);
                 self.wake_turn(cx);
             }
@@ -493,7 +484,11 @@ impl Slot {
     fn revoke(&mut self, owner: Owner, revoked: Revoked, at_once: bool, cx: &mut Context) {
         match revoked {
             Revoked::NotHeld | Revoked::OtherHold => {}
-            Revoked::Retained => self.end_retention(cx),
+            Revoked::Retained => {
+                if let Some(own) = self.find_mut(owner) {
+                    own.retained_until = cx.now;
+                }
+            }
             Revoked::Lost | Revoked::Given if at_once => self.take_away(owner, cx),
             Revoked::Lost | Revoked::Given => {
                 self.lose(owner, LostCause::Revoked, cx);
@@ -513,11 +508,10 @@ impl Slot {
         own.due = None;
         match own.come_due(now) {
             Due::Lost(cause) => self.lose(owner, cause, cx),
-            Due::RetentionEnded => self.end_retention(cx),
             Due::Renewal(lease) => {
                 let (confirmed, left) = (own.confirmed_lease, own.valid_until.since(now));
                 let renew = Renew {
-                    fence: own.begin_renewal(lease, now),
+                    fence: own.begin_renewal(now),
                     key: self.key.clone(),
                     owner,
                     lease,

@@ -174,7 +174,7 @@ fn info(core: &Core, slot: &Slot, now: Time) -> Option<LockInfo> {
             function: own.site.function().as_deref().and_then(text),
             trace_id: None,
             waiters: slot.waiters(),
-            renewals: own.renewals(),
+            renewals: own.renewals,
             revoked_for: own.revoked_at.map(|at| now.since(at)),
         }),
         address: None,

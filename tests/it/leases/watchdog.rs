@@ -211,37 +211,23 @@ async fn a_nested_call_shares_the_max_hold_of_its_caller() {
 }
 
 #[tokio::test]
-async fn a_nested_shorter_lease_never_shortens_the_time_to_live() {
+async fn a_nested_call_has_the_lease_of_its_hold() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let outer = client.lock("k").lease(LASTING);
-    let outer = outer.acquire().await.expect("free");
-    let inner = client.lock("k").lease(ms(300));
-    let inner = outer.scope(inner.acquire()).await.expect("enters");
-    assert!(server.pttl(&name("k")).await > 20_000);
-    // Long enough for a renewal or the end of the shorter lease.
-    tokio::time::sleep(ms(900)).await;
-    assert!(server.pttl(&name("k")).await > 20_000);
-    inner.release().await.expect("held");
-    assert!(server.pttl(&name("k")).await > 20_000);
-    assert!(outer.valid_for() > Duration::from_secs(20));
-    outer.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn a_nested_longer_lease_lengthens_the_time_to_live() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let outer = client.lock("k").lease(ms(900));
-    let outer = outer.acquire().await.expect("free");
-    let inner = client.lock("k").lease(LASTING);
-    let inner = outer.scope(inner.acquire()).await.expect("enters");
-    assert!(server.pttl(&name("k")).await > 20_000);
-    assert!(outer.valid_for() > Duration::from_secs(20));
-    inner.release().await.expect("held");
-    tokio::time::sleep(ms(1200)).await;
-    assert!(outer.is_valid());
-    outer.release().await.expect("held");
+    for (lease, nested) in [(LASTING, ms(300)), (ms(900), LASTING)] {
+        let lasts = lease == LASTING;
+        let outer = client.lock("k").lease(lease);
+        let outer = outer.acquire().await.expect("free");
+        let inner = client.lock("k").lease(nested);
+        let inner = outer.scope(inner.acquire()).await.expect("enters");
+        assert_eq!(server.pttl(&name("k")).await > 20_000, lasts);
+        // Long enough for a renewal or the end of the shorter lease.
+        tokio::time::sleep(ms(1200)).await;
+        assert_eq!(server.pttl(&name("k")).await > 20_000, lasts);
+        inner.release().await.expect("held");
+        assert_eq!(outer.valid_for() > Duration::from_secs(20), lasts);
+        outer.release().await.expect("held");
+    }
 }
 
 #[tokio::test]

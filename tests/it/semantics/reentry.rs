@@ -368,23 +368,6 @@ async fn nested_calls_with_a_shorter_lease_do_not_put_the_renewal_off() {
     join_all(nested).await;
 }
 
-#[tokio::test]
-async fn a_longer_nested_lease_without_a_round_trip_is_renewed_in_time() {
-    let server = RedisServer::start();
-    let local = || LockClient::builder().reentry(Reentry::Local);
-    let on_server = local()
-        .connect(&server.url())
-        .await
-        .expect("the server is up");
-    for client in [local().in_memory().expect("a thread"), on_server] {
-        let lock = client.lock("order:1").lease(Duration::from_millis(600));
-        let longer = client.lock("order:1").lease(Duration::from_secs(10));
-        let nested = async { tokio::time::sleep(Duration::from_millis(1500)).await };
-        let outcome = lock.run(async { longer.run(nested).await }).await;
-        outcome.expect("kept").expect("kept");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entering_while_the_outer_entry_leaves_neither_loses_nor_leaks_the_hold() {
     let client = LockClient::in_memory();

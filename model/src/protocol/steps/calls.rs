@@ -32,7 +32,7 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
             .iter()
             .map(|key| (words::key(*key), None))
             .collect(),
-        terms: caller.terms(caller.lease),
+        terms: caller.terms(),
         is_inside: false,
     };
     feed(config, state, name, input, Some(at));
@@ -48,7 +48,7 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     let input = Input::Acquire {
         call: task.call,
         keys: crate::few::one((entry.key.clone(), Some((entry.owner, *token)))),
-        terms: caller.terms(caller.nested_lease),
+        terms: caller.terms(),
         is_inside: true,
     };
     feed(config, state, name, input, Some(at));

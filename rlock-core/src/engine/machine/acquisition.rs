@@ -217,12 +217,9 @@ impl Machine {
             own.count.waiting.push(id);
             return Some(self.cx.wait(limit));
         }
-        // From now on, each renewal has at least this lease.
-        own.asked = own.asked.max(call.terms.lease);
         let what = Ask::Enter {
-            lease: call.terms.lease,
+            lease: own.lease,
             count: own.entries() + 1,
-            is_alone: !own.renewals.are_open(),
         };
         let claim = Claimed {
             key: lock.key.clone(),
@@ -316,7 +313,9 @@ impl Machine {
         let now = self.cx.now;
         let key = &call.locks[at].key;
         let slot = self.slots.get(key).filter(|slot| slot.turn == Some(id))?;
-        let own = slot.current().filter(|own| own.is_usable(now))?;
+        let own = slot
+            .current()
+            .filter(|own| own.is_usable(call.terms.lease, now))?;
         let until = own.requests.ask_at()?.min(call.deadline);
         let last_part = call.last_part();
         if now >= until {
@@ -564,7 +563,7 @@ impl Machine {
     pub(super) fn entered(
         &mut self,
         request: &Request,
-        (lease, count, is_alone): (Duration, u32, bool),
+        (lease, count): (Duration, u32),
         reply: &Result<Acquired, Failure>,
         asking: Option<&mut Acquisition>,
     ) {
@@ -589,8 +588,7 @@ impl Machine {
                         .filter(|(_, token)| own.is_live(*token));
                     match (inside, own.valid_until(now)) {
                         (Some((_, token)), Ok(_)) => {
-                            // An open renewal may set the TTL to its own lease. The next one then confirms this one's.
-                            own.confirm(*sent_at, lease * u32::from(is_alone));
+                            own.confirm(*sent_at, lease);
                             let number = own.add(&call.terms, now);
                             call.locks[at].enters(claim.owner, number, token, None);
                         }

@@ -52,8 +52,6 @@ pub(crate) enum Input {
 /// Something that happened to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
-    /// The hold may have ended by the clock.
-    Look,
     /// The store has replied to a renewal by `lease`, or no reply will come.
     Renewed {
         lease: Duration,

@@ -158,12 +158,7 @@ pub(crate) enum Ask {
         is_carried: bool,
     },
     /// The count of an owner that has its lock, for one more entry.
-    Enter {
-        lease: Duration,
-        count: u32,
-        /// Whether no renewal was open when it was sent.
-        is_alone: bool,
-    },
+    Enter { lease: Duration, count: u32 },
     /// A lower count; zero releases the lock. `then` leaves in the same write.
     Lower {
         fence: u64,

@@ -15,7 +15,6 @@ use super::{
     Owner,
     count::Count,
     output::{Claimed, Loss},
-    renewals::Renewals,
     requests::Requests,
     tokens::Tokens,
 };
@@ -33,7 +32,10 @@ pub(crate) struct Ownership {
     phase: Phase,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
-    pub(super) renewals: Renewals,
+    /// How often the lease of the present hold was renewed.
+    pub(crate) renewals: u32,
+    /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
+    pub(super) renewal_sent: Option<Time>,
     pub(super) count: Count,
     /// The token of the present hold, or of the last one; 0 before the first.
     pub(crate) token: u64,
@@ -47,10 +49,8 @@ pub(crate) struct Ownership {
     pub(super) lost: Option<LostCause>,
     /// When another client asked for the lock, or took it.
     pub(crate) revoked_at: Option<Time>,
-    /// The longest lease of the entries. It never shrinks while the ownership has holds.
+    /// The lease of its holds, and of all its renewals. Nested calls share it.
     pub(super) lease: Duration,
-    /// The longest lease that a nested call asks for. Renewals do not shorten it before the reply.
-    pub(super) asked: Duration,
     /// The last lease that the store confirmed as the TTL, and when its request was sent.
     pub(super) confirmed_lease: Duration,
     pub(super) confirmed_at: Time,
@@ -99,7 +99,8 @@ impl Ownership {
             phase: Phase::Requested,
             requests: Requests::default(),
             tokens: Tokens::default(),
-            renewals: Renewals::default(),
+            renewals: 0,
+            renewal_sent: None,
             count: Count::default(),
             token: 0,
             site: Site::default(),
@@ -109,7 +110,6 @@ impl Ownership {
             lost: None,
             revoked_at: None,
             lease,
-            asked: Duration::ZERO,
             confirmed_lease: lease,
             confirmed_at: Time::default(),
             valid_until: Time::default(),
@@ -179,11 +179,6 @@ impl Ownership {
         self.valid_until.since(now)
     }
 
-    /// Returns how often the hold was renewed.
-    pub(crate) fn renewals(&self) -> u32 {
-        self.renewals.count
-    }
-
     /// Returns the cause if the hold was marked as lost.
     pub(crate) fn lost(&self) -> Option<LostCause> {
         self.lost
@@ -204,11 +199,9 @@ impl Ownership {
         };
         self.token = token;
         (self.site, self.since, self.lease) = (terms.site, now, terms.lease);
-        (self.renewals.count, self.revoked_at) = (0, None);
-        self.asked = Duration::ZERO;
+        (self.renewals, self.revoked_at) = (0, None);
         self.enter_phase(Phase::Held);
-        let confirmed = grant.ttl.min(terms.lease);
-        self.confirmed_lease = confirmed.min(self.renewals.longest_confirmed());
+        self.confirmed_lease = grant.ttl.min(terms.lease);
         self.confirmed_at = grant.since;
         self.valid_until = valid_until(grant.since, self.confirmed_lease);
         self.end_doubt(grant.since);
@@ -220,7 +213,6 @@ impl Ownership {
 
     /// Adds an entry. Returns its number.
     pub(super) fn add(&mut self, terms: &LockOptions, now: Time) -> u32 {
-        self.lease = self.lease.max(terms.lease);
         self.retain = self.retain.max(terms.retain);
         let at_least = terms.at_least.map(|least| now + least);
         self.at_least_until = self.at_least_until.max(at_least);
@@ -273,12 +265,8 @@ impl Ownership {
 
     /// Notes that the store confirmed this lease for a request sent at `sent_at`.
     pub(super) fn confirm(&mut self, sent_at: Time, lease: Duration) {
-        let longest = self.renewals.longest_confirmed();
-        let lease = lease.min(longest);
         // Both from one request, because replies may overtake each other: the one whose lease ends last.
-        if lease >= self.lease.min(longest)
-            && sent_at + lease >= self.confirmed_at + self.confirmed_lease
-        {
+        if sent_at + lease >= self.confirmed_at + self.confirmed_lease && !lease.is_zero() {
             (self.confirmed_lease, self.confirmed_at) = (lease, sent_at);
         }
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
@@ -336,9 +324,9 @@ impl Ownership {
         self.enter_phase(Phase::Requested);
     }
 
-    /// Returns whether a call can use it, or ask for it: it is not lost, and will not be rolled back.
-    pub(super) fn is_usable(&self, now: Time) -> bool {
-        let is_valid = self.token == 0 || now < self.valid_until;
+    /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and will not be rolled back.
+    pub(super) fn is_usable(&self, lease: Duration, now: Time) -> bool {
+        let is_valid = self.token == 0 || now < self.valid_until && lease == self.lease;
         let is_possible = self.lost.is_none() && !self.requests.is_retired();
         self.phase == Phase::Requested && is_valid && is_possible
     }
@@ -354,8 +342,7 @@ impl Ownership {
         }
     }
 
-    /// Returns whether a call with this lease can follow the present hold. A longer lease would have to be shortened,
-    /// which late renewals would do at another time.
+    /// Returns whether a call with this lease can follow the present hold. A late renewal would take back a longer one.
     pub(super) fn fits(&self, terms: &LockOptions, now: Time) -> bool {
         let is_like = terms.watchdog && terms.lease == self.lease;
         is_like && self.confirmed().is_fresh(terms.lease, now)

@@ -11,69 +11,12 @@ use crate::{
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
 /// request.
 const SOON: Duration = Duration::from_millis(20);
-/// The number of open renewals of an ownership, if one of them has no reply.
-const IN_DOUBT: u8 = u8::MAX;
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Renewals {
-    /// How often the lease of the present hold was renewed.
-    pub(super) count: u32,
-    /// When the latest one was sent, until the store confirms one. The next attempt follows after a pause.
-    sent: Option<Time>,
-    /// How many are open: the store may still execute them.
-    open: u8,
-    /// The shortest lease of those that were open at the same time, of the latest such group.
-    shortest: Duration,
-}
-
-impl Renewals {
-    /// Lets the next attempt follow without a pause.
-    pub(super) fn hasten(&mut self) {
-        self.sent = None;
-    }
-
-    /// Returns whether the store may still execute one.
-    pub(super) fn are_open(&self) -> bool {
-        self.open > 0
-    }
-
-    fn begin(&mut self, lease: Duration, now: Time) {
-        self.sent = Some(now);
-        // A lease of zero does not change the TTL.
-        if lease.is_zero() {
-            return;
-        }
-        self.shortest = match self.open {
-            0 => lease,
-            _ => lease.min(self.shortest),
-        };
-        self.open = self.open.saturating_add(1);
-    }
-
-    fn end(&mut self, lease: Duration, is_executed: bool) {
-        self.open = match self.open {
-            open if open == IN_DOUBT || lease.is_zero() => open,
-            open if is_executed => open.saturating_sub(1),
-            _ => IN_DOUBT,
-        };
-    }
-
-    /// Returns the longest lease that a request confirms. An open renewal may be executed after it, and then sets the TTL
-    /// to its own lease.
-    pub(super) fn longest_confirmed(&self) -> Duration {
-        match self.open {
-            0 => Duration::MAX,
-            _ => self.shortest,
-        }
-    }
-}
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The lease or the `max_hold` has ended.
     Lost(LostCause),
-    RetentionEnded,
     /// A renewal by this lease. Zero leaves the lease as it is: the reply shows whether the lock still exists.
     Renewal(Duration),
     Nothing,
@@ -97,7 +40,7 @@ impl Ownership {
                 (self.hold_until, Due::Lost(LostCause::MaxHold))
             }
             Phase::Retained if self.retained_until < self.valid_until => {
-                (self.retained_until, Due::RetentionEnded)
+                (self.retained_until, Due::Nothing)
             }
             Phase::Held | Phase::Retained => (self.valid_until, Due::Lost(LostCause::Expired)),
             Phase::Requested | Phase::Lost | Phase::Ended => (Time::NEVER, Due::Nothing),
@@ -114,13 +57,12 @@ impl Ownership {
 
     /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
     fn renewal(&self) -> Option<Duration> {
-        let lease = self.lease.max(self.asked);
         match self.phase() {
             // A caller that is not polled must not keep the lock.
             Phase::Requested | Phase::Lost | Phase::Ended => None,
-            Phase::Retained => Some(lease),
+            Phase::Retained => Some(self.lease),
             Phase::Held if self.wants_renewals() && self.lost != Some(LostCause::MaxHold) => {
-                Some(lease)
+                Some(self.lease)
             }
             Phase::Held => self.doubted_at.map(|_| Duration::ZERO),
         }
@@ -129,21 +71,20 @@ impl Ownership {
     /// Returns when the next renewal is due: later, if one is under way.
     fn renewal_due(&self, now: Time) -> Time {
         let mut due = renewal_due(self.confirmed_at, self.confirmed_lease);
-        let longest = self.lease.min(self.renewals.longest_confirmed());
-        if self.confirmed_lease < longest {
+        if self.confirmed_lease < self.lease {
             due = due.min(self.confirmed_at + SOON);
         }
         if self.is_checked || self.tokens.is_fence_due() {
             due = now;
         }
         let pause = renewal_attempt(self.confirmed_lease);
-        let sent = self.renewals.sent.map(|sent| sent + pause);
+        let sent = self.renewal_sent.map(|sent| sent + pause);
         due.max(sent.unwrap_or(due))
     }
 
     /// Notes that a renewal is sent. Returns the least new fence that it asks for, or 0.
-    pub(super) fn begin_renewal(&mut self, lease: Duration, now: Time) -> u64 {
-        self.renewals.begin(lease, now);
+    pub(super) fn begin_renewal(&mut self, now: Time) -> u64 {
+        self.renewal_sent = Some(now);
         self.tokens.ask(now)
     }
 
@@ -151,18 +92,10 @@ impl Ownership {
     /// a late reply does not revive it, because other owners may have had the lock since.
     pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
         if now < self.valid_until {
-            // An earlier hold may have had a longer lease.
-            self.confirm(sent_at, lease.min(self.lease));
+            self.confirm(sent_at, lease);
             self.tokens.renewed(fence, sent_at);
-            self.renewals.count = self.renewals.count.saturating_add(1);
-            self.renewals.sent = None;
+            self.renewals = self.renewals.saturating_add(1);
+            self.renewal_sent = None;
         }
-    }
-
-    /// Notes that a renewal by this lease has its reply, or was abandoned. Not before it confirms its lease, because other
-    /// renewals may have been executed after it.
-    pub(super) fn end_renewal(&mut self, lease: Duration, is_executed: bool) {
-        self.renewals.end(lease, is_executed);
-        self.tokens.end_wish();
     }
 }

@@ -154,14 +154,6 @@ impl Slot {
         (self.current, self.wanted) = (None, false);
     }
 
-    /// Releases a retained ownership.
-    pub(super) fn end_retention(&mut self, cx: &mut Context) {
-        if self.is_retained() {
-            self.end_current(cx);
-            self.next_turn(cx);
-        }
-    }
-
     /// Forgets an ownership that is over.
     fn forget(&mut self, owner: Owner, cx: &mut Context) {
         if let Some(at) = self.ownerships.iter().position(|own| own.owner == owner) {
@@ -231,7 +223,10 @@ impl Slot {
 
     /// Returns the ownership for the call with the turn: the one that the call before left, or a fresh one.
     pub(super) fn ownership(&mut self, lease: Duration, cx: &mut Context) -> &mut Ownership {
-        if self.current().is_none_or(|own| !own.is_usable(cx.now)) {
+        if self
+            .current()
+            .is_none_or(|own| !own.is_usable(lease, cx.now))
+        {
             self.end_current(cx);
             let owner = cx.number();
             self.ownerships.push(Ownership::new(owner, lease));
@@ -376,9 +371,11 @@ impl Slot {
         if self.is_retained() {
             let next = self.queue.front().and_then(|next| cx.calls.get(next));
             let terms = next.and_then(|next| next.terms()).copied();
-            // It may have waited for tokens on behalf of calls that are gone.
-            let is_kept = self.current().is_some_and(|own| !own.retain.is_zero());
-            if self.wanted || cx.is_draining() || terms.is_none() && !is_kept {
+            let is_kept = self.current().is_some_and(|own| {
+                // It may have waited for tokens on behalf of calls that are gone.
+                cx.now < own.retained_until && (terms.is_some() || !own.retain.is_zero())
+            });
+            if self.wanted || cx.is_draining() || !is_kept {
                 self.end_current(cx);
             }
             let is_resumed = terms.is_some_and(|terms| self.resume(&terms, cx));
@@ -444,7 +441,7 @@ impl Context {
     /// Tells that a hold has ended.
     pub(super) fn ended(&mut self, own: &Ownership, end: HoldEnd) {
         let end = own.lost.map_or(end, |_| HoldEnd::Lost);
-        let (owner, renewals) = (own.owner, own.renewals.count);
+        let (owner, renewals) = (own.owner, own.renewals);
         self.outputs.push(Output::Ended {
             owner,
             end,

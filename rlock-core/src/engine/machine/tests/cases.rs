@@ -354,9 +354,7 @@ fn an_owner_that_is_granted_the_lock_once_more_is_not_used() {
 #[test]
 fn a_hold_is_renewed_after_a_third_and_again_until_its_lease_ends() {
     let (mut client, entered) = Client::holding(terms(LEASE));
-    client.now = 900;
-    // A nested call with a shorter lease does not put it off.
-    let nested = client.enter(&entered, LEASE / 2);
+    let nested = client.enter(&entered, LEASE);
     for attempt in [1_000, 1_500, 2_000, 2_500] {
         assert_eq!(client.machine.due(), Some(at(attempt)));
         client.tick(attempt);
@@ -441,17 +439,8 @@ fn a_hold_that_a_check_does_not_find_is_lost_and_its_lock_goes_to_the_next_call(
 #[test]
 fn a_hold_without_a_watchdog_is_only_looked_for() {
     let (mut client, entered) = Client::holding(unrenewed());
-    // The validity ends later than the lease that was confirmed first.
-    client.now = 2_500;
-    let keys = Few::from_elem((key("k"), Some((entered.entry.owner, entered.token))), 1);
-    let short = LockOptions {
-        lease: ms(1_000),
-        ..unrenewed()
-    };
-    let (_, step) = client.begin(keys, short, true);
-    client.grant(asked(step), 0);
     let until = client.valid_until();
-    assert_eq!(until, 3_488);
+    client.tick(2_500);
     assert!(client.renewals().is_empty());
     client.event(Event::Missed { is_heard: true });
     client.tick(2_510);
@@ -459,124 +448,39 @@ fn a_hold_without_a_watchdog_is_only_looked_for() {
     assert_eq!(look.lease, Duration::ZERO);
     client.renewed(&look, 2_510, HELD);
     assert_eq!(client.valid_until(), until);
-    client.tick(3_400);
-    assert!(client.renewals().is_empty());
+    client.tick(2_900);
+    assert!(client.renewals().is_empty() && client.own().has(entered.entry.number));
 }
 
-/// The renewal may be executed after the nested call's request, and sets the TTL to its own lease.
+/// An open renewal would take back a longer lease.
 #[test]
-fn a_cancelled_nested_call_with_a_longer_lease_makes_no_hold_valid_beyond_its_own() {
-    let (mut client, entered) = Client::holding(terms(LEASE));
-    let (call, step) = client.nest(&entered, LONG);
-    client.on(Input::Cancel(call));
-    client.on(Input::Reply(asked(step), Reply::None));
-    client.tick(1_000);
-    let renew = client.renewal();
-    assert_eq!(renew.lease, ms(LONG), "the request may be executed late");
-    client.renewed(&renew, 1_000, HELD);
-    assert!(client.valid_until() <= 1_000 + LEASE);
-}
-
-#[test]
-fn a_longer_nested_lease_counts_at_once_only_if_no_renewal_is_open() {
-    let (mut client, entered) = Client::holding(terms(LEASE));
-    let (_, step) = client.nest(&entered, LONG);
-    client.tick(1_000);
-    let renew = client.renewal();
-    assert_eq!(renew.lease, ms(LONG), "it leaves after the nested call");
-    client.reply(asked(step), granted(0, 1, 0));
-    assert!(client.valid_until() > 29_000);
-
-    for first in ["nested", "renewal"] {
+fn a_nested_call_shares_the_lease_of_its_hold_and_renews_it() {
+    for lease in [LEASE / 2, LONG] {
         let (mut client, entered) = Client::holding(terms(LEASE));
+        client.now = 500;
+        let (_, step) = client.nest(&entered, lease);
+        let request = asked(step);
+        assert!(matches!(request.what, Ask::Enter { lease, count: 2 } if lease == ms(LEASE)));
+        client.grant(request, 0);
+        assert_eq!(client.valid_until(), 500 + 2_968);
         client.tick(1_000);
-        let renew = client.renewal();
-        client.now = 1_001;
-        let (_, step) = client.nest(&entered, LONG);
-        client.now = 1_010;
-        if first == "renewal" {
-            client.renewed(&renew, 1_000, HELD);
-            client.grant(asked(step), 0);
-        } else {
-            client.grant(asked(step), 0);
-            assert_eq!(client.valid_until(), 2_968);
-            client.renewed(&renew, 1_000, HELD);
-        }
-        assert_eq!(client.valid_until(), 3_968, "{first}");
-        client.tick(1_020);
-        let renew = client.renewal();
-        assert_eq!(renew.lease, ms(LONG));
-        client.renewed(&renew, 1_020, HELD);
-        assert!(client.valid_until() > 30_000);
+        assert!(client.renewals().is_empty());
+        client.tick(1_500);
+        assert_eq!(client.renewal().lease, ms(LEASE));
     }
 }
 
-/// A renewal may be executed after requests that were sent later, and then sets the TTL to its own lease.
+/// A late renewal of the hold before would take back the longer lease, or confirm more than the shorter one.
 #[test]
-fn a_longer_lease_is_not_confirmed_beside_a_renewal_with_a_shorter_one() {
-    for replies in [
-        &[][..],
-        &[true],
-        &[false],
-        &[true, false],
-        &[false, true],
-        &[true, true],
-    ] {
-        let (mut client, entered) = Client::holding(terms(LEASE));
-        let mut open = [1_000, 1_500].map(|sent_at| {
-            client.tick(sent_at);
-            (client.renewal(), sent_at)
-        });
-        client.enter(&entered, LONG);
-        assert!(client.valid_until() < 6_000);
-        client.tick(2_000);
-        let long = client.renewal();
-        assert_eq!(long.lease, ms(LONG));
-        for ((renew, sent_at), has_reply) in open.iter_mut().zip(replies) {
-            client.renewed(renew, *sent_at, HELD.filter(|_| *has_reply));
-        }
-        client.renewed(&long, 2_000, HELD);
-        assert!(client.valid_until() < 6_000, "{replies:?}");
-        // The next one, perhaps alone.
-        client.tick(3_100);
-        client.renew(HELD);
-        let is_alone = *replies == [true, true];
-        assert_eq!(client.valid_until() > 30_000, is_alone, "{replies:?}");
-    }
-}
-
-/// A member of a quorum that did not reply may still execute an earlier renewal.
-#[test]
-fn no_longer_lease_is_confirmed_after_a_renewal_by_a_majority() {
-    let mut client = Client::with(|settings| settings.needs_majority = true);
-    let entered = client.hold(terms(LEASE));
-    client.tick(1_000);
-    client.renew(HELD);
-    client.enter(&entered, LONG);
-    client.tick(2_100);
-    let renew = client.renewal();
-    assert_eq!(renew.lease, ms(LONG));
-    client.renewed(&renew, 2_100, HELD);
-    assert_eq!(client.valid_until(), 2_100 + 2_968);
-}
-
-/// The renewals of the next hold set the TTL to its shorter lease.
-#[test]
-fn the_reply_to_a_renewal_of_an_earlier_hold_confirms_no_more_than_the_present_lease() {
+fn a_lock_that_was_passed_on_is_not_used_by_a_call_with_another_lease() {
     let (mut client, entered) = Client::holding(terms(LONG));
-    let [late, renew] = [10_000, 15_000].map(|now| {
-        client.tick(now);
-        client.renewal()
-    });
-    client.renewed(&renew, 15_000, HELD);
     let (gone, _) = client.acquire("k", terms(LONG));
     let (call, _) = client.acquire("k", terms(LEASE));
     client.leave(&entered);
     client.on(Input::Cancel(gone));
-    client.now = 15_100;
-    assert_eq!(only(client.poll(call)).began, Some(By::Local));
-    client.renewed(&late, 10_000, HELD);
-    assert!(client.valid_until() <= 15_000 + LEASE);
+    assert!(client.is_woken(call));
+    assert_ne!(owner(&asked(client.poll(call))), entered.entry.owner);
+    assert_eq!(owner(&client.sent_one()), entered.entry.owner);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::super::super::{ownership::Ownership, renewals::Due};
 use crate::{
     error::LostCause,
     lease::{
-        Time, next_check,
+        Time,
         tests::{dropped, lease, moment, speed, thousandths, under_way},
         valid_until,
     },
@@ -77,21 +77,6 @@ proptest! {
             prop_assert_eq!(own.valid_until, expected);
             prop_assert!(own.valid_until <= kept_until);
         }
-    }
-
-    /// A nested entry with another lease never shortens the confirmed lease, and is renewed in time.
-    #[test]
-    fn a_confirmation_of_any_lease_never_shortens_the_validity_and_is_renewed_within_it(
-        (long, short) in (lease(), lease()), granted_at in moment(), later in 0..1000_u64,
-    ) {
-        let (mut own, now) = (held(granted_at, long), granted_at + thousandths(long, later));
-        let before = own.valid_until;
-        prop_assume!(now < before);
-        own.confirm(now, short);
-        own.add(&terms(short), now);
-        prop_assert!(own.valid_until >= before);
-        prop_assert!(own.valid_until >= valid_until(now, short));
-        prop_assert!(own.next_due(now, false) <= next_check(own.valid_until, now));
     }
 
     #[test]
