@@ -267,9 +267,9 @@ pub fn in_time() -> Vec<Config> {
             .one(0, 0, several)
             .with(LOST_REPLIES),
         prompt("in time, leases of two lengths")
-            .of(&[2, 1])
-            .entries(2)
-            .one(0, 1, |caller| caller.lease = 4),
+            .of(&[3, 1])
+            .one(0, 1, |caller| caller.lease = 4)
+            .until(8),
         prompt("in time, the end of a hold")
             .of(&[2, 1])
             .each(|caller| caller.max_hold = Some(1)),

@@ -175,12 +175,9 @@ impl Client {
         awaited.is_some() && !call.is_some_and(is_unpolled)
     }
 
-    /// Returns the caller whose call awaits a reply itself.
+    /// Returns the caller whose call awaits a reply.
     pub(super) fn polled(&self, awaited: &Awaited) -> Option<usize> {
-        let Asked::Request(request) = &awaited.what else {
-            return None;
-        };
-        let call = awaited.by.filter(|by| request.call == Some(*by))?;
+        let call = awaited.by?;
         self.tasks.iter().position(|task| task.call == call)
     }
 

@@ -180,9 +180,9 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
 /// Returns the situations that must occur.
 fn situations(config: &Config) -> Vec<Situation> {
     use Situation::{
-        HandedOff, HandedOver, Kept, LeftWithRelease, MaxHold, Nested, Paused, Refused,
-        RetainedAgain, RetainedAsked, RetainedAtDrain, RetainedUntilEnd, RetainedWanted, Several,
-        StaleWrite, TokenOfRenewal,
+        HandedOff, HandedOver, Kept, MaxHold, Nested, Paused, Refused, RetainedAgain,
+        RetainedAsked, RetainedAtDrain, RetainedUntilEnd, RetainedWanted, Several, StaleWrite,
+        TokenOfRenewal,
     };
     let any = |is: fn(&Caller) -> bool| config.callers().any(is);
     let has = |least: usize| {
@@ -212,7 +212,6 @@ fn situations(config: &Config) -> Vec<Situation> {
             clients > 1 && patient && renewed && config.end > 2,
         ),
         (HandedOver, has(2) && renewed && !stays),
-        (LeftWithRelease, has(3) && renewed),
         (TokenOfRenewal, has(3) && !config.prompt && config.end > 1),
         (Nested, config.entries > 1),
         (Paused, !config.prompt && long && clients > 1),

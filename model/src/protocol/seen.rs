@@ -27,7 +27,6 @@ macro_rules! situations {
 situations! {
     HandedOff = "a lock is handed off to another client",
     HandedOver = "a hold is handed over locally",
-    LeftWithRelease = "an acquire leaves with a release",
     TokenOfRenewal = "a hold has a token of a renewal",
     Nested = "a holder enters once more",
     Paused = "a client is paused for longer than its lease",

@@ -2,8 +2,6 @@
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
-use futures_util::future::join;
-
 use crate::{
     engine::{
         core::Core,
@@ -174,51 +172,19 @@ impl Drop for Sending {
 }
 
 /// Sends a request, and tells the machine the reply. Returns the next step of the call, and the error, if there is one.
-pub(super) async fn perform(core: &Core, mut sending: Sending) -> (Step, Option<Box<StoreError>>) {
-    let Some(request) = &mut sending.request else {
+pub(super) async fn perform(core: &Core, sending: Sending) -> (Step, Option<Box<StoreError>>) {
+    let Some(request) = &sending.request else {
         return (Step::Wait, None);
     };
     let send = SendOptions::new(request.timeout).in_doubt(request.is_in_doubt());
-    let then = match &mut request.what {
-        Ask::Lower { then, .. } => then.take(),
-        Ask::Acquire { .. } | Ask::Enter { .. } => None,
-    };
-    match (release_request(core, request), then) {
-        (Some(release), None) => {
-            let reply = core.store.release(&release, send).await;
-            sending.replied(reply.map(Reply::Released))
-        }
-        (Some(release), Some(then)) => {
-            let then = Sending::new(core, then, false);
-            // Boxed, because most releases have none.
-            Box::pin(perform_both(core, sending, (release, send), then)).await
-        }
-        (None, _) => {
-            let acquire = acquire_request(core, request);
-            let reply = core.store.acquire(&acquire, send).await;
-            sending.replied(reply.map(Reply::Acquired))
-        }
+    if let Some(release) = release_request(core, request) {
+        let reply = core.store.release(&release, send).await;
+        sending.replied(reply.map(Reply::Released))
+    } else {
+        let acquire = acquire_request(core, request);
+        let reply = core.store.acquire(&acquire, send).await;
+        sending.replied(reply.map(Reply::Acquired))
     }
-}
-
-/// Sends a release and the acquire of the next call in one write.
-async fn perform_both(
-    core: &Core,
-    sending: Sending,
-    (release, send): (ReleaseRequest, SendOptions),
-    then: Sending,
-) -> (Step, Option<Box<StoreError>>) {
-    let Some(request) = &then.request else {
-        return (Step::Wait, None);
-    };
-    let (acquire, send) = (acquire_request(core, request), send.in_order());
-    let in_doubt = request.is_in_doubt();
-    // Both are begun before a reply is applied, so that no other request comes between them.
-    let released = core.store.release(&release, send);
-    let acquired = core.store.acquire(&acquire, send.in_doubt(in_doubt));
-    let released = async { sending.replied(released.await.map(Reply::Released)) };
-    let acquired = async { then.replied(acquired.await.map(Reply::Acquired)) };
-    join(released, acquired).await.0
 }
 
 fn acquire_request(core: &Core, request: &Request) -> AcquireRequest {

@@ -103,7 +103,7 @@ impl Entry {
     }
 
     fn valid_until(&self) -> Result<Time, LostCause> {
-        let valid = self.read(|own, now| own.valid_until(now));
+        let valid = self.read(Ownership::valid_until);
         let valid = valid.unwrap_or(Err(LostCause::Released));
         valid.map_err(|cause| self.hold.lost(self.number).unwrap_or(cause))
     }

@@ -259,12 +259,6 @@ impl Machine {
 
     /// Applies the reply to a request, and wakes its call. Returns its keys.
     fn reply(&mut self, request: &Request, reply: Reply) -> Few<Key> {
-        // The request that was to leave with this one was not sent.
-        if let Ask::Lower { then, .. } = &request.what
-            && let Some(then) = then
-        {
-            self.reply(then, Reply::None);
-        }
         if let Some((id, call)) = self.answered(request, reply) {
             self.cx.calls.insert(id, call);
             self.cx.wake(id);
@@ -303,13 +297,9 @@ impl Machine {
         let mut call = self.cx.calls.remove(&id?);
         let asking = call.as_mut().and_then(|call| call.asking(request.number));
         match request.what {
-            Ask::Acquire {
-                lease,
-                waits,
-                is_carried,
-            } => {
-                let about = (lease, waits, is_carried);
-                self.acquired(request, about, reply.acquired(), is_dropped, asking);
+            Ask::Acquire { lease, waits } => {
+                let reply = reply.acquired();
+                self.acquired(request, (lease, waits), reply, is_dropped, asking);
             }
             Ask::Enter { lease, count } => {
                 self.entered(request, (lease, count), &reply.acquired(), asking);

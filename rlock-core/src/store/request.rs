@@ -14,8 +14,6 @@ pub(crate) struct SendOptions {
     pub(super) silence: Option<Duration>,
     /// The node of a cluster does not have the slot yet, and must reply all the same.
     pub(super) asking: bool,
-    /// Whether one script may serve the request together with others, which changes their order.
-    pub(super) may_share: bool,
 }
 
 impl SendOptions {
@@ -25,15 +23,6 @@ impl SendOptions {
             in_doubt: false,
             silence: None,
             asking: false,
-            may_share: true,
-        }
-    }
-
-    /// Keeps the request in order: no script serves it together with others.
-    pub(crate) fn in_order(self) -> Self {
-        Self {
-            may_share: false,
-            ..self
         }
     }
 

@@ -43,7 +43,7 @@ async fn assert_stays_after_each_use(
         advance_time(server, "k").await;
         held = lock.acquire().await.expect("free");
         assert_stays(server, "k", retention).await;
-        // The acquire of the next local waiter leaves with the release, because its lease is not renewed.
+        // The next local waiter asks the server, because its lease is not renewed.
         advance_time(server, "k").await;
         let unrenewed = lock.clone().watchdog(false);
         let mut next = Box::pin(unrenewed.acquire());

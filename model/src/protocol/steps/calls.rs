@@ -353,35 +353,18 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
     state.client(name).tasks[at].entries.push((entry, token));
 }
 
-/// Sends a request of a call or of the background, and the one that leaves with it.
-fn send(state: &mut State, name: u8, mut request: Box<Request>) {
-    let by = request.call;
-    let then = match &mut request.what {
-        Ask::Lower { then, .. } => then.take(),
-        Ask::Acquire { .. } | Ask::Enter { .. } => None,
-    };
-    if let Ask::Lower { count: 0, .. } = request.what {
-        let owner = request.claims[0].owner;
-        state.client(name).known(owner).is_released = true;
-    }
-    send_one(state, name, request, by);
-    if let Some(then) = then {
-        state.seen.note(Situation::LeftWithRelease);
-        send_one(state, name, then, by);
-    }
-}
-
-fn send_one(
-    state: &mut State,
-    name: u8,
-    request: Box<Request>,
-    by: Option<crate::product::engine::machine::CallId>,
-) {
-    let now = state.now();
-    if let Ask::Lower { at_least, .. } = request.what
-        && !at_least.is_zero()
+/// Sends a request of a call or of the background.
+fn send(state: &mut State, name: u8, request: Box<Request>) {
+    let (now, by) = (state.now(), request.call);
+    if let Ask::Lower {
+        count, at_least, ..
+    } = request.what
     {
-        state.seen.note(Situation::Kept);
+        let owner = request.claims[0].owner;
+        state.client(name).known(owner).is_released |= count == 0;
+        if !at_least.is_zero() {
+            state.seen.note(Situation::Kept);
+        }
     }
     let words = words::request(name, &request);
     let id = state.client(name).awaits(Asked::Request(request), by, now);

@@ -48,24 +48,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns the request for these locks, which is sent now.
-    pub(super) fn asks(
-        &mut self,
-        id: CallId,
-        claims: Few<Claimed>,
-        (timeout, is_carried): (Duration, bool),
-        cx: &mut Context,
-    ) -> Box<Request> {
-        let (lease, waits) = (self.terms.lease, !self.asks_once());
-        self.kept_until = cx.now + lease;
-        let what = Ask::Acquire {
-            lease,
-            waits,
-            is_carried,
-        };
-        self.sends(id, claims, what, timeout, cx)
-    }
-
+    /// Returns a request, which is sent now.
     fn sends(
         &mut self,
         id: CallId,
@@ -124,22 +107,7 @@ impl Machine {
                 return self.refuse(id, call, Refusal::Closed);
             }
             match &call.stage {
-                Stage::Asking(_) => {
-                    // The request leaves with the release of another call, which may not be polled.
-                    let until = call.deadline.min(call.acts_by);
-                    if now < until {
-                        return self.cx.wait(until);
-                    }
-                    if now >= call.deadline {
-                        call.stage = Stage::Refused(call.taken(0, None));
-                        continue;
-                    }
-                    if let Some(slot) = self.slots.get_mut(&call.locks[0].key)
-                        && let Some(own) = slot.current_mut()
-                    {
-                        own.requests.retire();
-                    }
-                }
+                Stage::Asking(_) => return self.cx.wait(Time::NEVER),
                 Stage::Pausing(until, _) if now < *until => return self.cx.wait(*until),
                 Stage::Refused(why) => {
                     let why = why.clone();
@@ -349,8 +317,13 @@ impl Machine {
             let own = self.slots.get_mut(&key)?.current_mut()?;
             claims.push(own.claim(key, rolls_back, self.cx.now));
         }
-        let timeout = call.request_timeout(&self.cx);
-        Some(call.asks(id, claims, (timeout, false), &mut self.cx))
+        let (lease, waits) = (call.terms.lease, !call.asks_once());
+        call.kept_until = self.cx.now + lease;
+        let (what, timeout) = (
+            Ask::Acquire { lease, waits },
+            call.request_timeout(&self.cx),
+        );
+        Some(call.sends(id, claims, what, timeout, &mut self.cx))
     }
 
     /// Begins the holds. Returns `None` if one of the ownerships has no token, or a grant came too late.
@@ -397,7 +370,7 @@ impl Machine {
     pub(super) fn acquired(
         &mut self,
         request: &Request,
-        (lease, waits, is_carried): (Duration, bool, bool),
+        (lease, waits): (Duration, bool),
         reply: Result<Acquired, Failure>,
         is_dropped: bool,
         asking: Option<&mut Acquisition>,
@@ -470,13 +443,8 @@ impl Machine {
             }
             Ok(Acquired::NotOwner) | Err(_) => {
                 let failure = reply.err().unwrap_or(Failure::UNANSWERED);
-                match asking {
-                    // It asks itself, and then knows its error.
-                    Some(call) if is_carried => {
-                        call.stage = call.pause(Refusal::Failed, &mut self.cx);
-                    }
-                    Some(call) => call.fails(failure, &mut self.cx),
-                    None => {}
+                if let Some(call) = asking {
+                    call.fails(failure, &mut self.cx);
                 }
             }
         }

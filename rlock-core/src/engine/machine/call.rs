@@ -127,17 +127,6 @@ impl Call {
         }
     }
 
-    /// Returns the lease of a call whose request may leave with a release: it needs no other turn, and waits.
-    pub(super) fn follows_release(&self, now: Time) -> Option<Duration> {
-        match &self.work {
-            Work::Acquire(call) if call.locks.len() == 1 && !call.asks_once() => {
-                let is_idle = matches!(call.stage, Stage::Ready | Stage::Queued(_));
-                (is_idle && !call.is_over(now)).then_some(call.terms.lease)
-            }
-            Work::Acquire(_) | Work::Leave(_) => None,
-        }
-    }
-
     /// Returns until when the call may act, or the store may keep a lock for it.
     pub(super) fn kept_until(&self) -> Time {
         match &self.work {

@@ -121,7 +121,7 @@ impl Slot {
         }
     }
 
-    /// Returns the request that lowers the count of an owner. The acquire of the next call leaves in the same write.
+    /// Returns the request that lowers the count of an owner.
     fn lower(
         &mut self,
         owner: Owner,
@@ -147,8 +147,6 @@ impl Slot {
             own.count.release = Release::InDoubt;
         }
         let (fence, at_least) = (own.tokens.fence(), own.at_least(now));
-        let is_last = count == 0 && at_least.is_zero();
-        let then = is_last.then(|| self.ask_for_next(timeout, cx)).flatten();
         let claim = Claimed {
             key,
             owner,
@@ -166,35 +164,11 @@ impl Slot {
                 repeats,
                 held,
                 give_up,
-                then,
             },
             timeout,
         };
-        let own = self.find_mut(owner)?;
         own.count.sent(&request, now + timeout + IDLE);
         Some(Box::new(request))
-    }
-
-    /// Returns the request of the call that has the turn after a release.
-    fn ask_for_next(&mut self, timeout: Duration, cx: &mut Context) -> Option<Box<Request>> {
-        let id = self
-            .turn
-            .filter(|_| self.current().is_none() && !cx.is_closed())?;
-        let lease = cx.calls.get(&id)?.follows_release(cx.now)?;
-        let rolls_back = cx.settings.needs_majority;
-        let (key, now) = (self.key.clone(), cx.now);
-        let claim = self.ownership(lease, cx).claim(key, rolls_back, now);
-        let mut call = cx.calls.remove(&id)?;
-        let request = call.acquisition().map(|call| {
-            let timeout = timeout.min(call.request_timeout(cx));
-            let request = call.asks(id, one(claim), (timeout, true), cx);
-            (request, call.acts_by)
-        });
-        cx.calls.insert(id, call);
-        let (request, acts_by) = request?;
-        // The release may be a call that is not polled any more.
-        cx.look_at_call(id, acts_by);
-        Some(request)
     }
 
     /// Applies the reply to a lower count. Returns the outcome if the store has the right count then.

@@ -151,15 +151,10 @@ pub(crate) struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
     /// All these locks or none.
-    Acquire {
-        lease: Duration,
-        waits: bool,
-        /// It leaves with the release of another call.
-        is_carried: bool,
-    },
+    Acquire { lease: Duration, waits: bool },
     /// The count of an owner that has its lock, for one more entry.
     Enter { lease: Duration, count: u32 },
-    /// A lower count; zero releases the lock. `then` leaves in the same write.
+    /// A lower count; zero releases the lock.
     Lower {
         fence: u64,
         count: u32,
@@ -169,7 +164,6 @@ pub(crate) enum Ask {
         /// The outcome of the hold itself, and until when the call tries.
         held: Result<(), LostCause>,
         give_up: Time,
-        then: Option<Box<Request>>,
     },
 }
 

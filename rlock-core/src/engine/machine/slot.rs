@@ -83,12 +83,6 @@ impl Slot {
         self.ownerships.iter().any(is_releasing)
     }
 
-    /// Returns whether a release is under way that is likely to succeed.
-    fn expects_release(&self) -> bool {
-        let fails = |own: &Ownership| !own.count.is_unfailed();
-        self.is_releasing() && !self.ownerships.iter().any(fails)
-    }
-
     /// Gives the call the turn, if it has it, or no other call has it or waits for it.
     pub(super) fn take_turn(
         &mut self,
@@ -271,8 +265,7 @@ impl Slot {
             }
         }
         self.end_current(cx);
-        // Not woken: its request leaves with the release, or follows it.
-        self.next_turn(cx);
+        self.pass_turn(cx);
     }
 
     /// Marks an ownership as lost, and lets the next call ask the store. At the end of a `max_hold`, or if another client
@@ -400,7 +393,7 @@ impl Slot {
                 .look_by(due, target, Some(&self.key), &mut own.due);
             at += 1;
         }
-        if self.current.is_none() && !self.expects_release() {
+        if self.current.is_none() {
             self.wake_turn(cx);
         }
     }

@@ -189,8 +189,7 @@ impl Link {
                 return Ok(Value::Array(vec![Value::Int(-1)]));
             }
             let connection = current.as_deref().unwrap_or(connection);
-            let may_share = attempt == 0 && send.may_share;
-            let reply = connection.send(call, may_share, send.asking, with_text);
+            let reply = connection.send(call, attempt == 0, send.asking, with_text);
             last = match reply.await {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => gone(),

@@ -174,40 +174,16 @@ fn a_lock_in_doubt_is_not_left_to_the_next_call_until_a_later_request_confirms_i
 }
 
 #[test]
-fn a_release_takes_the_request_of_the_next_call_with_it() {
+fn the_next_call_asks_behind_the_release_and_does_not_wait_for_its_reply() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     client.event(Event::Wanted);
     let (call, _) = client.acquire("k", terms(LEASE));
-    let mut release = asked(client.leave(&entered));
-    let next = then(&mut release).expect("somebody waits");
-    assert!(owner(&next) != entered.entry.owner && next.call == Some(call));
+    let release = asked(client.leave(&entered));
+    let next = client.next(call);
+    assert_ne!(owner(&next), entered.entry.owner);
     assert_eq!(client.poll(call), Step::Wait, "it does not ask twice");
     assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
     assert_eq!(only(client.grant(next, 8)).token, 8 * TOKENS);
-}
-
-/// The future of the release is neither polled again nor dropped.
-#[test]
-fn a_call_whose_request_left_with_a_lost_release_asks_itself_or_ends_in_time() {
-    for (wait, ends, is_polled) in [
-        (1_000, true, true),
-        (60_000, false, true),
-        (60_000, false, false),
-    ] {
-        let (mut client, entered) = Client::holding(terms(LEASE));
-        client.event(Event::Wanted);
-        let (call, _) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(wait))));
-        let mut release = asked(client.leave(&entered));
-        then(&mut release).expect("somebody waits");
-        assert!(!is_polled || client.poll(call) == Step::Wait);
-        client.tick(if ends { 1_000 } else { 4_000 });
-        assert!(client.is_woken(call));
-        let refused = Step::Refused(Refusal::Taken(key("k"), None));
-        match client.poll(call) {
-            Step::Send(request) => assert!(!ends && owner(&request) != entered.entry.owner),
-            step => assert!(ends && step == refused, "{step:?}"),
-        }
-    }
 }
 
 /// The lock of an earlier owner went on, and the present one was granted later.
@@ -217,8 +193,8 @@ fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {
     client.event(Event::Wanted);
     let (call, _) = client.acquire("k", terms(LEASE));
     let (second, _) = client.acquire("k", terms(LEASE));
-    let mut release = asked(client.leave(&entered));
-    let carried = then(&mut release).expect("somebody waits");
+    client.leave(&entered);
+    let early = client.next(call);
     client.on(Input::Cancel(call));
     let step = client.poll(second);
     let entered = only(client.grant(asked(step), 8));
@@ -230,7 +206,7 @@ fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {
         fences: one(7),
         retired: false,
     });
-    client.on(Input::Reply(carried, refused));
+    client.on(Input::Reply(early, refused));
     assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
 }
 
@@ -244,14 +220,15 @@ fn a_client_serves_only_calls_before_the_grant_and_no_more_than_its_limit_before
     client.event(Event::Wanted);
     client.leave(&first);
     let second = only(client.poll(second));
-    assert!(then(&mut asked(client.leave(&second))).is_some());
-    assert_eq!(client.poll(third), Step::Wait);
+    asked(client.leave(&second));
+    assert_ne!(owner(&client.next(third)), first.entry.owner);
 
     // Its limit is not reached, but the second call came after the grant.
     let (mut client, first) = Client::holding(terms(LEASE));
-    client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
     client.event(Event::Wanted);
-    assert!(then(&mut asked(client.leave(&first))).is_some());
+    asked(client.leave(&first));
+    assert_ne!(owner(&client.next(second)), first.entry.owner);
 }
 
 #[test]
@@ -565,9 +542,8 @@ fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
         }
         assert!(!client.is_woken(next) && client.renewals().is_empty());
         client.tick(end);
-        assert!(client.is_woken(next));
-        let mut release = client.sent_one();
-        let request = then(&mut release).expect("a call waits");
+        let request = client.next(next);
+        let release = client.sent_one();
         assert!(owner(&release) == first && owner(&request) != first);
         only(client.grant(request, 9));
         assert_eq!(client.poll(idle), Step::Wait, "it waits behind the other");
@@ -754,12 +730,9 @@ fn a_lock_stays_taken_for_its_at_least() {
     let (mut client, entered) = Client::holding(limit);
     let (call, _) = client.acquire("k", terms(LEASE));
     client.now = 100;
-    let mut release = asked(client.leave(&entered));
+    let release = asked(client.leave(&entered));
     assert_eq!(lowers(&release), (0, ms(400)));
-    assert!(then(&mut release).is_none(), "the lock is still taken");
-    client.reply(release, DONE);
-    assert!(client.is_woken(call));
-    asked(client.poll(call));
+    client.next(call);
 }
 
 #[test]
@@ -771,8 +744,8 @@ fn a_hold_ends_with_its_max_hold_and_keeps_its_lock_until_it_leaves() {
     assert_eq!(client.losses(), [LostCause::MaxHold]);
     client.tick(1_500);
     assert!(client.renewals().is_empty() && !client.is_woken(call));
-    let mut release = asked(client.leave(&entered));
-    assert!(then(&mut release).is_some());
+    let release = asked(client.leave(&entered));
+    client.next(call);
     let lost = Step::Left(Err(LostCause::MaxHold));
     assert_eq!(client.reply(release, DONE), lost);
     assert!(client.losses().is_empty());
@@ -831,8 +804,7 @@ fn a_lock_without_tokens_waits_for_them_with_its_next_call() {
     client.tick(999);
     assert!(client.sent().is_empty());
     client.tick(1_000);
-    let next = then(&mut client.sent_one()).expect("a call waits");
-    assert_eq!(next.call, Some(call));
+    assert_ne!(owner(&client.next(call)), owner(&client.sent_one()));
 }
 
 #[test]
@@ -886,7 +858,7 @@ fn a_client_that_closes_asks_for_no_call_that_waits() {
     client.on(Input::Close);
     assert!(client.is_woken(call));
     assert_eq!(client.poll(call), Step::Refused(Refusal::Closed));
-    assert!(then(&mut client.sent_one()).is_none());
+    client.sent_one();
 }
 
 #[test]
@@ -915,9 +887,9 @@ fn a_client_that_has_ended_releases_nothing() {
 fn a_release_whose_reply_comes_twice_ends_nothing_else() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     client.event(Event::Wanted);
-    client.acquire("k", terms(LEASE));
-    let mut release = asked(client.leave(&entered));
-    let next = then(&mut release).expect("somebody waits");
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let next = client.next(call);
     let twice = release.clone();
     client.reply(release, DONE);
     let entered = only(client.grant(next, 8));

@@ -33,8 +33,6 @@ enum Happening {
     AtServer(usize, ToServer),
     /// A reply or an event arrives at the client.
     AtClient(usize, Input, Option<CallId>),
-    /// The same for a request that left with the release of a call.
-    Carried(usize, Input, Option<CallId>),
     /// The client's background looks at its schedule.
     Due(usize),
     /// An operator takes a lock away, or reports are missed.
@@ -259,12 +257,8 @@ impl World {
     /// The request, or its reply, is lost.
     fn unanswered(&mut self, client: usize, request: ToServer) {
         match request {
-            ToServer::Request(mut request) => {
+            ToServer::Request(request) => {
                 let after = u64::try_from(request.timeout.as_nanos()).expect("short");
-                if let Some(then) = then(&mut request) {
-                    let input = Input::Reply(then, Reply::None);
-                    self.later(after, Happening::Carried(client, input, request.call));
-                }
                 let call = request.call;
                 let input = Input::Reply(request, Reply::None);
                 self.later(after, Happening::AtClient(client, input, call));
@@ -558,8 +552,7 @@ impl World {
     fn at_server(&mut self, client: usize, what: ToServer) {
         let now = self.time();
         match what {
-            ToServer::Request(mut request) => {
-                let then = then(&mut request);
+            ToServer::Request(request) => {
                 let call = request.call;
                 let reply = self.execute(client, &request, now);
                 if self.is_lost() {
@@ -567,12 +560,6 @@ impl World {
                 } else {
                     let input = Input::Reply(request, reply);
                     self.send(client, 1, Happening::AtClient(client, input, call));
-                }
-                if let Some(then) = then {
-                    let reply = self.execute(client, &then, now);
-                    let reply = if self.is_lost() { Reply::None } else { reply };
-                    let input = Input::Reply(then, reply);
-                    self.send(client, 1, Happening::Carried(client, input, call));
                 }
             }
             ToServer::Renew(renew, sent_at) => {
@@ -682,12 +669,10 @@ impl World {
                 Happening::Task(client, task) => self.task(client, task),
                 Happening::AtServer(client, what) => self.at_server(client, what),
                 Happening::AtClient(client, Input::Reply(request, _), Some(call))
-                | Happening::Carried(client, Input::Reply(request, _), Some(call))
                     if self.unpolled.contains(&(client, call)) =>
                 {
                     self.withheld.push((client, request));
                 }
-                Happening::Carried(client, input, _) => self.on(client, input, None),
                 Happening::AtClient(client, input, call) => {
                     if let Some(call) = call {
                         self.clients[client].sending.remove(&call);
@@ -739,13 +724,6 @@ fn holds(machine: &Machine, key: &Key) -> Vec<(Owner, u64, Time)> {
         Some((own.owner, own.token, until))
     });
     valid.collect()
-}
-
-fn then(request: &mut Request) -> Option<Box<Request>> {
-    match &mut request.what {
-        Ask::Lower { then, .. } => then.take(),
-        Ask::Acquire { .. } | Ask::Enter { .. } => None,
-    }
 }
 
 fn renewed(renew: Renew, sent_at: Time, outcome: Option<RenewalOutcome>) -> Input {

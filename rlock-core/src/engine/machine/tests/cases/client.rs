@@ -208,6 +208,12 @@ impl Client {
         only(step)
     }
 
+    /// Returns the request of a call that is woken for it.
+    pub(super) fn next(&mut self, call: CallId) -> Box<Request> {
+        assert!(self.is_woken(call));
+        asked(self.poll(call))
+    }
+
     pub(super) fn poll(&mut self, call: CallId) -> Step {
         self.on(Input::Poll(call))
     }
@@ -336,13 +342,6 @@ pub(super) fn lowers(request: &Request) -> (u32, Duration) {
 
 pub(super) fn repeats(request: &Request) -> bool {
     matches!(request.what, Ask::Lower { repeats: true, .. })
-}
-
-pub(super) fn then(request: &mut Request) -> Option<Box<Request>> {
-    match &mut request.what {
-        Ask::Lower { then, .. } => then.take(),
-        _ => None,
-    }
 }
 
 /// Returns the message that the store handed the lock off for a second.
