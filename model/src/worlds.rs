@@ -65,7 +65,7 @@ pub fn small() -> Vec<Config> {
 pub fn at_any_time() -> Vec<Config> {
     vec![
         any("any delay, writes").unrenewed().writing(),
-        any("any delay, renewals").until(3),
+        any("any delay, renewals").until(4),
         any("any delay, two callers each").of(&[2, 2]).until(1),
         any("any delay, three callers").of(&[3, 1]).until(1),
         any("any delay, re-entry").entries(2).until(2),
@@ -92,13 +92,6 @@ pub fn at_any_time() -> Vec<Config> {
             .with(UNPOLLED)
             .until(2),
         any("a dropped guard").of(&[2, 1]).with(DROPS).until(1),
-        Config {
-            in_order: true,
-            ..any("three owners, in order")
-                .of(&[1, 2])
-                .unrenewed()
-                .until(3)
-        },
         any("late requests, retention")
             .of(&[2])
             .retaining(2)
@@ -153,9 +146,8 @@ pub fn with_terms() -> Vec<Config> {
             .one(0, 0, |caller| caller.lease = 4)
             .until(1),
         any("any delay, the end of a hold")
-            .of(&[2])
-            .one(0, 0, |caller| caller.max_hold = Some(1))
-            .until(2),
+            .each(|caller| caller.max_hold = Some(1))
+            .until(4),
         any("any delay, a lock that stays taken")
             .of(&[2, 1])
             .one(0, 0, |caller| caller.at_least = Some(2))
@@ -208,7 +200,7 @@ pub fn with_losses() -> Vec<Config> {
 /// because the other is enough.
 #[must_use]
 pub fn in_time() -> Vec<Config> {
-    let until_wanted = |name| prompt(name).retaining(99).until(9);
+    let until_wanted = |name| prompt(name).retaining(99);
     vec![
         prompt("in time, two callers").of(&[2, 1]),
         prompt("in time, three callers").of(&[3, 1]),
@@ -230,20 +222,20 @@ pub fn in_time() -> Vec<Config> {
             .with(SHUT_DOWNS),
         prompt("in time, re-entry, lost replies")
             .entries(2)
-            .with(LOST_REPLIES),
+            .with(LOST_REPLIES)
+            .until(13),
         Config {
             counts_entries: false,
             ..prompt("in time, re-entry that is not counted")
                 .entries(2)
                 .of(&[2, 1])
         },
-        prompt("in time, three clients").of(&[1, 1, 1]),
-        prompt("in time, lost messages").with(LOST),
+        prompt("in time, lost messages").with(LOST).until(13),
         prompt("in time, callers give up").with(LATE),
         prompt("in time, the first of three gives up")
             .of(&[1, 1, 1])
             .with(GIVES_UP)
-            .until(8),
+            .until(6),
         prompt("in time, two callers, callers give up")
             .of(&[2, 1])
             .with(GIVES_UP),
@@ -255,21 +247,25 @@ pub fn in_time() -> Vec<Config> {
             .with(CRASHES),
         prompt("in time, a call that is not polled")
             .of(&[2, 1])
-            .with(UNPOLLED),
+            .with(UNPOLLED)
+            .until(13),
         prompt("in time, requests that are refused on their way").with(FAILURES),
         prompt("in time, reports").with(REPORTS),
-        prompt("in time, an operator asks and forces").with(OPERATOR),
+        prompt("in time, an operator asks and forces")
+            .with(OPERATOR)
+            .until(6),
         prompt("in time, several keys")
             .of(&[2, 1])
             .one(0, 0, several)
             .one(1, 0, several),
         prompt("in time, several keys, lost replies")
             .one(0, 0, several)
-            .with(LOST_REPLIES),
+            .with(LOST_REPLIES)
+            .until(13),
         prompt("in time, leases of two lengths")
             .of(&[3, 1])
             .one(0, 1, |caller| caller.lease = 4)
-            .until(8),
+            .until(6),
         prompt("in time, the end of a hold")
             .of(&[2, 1])
             .each(|caller| caller.max_hold = Some(1)),
@@ -279,7 +275,8 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, waits that end")
             .of(&[2, 1])
             .each(|caller| caller.wait = Some(1))
-            .with(LOST_REPLIES),
+            .with(LOST_REPLIES)
+            .until(13),
         prompt("in time, attempts")
             .of(&[2, 1])
             .one(0, 1, |caller| caller.wait = Some(0))
@@ -294,7 +291,11 @@ pub fn large() -> Vec<Config> {
         any("any delay, two callers each, until 2")
             .of(&[2, 2])
             .until(2),
-        any("any delay, renewals, until 4").until(4),
+        any("any delay, renewals, until 5").until(5),
+        Config {
+            in_order: true,
+            ..any("three owners, in order").of(&[1, 2]).until(3)
+        },
         any("any delay, writes, until 4")
             .unrenewed()
             .writing()

@@ -184,7 +184,7 @@ impl Config {
         Self {
             prompt: true,
             in_order: true,
-            end: 13,
+            end: 9,
             ..Self::new(name)
         }
     }

@@ -9,7 +9,7 @@ use super::{
     words,
 };
 use crate::{
-    product::engine::machine::Slot,
+    product::engine::machine::{Phase, Slot},
     server::{Constants, Server},
     store::TOKENS,
     words::{Acquire, Claim, Effects, Fence, Fenced, Key, Notification, Owner, Token},
@@ -207,6 +207,20 @@ impl State {
             self.seen.note(Situation::TokenOfRenewal);
         }
         self.latest[usize::from(key)] = latest.max(token);
+    }
+
+    /// Returns whether a client other than this one has a hold of this key whose end it has not noticed.
+    pub(super) fn is_believed(&self, key: Key, name: u8) -> bool {
+        let now = self.now();
+        let believes = |client: &Client| {
+            let own = client
+                .machine
+                .slot(&words::key(key))
+                .and_then(Slot::current);
+            own.is_some_and(|own| own.phase() == Phase::Held) && client.holds(key, now).is_none()
+        };
+        let mut others = self.clients.iter().filter(|client| client.name != name);
+        others.any(believes)
     }
 
     /// Returns whether the server granted the lock to another owner after it granted this token.

@@ -346,6 +346,9 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
                 state.seen.note(Situation::HandedOff);
             }
             let key = words::key_of(&entry.key);
+            if state.is_believed(key, name) {
+                state.seen.note(Situation::Paused);
+            }
             state.begins(config, key, name, entry.owner, token);
         }
         None => state.seen.note(Situation::Nested),
