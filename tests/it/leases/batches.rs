@@ -130,15 +130,11 @@ async fn a_loss_that_is_not_reported_is_found_by_the_renewal() {
 }
 
 #[tokio::test]
-async fn what_a_nested_entry_asks_for_counts_from_then_on() {
+async fn a_hold_whose_last_entry_has_no_watchdog_is_renewed_no_more() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut guards = renewed(&server, &client, keys(20)).await;
-    let (longer, unwatched) = (guards.swap_remove(9), guards.swap_remove(3));
-
-    let longer_lease = client.lock("k:9").lease(LEASE * 10);
-    let inner = longer.scope(longer_lease.acquire()).await.expect("entered");
-    assert!(server.pttl(&name("k:9")).await > 8 * 1200);
+    let unwatched = guards.swap_remove(3);
 
     let lock = client.lock("k:3").lease(LEASE).watchdog(false);
     let last = unwatched.scope(lock.acquire()).await.expect("entered");
@@ -146,8 +142,6 @@ async fn what_a_nested_entry_asks_for_counts_from_then_on() {
     assert_lost(&last, LONG, LostCause::Expired).await;
 
     assert_held_for(&server, &guards, LEASE).await;
-    assert!(longer.is_valid() && inner.is_valid());
-    assert!(server.pttl(&name("k:9")).await > 5 * 1200);
 }
 
 #[tokio::test]

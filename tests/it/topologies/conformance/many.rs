@@ -90,9 +90,9 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
         .windows(2)
         .map(|pair| pair[1] - pair[0] - 1)
         .collect();
-    // The many tasks are served as well.
+    // The many tasks are served as well. The single one may queue again before the next of them is polled.
     let twice = between.iter().filter(|many| **many == 0).count();
-    assert!(twice <= 4 || !place.keeps_strict_order(), "{between:?}");
+    assert!(twice <= 10 || !place.keeps_strict_order(), "{between:?}");
     // Until the single client has queued again, the many hand the lock over without a limit.
     between.sort_unstable();
     assert!(between[between.len() / 2] <= 100, "{between:?}");

@@ -108,13 +108,11 @@ async fn a_call_that_does_not_wait_gives_silent_servers_an_eighth_of_the_lease()
         .quorum(five.urls())
         .await
         .expect("all servers are up");
-    let held = hold(&client, "held").await;
+    let lock = |key| client.lock(key).lease(LEASE);
+    let held = lock("held").acquire().await.expect("free");
     five.assert_soon_count(&held, &ALL, 1).await;
     five.pause([1, 2, 4]);
-    let (lock, nested) = (
-        client.lock("k").lease(LEASE),
-        client.lock("held").lease(LEASE),
-    );
+    let (lock, nested) = (lock("k"), lock("held"));
     let asked = [
         timed(lock.try_acquire()).await,
         timed(held.scope(nested.try_acquire())).await,
