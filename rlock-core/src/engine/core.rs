@@ -2,9 +2,9 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::Poll,
 };
 
 use tokio::{runtime::Handle, sync::SetOnce};
@@ -98,33 +98,27 @@ impl Core {
     /// Runs a future on the executor that polls it, with the timers of the client's thread.
     pub(crate) async fn in_runtime<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
-        poll_fn(|cx| self.poll_in_runtime(future.as_mut(), cx)).await
-    }
-
-    /// The same until the client is closed: then returns `None`.
-    pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut future = pin!(future);
-        let mut closed = pin!(self.closed.wait());
         poll_fn(|cx| {
-            if self.is_closed() {
-                return Poll::Ready(None);
-            }
-            if let Poll::Ready(output) = self.poll_in_runtime(future.as_mut(), cx) {
-                return Poll::Ready(Some(output));
-            }
-            closed.as_mut().poll(cx).map(|_| None)
+            let (_noted, _entered) = (note_caller(), Handle::enter(&self.thread.runtime));
+            future.as_mut().poll(cx)
         })
         .await
     }
 
-    fn poll_in_runtime<F: Future>(
-        &self,
-        future: Pin<&mut F>,
-        cx: &mut Context<'_>,
-    ) -> Poll<F::Output> {
-        let _noted = note_caller();
-        let _entered = Handle::enter(&self.thread.runtime);
-        future.poll(cx)
+    /// The same until the client is closed: then returns `None`.
+    pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
+        let (mut future, mut closed) = (pin!(future), pin!(self.closed.wait()));
+        poll_fn(|cx| {
+            if self.is_closed() {
+                return Poll::Ready(None);
+            }
+            let (_noted, _entered) = (note_caller(), Handle::enter(&self.thread.runtime));
+            match future.as_mut().poll(cx) {
+                Poll::Ready(output) => Poll::Ready(Some(output)),
+                Poll::Pending => closed.as_mut().poll(cx).map(|_| None),
+            }
+        })
+        .await
     }
 }
 
