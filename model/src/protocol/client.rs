@@ -6,6 +6,7 @@ use super::{
     network::Id,
 };
 use crate::{
+    error::LostCause,
     product::engine::machine::{
         By, CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request,
         Settings,
@@ -103,7 +104,7 @@ pub(crate) enum Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Known {
     owner: Owner,
-    pub(super) is_lost: bool,
+    pub(super) lost: Option<LostCause>,
     pub(super) is_released: bool,
     /// When the server granted its lock to another owner.
     pub(super) overtaken: Option<Time>,
@@ -199,7 +200,7 @@ impl Client {
         let at = at.unwrap_or_else(|| {
             self.owners.push(Known {
                 owner,
-                is_lost: false,
+                lost: None,
                 is_released: false,
                 overtaken: None,
                 handed_over: 0,
@@ -241,6 +242,14 @@ impl Client {
         let own = self.relies_on(key, now)?;
         let is_valid = own.valid_until(super::config::time(now)).is_ok();
         (own.phase() == Phase::Held && is_valid).then_some(own)
+    }
+
+    /// Returns whether a hold has ended by the clock without being lost.
+    pub(super) fn believes(&self, now: Time) -> bool {
+        let now = super::config::time(now);
+        let ends = |own: &Ownership| own.lost().is_none() && own.valid_until(now).is_err();
+        let mut owns = self.machine.ownerships();
+        owns.any(|own| own.phase() == Phase::Held && ends(own))
     }
 
     /// Returns whether no caller has come, or all have gone.

@@ -30,6 +30,8 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         NoHoldAfterLoss: "no hold of an ownership begins after its loss",
         NoReleaseAfterOthers: "no release counts as done after another owner had the lock",
         NoFalseLoss: "no lock counts as lost within its lease",
+        LossesNoticed: "a hold that has ended by the clock is lost as soon as its client does what is due",
+        NoRenewalAfterMaxHold: "no hold is renewed beyond its `max_hold`",
         NoRefusalWithoutReason: "no call is refused without a reason",
         HandoversLimited: "while other clients wait, a client makes no more local hand-overs than its limit",
         InTime: "a call ends by its deadline",

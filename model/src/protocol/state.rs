@@ -2,14 +2,14 @@
 
 use super::{
     Config, Faults, Time,
-    client::{Client, Known, Life, Stage},
+    client::{Client, Life, Stage},
     network::{Message, Network},
     resource::Resource,
     seen::{Seen, Situation},
     words,
 };
 use crate::{
-    product::engine::machine::{Phase, Slot},
+    product::engine::machine::Slot,
     server::{Constants, Server},
     store::TOKENS,
     words::{Acquire, Claim, Effects, Fence, Fenced, Key, Notification, Owner, Token},
@@ -63,6 +63,10 @@ pub(crate) enum Rule {
     NoReleaseAfterOthers,
     /// No loss is told of a lock that the server still has, or that its own client released.
     NoFalseLoss,
+    /// A hold that has ended by the clock is lost as soon as its client does what is due.
+    LossesNoticed,
+    /// No hold is renewed beyond its `max_hold`.
+    NoRenewalAfterMaxHold,
     /// No call is refused without a reason.
     NoRefusalWithoutReason,
     /// The number of local hand-overs is limited while other clients are known to wait.
@@ -183,8 +187,7 @@ impl State {
 
     /// Notes that a hold begins.
     pub(super) fn begins(&mut self, config: &Config, key: Key, name: u8, owner: u64, token: Token) {
-        let Known { is_lost, .. } = *self.client(name).known(owner);
-        if is_lost {
+        if self.client(name).known(owner).lost.is_some() {
             self.breaks(Rule::NoHoldAfterLoss);
         }
         let latest = self.latest[usize::from(key)];
@@ -209,18 +212,11 @@ impl State {
         self.latest[usize::from(key)] = latest.max(token);
     }
 
-    /// Returns whether a client other than this one has a hold of this key whose end it has not noticed.
-    pub(super) fn is_believed(&self, key: Key, name: u8) -> bool {
+    /// Returns whether a client other than this one has not noticed that a hold has ended.
+    pub(super) fn is_believed(&self, name: u8) -> bool {
         let now = self.now();
-        let believes = |client: &Client| {
-            let own = client
-                .machine
-                .slot(&words::key(key))
-                .and_then(Slot::current);
-            own.is_some_and(|own| own.phase() == Phase::Held) && client.holds(key, now).is_none()
-        };
         let mut others = self.clients.iter().filter(|client| client.name != name);
-        others.any(believes)
+        others.any(|client| client.believes(now))
     }
 
     /// Returns whether the server granted the lock to another owner after it granted this token.

@@ -7,6 +7,7 @@ use super::{
     Config, State, Time,
     client::{Client, Life, Ready, Stage, Task, Work},
     network::{Id, Message},
+    state::Rule,
     words,
 };
 use crate::{
@@ -301,7 +302,13 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             calls::leave(config, state, name, at, false);
         }
         Action::Write(name, at) => calls::write(state, name, at),
-        Action::Due(name) => calls::feed(config, state, name, Input::Time, None),
+        Action::Due(name) => {
+            calls::feed(config, state, name, Input::Time, None);
+            let now = state.now();
+            if state.client(name).believes(now) {
+                state.breaks(Rule::LossesNoticed);
+            }
+        }
         Action::TimeOut(name, id) => {
             if state.network.carries(name, id) {
                 state.left.time_outs -= 1;

@@ -195,7 +195,7 @@ pub(super) fn feed(
                 if is_false && (loss.cause == LostCause::Expired || valid.contains(&loss.owner)) {
                     state.breaks(Rule::NoFalseLoss);
                 }
-                state.client(name).known(loss.owner).is_lost = true;
+                state.client(name).known(loss.owner).lost = Some(loss.cause);
                 if loss.cause == LostCause::MaxHold {
                     state.seen.note(Situation::MaxHold);
                 }
@@ -346,7 +346,7 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
                 state.seen.note(Situation::HandedOff);
             }
             let key = words::key_of(&entry.key);
-            if state.is_believed(key, name) {
+            if state.is_believed(name) {
                 state.seen.note(Situation::Paused);
             }
             state.begins(config, key, name, entry.owner, token);
@@ -380,8 +380,12 @@ fn send(state: &mut State, name: u8, request: Box<Request>) {
 
 fn send_renewal(state: &mut State, name: u8, renew: Renew) {
     let now = state.now();
-    if state.client(name).known(renew.owner).is_released {
+    let known = *state.client(name).known(renew.owner);
+    if known.is_released {
         state.breaks(Rule::NoRenewalAfterRelease);
+    }
+    if known.lost == Some(LostCause::MaxHold) {
+        state.breaks(Rule::NoRenewalAfterMaxHold);
     }
     let request = words::renewal(name, &renew);
     let client = state.client(name);
