@@ -29,7 +29,7 @@ pub(super) async fn run(core: Arc<Core>) {
         while tasks.try_join_next().is_some() {}
         let (work, due) = core.shell.take_work();
         for (request, pending) in work.requests {
-            let request = Sending::new(&core, Box::new(request), false);
+            let request = Sending::new(&core, Box::new(request));
             let (core, slots) = (Arc::clone(&core), Arc::clone(&slots));
             tasks.spawn(async move {
                 release(&core, request, slots, pending).await;

@@ -87,7 +87,7 @@ impl<'a> CallGuard<'a> {
     /// Sends a request, and returns the step that follows the reply.
     pub(crate) async fn send(&mut self, request: Box<Request>) -> Step {
         let core = self.core;
-        let sending = Sending::new(core, request, true);
+        let sending = Sending::new(core, request);
         let sent = core.in_runtime_until_closed(perform(core, sending)).await;
         let Some((step, error)) = sent else {
             let step = core.shell.on(Input::Poll(self.id));
@@ -127,16 +127,13 @@ impl Drop for CallGuard<'_> {
 pub(super) struct Sending {
     shell: Arc<Shell>,
     request: Option<Box<Request>>,
-    /// Whether the call that sends it is polled for it.
-    is_polled: bool,
 }
 
 impl Sending {
-    pub(super) fn new(core: &Core, request: Box<Request>, is_polled: bool) -> Self {
+    pub(super) fn new(core: &Core, request: Box<Request>) -> Self {
         Self {
             shell: Arc::clone(&core.shell),
             request: Some(request),
-            is_polled,
         }
     }
 
@@ -152,13 +149,10 @@ impl Sending {
                 (Reply::Failed(failure), Some(Box::new(error)))
             }
         };
-        let step = self.request.take().and_then(|request| {
-            self.shell.on(if self.is_polled {
-                Input::Replied(request, reply)
-            } else {
-                Input::Reply(request, reply)
-            })
-        });
+        let step = self
+            .request
+            .take()
+            .and_then(|request| self.shell.on(Input::Reply(request, reply)));
         (step.unwrap_or(Step::Wait), error)
     }
 }

@@ -185,7 +185,6 @@ impl Machine {
             }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
-            Input::Replied(request, reply) => self.replied(&request, reply),
             Input::Event(key, owner, event) => {
                 if let Some(slot) = self.slots.get_mut(&key) {
                     let owner = owner.or_else(|| slot.current().map(|own| own.owner));
@@ -257,21 +256,16 @@ impl Machine {
         call.keys()
     }
 
-    /// Applies the reply to a request, and wakes its call. Returns its keys.
+    /// Applies the reply to a request. If a call has sent it, takes the next step of the call. Returns the keys.
     fn reply(&mut self, request: &Request, reply: Reply) -> Few<Key> {
-        if let Some((id, call)) = self.answered(request, reply) {
-            self.cx.calls.insert(id, call);
-            self.cx.wake(id);
-        }
-        let claims = request.claims.iter();
-        claims.map(|claim| claim.key.clone()).collect()
-    }
-
-    /// Applies the reply to the request of a call, and takes the next step of the call. Returns its keys.
-    fn replied(&mut self, request: &Request, reply: Reply) -> Few<Key> {
+        let is_dropped = reply == Reply::None;
         match self.answered(request, reply) {
-            Some((id, call)) => self.poll(id, call),
-            None => Few::new(),
+            Some((id, call)) if !is_dropped => self.poll(id, call),
+            dropped => {
+                self.cx.calls.extend(dropped);
+                let claims = request.claims.iter();
+                claims.map(|claim| claim.key.clone()).collect()
+            }
         }
     }
 

@@ -159,7 +159,7 @@ pub(super) fn feed(
     polled: Option<usize>,
 ) {
     let (now, cause) = (state.now(), cause(&input));
-    let replied = matches!(input, Input::Replied(..));
+    let replied = matches!(input, Input::Reply(..));
     let client = state.client(name);
     let before = current(client);
     let valid = client.valid(now);

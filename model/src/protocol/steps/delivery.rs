@@ -83,10 +83,7 @@ fn replied(config: &Config, state: &mut State, name: u8, awaited: Awaited, reply
     let Asked::Request(request) = awaited.what else {
         return;
     };
-    let input = match polled {
-        Some(_) => Input::Replied(request, reply),
-        None => Input::Reply(request, reply),
-    };
+    let input = Input::Reply(request, reply);
     feed(config, state, name, input, polled);
 }
 

@@ -33,10 +33,8 @@ pub(crate) enum Input {
     Poll(CallId),
     /// The future of a call was dropped.
     Cancel(CallId),
-    /// The store has replied to a request, or no reply will come.
+    /// The store has replied to a request, or no reply will come. With a reply, the call that sent it is polled.
     Reply(Box<Request>, Reply),
-    /// The store has replied to the request of a call, which is polled.
-    Replied(Box<Request>, Reply),
     /// Something happened to a lock. It concerns this owner, or the current one.
     Event(Key, Option<Owner>, Event),
     /// A deadline may have come.

@@ -260,7 +260,7 @@ impl World {
             ToServer::Request(request) => {
                 let after = u64::try_from(request.timeout.as_nanos()).expect("short");
                 let call = request.call;
-                let input = Input::Reply(request, Reply::None);
+                let input = Input::Reply(request, Reply::Failed(Failure::UNANSWERED));
                 self.later(after, Happening::AtClient(client, input, call));
             }
             ToServer::Renew(renew, sent_at) => {
@@ -678,12 +678,6 @@ impl World {
                         self.clients[client].sending.remove(&call);
                     }
                     let polled = call.filter(|call| self.clients[client].calls.contains_key(call));
-                    let input = match input {
-                        Input::Reply(request, reply) if polled.is_some() => {
-                            Input::Replied(request, reply)
-                        }
-                        input => input,
-                    };
                     self.on(client, input, polled);
                 }
                 Happening::Operator => self.operator(),

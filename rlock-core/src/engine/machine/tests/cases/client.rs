@@ -220,9 +220,7 @@ impl Client {
 
     /// Applies a reply. Returns the next step of the call.
     pub(super) fn reply(&mut self, request: Box<Request>, reply: Reply) -> Step {
-        let call = request.call;
-        self.on(Input::Reply(request, reply));
-        call.map_or(Step::Wait, |call| self.poll(call))
+        self.on(Input::Reply(request, reply))
     }
 
     /// Grants a request that was sent just now.
