@@ -85,7 +85,7 @@ pub fn exhaust(config: Config) -> Report {
     report(name, started, &checker)
 }
 
-/// Explores states in breadth-first order, until this property is violated.
+/// Explores states until this property is violated.
 #[must_use]
 pub fn find(config: Config, property: &'static str) -> Report {
     let name = config.name;

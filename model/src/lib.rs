@@ -1,6 +1,6 @@
 //! The locking protocol as a model that is explored exhaustively, and its comparison with the stores.
 //!
-//! The clients are [`product::engine::machine`]: the sources of `rlock-core`, as they ship. [`server`] models the Lua
+//! The clients run `rlock-core/src/engine/machine`, the sources that ship. [`server`] models the Lua
 //! scripts. [`protocol`] combines both with a network and time, and `stateright` explores it. [`differential`] runs random
 //! operations on the same server and on a real store. [`worlds`] lists the explored configurations.
 

@@ -45,7 +45,7 @@ fn prompt(name: &'static str) -> Config {
     Config::prompt(name)
 }
 
-/// Makes the first client ask for two keys, which others ask for one by one.
+/// Makes a caller ask for two keys.
 fn several(caller: &mut Caller) {
     caller.keys = &[0, 1];
 }
@@ -239,6 +239,10 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, two callers, callers give up")
             .of(&[2, 1])
             .with(GIVES_UP),
+        prompt("in time, re-entry, two callers")
+            .of(&[2, 1])
+            .entries(2)
+            .until(5),
         prompt("in time, nested calls are given up")
             .entries(2)
             .with(LATE),

@@ -19,7 +19,7 @@ fn explore(worlds: Vec<Config>) {
 }
 
 #[test]
-fn clients_that_act_in_time_serve_everybody() {
+fn clients_that_act_in_time_serve_every_waiter() {
     explore(in_time());
 }
 

@@ -192,7 +192,7 @@ macro_rules! lock_option_setters {
         /// Sets the lease: how long the store keeps the lock without renewal, after a crash for
         /// example. Accepts 10 milliseconds to 24 hours.
         ///
-        /// A nested acquire has the lease of the hold that it enters.
+        /// Nested calls share the lease of the hold that they enter, and their own option is ignored.
         ///
         /// # Errors
         ///

@@ -1,4 +1,4 @@
-//! A client: the machine that ships, its callers, and the requests whose replies are awaited.
+//! A client: the machine that ships, its callers, and its outstanding requests.
 
 use super::{
     Config, Time,
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub(super) tasks: Vec<Task>,
     pub(super) awaited: Vec<Awaited>,
     next_id: Id,
-    /// What is known of the owners that the machine has.
+    /// The history of each owner of the machine.
     pub(super) owners: Vec<Known>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Life {
     Dead,
 }
 
-/// A caller on its way.
+/// A caller's progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
     /// The number of its present call.
@@ -53,7 +53,7 @@ pub(crate) struct Task {
     pub(super) wrote: bool,
     /// Whether another owner had the lock before its release was sent.
     pub(super) was_overtaken: bool,
-    /// By when the present call must have its locks, or be refused.
+    /// The time by which the current call must be served or refused.
     pub(super) deadline: Time,
 }
 
@@ -100,7 +100,7 @@ pub(crate) enum Asked {
     Renewal(Box<Renew>),
 }
 
-/// What is known of an owner.
+/// The history of an owner, which the properties check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Known {
     owner: Owner,
@@ -165,7 +165,7 @@ impl Client {
         Some(self.awaited.remove(at))
     }
 
-    /// Returns whether somebody reads the reply: its call may not be polled any more.
+    /// Returns whether the reply is still read: by the background, or by a call that is still polled.
     pub(super) fn reads(&self, id: Id) -> bool {
         let awaited = self.awaited.iter().find(|one| one.id == id);
         let call = awaited.and_then(|one| one.by);
@@ -244,7 +244,7 @@ impl Client {
         (own.phase() == Phase::Held && is_valid).then_some(own)
     }
 
-    /// Returns whether a hold has ended by the clock without being lost.
+    /// Returns whether a hold has ended by the clock, and is not marked as lost yet.
     pub(super) fn believes(&self, now: Time) -> bool {
         let now = super::config::time(now);
         let ends = |own: &Ownership| own.lost().is_none() && own.valid_until(now).is_err();
@@ -252,7 +252,7 @@ impl Client {
         owns.any(|own| own.phase() == Phase::Held && ends(own))
     }
 
-    /// Returns whether no caller has come, or all have gone.
+    /// Returns whether no caller is in a call or a hold.
     pub(super) fn has_no_call(&self) -> bool {
         let is_idle = |task: &Task| matches!(task.stage, Stage::ToCome | Stage::Gone);
         self.tasks.iter().all(is_idle)

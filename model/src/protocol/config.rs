@@ -33,7 +33,7 @@ pub struct Config {
     pub in_order: bool,
     /// Whether the server counts nested entries.
     pub counts_entries: bool,
-    /// Whether clients read in the reply to a renewal that a lock is wanted.
+    /// Whether replies to renewals report that a lock is wanted.
     pub renewals_report: bool,
     /// The possible faults, and their numbers.
     pub faults: Faults,
@@ -48,15 +48,15 @@ pub struct Caller {
     pub keys: &'static [Key],
     /// The lease.
     pub lease: Time,
-    /// How long it waits: `None` without an end, and zero for one attempt.
+    /// The longest wait: `None` is unlimited, and zero is one attempt.
     pub wait: Option<Time>,
     /// Whether its lease is renewed.
     pub renewed: bool,
-    /// The end of its hold.
+    /// The `max_hold` of its hold.
     pub max_hold: Option<Time>,
     /// How long the lock stays taken at least.
     pub at_least: Option<Time>,
-    /// How long the client keeps the lock afterwards.
+    /// How long the client retains the ownership.
     pub retain: Time,
 }
 
@@ -122,7 +122,7 @@ faults! {
     lost_notifications,
     /// A request or a message arrives twice.
     repeats,
-    /// A request is refused by the network before it arrives.
+    /// A request fails before it reaches the server.
     failures,
     /// A client stops waiting for a reply that may still arrive.
     time_outs,

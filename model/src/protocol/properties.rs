@@ -34,6 +34,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         NoRenewalAfterMaxHold: "no hold is renewed beyond its `max_hold`",
         NoRefusalWithoutReason: "no call is refused without a reason",
         HandoversLimited: "while other clients wait, a client makes no more local hand-overs than its limit",
+        Kept: "no hold begins within the `at_least` of the one before",
         InTime: "a call ends by its deadline",
         Consistent: "the machine is consistent",
     };
@@ -236,7 +237,7 @@ fn situations(config: &Config) -> Vec<Situation> {
     .collect()
 }
 
-/// Returns the faults, which must occur before a hold.
+/// Returns the properties that a hold occurs after each fault.
 fn survived(config: &Config) -> Vec<P> {
     macro_rules! survived {
         ($($fault:ident: $name:literal,)+) => {

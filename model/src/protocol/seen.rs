@@ -1,8 +1,8 @@
-//! Situations that a world is made for.
+//! Situations that must occur in a world.
 
 use std::hash::{Hash, Hasher};
 
-/// Defines the situations, and the properties that they occur.
+/// Defines each situation, with a property that it occurs.
 macro_rules! situations {
     ($($name:ident = $text:literal,)+) => {
         /// A situation.
@@ -42,7 +42,7 @@ situations! {
     Refused = "a call is refused because its wait has ended",
 }
 
-/// The situations of the latest step. They are no part of the state.
+/// The situations of the latest step. Not part of the state: all values are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen(u32);
 

@@ -28,6 +28,8 @@ pub struct State {
     pub(super) tokens: Vec<TokenRange>,
     /// The token of the latest hold of each key.
     pub(super) latest: Vec<Token>,
+    /// The time until which each key stays taken after its last hold, by `at_least`.
+    pub(super) kept_until: Vec<Time>,
     /// The rule that a step broke.
     pub(super) broken: Option<Rule>,
     pub(super) seen: Seen,
@@ -61,7 +63,7 @@ pub(crate) enum Rule {
     NoHoldAfterLoss,
     /// No release counts as done if another owner had the lock before it.
     NoReleaseAfterOthers,
-    /// No loss is told of a lock that the server still has, or that its own client released.
+    /// No lock is reported as lost within its lease.
     NoFalseLoss,
     /// A hold that has ended by the clock is lost as soon as its client does what is due.
     LossesNoticed,
@@ -71,9 +73,11 @@ pub(crate) enum Rule {
     NoRefusalWithoutReason,
     /// The number of local hand-overs is limited while other clients are known to wait.
     HandoversLimited,
+    /// No hold begins within the `at_least` of the one before.
+    Kept,
     /// A call ends by its deadline.
     InTime,
-    /// The machine finds itself as it has to be.
+    /// The machine's invariants hold.
     Consistent,
 }
 
@@ -92,6 +96,7 @@ impl State {
             left: config.faults,
             tokens: Vec::new(),
             latest: vec![0; usize::from(config.keys())],
+            kept_until: vec![0; usize::from(config.keys())],
             broken: None,
             seen: Seen::default(),
         }
@@ -189,6 +194,9 @@ impl State {
     pub(super) fn begins(&mut self, config: &Config, key: Key, name: u8, owner: u64, token: Token) {
         if self.client(name).known(owner).lost.is_some() {
             self.breaks(Rule::NoHoldAfterLoss);
+        }
+        if self.now() < self.kept_until[usize::from(key)] && !config.may_overtake() {
+            self.breaks(Rule::Kept);
         }
         let latest = self.latest[usize::from(key)];
         let full = words::owner(name, owner);

@@ -71,9 +71,9 @@ pub enum Action {
         /// Whether the holder is notified at once.
         notified: bool,
     },
-    /// A change of the lock is reported to a client, by another connection of its own, perhaps.
+    /// A change of the lock is reported to a client. The change may be the client's own.
     Report(u8),
-    /// Reports are missed, until they are heard again.
+    /// Reports were missed. The flag tells whether they are received again.
     Miss(u8, bool),
     /// The clock advances.
     Tick,
@@ -114,7 +114,7 @@ fn is_first(state: &State, message: &Message) -> bool {
     }
 }
 
-/// Returns whether somebody reads a message.
+/// Returns whether a message has a reader.
 fn is_read(state: &State, message: &Message) -> bool {
     match message {
         Message::Reply { to, id, .. } => state.clients[usize::from(*to)].reads(*id),
@@ -389,7 +389,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
     }
 }
 
-/// Tells a client that its locks may have changed.
+/// Reports a possible change of its locks to a client.
 fn report(config: &Config, state: &mut State, name: u8, event: Event) {
     let machine: &Machine = &state.client(name).machine;
     let keys: Vec<_> = machine.slots().map(|slot| slot.key.clone()).collect();

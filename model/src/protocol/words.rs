@@ -38,7 +38,7 @@ fn small(count: u32) -> u8 {
     u8::try_from(count).expect("few entries")
 }
 
-/// Returns what a client asks the server for.
+/// Returns a client's request in the server's terms.
 pub(super) fn request(client: u8, request: &Request) -> network::Request {
     let claims: Vec<Claim> = (request.claims.iter())
         .map(|claimed| Claim {
@@ -118,7 +118,7 @@ pub(super) fn reply(reply: network::Reply, sent_at: lease::Time) -> Reply {
         }),
         network::Reply::Released(Released::Done) => Reply::Released(store::Released::Done),
         network::Reply::Released(Released::NotHeld) => Reply::Released(store::Released::NotHeld),
-        network::Reply::Renewed(_) => unreachable!("a renewal is no request of a call"),
+        network::Reply::Renewed(_) => unreachable!("a call does not send renewals"),
     }
 }
 

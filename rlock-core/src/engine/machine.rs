@@ -256,7 +256,7 @@ impl Machine {
         call.keys()
     }
 
-    /// Applies the reply to a request. If a call has sent it, takes the next step of the call. Returns the keys.
+    /// Applies the reply to a request, and polls the call that sent it unless the future was dropped. Returns the keys.
     fn reply(&mut self, request: &Request, reply: Reply) -> Few<Key> {
         let is_dropped = reply == Reply::None;
         match self.answered(request, reply) {

@@ -130,7 +130,7 @@ async fn a_loss_that_is_not_reported_is_found_by_the_renewal() {
 }
 
 #[tokio::test]
-async fn a_hold_whose_last_entry_has_no_watchdog_is_renewed_no_more() {
+async fn a_hold_whose_last_entry_has_no_watchdog_is_no_longer_renewed() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let mut guards = renewed(&server, &client, keys(20)).await;

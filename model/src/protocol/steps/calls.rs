@@ -18,7 +18,7 @@ use crate::{
     words::Key,
 };
 
-/// A caller asks for its locks.
+/// Begins a caller's acquire.
 pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
     let caller = config.clients[usize::from(name)][at];
     let now = state.now();
@@ -38,7 +38,7 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
     feed(config, state, name, input, Some(at));
 }
 
-/// A holder asks for its first lock once more.
+/// Begins a nested acquire of the holder's first lock.
 pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     let caller = config.clients[usize::from(name)][at];
     let task = &mut state.client(name).tasks[at];
@@ -54,8 +54,9 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     feed(config, state, name, input, Some(at));
 }
 
-/// A holder leaves its innermost entry. `waits`: it waits for the release.
+/// Ends the innermost entry of a holder. `waits`: the call waits for the release.
 pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, waits: bool) {
+    let (caller, now) = (config.clients[usize::from(name)][at], state.now());
     let client = state.client(name);
     let task = &mut client.tasks[at];
     let Some((entry, _)) = task.entries.pop() else {
@@ -63,8 +64,14 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, wai
     };
     let call = waits.then_some(task.call);
     task.stage = Stage::Calling(Work::Leave, Ready::Waiting);
+    let kept_until = caller.at_least.map_or(0, |least| task.began + least);
+    let is_last = task.entries.is_empty();
     let was_overtaken = client.is_overtaken(entry.owner).is_some();
     client.tasks[at].was_overtaken = was_overtaken;
+    let key = words::key_of(&entry.key);
+    if is_last && client.holds(key, now).is_some() {
+        state.kept_until[usize::from(key)] = kept_until;
+    }
     let end = HoldEnd::Released;
     let input = Input::Leave { entry, end, call };
     feed(config, state, name, input, Some(at));
@@ -73,7 +80,7 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, wai
     }
 }
 
-/// A call that was woken is polled.
+/// Polls a woken call.
 pub(super) fn poll(config: &Config, state: &mut State, name: u8, at: usize) {
     let task = &mut state.client(name).tasks[at];
     if let Stage::Calling(_, ready) = &mut task.stage {
@@ -83,7 +90,7 @@ pub(super) fn poll(config: &Config, state: &mut State, name: u8, at: usize) {
     feed(config, state, name, input, Some(at));
 }
 
-/// The future of a call is dropped, with the requests whose replies it awaits.
+/// Drops the future of a call and its outstanding requests.
 pub(super) fn drop_call(config: &Config, state: &mut State, name: u8, at: usize) {
     let call = state.client(name).tasks[at].call;
     drop_requests(config, state, name, |by| by == Some(call));
@@ -91,7 +98,7 @@ pub(super) fn drop_call(config: &Config, state: &mut State, name: u8, at: usize)
     goes_on(state, name, at);
 }
 
-/// The futures of requests are dropped.
+/// Drops the futures of requests.
 fn drop_requests(
     config: &Config,
     state: &mut State,
@@ -107,7 +114,7 @@ fn drop_requests(
     }
 }
 
-/// A client that shuts down ends: no request has a reply any more.
+/// Ends a client that shuts down. Its requests get no replies.
 pub(super) fn end(config: &Config, state: &mut State, name: u8) {
     feed(config, state, name, Input::End, None);
     drop_requests(config, state, name, |_| true);
@@ -123,7 +130,7 @@ pub(super) fn end(config: &Config, state: &mut State, name: u8) {
     state.server.leave(name);
 }
 
-/// A holder writes to the resource.
+/// Sends a holder's write to the resource.
 pub(super) fn write(state: &mut State, name: u8, at: usize) {
     let task = &mut state.client(name).tasks[at];
     task.wrote = true;
@@ -135,7 +142,7 @@ pub(super) fn write(state: &mut State, name: u8, at: usize) {
     state.network.send(write);
 }
 
-/// The present call of a caller has ended.
+/// Ends the current call of a caller.
 fn goes_on(state: &mut State, name: u8, at: usize) {
     let task = &mut state.client(name).tasks[at];
     task.call = next(task.call);

@@ -16,7 +16,7 @@ use crate::{
     words::{Acquire, Claim, Effects, Holder, Notification, Owner, Release},
 };
 
-/// Somebody without a client of the world.
+/// A client outside the world.
 const STRANGER: u8 = u8::MAX;
 
 pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
@@ -114,7 +114,7 @@ fn renewal_ends(
     );
 }
 
-/// A request has failed. `maybe_executed`: it may still arrive.
+/// Fails a request. `maybe_executed`: the server may still receive it.
 pub(super) fn fails(config: &Config, state: &mut State, name: u8, id: Id, maybe_executed: bool) {
     let failure = Failure {
         maybe_executed,
@@ -123,7 +123,7 @@ pub(super) fn fails(config: &Config, state: &mut State, name: u8, id: Id, maybe_
     ends(config, state, name, id, Reply::Failed(failure));
 }
 
-/// The future that awaited a reply was dropped.
+/// Drops the future that awaits a reply.
 pub(super) fn dropped(config: &Config, state: &mut State, name: u8, id: Id) {
     ends(config, state, name, id, Reply::None);
 }
@@ -152,7 +152,7 @@ fn receive(config: &Config, state: &mut State, notification: Notification) {
     feed(config, state, owner.client, input, None);
 }
 
-/// A caller that does not wait finds the lock taken.
+/// Sends an attempt of another client, which finds the lock taken.
 pub(super) fn try_in_vain(state: &mut State) {
     let owner = Owner {
         client: STRANGER,
@@ -169,7 +169,7 @@ pub(super) fn try_in_vain(state: &mut State) {
     state.note(effects);
 }
 
-/// An operator tells the holder to release, or that its lock is taken `at_once`.
+/// Asks the holder to release, or notifies it that its lock is taken (`at_once`).
 pub(super) fn tell_holder(config: &Config, state: &mut State, at_once: bool) {
     let Some(owner) = holder(state) else {
         return;
@@ -189,7 +189,7 @@ fn holder(state: &State) -> Option<Owner> {
     }
 }
 
-/// An operator releases the lock for its holder.
+/// Releases the lock in its holder's name, as an operator.
 pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     let Some(owner) = holder(state) else {
         return;

@@ -342,7 +342,8 @@ impl Ownership {
         }
     }
 
-    /// Returns whether a call with this lease can follow the present hold. A late renewal would take back a longer one.
+    /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
+    /// would set the old one.
     pub(super) fn fits(&self, terms: &LockOptions, now: Time) -> bool {
         let is_like = terms.watchdog && terms.lease == self.lease;
         is_like && self.confirmed().is_fresh(terms.lease, now)

@@ -90,7 +90,8 @@ pub(crate) async fn tasks_that_come_back_at_once_let_another_client_in(place: Pl
         .windows(2)
         .map(|pair| pair[1] - pair[0] - 1)
         .collect();
-    // The many tasks are served as well. The single one may queue again before the next of them is polled.
+    // The many tasks are served as well. The single task may queue again before the next of the many is
+    // polled.
     let twice = between.iter().filter(|many| **many == 0).count();
     assert!(twice <= 10 || !place.keeps_strict_order(), "{between:?}");
     // Until the single client has queued again, the many hand the lock over without a limit.

@@ -208,7 +208,7 @@ impl Client {
         only(step)
     }
 
-    /// Returns the request of a call that is woken for it.
+    /// Polls a woken call, and returns its request.
     pub(super) fn next(&mut self, call: CallId) -> Box<Request> {
         assert!(self.is_woken(call));
         asked(self.poll(call))
