@@ -146,7 +146,9 @@ pub fn with_terms() -> Vec<Config> {
             .one(0, 0, |caller| caller.lease = 4)
             .until(1),
         any("any delay, the end of a hold")
-            .each(|caller| caller.max_hold = Some(1))
+            .one(0, 0, |caller| {
+                (caller.lease, caller.max_hold) = (4, Some(1));
+            })
             .until(4),
         any("any delay, a lock that stays taken")
             .of(&[2, 1])
