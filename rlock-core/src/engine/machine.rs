@@ -108,6 +108,8 @@ struct Context {
     /// The call that is polled, and when it wants to be woken.
     polled: Option<CallId>,
     wake_at: Time,
+    /// The call that has taken its step.
+    stepped: Option<CallId>,
     outputs: Vec<Output>,
 }
 
@@ -123,6 +125,7 @@ impl Machine {
             now: Time::default(),
             polled: None,
             wake_at: Time::NEVER,
+            stepped: None,
             outputs: Vec::new(),
         };
         let slots = BTreeMap::new();
@@ -134,10 +137,12 @@ impl Machine {
         self.cx.now = self.cx.now.max(now);
         std::mem::swap(&mut self.cx.outputs, outputs);
         let keys = self.apply(input);
+        // What follows may concern the call that was polled.
+        self.cx.stepped = self.cx.polled.take();
         for key in &keys {
             self.settle(key);
         }
-        self.cx.polled = None;
+        self.cx.stepped = None;
         std::mem::swap(&mut self.cx.outputs, outputs);
         if cfg!(debug_assertions) {
             let touched = keys.iter().filter_map(|key| self.slots.get(key));

@@ -315,6 +315,10 @@ impl Machine {
         for at in asked {
             let key = call.locks[at].key.clone();
             let own = self.slots.get_mut(&key)?.current_mut()?;
+            if own.token == 0 {
+                // A call before may have asked for less.
+                own.lease = own.lease.max(call.terms.lease);
+            }
             claims.push(own.claim(key, rolls_back, self.cx.now));
         }
         let (lease, waits) = (call.terms.lease, !call.asks_once());

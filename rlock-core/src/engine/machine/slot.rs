@@ -393,7 +393,7 @@ impl Slot {
                 .look_by(due, target, Some(&self.key), &mut own.due);
             at += 1;
         }
-        if self.current.is_none() {
+        if self.current.is_none() && self.turn != cx.stepped {
             self.wake_turn(cx);
         }
     }
@@ -422,7 +422,7 @@ impl Slot {
         }
         let is_used = self.turn.is_some() || self.current.is_some();
         is(self.queue.is_empty() || is_used, "waiters are served");
-        let exists = |call: &CallId| cx.calls.contains_key(call) || cx.polled == Some(*call);
+        let exists = |call: &CallId| cx.calls.contains_key(call);
         is(
             self.queue.iter().chain(&self.turn).all(exists),
             "calls exist",

@@ -887,3 +887,41 @@ fn a_release_whose_reply_comes_twice_ends_nothing_else() {
     client.on(Input::Reply(twice, NOT_HELD));
     assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
 }
+
+/// The call with the request in flight is not polled any more.
+#[test]
+fn a_nested_call_that_comes_when_an_earlier_one_is_given_up_is_woken() {
+    let (mut client, entered) = Client::holding(terms(60_000));
+    asked(client.nest(&entered, LEASE).1);
+    client.now = 4_000;
+    let (call, step) = client.nest(&entered, LEASE);
+    assert!(step == Step::Wait && client.is_woken(call));
+    asked(client.poll(call));
+}
+
+#[test]
+fn a_call_that_is_polled_when_its_wait_for_tokens_has_ended_gets_the_turn_and_is_woken() {
+    let (mut client, call, _) = out_of_tokens();
+    client.now = 1_000;
+    assert!(client.poll(call) == Step::Wait && client.is_woken(call));
+    asked(client.poll(call));
+}
+
+/// The limit of the attempts at a release is the longest lease that was asked for.
+#[test]
+fn the_release_of_an_owner_that_several_calls_asked_with_is_repeated_for_the_longest_lease() {
+    let mut client = Client::new();
+    let (first, step) = client.acquire("k", terms(LEASE));
+    client.refuse(asked(step), 0, 0);
+    let (second, _) = client.acquire("k", terms(60_000));
+    client.on(Input::Cancel(first));
+    client.now = 3_100;
+    let request = asked(client.poll(second));
+    client.on(Input::Reply(request, Reply::None));
+    client.on(Input::Cancel(second));
+    let owner_of = |request: &Request| request.claims[0].owner;
+    let owner = owner_of(&client.sent_one());
+    client.tick(20_000);
+    client.tick(20_100);
+    assert_eq!(owner_of(&client.sent_one()), owner);
+}
