@@ -20,6 +20,7 @@ faults! {
     TIME_OUTS: time_outs,
     LATE: time_outs gives_up,
     UNPOLLED: unpolled,
+    EARLY_POLLS: early_polls,
     DROPS: drops,
     FAILURES: failures,
     CRASHES: crashes,
@@ -241,10 +242,14 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, two callers, callers give up")
             .of(&[2, 1])
             .with(GIVES_UP),
+        prompt("in time, polls without a wake-up")
+            .of(&[2, 1])
+            .with(EARLY_POLLS)
+            .until(6),
         prompt("in time, re-entry, two callers")
             .of(&[2, 1])
             .entries(2)
-            .until(5),
+            .until(7),
         prompt("in time, nested calls are given up")
             .entries(2)
             .with(LATE),
@@ -271,7 +276,7 @@ pub fn in_time() -> Vec<Config> {
         prompt("in time, leases of two lengths")
             .of(&[3, 1])
             .one(0, 1, |caller| caller.lease = 4)
-            .until(6),
+            .until(8),
         prompt("in time, the end of a hold")
             .of(&[2, 1])
             .each(|caller| caller.max_hold = Some(1)),

@@ -244,6 +244,18 @@ impl Client {
         (own.phase() == Phase::Held && is_valid).then_some(own)
     }
 
+    /// Returns whether a caller is in a valid hold of a key, as its guard reads it.
+    pub(super) fn is_inside(&self, task: &Task, key: Key, now: Time) -> bool {
+        let (key, now) = (super::words::key(key), super::config::time(now));
+        let is_valid = |(entry, token): &(Entry, u64)| {
+            let own = self.machine.own(&entry.key, entry.owner);
+            let own = own.filter(|own| own.is_live(*token) && own.has(entry.number));
+            own.is_some_and(|own| own.valid_until(now).is_ok())
+        };
+        let mut entries = task.entries.iter();
+        entries.any(|entry| entry.0.key == key && is_valid(entry))
+    }
+
     /// Returns whether a hold has ended by the clock, and is not marked as lost yet.
     pub(super) fn believes(&self, now: Time) -> bool {
         let now = super::config::time(now);

@@ -72,9 +72,9 @@ impl Caller {
         retain: 0,
     };
 
-    pub(super) fn terms(&self) -> LockOptions {
+    pub(super) fn terms(&self, lease: Time) -> LockOptions {
         LockOptions {
-            lease: duration(self.lease),
+            lease: duration(lease),
             wait: match self.wait {
                 None => Wait::Forever,
                 Some(0) => Wait::Never,
@@ -128,6 +128,8 @@ faults! {
     time_outs,
     /// A caller gives up.
     gives_up,
+    /// A call is polled without having been woken.
+    early_polls,
     /// A call is not polled any more, and dropped later.
     unpolled,
     /// A guard is dropped, so that the background releases.

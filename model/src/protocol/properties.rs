@@ -91,7 +91,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
 
 fn exclusive() -> [P; 2] {
     [
-        P::always("at most one client holds the lock", |_, state| {
+        P::always("at most one caller holds the lock", |_, state| {
             state.keys().all(|key| state.holders(key) <= 1)
         }),
         P::always(
@@ -253,6 +253,7 @@ fn survived(config: &Config) -> Vec<P> {
         repeats: "a repeated message is survived",
         failures: "a request that is refused on its way is survived",
         time_outs: "a time-out is survived",
+        early_polls: "a poll without a wake-up is survived",
         gives_up: "a caller that gives up is survived",
         unpolled: "a call that is not polled any more is survived",
         drops: "a dropped guard is survived",

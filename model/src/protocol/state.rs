@@ -114,11 +114,16 @@ impl State {
         self.broken.get_or_insert(rule);
     }
 
-    /// Returns the number of clients with a valid hold of this key.
+    /// Returns the number of callers with a valid hold of this key.
     pub(super) fn holders(&self, key: Key) -> usize {
         let now = self.now();
-        let holds = |client: &&Client| client.holds(key, now).is_some();
-        self.clients.iter().filter(holds).count()
+        let holds = |client: &Client| {
+            let tasks = client.tasks.iter();
+            tasks
+                .filter(|task| client.is_inside(task, key, now))
+                .count()
+        };
+        self.clients.iter().map(holds).sum()
     }
 
     pub(super) fn keys(&self) -> std::ops::Range<Key> {
@@ -240,9 +245,9 @@ impl State {
         self.network.is_empty() && self.clients.iter().all(is_idle)
     }
 
-    /// Returns whether a call waits for its locks.
+    /// Returns whether a call has not ended.
     pub(super) fn waits(&self) -> bool {
-        let waits = |stage| matches!(stage, Stage::Calling(super::client::Work::Acquire, _));
+        let waits = |stage| matches!(stage, Stage::Calling(..));
         let mut tasks = self.clients.iter().flat_map(|client| &client.tasks);
         tasks.any(|task| waits(task.stage))
     }

@@ -22,6 +22,8 @@ pub enum Action {
     Call(u8, usize),
     /// A call that was woken is polled.
     Poll(u8, usize),
+    /// A call that waits is polled without having been woken.
+    PollEarly(u8, usize),
     /// A call is dropped.
     GiveUp(u8, usize),
     /// A call is not polled any more.
@@ -168,7 +170,10 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
                     actions.push(Action::Call(name, at));
                 }
             }
-            Stage::Calling(work, _) => {
+            Stage::Calling(work, ready) => {
+                if left.early_polls > 0 && ready == Ready::Waiting {
+                    actions.push(Action::PollEarly(name, at));
+                }
                 if left.gives_up > 0 && work != Work::Leave {
                     actions.push(Action::GiveUp(name, at));
                 }
@@ -286,6 +291,10 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
     match action {
         Action::Call(name, at) => calls::call(config, state, name, at),
         Action::Poll(name, at) => calls::poll(config, state, name, at),
+        Action::PollEarly(name, at) => {
+            state.left.early_polls -= 1;
+            calls::poll(config, state, name, at);
+        }
         Action::GiveUp(name, at) => {
             state.left.gives_up -= 1;
             calls::drop_call(config, state, name, at);
@@ -348,10 +357,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.client(name).life = Life::Draining;
             calls::feed(config, state, name, Input::Drain, None);
         }
-        Action::Close(name) => {
-            state.client(name).life = Life::Closed;
-            calls::feed(config, state, name, Input::Close, None);
-        }
+        Action::Close(name) => calls::close(config, state, name),
         Action::End(name) => calls::end(config, state, name),
         Action::Restart => {
             state.left.restarts -= 1;
@@ -385,7 +391,15 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.left.reports -= 1;
             report(config, state, name, Event::Missed { is_heard });
         }
-        Action::Tick => state.server.pass(Config::STEP),
+        Action::Tick => {
+            // Whatever was due was done.
+            let now = state.now();
+            let mut alive = state.clients.iter().filter(|one| one.life < Life::Ended);
+            if config.prompt && alive.any(|client| client.believes(now)) {
+                state.breaks(Rule::LossesNoticed);
+            }
+            state.server.pass(Config::STEP);
+        }
     }
 }
 

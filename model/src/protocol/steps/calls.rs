@@ -32,7 +32,7 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
             .iter()
             .map(|key| (words::key(*key), None))
             .collect(),
-        terms: caller.terms(),
+        terms: caller.terms(caller.lease),
         is_inside: false,
     };
     feed(config, state, name, input, Some(at));
@@ -48,7 +48,8 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     let input = Input::Acquire {
         call: task.call,
         keys: crate::few::one((entry.key.clone(), Some((entry.owner, *token)))),
-        terms: caller.terms(),
+        // The hold has its own lease.
+        terms: caller.terms(2 * caller.lease),
         is_inside: true,
     };
     feed(config, state, name, input, Some(at));
@@ -114,20 +115,32 @@ fn drop_requests(
     }
 }
 
+/// Closes a client. Its calls await no more replies.
+pub(super) fn close(config: &Config, state: &mut State, name: u8) {
+    state.client(name).life = Life::Closed;
+    feed(config, state, name, Input::Close, None);
+    drop_requests(config, state, name, |by| by.is_some());
+    poll_all(config, state, name);
+}
+
 /// Ends a client that shuts down. Its requests get no replies.
 pub(super) fn end(config: &Config, state: &mut State, name: u8) {
     feed(config, state, name, Input::End, None);
     drop_requests(config, state, name, |_| true);
-    for at in 0..state.client(name).tasks.len() {
-        if let Stage::Calling(..) = state.client(name).tasks[at].stage {
-            poll(config, state, name, at);
-        }
-    }
+    poll_all(config, state, name);
     let client = state.client(name);
     client.die();
     client.life = Life::Ended;
     state.network.forget_client(name);
     state.server.leave(name);
+}
+
+fn poll_all(config: &Config, state: &mut State, name: u8) {
+    for at in 0..state.client(name).tasks.len() {
+        if let Stage::Calling(..) = state.client(name).tasks[at].stage {
+            poll(config, state, name, at);
+        }
+    }
 }
 
 /// Sends a holder's write to the resource.
