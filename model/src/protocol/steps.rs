@@ -359,6 +359,22 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         }
         Action::Close(name) => calls::close(config, state, name),
         Action::End(name) => calls::end(config, state, name),
+        Action::Tick => {
+            // Whatever was due was done.
+            let now = state.now();
+            let mut alive = state.clients.iter().filter(|one| one.life < Life::Ended);
+            if config.prompt && alive.any(|client| client.believes(now)) {
+                state.breaks(Rule::LossesNoticed);
+            }
+            state.server.pass(Config::STEP);
+        }
+        fault => befall(config, state, &fault),
+    }
+}
+
+/// Lets the server lose data, or an operator act.
+fn befall(config: &Config, state: &mut State, fault: &Action) {
+    match *fault {
         Action::Restart => {
             state.left.restarts -= 1;
             state.server.restart();
@@ -391,15 +407,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.left.reports -= 1;
             report(config, state, name, Event::Missed { is_heard });
         }
-        Action::Tick => {
-            // Whatever was due was done.
-            let now = state.now();
-            let mut alive = state.clients.iter().filter(|one| one.life < Life::Ended);
-            if config.prompt && alive.any(|client| client.believes(now)) {
-                state.breaks(Rule::LossesNoticed);
-            }
-            state.server.pass(Config::STEP);
-        }
+        _ => unreachable!("{fault:?} is no fault"),
     }
 }
 
