@@ -316,14 +316,15 @@ impl Shell {
             self.state().work.requests.push((request, pending));
         }
         actions.wakers.into_iter().for_each(Waker::wake);
-        for (hold, end, held) in actions.ended {
-            hold.notify();
-            held.ends(end, || now);
-        }
+        // Before anybody learns of it.
         for seen in &outcome.seen {
             if let Seen::Lost(loss, _) = seen {
                 metrics::lock(loss.site).lost(loss.cause);
             }
+        }
+        for (hold, end, held) in actions.ended {
+            held.ends(end, || now);
+            hold.notify();
         }
         if actions.has_work {
             self.wake.notify_one();
