@@ -355,10 +355,10 @@ pub fn large() -> Vec<Config> {
             .with(RESTARTS)
             .until(3),
         prompt("in time, two callers each").of(&[2, 2]),
-        prompt("in time, two callers each, lost messages")
-            .of(&[2, 2])
-            .with(LOST)
-            .until(9),
+        prompt("in time, two callers, lost replies")
+            .of(&[2, 1])
+            .with(LOST_REPLIES)
+            .until(14),
         prompt("in time, several keys, lost messages")
             .one(0, 0, several)
             .with(LOST),
@@ -368,9 +368,9 @@ pub fn large() -> Vec<Config> {
                 lost_notifications: 1,
                 ..CRASHES
             }),
-        prompt("in time, three clients, two callers each")
-            .of(&[2, 2, 2])
-            .until(6),
+        prompt("in time, three clients, two callers of one")
+            .of(&[2, 1, 1])
+            .until(12),
     ]
 }
 
