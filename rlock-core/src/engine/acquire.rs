@@ -69,7 +69,6 @@ pub(crate) async fn acquire(
             Step::Left(_) => unreachable!("the call acquires"),
         };
     };
-    drop(call);
     observed.ends(&outcome);
     outcome
 }

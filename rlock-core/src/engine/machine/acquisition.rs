@@ -315,18 +315,12 @@ impl Machine {
         for at in asked {
             let key = call.locks[at].key.clone();
             let own = self.slots.get_mut(&key)?.current_mut()?;
-            if own.token == 0 {
-                // A call before may have asked for less.
-                own.lease = own.lease.max(call.terms.lease);
-            }
             claims.push(own.claim(key, rolls_back, self.cx.now));
         }
         let (lease, waits) = (call.terms.lease, !call.asks_once());
         call.kept_until = self.cx.now + lease;
-        let (what, timeout) = (
-            Ask::Acquire { lease, waits },
-            call.request_timeout(&self.cx),
-        );
+        let timeout = call.request_timeout(&self.cx);
+        let what = Ask::Acquire { lease, waits };
         Some(call.sends(id, claims, what, timeout, &mut self.cx))
     }
 

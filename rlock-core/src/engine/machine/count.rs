@@ -86,9 +86,9 @@ impl Count {
         self.flight.is_some()
     }
 
-    /// Returns whether the first attempt has not failed.
-    pub(super) fn is_unfailed(&self) -> bool {
-        self.failures == 0
+    /// Returns whether an attempt has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures > 0
     }
 
     /// Notes that a request is sent. An earlier one may still be executed before it.

@@ -107,7 +107,7 @@ impl Slot {
             }
             Todo::GiveUp => {
                 // The lease has ended the lock.
-                let has_failed = !own.count.is_unfailed();
+                let has_failed = own.count.has_failed();
                 if own.phase() == Phase::Ended {
                     own.count.release = Release::Confirmed;
                 }

@@ -159,20 +159,15 @@ impl Slot {
     /// Passes the turn to the next call, with the current ownership. Without one, gives the ownership up.
     fn pass_turn(&mut self, cx: &mut Context) {
         debug_assert!(self.current().is_none_or(|own| own.phase() != Phase::Held));
-        match self.next_turn(cx) {
-            Some(next) => cx.wake(next),
-            None => self.end_current(cx),
-        }
-    }
-
-    fn next_turn(&mut self, cx: &mut Context) -> Option<CallId> {
         self.turn = self.queue.pop_front();
-        let call = self.turn.and_then(|turn| cx.calls.get_mut(&turn));
-        if let Some(call) = call.and_then(|call| call.acquisition()) {
+        let Some(next) = self.turn else {
+            return self.end_current(cx);
+        };
+        if let Some(call) = cx.calls.get_mut(&next).and_then(Call::acquisition) {
             call.acts_by = cx.now + GRACE;
         }
         self.watch_turn(cx);
-        self.turn
+        cx.wake(next);
     }
 
     /// Makes the schedule look at the call with the turn, if other calls wait for it.
@@ -226,7 +221,12 @@ impl Slot {
             self.ownerships.push(Ownership::new(owner, lease));
             self.current = Some(owner);
         }
-        self.current_mut().expect("there is one now")
+        let own = self.current_mut().expect("there is one now");
+        if own.token == 0 {
+            // A call before may have asked for less.
+            own.lease = own.lease.max(lease);
+        }
+        own
     }
 
     /// Notes that the store granted the lock to this client.

@@ -63,7 +63,7 @@ struct Client {
     tasks: Vec<Task>,
     /// The task of each call, and the calls that are ready to be polled.
     calls: HashMap<CallId, usize>,
-    /// The calls that wait for the reply to their own request, and are not polled meanwhile.
+    /// The calls that wait for the reply to their own request. The world polls none of them meanwhile.
     sending: HashSet<CallId>,
     /// When the last message arrived, in each direction: connections keep the order.
     last: [u64; 2],
