@@ -8,8 +8,7 @@ use super::{
 use crate::{
     error::LostCause,
     product::engine::machine::{
-        By, CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request,
-        Settings,
+        CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request, Settings,
     },
     wait::Spread,
     words::Key,
@@ -33,8 +32,8 @@ pub(crate) enum Life {
     Open,
     Draining,
     Closed,
+    /// It has shut down or died.
     Ended,
-    Dead,
 }
 
 /// A caller's progress.
@@ -45,9 +44,8 @@ pub(crate) struct Task {
     pub(super) stage: Stage,
     /// Its entries, the outermost first, and the tokens of their holds.
     pub(super) entries: Vec<(Entry, u64)>,
-    /// When and how the hold began.
+    /// When the hold began.
     pub(super) began: Time,
-    pub(super) by: By,
     /// The number of its nested calls.
     pub(super) nested: u8,
     pub(super) wrote: bool,
@@ -77,7 +75,7 @@ pub(crate) enum Work {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Ready {
-    /// It is to be polled.
+    /// The executor polls it next.
     Woken,
     Waiting,
     /// It waits for the reply to its request.
@@ -126,7 +124,6 @@ impl Client {
             stage: Stage::ToCome,
             entries: Vec::new(),
             began: 0,
-            by: By::default(),
             nested: 0,
             wrote: false,
             was_overtaken: false,
@@ -147,7 +144,7 @@ impl Client {
     pub(super) fn die(&mut self) {
         let dead = Self::new(self.name, &[], true);
         *self = Self {
-            life: Life::Dead,
+            life: Life::Ended,
             ..dead
         };
     }

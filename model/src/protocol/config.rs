@@ -263,6 +263,10 @@ impl Config {
         }
     }
 
+    pub(super) fn caller(&self, client: u8, at: usize) -> &Caller {
+        &self.clients[usize::from(client)][at]
+    }
+
     pub(super) fn callers(&self) -> impl Iterator<Item = &Caller> {
         self.clients.iter().flatten()
     }

@@ -61,6 +61,16 @@ pub enum Message {
     },
 }
 
+impl Message {
+    fn is_request(&self, client: u8, number: Id) -> bool {
+        matches!(self, Self::Request { from, id, .. } if (*from, *id) == (client, number))
+    }
+
+    fn is_reply(&self, client: u8, number: Id) -> bool {
+        matches!(self, Self::Reply { to, id, .. } if (*to, *id) == (client, number))
+    }
+}
+
 /// The network: a bag of messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Network(Vec<Message>);
@@ -93,16 +103,13 @@ impl Network {
 
     /// Drops a reply that the client no longer awaits.
     pub(super) fn forget_reply(&mut self, client: u8, request: Id) {
-        self.0.retain(|message| {
-            !matches!(message, Message::Reply { to, id, .. } if *to == client && *id == request)
-        });
+        self.0.retain(|message| !message.is_reply(client, request));
     }
 
     /// Drops a request that was refused on its way.
     pub(super) fn forget_request(&mut self, client: u8, request: Id) {
-        self.0.retain(|message| {
-            !matches!(message, Message::Request { from, id, .. } if *from == client && *id == request)
-        });
+        self.0
+            .retain(|message| !message.is_request(client, request));
     }
 
     /// Drops the notifications for which this is false.
@@ -123,18 +130,15 @@ impl Network {
 
     /// Returns whether a request has not arrived yet.
     pub(super) fn is_on_its_way(&self, client: u8, request: Id) -> bool {
-        self.0.iter().any(|message| {
-            matches!(message, Message::Request { from, id, .. } if *from == client && *id == request)
-        })
+        let mut messages = self.0.iter();
+        messages.any(|message| message.is_request(client, request))
     }
 
     /// Returns whether a request, or its reply, is in flight.
     pub(super) fn carries(&self, client: u8, request: Id) -> bool {
-        self.0.iter().any(|message| match message {
-            Message::Request { from, id, .. } => *from == client && *id == request,
-            Message::Reply { to, id, .. } => *to == client && *id == request,
-            Message::Notification(_) | Message::Write { .. } => false,
-        })
+        let is_it =
+            |one: &Message| one.is_request(client, request) || one.is_reply(client, request);
+        self.0.iter().any(is_it)
     }
 
     /// Returns the oldest request of a client in flight.

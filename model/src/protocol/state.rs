@@ -2,7 +2,7 @@
 
 use super::{
     Config, Faults, Time,
-    client::{Client, Life, Stage},
+    client::{Client, Stage},
     network::{Message, Network},
     resource::Resource,
     seen::{Seen, Situation},
@@ -239,10 +239,16 @@ impl State {
         own.is_some() && of_key.any(|other| other.owner != owner)
     }
 
+    /// Stops a client, which has shut down or died.
+    pub(super) fn stop(&mut self, name: u8) {
+        self.client(name).die();
+        self.network.forget_client(name);
+        self.server.leave(name);
+    }
+
     /// Returns whether no message is in flight and all clients are idle.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_idle = |client: &Client| client.life == Life::Dead || client.is_idle();
-        self.network.is_empty() && self.clients.iter().all(is_idle)
+        self.network.is_empty() && self.clients.iter().all(Client::is_idle)
     }
 
     /// Returns whether a call has not ended.

@@ -10,10 +10,7 @@ use super::{
     state::Rule,
     words,
 };
-use crate::{
-    product::engine::machine::{CallId, Event, Input, Machine},
-    words::Holder,
-};
+use crate::product::engine::machine::{Event, Input, Machine};
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,7 +200,7 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
         match client.life {
             Life::Draining => actions.push(Action::Close(name)),
             Life::Closed => actions.push(Action::End(name)),
-            Life::Open | Life::Ended | Life::Dead => {}
+            Life::Open | Life::Ended => {}
         }
     }
 }
@@ -273,7 +270,7 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     if left.missed_grants > 0 && entry.is_none() && state.server.fence(0) > 0 {
         actions.push(Action::MissGrant);
     }
-    if let Some(Holder::Owner(_)) = entry.map(|entry| entry.holder) {
+    if delivery::holder(state).is_some() {
         if left.release_requests > 0 {
             actions.push(Action::Ask);
         }
@@ -348,9 +345,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         }
         Action::Crash(name) => {
             state.left.crashes -= 1;
-            state.client(name).die();
-            state.network.forget_client(name);
-            state.server.leave(name);
+            state.stop(name);
         }
         Action::Drain(name) => {
             state.left.shut_downs -= 1;
@@ -418,9 +413,4 @@ fn report(config: &Config, state: &mut State, name: u8, event: Event) {
     for key in keys {
         calls::feed(config, state, name, Input::Event(key, None, event), None);
     }
-}
-
-/// Returns the number of the next call of a caller.
-fn next(call: CallId) -> CallId {
-    CallId(call.0 + 1)
 }

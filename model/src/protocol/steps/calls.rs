@@ -1,15 +1,14 @@
 //! What callers do, and what follows from an input to their client's machine.
 
-use super::next;
 use crate::{
     error::LostCause,
     observe::HoldEnd,
     product::engine::machine::{
-        Ask, By, Entered, Event, Input, Output, Owner, Phase, Refusal, Renew, Request, Step,
+        Ask, By, CallId, Entered, Event, Input, Output, Owner, Phase, Refusal, Renew, Request, Step,
     },
     protocol::{
         Config, Faults, State, Time,
-        client::{Asked, Life, Ready, Stage, Work},
+        client::{Asked, Client, Life, Ready, Stage, Work},
         network::Message,
         seen::Situation,
         state::Rule,
@@ -20,7 +19,7 @@ use crate::{
 
 /// Begins a caller's acquire.
 pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
-    let caller = config.clients[usize::from(name)][at];
+    let caller = config.caller(name, at);
     let now = state.now();
     let task = &mut state.client(name).tasks[at];
     task.stage = Stage::Calling(Work::Acquire, Ready::Waiting);
@@ -40,7 +39,7 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
 
 /// Begins a nested acquire of the holder's first lock.
 pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
-    let caller = config.clients[usize::from(name)][at];
+    let caller = config.caller(name, at);
     let task = &mut state.client(name).tasks[at];
     task.nested += 1;
     task.stage = Stage::Calling(Work::Enter, Ready::Waiting);
@@ -57,7 +56,7 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
 
 /// Ends the innermost entry of a holder. `waits`: the call waits for the release.
 pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, waits: bool) {
-    let (caller, now) = (config.clients[usize::from(name)][at], state.now());
+    let (caller, now) = (config.caller(name, at), state.now());
     let client = state.client(name);
     let task = &mut client.tasks[at];
     let Some((entry, _)) = task.entries.pop() else {
@@ -104,7 +103,7 @@ fn drop_requests(
     config: &Config,
     state: &mut State,
     name: u8,
-    are_dropped: impl Fn(Option<crate::product::engine::machine::CallId>) -> bool,
+    are_dropped: impl Fn(Option<CallId>) -> bool,
 ) {
     let ids: Vec<_> = (state.client(name).awaited.iter())
         .filter(|awaited| are_dropped(awaited.by))
@@ -128,11 +127,7 @@ pub(super) fn end(config: &Config, state: &mut State, name: u8) {
     feed(config, state, name, Input::End, None);
     drop_requests(config, state, name, |_| true);
     poll_all(config, state, name);
-    let client = state.client(name);
-    client.die();
-    client.life = Life::Ended;
-    state.network.forget_client(name);
-    state.server.leave(name);
+    state.stop(name);
 }
 
 fn poll_all(config: &Config, state: &mut State, name: u8) {
@@ -158,7 +153,7 @@ pub(super) fn write(state: &mut State, name: u8, at: usize) {
 /// Ends the current call of a caller.
 fn goes_on(state: &mut State, name: u8, at: usize) {
     let task = &mut state.client(name).tasks[at];
-    task.call = next(task.call);
+    task.call.0 += 1;
     task.deadline = Time::MAX;
     task.stage = if task.entries.is_empty() {
         Stage::Gone
@@ -223,12 +218,8 @@ pub(super) fn feed(
             Output::Ended { .. } | Output::Revoked(_) | Output::GaveUp(..) => {}
         }
     }
-    let client = state.client(name);
-    client.forget();
-    let life = client.life;
-    if life < Life::Ended {
-        state.forget_notifications();
-    }
+    state.client(name).forget();
+    state.forget_notifications();
 }
 
 /// The situation in which a retained ownership is released because of an input.
@@ -244,7 +235,7 @@ fn cause(input: &Input) -> Option<Situation> {
     }
 }
 
-fn current(client: &crate::protocol::client::Client) -> Vec<Current> {
+fn current(client: &Client) -> Vec<Current> {
     let slots = client.machine.slots();
     let current = slots.filter_map(|slot| {
         let own = slot.current()?;
@@ -335,7 +326,7 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
         }
         Step::Refused(why) => {
             let is_acquire = work == Work::Acquire;
-            let waits = config.clients[usize::from(name)][at].wait.is_none();
+            let waits = config.caller(name, at).wait.is_none();
             let has_reason = match why {
                 Refusal::Taken(..) | Refusal::Failed => !waits,
                 Refusal::Lost(..) => !is_acquire,
@@ -361,7 +352,6 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
     } = entered;
     match began {
         Some(by) => {
-            state.client(name).tasks[at].by = by;
             if by == By::Message {
                 state.seen.note(Situation::HandedOff);
             }

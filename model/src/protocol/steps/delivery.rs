@@ -133,14 +133,9 @@ fn ends(config: &Config, state: &mut State, name: u8, id: Id, reply: Reply) {
     let Some(awaited) = state.client(name).take_awaited(id) else {
         return;
     };
-    match (&awaited.what, &reply) {
-        (Asked::Renewal(_), _) => renewal_ends(config, state, name, awaited, None),
-        (Asked::Request(_), Reply::None) => {
-            if let Asked::Request(request) = awaited.what {
-                feed(config, state, name, Input::Reply(request, reply), None);
-            }
-        }
-        (Asked::Request(_), _) => replied(config, state, name, awaited, reply),
+    match awaited.what {
+        Asked::Renewal(_) => renewal_ends(config, state, name, awaited, None),
+        Asked::Request(_) => replied(config, state, name, awaited, reply),
     }
 }
 
@@ -182,7 +177,8 @@ pub(super) fn tell_holder(config: &Config, state: &mut State, at_once: bool) {
     feed(config, state, owner.client, input, None);
 }
 
-fn holder(state: &State) -> Option<Owner> {
+/// Returns the owner that has the first lock.
+pub(super) fn holder(state: &State) -> Option<Owner> {
     match state.server.inspect(0)?.holder {
         Holder::Owner(owner) => Some(owner),
         Holder::Kept => None,
