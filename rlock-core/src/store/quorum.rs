@@ -1,10 +1,11 @@
 //! A quorum of independent servers: a lock is held if more than half of them grant it.
 //!
-//! [`redlock`] is the algorithm. A [`Call`] asks all members, and counts their replies. Each member is a [`RedisStore`]
+//! [`redlock`] is the algorithm. A [`Call`] asks all members, and [`decisions`] counts their replies. Each member is a [`RedisStore`]
 //! with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them
 //! asks again after a pause of its own.
 
 mod call;
+mod decisions;
 mod directory;
 mod inspect;
 mod redlock;
@@ -14,19 +15,18 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
-use self::call::{Call, LateReplies, Members, SHORTEST_LATE};
 pub(super) use self::verdict::MOST_SERVERS;
+use self::{
+    call::{Call, LateReplies, Members},
+    decisions::{SHORTEST_LATE, of_member},
+};
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Entry, Event, Listener, ReleaseRequest, Released, Renewal,
+    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError,
     endpoint::ServerEndpoint,
     redis::{RedisOptions, RedisStore, RunIds, SameServer},
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
-
-/// The longest pause of a waiter after a notification. Waiters that ask at the same moment split the members, and
-/// none of them gets the lock.
-const SPREAD: Duration = Duration::from_millis(10);
 
 /// How long a new client waits for further members once a majority is connected.
 const LATE_CONNECTIONS: Duration = Duration::from_millis(500);
@@ -44,7 +44,12 @@ impl QuorumStore {
         options: RedisOptions,
         listener: Listener,
     ) -> Self {
-        let listener = listener_of_members(servers.len(), listener);
+        let members = servers.len();
+        let listener: Listener = Arc::new(move |event| {
+            if let Some(event) = of_member(event, members) {
+                listener(event);
+            }
+        });
         let options = RedisOptions {
             run_ids: Some(Arc::<RunIds>::default()),
             ..options
@@ -87,25 +92,6 @@ pub(crate) fn named_twice(error: &StoreError) -> Option<LockError> {
     let way_out = "both lead to the same server, and one that votes twice is no majority: \
                    each server is named once";
     Some(LockError::invalid_option("urls", both, way_out))
-}
-
-/// Returns the listener of all members.
-fn listener_of_members(members: usize, listener: Listener) -> Listener {
-    Arc::new(move |event| match event {
-        // Other members notify the waiters, too, and what one member grants is not granted.
-        Event::Disconnected | Event::Granted { .. } => {}
-        Event::Retry { key, owner, after } => {
-            let after = after + spread(members);
-            listener(Event::Retry { key, owner, after });
-        }
-        event => listener(event),
-    })
-}
-
-/// Returns a random time up to [`SPREAD`]. The shortest one of `draws` is distributed evenly.
-fn spread(draws: usize) -> Duration {
-    let draws = i32::try_from(draws).unwrap_or(i32::MAX);
-    SPREAD.mul_f64(1.0 - fastrand::f64().powi(draws))
 }
 
 impl Store for QuorumStore {

@@ -16,13 +16,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::verdict::{majority, verdict};
+use super::{
+    decisions::{Votes, rest},
+    verdict::majority,
+};
 use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
 
-/// The shortest and the longest time for which a call waits for the others once a majority has replied. Between them,
-/// it waits for ten times as long as the majority took.
-pub(super) const SHORTEST_LATE: Duration = Duration::from_millis(20);
-const LONGEST_LATE: Duration = Duration::from_millis(250);
 /// The most late replies of a member that are followed at a time, and the most that wait for that.
 const MOST_LATE: usize = 4096;
 
@@ -90,7 +89,7 @@ impl<T: Send + 'static> Call<T> {
     }
 
     /// Collects replies until the call is over. Once a majority has replied, waits for the others ten times as long as
-    /// the majority took, at most [`LONGEST_LATE`] or, if that is longer, `late`.
+    /// the majority took, or at least for `late`; see [`rest`].
     pub(super) async fn collect(
         &mut self,
         within: Duration,
@@ -106,8 +105,7 @@ impl<T: Send + 'static> Call<T> {
             };
             self.replies[member] = Some(reply);
             if self.has_majority() {
-                let longer = (started.elapsed() * 10).min(LONGEST_LATE).max(late);
-                limit = limit.min(Instant::now() + longer);
+                limit = limit.min(Instant::now() + rest(started.elapsed(), late));
             }
         }
     }
@@ -122,20 +120,17 @@ impl<T: Send + 'static> Call<T> {
         replies.filter_map(|reply| reply.as_ref().err())
     }
 
-    /// Returns the number of members.
-    pub(super) fn members(&self) -> usize {
-        self.members.len()
-    }
-
-    /// Returns whether a majority has replied yes, or `None` if that is open.
-    pub(super) fn verdict(&self, is_yes: impl Fn(&T) -> bool) -> Option<bool> {
-        let yes = self.oks().filter(|(_, reply)| is_yes(reply)).count();
-        verdict(self.members.len(), yes, self.oks().count() - yes)
+    /// Returns the replies of the members that executed the request.
+    pub(super) fn votes(&self) -> Votes<'_, T> {
+        Votes {
+            members: self.members.len(),
+            replies: self.oks().map(|(_, reply)| reply).collect(),
+        }
     }
 
     /// Returns whether a majority replied, with any outcome.
     pub(super) fn has_majority(&self) -> bool {
-        self.oks().count() >= majority(self.members.len())
+        self.votes().have_majority()
     }
 
     /// Returns whether a member without a reply may have executed the request, or may still execute it.

@@ -4,11 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use uuid::Uuid;
 
-use super::{
-    QuorumStore,
-    call::{Call, SHORTEST_LATE},
-    verdict::majority,
-};
+use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority};
 use crate::store::{
     ReplyFuture, StoreError,
     directory::{Cursor, Directory, Page},

@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{
-    QuorumStore,
-    call::{Call, SHORTEST_LATE},
-    verdict::majority_has,
-};
+use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority_has};
 use crate::{
     key::Key,
     store::{Entry, SendOptions, Store, StoreError},
@@ -55,9 +51,12 @@ fn holder(call: &Call<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
     for owner in entries().map(|entry| entry.owner.as_str()).chain([""]) {
         let is_owners =
             |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.owner == owner);
-        if call.verdict(is_owners).ok_or(Undecided)? {
+        if call.votes().verdict(is_owners).ok_or(Undecided)? {
             let of_owner = entries().filter(|entry| entry.owner == owner);
-            return Ok(Some(agreed(&of_owner.collect::<Vec<_>>(), call.members())));
+            return Ok(Some(agreed(
+                &of_owner.collect::<Vec<_>>(),
+                call.votes().members,
+            )));
         }
     }
     Ok(None)

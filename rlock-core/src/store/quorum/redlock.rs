@@ -19,25 +19,19 @@ use futures_util::future::join_all;
 
 use super::{
     QuorumStore,
-    call::{Call, LateReplies, SHORTEST_LATE},
-    spread,
-    verdict::{majority, majority_has},
-};
-use crate::{
-    few::Few,
-    lease::Time,
-    store::{
-        AcquireRequest, Acquired, QueuePlace, ReleaseRequest, Released, Renewal, RenewalOutcome,
-        Renewed, SendOptions, Store, StoreError, redis::RedisStore,
+    call::{Call, LateReplies},
+    decisions::{
+        SHORTEST_LATE, acquired, decisive, is_acquired, is_granted, is_held, is_released, released,
+        renewed, with_step,
     },
+};
+use crate::store::{
+    AcquireRequest, Acquired, ReleaseRequest, Released, Renewal, Renewed, SendOptions, Store,
+    StoreError, redis::RedisStore,
 };
 
 /// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);
-/// How much a new fence exceeds the last known one at least, in units of 64 µs. Members whose last fence is larger set
-/// no new one. The fences of a hold differ by less, unless the clocks of the members differ.
-const FENCE_STEP: u64 = 1024;
-
 impl QuorumStore {
     pub(super) async fn acquire_all(
         &self,
@@ -52,21 +46,17 @@ impl QuorumStore {
         });
         let within = decisive(send.timeout, request.lease);
         call.collect(within, SHORTEST_LATE, |call| {
-            call.verdict(is_granted) == Some(true)
+            is_acquired(&call.votes()) == Some(true)
         })
         .await;
         decided.store(true, Ordering::Release);
+        let outcome = acquired(&request, &call.votes(), call.is_in_doubt(), sent_at);
+        let outcome = outcome.ok_or_else(|| call.error());
         let mut granting = Vec::new();
-        let outcome = match call.verdict(is_granted) {
-            Some(true) => Ok(granted(&request, &call, sent_at)),
-            Some(false) if request.count > 1 => Ok(Acquired::NotOwner),
-            _ if request.count > 1 || !call.has_majority() => Err(call.error()),
-            _ => {
-                let oks = call.oks().filter(|(_, reply)| is_granted(reply));
-                granting.extend(oks.map(|(member, _)| Arc::clone(member)));
-                Ok(refusal(&request, &call, granting.len(), sent_at))
-            }
-        };
+        if let Ok(Acquired::Taken { .. }) = outcome {
+            let oks = call.oks().filter(|(_, reply)| is_granted(reply));
+            granting.extend(oks.map(|(member, _)| Arc::clone(member)));
+        }
         LateReplies::follow(&self.late, call);
         roll_back(&request, &granting).await;
         outcome
@@ -92,17 +82,11 @@ impl QuorumStore {
                 }
             }
         });
-        let is_done = |reply: &Released| *reply == Released::Done;
         call.collect(send.timeout, SHORTEST_LATE, |call| {
-            call.verdict(is_done).is_some()
+            is_released(&call.votes()).is_some()
         })
         .await;
-        let outcome = match call.verdict(is_done) {
-            Some(false) => Ok(Released::NotHeld),
-            // Some members had lost the lock.
-            None if !call.has_majority() => Err(call.error()),
-            Some(true) | None => Ok(Released::Done),
-        };
+        let outcome = released(&call.votes()).ok_or_else(|| call.error());
         LateReplies::follow(&self.late, call);
         outcome
     }
@@ -121,27 +105,20 @@ impl QuorumStore {
         });
         let holds = 0..renewals.len();
         call.collect(send.timeout, send.timeout / 4, |call| {
-            holds.clone().all(|hold| is_held(call, hold).is_some())
+            let votes = call.votes();
+            holds.clone().all(|hold| is_held(&votes, hold).is_some())
         })
         .await;
-        let renewed = if call.has_majority() {
-            let kept = holds.map(|hold| outcome(&call, hold)).collect();
+        let outcome = if call.has_majority() {
+            let votes = call.votes();
+            let kept = holds.map(|hold| renewed(&votes, hold)).collect();
             Ok(Renewed { kept, sent_at })
         } else {
             Err(call.error())
         };
         LateReplies::follow(&self.late, call);
-        renewed
+        outcome
     }
-}
-
-/// Returns the time within which replies decide about a lease. Later replies leave little of the lease.
-fn decisive(timeout: Duration, lease: Duration) -> Duration {
-    timeout.min((lease / 8).max(SHORTEST_LATE))
-}
-
-fn is_granted(reply: &Acquired) -> bool {
-    matches!(reply, Acquired::Granted { .. })
 }
 
 /// Releases locks at the members that granted them.
@@ -152,88 +129,4 @@ async fn roll_back(request: &AcquireRequest, granting: &[Arc<RedisStore>]) {
         releases.map(move |release| async move { member.release(&release, send).await })
     });
     join_all(releases).await;
-}
-
-/// Returns the grant of a majority, with the largest fences of its members.
-fn granted(request: &AcquireRequest, call: &Call<Acquired>, sent_at: Time) -> Acquired {
-    let mut largest: Few<u64> = request.claims.iter().map(|_| 0).collect();
-    let mut is_wanted = false;
-    for (_, reply) in call.oks() {
-        if let Acquired::Granted { fences, wanted, .. } = reply {
-            is_wanted |= wanted;
-            for (largest, fence) in largest.iter_mut().zip(fences) {
-                *largest = (*largest).max(*fence);
-            }
-        }
-    }
-    Acquired::Granted {
-        fences: largest,
-        wanted: is_wanted,
-        sent_at,
-    }
-}
-
-/// Returns the refusal of the member with which a majority will be free, if the leases end in their order.
-fn refusal(
-    request: &AcquireRequest,
-    call: &Call<Acquired>,
-    granted: usize,
-    sent_at: Time,
-) -> Acquired {
-    let mut refusals: Vec<(Duration, usize, Option<QueuePlace>)> = call
-        .oks()
-        .filter_map(|(_, reply)| match reply {
-            Acquired::Taken {
-                claim, ttl, queued, ..
-            } => Some((ttl.unwrap_or(Duration::MAX), *claim, *queued)),
-            _ => None,
-        })
-        .collect();
-    refusals.sort_unstable_by_key(|(ttl, ..)| *ttl);
-    let needed = majority(call.members()) - granted;
-    let refusal = refusals.get(needed - 1).or(refusals.last());
-    let (ttl, claim, queued) = refusal.copied().unwrap_or_default();
-    Acquired::Taken {
-        claim,
-        // Waiters for the same lock ask at different times.
-        ttl: (ttl < Duration::MAX).then(|| ttl + spread(1)),
-        queued,
-        sent_at,
-        // No member grants the lock by a message, so no grant is void.
-        fences: request.claims.iter().map(|_| 0).collect(),
-        retired: granted > 0 || call.is_in_doubt(),
-    }
-}
-
-/// Returns the renewal that the members get.
-fn with_step(renewal: &Renewal) -> Renewal {
-    let step = if renewal.fence > 0 { FENCE_STEP } else { 0 };
-    Renewal {
-        claim: renewal.claim.clone(),
-        fence: renewal.fence + step,
-    }
-}
-
-/// Returns whether a majority holds a lock of the batch, or `None` if that is open.
-fn is_held(call: &Call<Renewed>, hold: usize) -> Option<bool> {
-    call.verdict(|renewed| matches!(renewed.kept.get(hold), Some(RenewalOutcome::Held { .. })))
-}
-
-fn outcome(call: &Call<Renewed>, hold: usize) -> RenewalOutcome {
-    match is_held(call, hold) {
-        Some(true) => {}
-        Some(false) => return RenewalOutcome::Lost,
-        None => return RenewalOutcome::Unknown,
-    }
-    let (mut is_wanted, mut fences) = (false, Vec::new());
-    for (_, renewed) in call.oks() {
-        if let Some(RenewalOutcome::Held { wanted, fence }) = renewed.kept.get(hold) {
-            is_wanted |= wanted;
-            fences.push(*fence);
-        }
-    }
-    RenewalOutcome::Held {
-        wanted: is_wanted,
-        fence: majority_has(fences, call.members()).unwrap_or(0),
-    }
 }
