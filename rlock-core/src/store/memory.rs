@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod differential;
+mod fences;
 pub(crate) mod state;
 pub(crate) mod wait_queues;
 

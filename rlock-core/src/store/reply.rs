@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::{few::Few, lease::Time, owner::OwnerId};
 
+/// How long a lock is reserved for a waiter that has not confirmed its wait.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+
 /// The outcome of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Acquired {

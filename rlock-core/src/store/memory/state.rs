@@ -1,20 +1,13 @@
 //! The locks of an embedded store. Each operation follows the rules of the Lua scripts in `store/redis/scripts`.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use super::wait_queues::WaitQueues;
+use super::{fences, wait_queues::WaitQueues};
 use crate::{
     key::Key,
-    lease::{Time, wall_clock_micros},
+    lease::Time,
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Listener, QueuePlace, ReleaseRequest,
@@ -29,7 +22,7 @@ const MOST_QUEUED: usize = 100;
 /// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) locks: HashMap<Key, Lock>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
@@ -40,19 +33,12 @@ pub(crate) struct State {
     pub(crate) messages: Vec<(Listener, Event)>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Lock {
     owner: OwnerId,
     count: u32,
     fence: u64,
     pub(crate) expires: Time,
-}
-
-/// The last fence of any lock in this process. Fences may be ahead of the clock, so they outlive their store.
-static LAST_FENCE: AtomicU64 = AtomicU64::new(0);
-
-fn next_fence() -> u64 {
-    LAST_FENCE.fetch_max(wall_clock_micros() / 64, Ordering::AcqRel);
-    LAST_FENCE.fetch_add(1, Ordering::AcqRel) + 1
 }
 
 impl State {
@@ -102,7 +88,7 @@ impl State {
             let key = key.clone();
             self.notify(owner.client(), Event::Wanted { key, owner });
         }
-        let fence = LAST_FENCE.load(Ordering::Acquire);
+        let fence = fences::last();
         Acquired::Taken {
             claim: taken,
             ttl: Some(expires.since(now)),
@@ -164,7 +150,7 @@ impl State {
             }
             let is_new = *fence > lock.fence;
             if is_new {
-                lock.fence = next_fence();
+                lock.fence = fences::next();
             }
             RenewalOutcome::Held {
                 fence: if is_new { lock.fence } else { 0 },
@@ -228,7 +214,7 @@ impl State {
             self.locks.retain(|_, lock| lock.expires > now);
             self.swept = self.locks.len();
         }
-        let fence = next_fence();
+        let fence = fences::next();
         let lock = Lock {
             owner,
             count,

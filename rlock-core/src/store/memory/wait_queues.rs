@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{key::Key, lease::Time, owner::OwnerId};
 
 /// One owner for each client, and since when it waits. A lock without waiters has no queue.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
 
 impl WaitQueues {

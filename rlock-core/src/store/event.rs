@@ -1,0 +1,72 @@
+//! What a store tells a client without having been asked.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{key::Key, owner::OwnerId};
+
+/// A notification of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A waiter was granted its lock, for this long.
+    Granted {
+        key: Key,
+        owner: OwnerId,
+        fence: u64,
+        ttl: Duration,
+        /// Whether others wait for it.
+        wanted: bool,
+    },
+    /// Another client waits for the lock of this owner.
+    Wanted { key: Key, owner: OwnerId },
+    /// A waiter has to acquire again after this long.
+    Retry {
+        key: Key,
+        owner: OwnerId,
+        after: Duration,
+    },
+    /// A client sent a message to this one.
+    Message(Vec<u8>),
+    /// Another connection changed this lock.
+    Changed(Key),
+    /// Any lock may have changed: everything was flushed, or notifications were missed.
+    AllChanged,
+    /// Any of these locks may have changed.
+    SomeChanged(KeyFilter),
+    /// Notifications are missed from now on.
+    Disconnected,
+}
+
+/// A predicate that selects keys.
+#[derive(Clone)]
+pub(crate) struct KeyFilter(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
+
+impl KeyFilter {
+    pub(crate) fn new(are_meant: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(are_meant))
+    }
+
+    pub(crate) fn all() -> Self {
+        Self::new(|_| true)
+    }
+
+    pub(crate) fn matches(&self, key: &Key) -> bool {
+        (self.0)(key)
+    }
+}
+
+impl std::fmt::Debug for KeyFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyFilter")
+    }
+}
+
+impl PartialEq for KeyFilter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for KeyFilter {}
+
+/// Handles notifications. Must not block.
+pub(crate) type Listener = Arc<dyn Fn(Event) + Send + Sync>;

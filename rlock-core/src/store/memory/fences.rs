@@ -1,0 +1,17 @@
+//! The fences of embedded stores. They may be ahead of the clock, so they outlive their store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::lease::wall_clock_micros;
+
+/// The last fence of any lock in this process.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn next() -> u64 {
+    LAST.fetch_max(wall_clock_micros() / 64, Ordering::AcqRel);
+    LAST.fetch_add(1, Ordering::AcqRel) + 1
+}
+
+pub(super) fn last() -> u64 {
+    LAST.load(Ordering::Acquire)
+}
