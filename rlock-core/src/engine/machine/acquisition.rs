@@ -489,7 +489,8 @@ impl Machine {
         };
         // If a change was reported since the request was sent, the lock may have been lost since the grant. A hold that
         // begins nevertheless is renewed at once.
-        if !call.fresh().iter().all(is_certain) && call.confirmations < MOST_CONFIRMATIONS {
+        let may_ask = call.confirmations < MOST_CONFIRMATIONS && self.cx.now < call.limit(&self.cx);
+        if may_ask && !call.fresh().iter().all(is_certain) {
             call.confirmations += 1;
             call.locks.iter_mut().for_each(|lock| lock.grant = None);
         } else if granted.len() == request.claims.len() {

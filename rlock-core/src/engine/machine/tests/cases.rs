@@ -482,6 +482,28 @@ fn a_change_that_is_reported_before_the_reply_makes_a_call_ask_again() {
 }
 
 #[test]
+fn an_attempt_asks_again_after_a_reported_change_only_for_as_long_as_it_waits_for_its_own_client() {
+    for (late, asks_again) in [(1_999, true), (2_000, false)] {
+        let mut client = Client::new();
+        let attempt = with(|terms| (terms.wait, terms.lease) = (Wait::Never, ms(LONG)));
+        let (_, step) = client.acquire("k", attempt);
+        client.event(Event::Changed);
+        client.now = late;
+        let step = client.reply(asked(step), granted(FENCE, 1, 0));
+        assert_eq!(
+            matches!(step, Step::Send(_)),
+            asks_again,
+            "{late}: {step:?}"
+        );
+        assert_eq!(
+            matches!(step, Step::Entered(_)),
+            !asks_again,
+            "{late}: {step:?}"
+        );
+    }
+}
+
+#[test]
 fn a_lock_that_is_taken_by_force_before_its_grant_arrives_is_not_held() {
     let mut client = Client::new();
     let (_, step) = client.acquire("k", terms(LEASE));
