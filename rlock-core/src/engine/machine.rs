@@ -140,14 +140,10 @@ impl Machine {
         // What follows may concern the call that was polled.
         self.cx.stepped = self.cx.polled.take();
         for key in &keys {
-            self.settle(key);
+            self.at(key, |_, _| {});
         }
         self.cx.stepped = None;
         std::mem::swap(&mut self.cx.outputs, outputs);
-        if cfg!(debug_assertions) {
-            let touched = keys.iter().filter_map(|key| self.slots.get(key));
-            touched.for_each(|slot| slot.check(&self.cx));
-        }
     }
 
     /// Returns when the next deadline comes.
@@ -155,7 +151,7 @@ impl Machine {
         self.cx.schedule.first()
     }
 
-    /// Applies an input. Returns the keys that it concerns.
+    /// Applies an input. Returns the keys whose slots it leaves unsettled.
     fn apply(&mut self, input: Input) -> Few<Key> {
         match input {
             Input::Acquire {
@@ -191,11 +187,11 @@ impl Machine {
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
             Input::Event(key, owner, event) => {
-                if let Some(slot) = self.slots.get_mut(&key) {
+                self.at(&key, |slot, cx| {
                     let owner = owner.or_else(|| slot.current().map(|own| own.owner));
-                    slot.on(owner.unwrap_or_default(), event, &mut self.cx);
-                }
-                one(key)
+                    slot.on(owner.unwrap_or_default(), event, cx);
+                });
+                Few::new()
             }
             Input::Time => self.time(),
             Input::Drain => {
@@ -308,16 +304,13 @@ impl Machine {
         Some((id?, call?))
     }
 
-    /// Does what is due. Returns the keys that it concerns.
+    /// Does what is due. Returns the keys whose slots it leaves unsettled.
     fn time(&mut self) -> Few<Key> {
         let mut keys = Few::new();
         while let Some((target, key)) = self.cx.schedule.take_due(self.cx.now) {
             match (target, key) {
                 (Target::Own(owner), Some(key)) => {
-                    if let Some(slot) = self.slots.get_mut(&key) {
-                        slot.come_due(owner, &mut self.cx);
-                    }
-                    keys.push(key);
+                    self.at(&key, |slot, cx| slot.come_due(owner, cx));
                 }
                 (Target::Call(id), _) => {
                     let Some(call) = self.cx.calls.get_mut(&id) else {
@@ -339,13 +332,17 @@ impl Machine {
         keys
     }
 
-    /// Does what follows from the state of a slot, and forgets it if it is empty.
-    fn settle(&mut self, key: &Key) {
-        if let Some(slot) = self.slots.get_mut(key) {
-            slot.settle(&mut self.cx);
-            if slot.is_empty() {
-                self.slots.remove(key);
-            }
+    /// Changes a slot, does what follows from its state, and forgets it if it is empty.
+    fn at(&mut self, key: &Key, change: impl FnOnce(&mut Slot, &mut Context)) {
+        let Some(slot) = self.slots.get_mut(key) else {
+            return;
+        };
+        change(slot, &mut self.cx);
+        slot.settle(&mut self.cx);
+        if slot.is_empty() {
+            self.slots.remove(key);
+        } else if cfg!(debug_assertions) {
+            slot.check(&self.cx);
         }
     }
 
@@ -410,6 +407,10 @@ impl Slot {
                 if let Some(RenewalOutcome::Held { wanted, fence }) = outcome {
                     own.renewed(sent_at, lease, fence, now);
                     is_wanted = wanted && is_current;
+                    if own.renewal_sent.is_none() {
+                        // The next look is later.
+                        cx.schedule.remove(Target::Own(owner), &mut own.due);
+                    }
                 }
                 own.tokens.end_wish();
                 self.wanted |= is_wanted;

@@ -228,8 +228,15 @@ impl Shell {
 
     /// Applies an input, and acts on what follows from it. Returns the step of the call that the input is about.
     pub(crate) fn on(&self, input: Input) -> Option<Step> {
-        let outcome = self.apply(input, None);
+        let outcome = self.apply([input], None);
         self.finish(outcome)
+    }
+
+    /// Applies events of several locks.
+    pub(super) fn on_events(&self, events: impl IntoIterator<Item = (Key, Owner, Event)>) {
+        let input = |(key, owner, event)| Input::Event(key, Some(owner), event);
+        let outcome = self.apply(events.into_iter().map(input), None);
+        self.finish(outcome);
     }
 
     /// Logs what was seen. Returns the step, which is undone if a subscriber panics.
@@ -267,7 +274,7 @@ impl Shell {
 
     /// The same as [`on`](Self::on) for a destructor, which must not log: the thread-locals of a subscriber may be gone.
     pub(crate) fn on_drop(&self, input: Input) {
-        let outcome = self.apply(input, None);
+        let outcome = self.apply([input], None);
         if !outcome.seen.is_empty() {
             self.state().work.unreported.extend(outcome.seen);
             self.wake.notify_one();
@@ -276,26 +283,32 @@ impl Shell {
 
     /// Applies an input of a call, and returns its next step. If it has to wait, it is woken.
     pub(crate) fn on_call(&self, input: Input, call: CallId, cx: &Context<'_>) -> Step {
-        let outcome = self.apply(input, Some((call, cx.waker())));
+        let outcome = self.apply([input], Some((call, cx.waker())));
         self.finish(outcome).unwrap_or(Step::Wait)
     }
 
-    fn apply(&self, input: Input, waits: Option<(CallId, &Waker)>) -> Outcome {
+    fn apply(
+        &self,
+        inputs: impl IntoIterator<Item = Input>,
+        waits: Option<(CallId, &Waker)>,
+    ) -> Outcome {
         let now = self.clock.now();
         let (mut outcome, mut actions) = (Outcome::default(), Actions::default());
         // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
         let waits = waits.map(|(call, waker)| (call, waker.clone()));
         let polled = waits.as_ref().map(|(call, _)| *call);
-        let cancelled = match input {
-            Input::Cancel(call) => Some(call),
-            _ => None,
-        };
+        let mut cancelled = None;
         let (_dropped, is_ending) = {
             let state = &mut *self.state();
             // Before the outputs, which may wake it.
             let former = waits.and_then(|(call, waker)| state.calls.insert(call, waker));
             let mut outputs = mem::take(&mut state.outputs);
-            state.machine.on(input, now, &mut outputs);
+            for input in inputs {
+                if let Input::Cancel(call) = input {
+                    cancelled = Some(call);
+                }
+                state.machine.on(input, now, &mut outputs);
+            }
             for output in outputs.drain(..) {
                 state.act(output, &mut outcome, &mut actions);
             }
@@ -424,7 +437,7 @@ impl Shell {
 
     /// Gives a lock up because another client asks for that. Returns what became of it.
     pub(crate) fn revoke(&self, key: Key, owner: Owner, event: Event, by: &str) -> Revoked {
-        let outcome = self.apply(Input::Event(key, Some(owner), event), None);
+        let outcome = self.apply([Input::Event(key, Some(owner), event)], None);
         for seen in outcome.seen {
             match seen {
                 Seen::Lost(loss, hold) => {

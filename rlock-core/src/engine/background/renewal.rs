@@ -110,17 +110,21 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     }
     let late = if is_late { confirmed } else { 0 };
     metrics::renewals([confirmed - late, late, unknown.len(), lost]);
-    for (n, renew) in batch.into_iter().enumerate() {
+    if is_late {
+        for renew in &batch {
+            log_late(core, renew);
+        }
+    }
+    let events = batch.into_iter().enumerate().map(|(n, renew)| {
+        let outcome = kept.get(n).copied();
         let event = Event::Renewed {
             lease: by,
             sent_at,
-            outcome: kept.get(n).copied(),
+            outcome,
         };
-        if is_late {
-            log_late(core, &renew);
-        }
-        core.shell.on_event(renew.key, Some(renew.owner), event);
-    }
+        (renew.key, renew.owner, event)
+    });
+    core.shell.on_events(events);
     if !is_late && !unknown.is_empty() {
         let error = outcome.err().unwrap_or_else(StoreError::no_majority);
         fail(core, unknown, error);
