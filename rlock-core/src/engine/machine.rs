@@ -186,6 +186,12 @@ impl Machine {
             }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
+            Input::Event(key, Some(owner), Event::Granted { .. })
+                if self.own(&key, owner).is_none() =>
+            {
+                self.decline(key, owner);
+                Few::new()
+            }
             Input::Event(key, owner, event) => {
                 self.at(&key, |slot, cx| {
                     let owner = owner.or_else(|| slot.current().map(|own| own.owner));

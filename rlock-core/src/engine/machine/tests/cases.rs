@@ -71,6 +71,24 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
 }
 
 #[test]
+fn a_lock_that_is_handed_off_to_a_waiter_that_has_gone_is_given_back_at_once() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    let gone = owner(&asked(step.clone()));
+    client.refuse(asked(step), 0, 0);
+    client.on(Input::Cancel(call));
+    let left = client.sent_one();
+    client.on(Input::Reply(left, NOT_HELD));
+    assert!(client.is_empty());
+    // The server, or one that took its place, still had it in the queue.
+    client.on(Input::Event(key("k"), Some(gone), handed_off(8, true)));
+    let release = client.sent_one();
+    assert_eq!((owner(&release), lowers(&release).0), (gone, 0));
+    client.on(Input::Reply(release, DONE));
+    assert!(client.is_empty() && client.losses().is_empty());
+}
+
+#[test]
 fn the_first_waiter_asks_again_after_a_change_of_the_lock() {
     let mut client = Client::new();
     let (call, step) = client.acquire("k", terms(LEASE));
