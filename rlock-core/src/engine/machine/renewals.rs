@@ -26,7 +26,7 @@ impl Ownership {
     /// Returns what is due.
     pub(super) fn come_due(&self, now: Time) -> Due {
         let (end, due) = self.end_by_clock();
-        match self.renewal() {
+        match self.renewal(now) {
             _ if now >= end => due,
             Some(lease) if now >= self.renewal_due(now) => Due::Renewal(lease),
             _ => Due::Nothing,
@@ -50,20 +50,18 @@ impl Ownership {
     /// Returns when the schedule has to look at it.
     pub(super) fn next_due(&self, now: Time, counts: bool) -> Time {
         let (end, _) = self.end_by_clock();
-        let renewal = self.renewal().map(|_| self.renewal_due(now));
+        let renewal = self.renewal(now).map(|_| self.renewal_due(now));
         let due = end.min(renewal.unwrap_or(Time::NEVER));
         next_check(due.min(self.count_due(counts)), now)
     }
 
     /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
-    fn renewal(&self) -> Option<Duration> {
+    fn renewal(&self, now: Time) -> Option<Duration> {
         match self.phase() {
             // A caller that is not polled must not keep the lock.
             Phase::Requested | Phase::Lost | Phase::Ended => None,
             Phase::Retained => Some(self.lease),
-            Phase::Held if self.wants_renewals() && self.lost != Some(LostCause::MaxHold) => {
-                Some(self.lease)
-            }
+            Phase::Held if self.wants_renewals() && now < self.hold_until => Some(self.lease),
             Phase::Held => self.doubted_at.map(|_| Duration::ZERO),
         }
     }

@@ -783,6 +783,20 @@ fn a_hold_ends_with_its_max_hold_and_keeps_its_lock_until_it_leaves() {
 }
 
 #[test]
+fn a_hold_that_another_client_asked_for_is_not_renewed_beyond_its_max_hold() {
+    let (mut client, _) = Client::holding(with(|terms| terms.max_hold = Some(ms(1_500))));
+    client.tick(500);
+    assert_eq!(client.revoked(None, false), [Revoked::Lost]);
+    client.tick(1_000);
+    client.renew(Some(RenewalOutcome::Held {
+        wanted: true,
+        fence: 0,
+    }));
+    client.tick(2_500);
+    assert!(client.renewals().is_empty());
+}
+
+#[test]
 fn each_hold_has_a_token_of_its_own_and_a_new_fence_is_asked_for_in_time() {
     let (mut client, mut entered) = Client::holding(terms(LEASE));
     let (mut fence, mut asked) = (FENCE, 0);
