@@ -198,7 +198,8 @@ impl Commands {
         command
             .arg(Text(request.owner))
             .arg(request.count)
-            .arg(millis(request.at_least))
+            // Rounded up: the lock stays taken for at least this long.
+            .arg(millis(request.at_least + Duration::from_nanos(999_999)))
             .arg(fence)
             .arg(millis(self.fence_retention))
             .arg(self.keyspace.channels())
