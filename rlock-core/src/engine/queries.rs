@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     engine::{
         core::Core,
-        machine::{Event, Phase, Revoked, Slot},
+        machine::{Event, Ownership, Phase, Revoked, Slot},
         messages::{Answer, Message, Question, Report, fill, written},
     },
     escape_control::shown,
@@ -154,7 +154,8 @@ fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
 
 /// Returns what this client tells of its lock.
 fn info(core: &Core, slot: &Slot, now: Time) -> Option<LockInfo> {
-    let own = slot.current().filter(|own| own.is_owned())?;
+    let is_kept = |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
+    let own = slot.current().filter(is_kept)?;
     let identity = &core.options.identity;
     let text = |text: &str| (!text.is_empty()).then(|| shown(text));
     Some(LockInfo {
