@@ -581,6 +581,21 @@ fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
     assert_eq!(client.poll(idle), Step::Wait, "it waits behind the other");
 }
 
+/// The hold before left it well, and no hold has it since.
+#[test]
+fn a_lock_that_ends_before_its_next_call_is_polled_is_no_loss() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.acquire("k", terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    client.tick(3_000);
+    client.next(next);
+    let release = client.sent_one();
+    assert_eq!(owner(&release), entered.entry.owner);
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.losses().is_empty());
+}
+
 #[test]
 fn a_lock_goes_to_the_next_call_without_a_request_or_is_released_if_none_remains() {
     let (mut client, entered) = Client::holding(terms(LEASE));
