@@ -1,4 +1,4 @@
-//! What a store tells a client without having been asked.
+//! The notifications of a store to its clients.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the replies of the members decide. Nothing here sends, receives or waits, so a simulator runs it as it ships.
+//! Decides the outcome of a request from the replies of the members. Does no I/O, so the simulator can compile it.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(crate) fn rest(took: Duration, least: Duration) -> Duration {
     (took * 10).min(LONGEST_LATE).max(least)
 }
 
-/// Returns the time within which replies decide about a lease. Later replies leave little of the lease.
+/// Returns how long to wait for a majority. A later grant would have little of its lease left.
 pub(crate) fn decisive(timeout: Duration, lease: Duration) -> Duration {
     timeout.min((lease / 8).max(SHORTEST_LATE))
 }
@@ -162,7 +162,7 @@ pub(crate) fn released(votes: &Votes<'_, Released>) -> Option<Released> {
     }
 }
 
-/// Returns the renewal that the members get.
+/// Returns the renewal to send to each member.
 pub(crate) fn with_step(renewal: &Renewal) -> Renewal {
     let step = if renewal.fence > 0 { FENCE_STEP } else { 0 };
     Renewal {

@@ -32,6 +32,7 @@ use crate::store::{
 
 /// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);
+
 impl QuorumStore {
     pub(super) async fn acquire_all(
         &self,
