@@ -1,9 +1,8 @@
-//! Tests of the machine: single inputs and their outputs, and a simulation of several clients.
+//! Tests of the machine: single inputs and their outputs.
 
 use std::{fs, path::Path};
 
 mod cases;
-mod simulation;
 
 #[test]
 fn the_machine_has_no_io_time_threads_or_locks() {
