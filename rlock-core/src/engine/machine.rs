@@ -189,8 +189,9 @@ impl Machine {
             Input::Event(key, Some(owner), Event::Granted { .. })
                 if self.own(&key, owner).is_none() =>
             {
-                self.decline(key, owner);
-                Few::new()
+                let (slot, cx) = self.slot_mut(&key);
+                slot.decline(owner, cx.now);
+                one(key)
             }
             Input::Event(key, owner, event) => {
                 self.at(&key, |slot, cx| {
@@ -336,6 +337,13 @@ impl Machine {
             }
         }
         keys
+    }
+
+    /// Returns the slot of a key, which may be new.
+    fn slot_mut(&mut self, key: &Key) -> (&mut Slot, &mut Context) {
+        let slot = self.slots.entry(key.clone());
+        let slot = slot.or_insert_with(|| Box::new(Slot::new(key.clone())));
+        (slot, &mut self.cx)
     }
 
     /// Changes a slot, does what follows from its state, and forgets it if it is empty.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    By, CallId, Context, Entry, HoldEnd, IDLE, Machine, Owner, Ownership, Phase, Slot,
+    By, CallId, Context, Entry, HoldEnd, IDLE, Machine, Owner, Ownership, Phase,
     call::{Acquisition, Stage, Wanted},
     input::Failure,
     output::{Ask, Claimed, Entered, Refusal, Request, Step},
@@ -270,10 +270,8 @@ impl Machine {
     }
 
     fn has_turn(&mut self, id: CallId, call: &Acquisition, at: usize) -> bool {
-        let key = &call.locks[at].key;
-        let slot = self.slots.entry(key.clone());
-        let slot = slot.or_insert_with(|| Box::new(Slot::new(key.clone())));
-        slot.take_turn(id, &call.terms, &mut self.cx)
+        let (slot, cx) = self.slot_mut(&call.locks[at].key);
+        slot.take_turn(id, &call.terms, cx)
     }
 
     /// Waits for a report about the lock at this index, whose turn the call has. `None` goes on.

@@ -11,7 +11,7 @@ use super::{
     ownership::Phase,
     slot::Slot,
 };
-use crate::{error::LostCause, few::one, key::Key, lease::Time, observe::HoldEnd, store::Released};
+use crate::{error::LostCause, few::one, lease::Time, observe::HoldEnd, store::Released};
 
 impl Slot {
     /// Removes an entry. Returns the next step of its call.
@@ -263,35 +263,6 @@ fn give_up(calls: &[CallId], cx: &mut Context) {
 }
 
 impl Machine {
-    /// Gives a lock back that the store handed off to an owner which no call uses any more: the others would wait until
-    /// its grant ends.
-    pub(super) fn decline(&mut self, key: Key, owner: Owner) {
-        if self.cx.life == Life::Ended {
-            return;
-        }
-        let claim = Claimed {
-            key,
-            owner,
-            in_doubt: false,
-            arrives: false,
-        };
-        let request = Request {
-            number: self.cx.number(),
-            call: None,
-            claims: one(claim),
-            what: Ask::Lower {
-                fence: 0,
-                count: 0,
-                at_least: Duration::ZERO,
-                repeats: true,
-                held: Ok(()),
-                give_up: Time::NEVER,
-            },
-            timeout: self.cx.settings.response_timeout,
-        };
-        self.cx.outputs.push(Output::Send(Box::new(request)));
-    }
-
     /// Returns the next step of a call that ends its entry, and when to wake it.
     pub(super) fn leave_step(&mut self, id: CallId, leaving: &mut Leaving) -> Step {
         let (now, life) = (self.cx.now, self.cx.life);

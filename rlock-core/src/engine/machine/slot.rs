@@ -148,6 +148,14 @@ impl Slot {
         (self.current, self.wanted) = (None, false);
     }
 
+    /// Releases a lock that the store granted to an owner which no call uses any more. The other waiters need not wait
+    /// until the grant ends.
+    pub(super) fn decline(&mut self, owner: Owner, now: Time) {
+        let mut own = Ownership::new(owner, GRACE);
+        own.end(now);
+        self.ownerships.push(own);
+    }
+
     /// Forgets an ownership that is over.
     fn forget(&mut self, owner: Owner, cx: &mut Context) {
         if let Some(at) = self.ownerships.iter().position(|own| own.owner == owner) {
