@@ -1,11 +1,14 @@
 //! The clients: each has the machine that ships, a clock, connections, and tasks that use locks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use uuid::Uuid;
 
 use crate::{
-    engine::machine::{CallId, Entry, Machine, Owner, Renew, Request},
+    engine::machine::{Ask, CallId, Entry, Machine, Owner, Renew, Request},
     key::Key,
     lease::Time,
     notes::Notes,
@@ -58,6 +61,19 @@ pub(crate) enum Sent {
     Renew(Renew),
 }
 
+impl Sent {
+    /// Returns the lease that it asks for, unless it is a renewal or a release.
+    pub(crate) fn lease(&self) -> Option<Duration> {
+        match self {
+            Self::Request(request) => match request.what {
+                Ask::Acquire { lease, .. } | Ask::Enter { lease, .. } => Some(lease),
+                Ask::Lower { .. } => None,
+            },
+            Self::Renew(_) => None,
+        }
+    }
+}
+
 /// The reply of a server, or how the request failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Vote {
@@ -108,7 +124,7 @@ pub(crate) struct Task {
     pub(crate) since: u64,
     pub(crate) not_before: u64,
     pub(crate) deadline: u64,
-    /// The keys that its call waits for, unless it is inside of a hold.
+    /// The keys that its call acquires outside of its holds.
     pub(crate) wants: Vec<usize>,
     pub(crate) is_inside: bool,
     pub(crate) terms: LockOptions,
@@ -157,7 +173,7 @@ pub(crate) struct Client {
     pub(crate) owners: BTreeMap<Owner, u64>,
     /// When the background looks at the schedule.
     pub(crate) due: u64,
-    /// Until when it hears no notifications.
+    /// Until when it misses notifications.
     pub(crate) deaf_until: u64,
     /// When it began to shut down.
     pub(crate) drained: u64,

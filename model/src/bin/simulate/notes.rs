@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     clients::{Client, Life},
     engine::machine::{
-        Ask, By, Event, Input, Loss, Machine, Output, Owner, Phase, Renew, Reply, Revoked,
+        Ask, By, Event, Input, Loss, Machine, Output, Owner, Ownership, Phase, Renew, Reply,
+        Request, Revoked, Step,
     },
     error::LostCause,
     judge::Rule,
@@ -129,7 +130,7 @@ impl Notes {
                     note.attempts = 0;
                 }
             }
-            // What was reported before a message preceded it.
+            // A grant message is newer than every change reported before it.
             Input::Event(_, Some(owner), Event::Granted { .. }) => {
                 self.doubted.remove(owner);
             }
@@ -172,8 +173,7 @@ impl World {
                     self.judge.keeps(&key, until);
                 }
             }
-            Output::Send(request) => self.sends_release(client, request),
-            Output::Step(crate::engine::machine::Step::Send(request)) => {
+            Output::Send(request) | Output::Step(Step::Send(request)) => {
                 self.sends_release(client, request);
             }
             Output::Revoked(Revoked::Lost | Revoked::Given | Revoked::Retained) => {
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    fn sends_release(&mut self, client: usize, request: &crate::engine::machine::Request) {
+    fn sends_release(&mut self, client: usize, request: &Request) {
         let Ask::Lower { count: 0, .. } = request.what else {
             return;
         };
@@ -200,7 +200,7 @@ impl World {
         note.valid_until = note.valid_until.max(until.unwrap_or_default());
     }
 
-    /// Checks that a release which succeeds has released the lock, if its lease has not ended meanwhile.
+    /// Checks that the only server executed a release that succeeded within the lease.
     pub(crate) fn checks_release(&mut self, client: usize, key: &Key, owner: Owner) {
         let state = &self.clients[client];
         let now = state.clock.time(self.now);
@@ -272,7 +272,7 @@ impl World {
 
     fn renews(&mut self, client: usize, renew: &Renew, now: Time) {
         let own = self.clients[client].machine.own(&renew.key, renew.owner);
-        let phase = own.map(crate::engine::machine::Ownership::phase);
+        let phase = own.map(Ownership::phase);
         let note = self.clients[client].notes.note(renew.owner);
         note.attempts += 1;
         let slack = note.lease + Duration::from_millis(20);
@@ -354,7 +354,7 @@ impl World {
             return;
         }
         let (owner, left) = (OwnerId::new(state.id, own.owner), own.left(time));
-        let (token, lease) = (own.token, left);
+        let token = own.token;
         let mut kept: Vec<Duration> = Vec::new();
         for server in &mut self.servers {
             let at = server.time(now);
@@ -363,9 +363,9 @@ impl World {
         }
         kept.sort_unstable();
         let kept = kept[self.servers.len() - majority];
-        if lease > kept {
+        if left > kept {
             let what = || {
-                format!("{key}: client {client} relies on {token} for {lease:?}, kept for {kept:?}")
+                format!("{key}: client {client} relies on {token} for {left:?}, kept for {kept:?}")
             };
             self.judge.breaks(Rule::LeasesCover, what);
         }

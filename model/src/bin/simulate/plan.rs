@@ -7,10 +7,10 @@ use fastrand::Rng;
 
 /// Defines the faults, with the rate of each if a run has it.
 macro_rules! faults {
-    ($($(#[$doc:meta])* $fault:ident: $name:literal, $unit:ident $from:literal..$to:literal,)+) => {
+    ($($fault:ident: $name:literal, $from:literal..$to:literal,)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum Fault {
-            $($(#[$doc])* $fault,)+
+            $($fault,)+
         }
 
         impl Fault {
@@ -25,45 +25,44 @@ macro_rules! faults {
             /// Returns its rate, drawn evenly over orders of magnitude.
             fn draw(self, rng: &mut Rng) -> u32 {
                 match self {
-                    $(Self::$fault => faults!(@$unit rng, $from, $to),)+
+                    $(Self::$fault => drawn(rng, $from, $to),)+
                 }
             }
         }
     };
-    // The number among 10,000 messages or polls.
-    (@often $rng:ident, $from:literal, $to:literal) => { drawn($rng, $from, $to) };
-    // The mean pause in milliseconds.
-    (@every $rng:ident, $from:literal, $to:literal) => { drawn($rng, $from, $to) };
 }
 
 faults! {
-    RequestLost: "request lost", often 10..1_500,
-    ReplyLost: "reply lost", often 10..1_500,
-    EventLost: "notification lost", often 10..9_000,
-    Held: "message held", often 10..500,
-    Repeated: "request repeated", often 10..500,
-    Unsent: "request not sent", often 10..500,
-    Refused: "request refused", often 5..100,
-    Cancelled: "call cancelled", often 50..2_000,
-    Unpolled: "call not polled any more", often 5..300,
-    PolledEarly: "call polled early", often 50..2_000,
-    Slow: "executor slow", often 50..1_000,
-    Panicked: "body panicked", often 50..1_000,
-    Paused: "client paused", every 300..10_000,
-    Died: "client died", every 1_000..20_000,
-    Closed: "client shut down", every 1_000..20_000,
-    Disconnected: "notifications interrupted", every 300..10_000,
-    Reported: "change falsely reported", every 300..10_000,
-    ServerPaused: "server paused", every 1_000..20_000,
-    ServerCleared: "server restarted empty", every 2_000..20_000,
-    ServerOlder: "older copy took over", every 2_000..20_000,
-    FenceLost: "fence evicted", every 2_000..20_000,
-    ClockAhead: "server's clock set ahead", every 2_000..20_000,
-    ClockBack: "server's clock set back", every 2_000..20_000,
-    Asked: "holder asked to release", every 300..10_000,
-    Taken: "lock taken by force", every 300..10_000,
-    Drift: "clocks drift", often 1..2,
-    Beyond: "clock drifts beyond the margin", often 1..2,
+    // How many of 10,000 messages, polls or bodies.
+    RequestLost: "request lost", 10..1_500,
+    ReplyLost: "reply lost", 10..1_500,
+    EventLost: "notification lost", 10..9_000,
+    Held: "message held", 10..500,
+    Repeated: "request repeated", 10..500,
+    Unsent: "request not sent", 10..500,
+    Refused: "request refused", 5..100,
+    Cancelled: "call cancelled", 50..2_000,
+    Unpolled: "call not polled any more", 5..300,
+    PolledEarly: "call polled early", 50..2_000,
+    Slow: "executor slow", 50..1_000,
+    Panicked: "body panicked", 50..1_000,
+    // The mean pause in milliseconds.
+    Paused: "client paused", 300..10_000,
+    Died: "client died", 1_000..20_000,
+    Closed: "client shut down", 1_000..20_000,
+    Disconnected: "notifications interrupted", 300..10_000,
+    Reported: "change falsely reported", 300..10_000,
+    ServerPaused: "server paused", 1_000..20_000,
+    ServerCleared: "server restarted empty", 2_000..20_000,
+    ServerOlder: "older copy took over", 2_000..20_000,
+    FenceLost: "fence evicted", 2_000..20_000,
+    ClockAhead: "server's clock set ahead", 2_000..20_000,
+    ClockBack: "server's clock set back", 2_000..20_000,
+    Asked: "holder asked to release", 300..10_000,
+    Taken: "lock taken by force", 300..10_000,
+    // Whether it occurs.
+    Drift: "clocks drift", 1..2,
+    Beyond: "clock drifts beyond the margin", 1..2,
 }
 
 impl Fault {

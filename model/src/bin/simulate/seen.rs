@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    engine::machine::{By, Event, Input, Machine, Owner, Phase},
+    engine::machine::{By, Event, Input, Machine, Owner, Ownership, Phase},
     error::LostCause,
     key::Key,
 };
@@ -86,9 +86,7 @@ impl Seen {
 
     pub(crate) fn after(&mut self, machine: &Machine) {
         for (key, owner, was) in self.before.drain(..) {
-            let is = machine
-                .own(&key, owner)
-                .map(super::engine::machine::Ownership::phase);
+            let is = machine.own(&key, owner).map(Ownership::phase);
             *self
                 .transitions
                 .entry((name(was), self.kind, name(is)))

@@ -89,25 +89,30 @@ impl Server {
         self.fences.last
     }
 
-    /// Executes a request.
-    pub(crate) fn execute(&mut self, body: &Body, now: u64) -> Answer {
+    /// Changes the state at the time of the server's clock, with its fences.
+    fn change<T>(&mut self, now: u64, change: impl FnOnce(&mut Self, Time) -> T) -> T {
         let time = self.time(now);
         self.fences.clock = time.nanos() / 64_000;
         let mut fences = self.fences;
-        let answer = fences::with(&mut fences, || match body {
-            Body::Acquire(request) if self.is_member => {
-                Answer::Acquired(self.acquire_of_member(request, time))
+        let reply = fences::with(&mut fences, || change(self, time));
+        self.fences = fences;
+        reply
+    }
+
+    /// Executes a request.
+    pub(crate) fn execute(&mut self, body: &Body, now: u64) -> Answer {
+        let answer = self.change(now, |server, time| match body {
+            Body::Acquire(request) if server.is_member => {
+                Answer::Acquired(server.acquire_of_member(request, time))
             }
-            Body::Acquire(request) => Answer::Acquired(self.state.acquire(request, time)),
-            Body::Release(release) if self.is_member => {
-                Answer::Released(self.release_of_member(release, time))
+            Body::Acquire(request) => Answer::Acquired(server.state.acquire(request, time)),
+            Body::Release(release) if server.is_member => {
+                Answer::Released(server.release_of_member(release, time))
             }
-            Body::Release(release) => Answer::Released(self.state.release(release, time)),
+            Body::Release(release) => Answer::Released(server.state.release(release, time)),
             Body::Renew(renewal, lease) => {
-                let renewed = self
-                    .state
-                    .renew(std::slice::from_ref(renewal), *lease, time);
-                Answer::Renewed(renewed.kept[0])
+                let renewals = std::slice::from_ref(renewal);
+                Answer::Renewed(server.state.renew(renewals, *lease, time).kept[0])
             }
         });
         // A quorum carries the largest fence to its members.
@@ -117,13 +122,12 @@ impl Server {
             Body::Acquire(_) => 0,
         };
         if self.is_member {
-            fences.last = fences.last.max(least);
+            self.fences.last = self.fences.last.max(least);
         }
-        self.fences = fences;
         answer
     }
 
-    /// Waiters of a quorum do not come before other owners.
+    /// Acquires at a member of a quorum. Waiters do not come before other owners.
     fn acquire_of_member(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         let queues: Vec<Vec<OwnerId>> = (request.claims.iter())
             .map(|claim| self.state.queues.of(&claim.key).collect())
@@ -163,7 +167,7 @@ impl Server {
         acquired
     }
 
-    /// A release at a member of a quorum makes all waiters ask again.
+    /// Releases at a member of a quorum, and makes all waiters ask again.
     fn release_of_member(&mut self, release: &ReleaseRequest, now: Time) -> Released {
         let is_held = self
             .state
@@ -190,13 +194,8 @@ impl Server {
     }
 
     /// Takes a lock from its holder.
-    pub(crate) fn revoke(&mut self, key: &Key, now: u64) -> bool {
-        let time = self.time(now);
-        let mut fences = self.fences;
-        fences.clock = time.nanos() / 64_000;
-        let is_held = fences::with(&mut fences, || self.state.revoke(key, time));
-        self.fences = fences;
-        is_held
+    pub(crate) fn revoke(&mut self, key: &Key, now: u64) {
+        self.change(now, |server, time| server.state.revoke(key, time));
     }
 
     /// Returns the notifications that follow from what happened.
@@ -214,11 +213,8 @@ impl Server {
 
     /// Restarts without data.
     pub(crate) fn clear(&mut self) {
-        let clients = std::mem::take(&mut self.state.clients);
-        self.state = State::default();
-        self.state.clients = clients;
-        self.fences.last = 0;
-        self.copy = None;
+        self.copy = Some(State::default());
+        self.go_back();
     }
 
     /// Continues with the copy, if it still has one.

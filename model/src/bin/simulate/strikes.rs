@@ -8,7 +8,7 @@ use crate::{
     plan::Fault,
     servers::Server,
     store::TOKENS,
-    world::{Happening, MS, World},
+    world::{Happening, MS, Who, World},
 };
 
 /// How long a client may take to shut down, in each step.
@@ -57,12 +57,8 @@ impl World {
             Fault::Disconnected => {
                 let (who, lasts) = (self.who(client), self.rng.u64(MS..2_000 * MS));
                 self.clients[client].deaf_until = self.now + lasts;
-                for (after, is_heard) in [(0, false), (lasts, true)] {
-                    for key in self.keys.clone() {
-                        let event = Input::Event(key, None, Event::Missed { is_heard });
-                        self.later(after, Happening::Event(who, event));
-                    }
-                }
+                self.misses(who, 0, false);
+                self.misses(who, lasts, true);
             }
             Fault::Reported => {
                 let changed = Input::Event(key, None, Event::Changed);
@@ -131,12 +127,6 @@ impl World {
         self.moves_until(until);
     }
 
-    fn moves_until(&mut self, until: u64) {
-        for key in self.keys.clone() {
-            self.judge.moves(&key, until);
-        }
-    }
-
     fn dies(&mut self, client: usize) {
         let id = self.clients[client].id;
         self.clients[client].life = Life::Ended;
@@ -199,11 +189,16 @@ impl World {
     /// All clients learn that any lock may have changed.
     fn all_miss(&mut self) {
         for client in 0..self.clients.len() {
-            let (who, after) = (self.who(client), self.rng.u64(MS..500 * MS));
-            for key in self.keys.clone() {
-                let event = Input::Event(key, None, Event::Missed { is_heard: true });
-                self.later(after, Happening::Event(who, event));
-            }
+            let after = self.rng.u64(MS..500 * MS);
+            self.misses(self.who(client), after, true);
+        }
+    }
+
+    /// Tells a client that any lock may have changed, after this time.
+    fn misses(&mut self, who: Who, after: u64, is_heard: bool) {
+        for key in self.keys.clone() {
+            let event = Input::Event(key, None, Event::Missed { is_heard });
+            self.later(after, Happening::Event(who, event));
         }
     }
 

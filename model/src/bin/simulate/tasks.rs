@@ -131,14 +131,7 @@ impl World {
             // Calls that nest locks in different orders block each other.
             terms.wait = Wait::For(Duration::from_millis(500));
         }
-        let (now, slow) = (
-            self.now,
-            if self.plan.has(Fault::Slow) {
-                1_000 * MS
-            } else {
-                0
-            },
-        );
+        let (now, slow) = (self.now, self.slowness());
         let (shortest, longest) = match terms.wait {
             Wait::Never => (0, ATTEMPT),
             // Clocks drift.
@@ -171,6 +164,11 @@ impl World {
         self.on(client, input, Some(call));
         self.may_be_dropped(client, call);
         self.may_be_polled_early(client, task);
+    }
+
+    /// Returns how much later calls may end because their executor is slow.
+    fn slowness(&self) -> u64 {
+        u64::from(self.plan.has(Fault::Slow)) * 1_000 * MS
     }
 
     /// The future of a call may be dropped at any time.
@@ -274,11 +272,7 @@ impl World {
             return self.goes_on(client, task, after);
         }
         let call = CallId(self.number());
-        let slow = if self.plan.has(Fault::Slow) {
-            1_000 * MS
-        } else {
-            0
-        };
+        let slow = self.slowness();
         let state = &mut self.clients[client].tasks[task];
         state.doing = Doing::Leaving(call);
         state.leaves = Some((entry.key.clone(), entry.owner, false));
@@ -384,7 +378,7 @@ impl World {
         self.judge.refuses(why, is_early || is_own, has_failed);
     }
 
-    /// Returns whether an attempt finds a lock taken that nobody but its own client has used, and nobody there holds.
+    /// Returns whether a call that does not wait was refused although no other client exists, and no other task uses the key.
     fn is_refused_by_itself(&self, client: usize, task: usize, why: &Refusal) -> bool {
         let Refusal::Taken(key, _) = why else {
             return false;
@@ -454,7 +448,7 @@ impl World {
             self.notes_hold(client, &key, (began.owner, began.token), by, &terms);
             self.audit_reliance(client, &key);
         }
-        // A call for several locks enters this hold first, which may be lost before it has the others.
+        // A call for several keys enters this hold first. The hold may be lost before the call has the other locks.
         let is_lost = |note: &Note| note.is_lost && is_single && entered.began.is_none();
         if self.clients[client]
             .notes
@@ -464,7 +458,7 @@ impl World {
             let what = || format!("{key}: a call of client {client} enters a hold that is lost");
             self.judge.breaks(Rule::IsUsable, what);
         }
-        // A call for several locks enters a hold that it is inside of before it has the others.
+        // A call for several keys enters the hold it nests in before it has the other locks.
         let began_at = self.clients[client].tasks[task].since;
         let since = entered.began.map_or(began_at, |_| self.now);
         self.notes_entry(client, began.owner, &terms, since);
@@ -580,10 +574,7 @@ impl World {
         if was_polled {
             self.goes_on(client, task, MS);
         }
-        for key in 0..self.keys.len() {
-            let key = self.keys[key].clone();
-            self.judge.moves(&key, self.now);
-        }
+        self.moves_all();
     }
 
     /// Drops the futures of requests.

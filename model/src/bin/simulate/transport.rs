@@ -41,20 +41,14 @@ impl World {
     pub(crate) fn sends(&mut self, client: usize, sent: Sent, call: Option<CallId>) {
         let (who, id, servers) = (self.who(client), self.number(), self.servers.len());
         let body = Rc::new(self.body(client, &sent));
-        let timeout = match &sent {
-            Sent::Request(request) => request.timeout,
-            Sent::Renew(renew) => renew.left,
-        };
-        let (owner, in_doubt, is_short) = match &sent {
+        let (timeout, owner, in_doubt) = match &sent {
             Sent::Request(request) => {
-                let lease = match request.what {
-                    Ask::Acquire { lease, .. } | Ask::Enter { lease, .. } => Some(lease),
-                    Ask::Lower { .. } => None,
-                };
-                (request.claims[0].owner, request.is_in_doubt(), lease)
+                let owner = request.claims[0].owner;
+                (request.timeout, owner, request.is_in_doubt())
             }
-            Sent::Renew(renew) => (renew.owner, false, None),
+            Sent::Renew(renew) => (renew.left, renew.owner, false),
         };
+        let lease = sent.lease();
         let sent_at = self.clients[client].clock.time(self.now);
         let votes = vec![None; servers];
         let awaited = Awaited {
@@ -66,7 +60,7 @@ impl World {
         };
         self.clients[client].awaited.insert(id, awaited);
         self.later(nanos(timeout), Happening::TimeOut(who, id));
-        if let Some(lease) = is_short.filter(|_| servers > 1) {
+        if let Some(lease) = lease.filter(|_| servers > 1) {
             let within = decisions::decisive(timeout, lease);
             self.later(nanos(within), Happening::Decide(who, id));
         }
@@ -138,9 +132,13 @@ impl World {
 
     /// Notes that grants of all keys may be delayed.
     pub(crate) fn moves_all(&mut self) {
-        for key in 0..self.keys.len() {
-            let key = self.keys[key].clone();
-            self.judge.moves(&key, self.now);
+        self.moves_until(self.now);
+    }
+
+    /// Notes that grants of all keys may be delayed until this time.
+    pub(crate) fn moves_until(&mut self, until: u64) {
+        for key in &self.keys {
+            self.judge.moves(key, until);
         }
     }
 
@@ -271,9 +269,9 @@ impl World {
         };
         place.get_or_insert(vote);
         let began = awaited.began;
-        let (is_renewal, left) = match &awaited.sent {
-            Sent::Renew(renew) => (true, renew.left),
-            Sent::Request(_) => (false, Duration::ZERO),
+        let least = match &awaited.sent {
+            Sent::Renew(renew) => renew.left / 4,
+            Sent::Request(_) => decisions::SHORTEST_LATE,
         };
         let is_over = match &awaited.sent {
             Sent::Renew(_) => decisions::is_held(&renewals(awaited).votes(), 0).is_some(),
@@ -291,11 +289,6 @@ impl World {
         if is_over || awaited.votes.iter().all(Option::is_some) {
             self.decide(client, id);
         } else if has_majority {
-            let least = if is_renewal {
-                left / 4
-            } else {
-                decisions::SHORTEST_LATE
-            };
             let rest = decisions::rest(Duration::from_nanos(now - began), least);
             self.later(nanos(rest), Happening::Decide(who, id));
         }
@@ -404,13 +397,7 @@ impl World {
             return;
         };
         let (call, sent_at) = (awaited.call, awaited.sent_at);
-        let lease = match &awaited.sent {
-            Sent::Request(request) => match request.what {
-                Ask::Acquire { lease, .. } | Ask::Enter { lease, .. } => nanos(lease),
-                Ask::Lower { .. } => u64::MAX,
-            },
-            Sent::Renew(_) => u64::MAX,
-        };
+        let lease = awaited.sent.lease().map_or(u64::MAX, nanos);
         let is_late = self.now - awaited.began > (lease / 10 * 9).saturating_sub(3 * MS);
         let has_failed = is_late || !matches!(outcome, Vote::Answer(_));
         let polled = call.filter(|call| state.calls.contains_key(call));

@@ -1,8 +1,9 @@
 //! One run: what happens when, and what follows.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    rc::Rc,
     time::Duration,
 };
 
@@ -51,7 +52,7 @@ pub(crate) enum Happening {
     /// A task goes on, if this is its latest plan.
     Task(Who, usize, u64),
     /// A request arrives at a server. `None`: no reply is awaited.
-    Arrives(usize, Who, Option<u64>, std::rc::Rc<Body>),
+    Arrives(usize, Who, Option<u64>, Rc<Body>),
     /// A reply of a server arrives, or the way to it fails.
     Replied(Who, u64, usize, Vote),
     /// The replies so far decide about a request to several servers.
@@ -169,7 +170,7 @@ impl World {
             paused_until: 0,
             tasks: (0..self.plan.tasks).map(|_| Task::new()).collect(),
             calls: BTreeMap::new(),
-            unpolled: std::collections::BTreeSet::new(),
+            unpolled: BTreeSet::new(),
             awaited: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -475,7 +476,7 @@ impl World {
                 format!("client {client}: {call:?} goes on")
             });
         }
-        // A call that is inside of a hold waits for that hold's requests.
+        // A nested call waits for the requests of its hold.
         let wanted = &self.clients[client].tasks[task].wants;
         if is_paused || wanted.len() != 1 {
             return;
