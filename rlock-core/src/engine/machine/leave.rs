@@ -185,11 +185,11 @@ impl Slot {
         let (owner, count, repeats) = (claim.owner, *count, *repeats);
         let own = self.find_mut(owner)?;
         own.count.ended(request.number)?;
-        let was_valid = count > 0 || own.count.release == Release::InDoubt;
+        let may_be_lost = count > 0 || own.ends_hold && own.count.release == Release::InDoubt;
         let outcome = match reply {
-            // Within its lease a lock is not lost by itself, so an earlier copy released it. After its lease, this was sent
-            // for a lock that no hold had any more.
-            Ok(Released::NotHeld) if repeats || !was_valid => Ok(()),
+            // Within its lease a lock is not lost by itself, so an earlier copy released it. No hold loses a lock that was
+            // passed on or retained, or whose release was sent after its lease.
+            Ok(Released::NotHeld) if repeats || !may_be_lost => Ok(()),
             Ok(Released::NotHeld) => Err(LostCause::Removed),
             Ok(Released::Done) => Ok(()),
             Err(failure) => {

@@ -45,6 +45,8 @@ pub(crate) struct Ownership {
     entries: SmallVec<[Present; 2]>,
     /// The number of the next entry.
     number: u32,
+    /// Whether a hold ended with it. Only the release of such an ownership can find a loss.
+    pub(super) ends_hold: bool,
     /// A lost ownership never comes back.
     pub(super) lost: Option<LostCause>,
     /// When another client asked for the lock, or took it.
@@ -107,6 +109,7 @@ impl Ownership {
             since: Time::default(),
             entries: SmallVec::new(),
             number: 0,
+            ends_hold: false,
             lost: None,
             revoked_at: None,
             lease,
@@ -386,6 +389,7 @@ impl Ownership {
 
     /// Ends it: from now on it is released.
     pub(super) fn end(&mut self, now: Time) {
+        self.ends_hold = self.phase == Phase::Held;
         self.enter_phase(Phase::Ended);
         self.hold_until = Time::NEVER;
         self.count.restart(now, now + self.lease);

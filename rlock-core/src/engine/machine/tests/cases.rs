@@ -581,6 +581,17 @@ fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
     assert_eq!(client.poll(idle), Step::Wait, "it waits behind the other");
 }
 
+#[test]
+fn a_lock_that_is_gone_before_its_next_hold_began_is_no_loss() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    client.on(Input::Cancel(next));
+    let release = client.sent_one();
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.losses().is_empty());
+}
+
 /// The hold before left it well, and no hold has it since.
 #[test]
 fn a_lock_that_ends_before_its_next_call_is_polled_is_no_loss() {
