@@ -101,7 +101,6 @@ pub(crate) struct Held {
     pub(crate) entry: Entry,
     pub(crate) token: u64,
     pub(crate) in_body: bool,
-    pub(crate) is_renewed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -297,7 +297,8 @@ impl World {
 
     fn loses(&mut self, client: usize, loss: &Loss) {
         let (is_late, is_repeated) = (self.may_stall(), self.plan.has(Fault::Repeated));
-        let renewed = self.is_renewed(client, loss.owner);
+        // A renewed entry may join a hold that was not renewed so far.
+        let renewed = self.plan.options.unrenewed == 0;
         let note = self.clients[client].notes.note(loss.owner);
         let (was_present, was_lost, attempts) = (note.is_present, note.is_lost, note.attempts);
         let was_over = note.valid_until == Time::default();
@@ -319,15 +320,6 @@ impl World {
         self.judge.breaks(Rule::NoFalseLoss, || {
             format!("client {client}: {loss:?} {broken}")
         });
-    }
-
-    /// Returns whether an entry of a hold wants renewals.
-    fn is_renewed(&self, client: usize, owner: Owner) -> bool {
-        let mut entries = self.clients[client]
-            .tasks
-            .iter()
-            .flat_map(|task| &task.entries);
-        entries.any(|held| held.entry.owner == owner && held.is_renewed)
     }
 
     /// Returns whether clients, servers or messages may stand still for longer than a renewal takes.

@@ -385,7 +385,9 @@ impl World {
         };
         let tasks = self.clients[client].tasks.iter().enumerate();
         let is_used = |other: &Task| {
-            let wants = other.wants.iter().any(|wanted| self.keys[*wanted] == *key);
+            // A nested call acquires the lock itself if its hold has ended.
+            let wants =
+                other.is_inside || (other.wants.iter()).any(|wanted| self.keys[*wanted] == *key);
             wants && other.doing != Doing::Ready
                 || other.entries.iter().any(|held| held.entry.key == *key)
         };
@@ -433,7 +435,6 @@ impl World {
             entry,
             token,
             in_body,
-            is_renewed: self.clients[client].tasks[task].terms.watchdog,
         };
         let (key, began) = (held.entry.key.clone(), self.hold(client, &held));
         self.clients[client].tasks[task].entries.push(held);

@@ -22,6 +22,8 @@ const CALLERS: u8 = 0;
 const BACKGROUND: u8 = 1;
 /// The direction of notifications.
 const BACK: u8 = 2;
+/// A message that is not held takes no longer.
+const LATE: u64 = 100 * MS;
 /// How long a quorum waits for the members that take a grant back.
 const ROLLBACK: u64 = 250 * MS;
 
@@ -29,9 +31,11 @@ impl World {
     /// Draws how long a message takes.
     fn delay(&mut self) -> u64 {
         if self.occurs(Fault::Held) {
-            self.rng.u64(100 * MS..5_000 * MS)
+            let delay = self.rng.u64(100 * MS..5_000 * MS);
+            self.moves_until(self.now + delay);
+            delay
         } else if self.rng.u8(..) < 8 && !self.is_calm() {
-            self.rng.u64(..100 * MS)
+            self.rng.u64(..LATE)
         } else {
             self.rng.u64(MS / 5..2 * MS)
         }
@@ -105,6 +109,10 @@ impl World {
                 }
                 state.arrivals.insert((server, connection), at);
                 latest = latest.max(at);
+                if at > self.now + LATE {
+                    // It waits behind a message that is held.
+                    self.moves_until(at);
+                }
                 let arrives = Happening::Arrives(server, who, Some(id), Rc::clone(&body));
                 self.later(at - self.now, arrives);
             }

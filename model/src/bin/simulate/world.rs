@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     clients::{Client, Clock, Doing, Life, Sent, Task, Vote},
-    engine::machine::{CallId, Input, Machine, Output, Settings},
+    engine::machine::{CallId, Input, Machine, Output, Phase, Settings},
     judge::{self, Hold, Judge, LONGEST_IDLE, Rule, SHORTEST_IDLE, Violation},
     key::Key,
     notes::{self, Notes},
@@ -30,6 +30,8 @@ const START: u64 = 1_000_000 * MS;
 const LONGEST: u64 = START + 100_000_000 * MS;
 /// How long a run goes on without faults and new calls, so that everything ends.
 const EPILOGUE: u64 = 1_000_000 * MS;
+/// The most by which the clock of a server is set back, from ahead of the true time to behind it.
+const CLOCK_STEPS: u64 = 10_000 * MS;
 /// How often waiting calls and counts are looked at.
 const AUDIT: u64 = 500 * MS;
 /// The number of lines that a trace keeps.
@@ -482,6 +484,14 @@ impl World {
             return;
         }
         let key = self.keys[wanted[0]].clone();
+        // A hold that was lost by its `max_hold`, or because a client asked, keeps the lock until it leaves.
+        let holds = |client: &Client| {
+            let own = client.machine.slot(&key).and_then(|slot| slot.current());
+            own.is_some_and(|own| own.phase() == Phase::Held && own.lost().is_some())
+        };
+        if self.clients.iter().any(holds) {
+            return;
+        }
         let (clients, now) = (&self.clients, self.now);
         if !self
             .judge
@@ -549,9 +559,9 @@ impl World {
     }
 
     fn look_at_the_end(&mut self) {
-        // The locks of clients that are gone end with their leases.
+        // The locks of clients that are gone end with their leases, by the clocks of the servers.
         let longest = self.plan.leases.iter().max().copied().unwrap_or_default();
-        self.now += u64::from(longest) * MS;
+        self.now += u64::from(longest) * MS + CLOCK_STEPS;
         for (n, client) in self.clients.iter().enumerate() {
             let machine = &client.machine;
             if machine.slots().next().is_some() || !machine.is_drained() {
