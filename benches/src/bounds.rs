@@ -31,7 +31,7 @@ enum Limit {
 
 use Kind::{
     Blpop, Mutex, Ours, OursOnEach, OursRetainedElsewhere, OursRetaining, OursRetainingBriefly,
-    OursStrict, Raw,
+    OursShared, OursStrict, Raw, RwLock,
 };
 use Limit::{AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
@@ -41,8 +41,8 @@ use Metric::{
 };
 use Network::{Delayed, Direct};
 use Scenario::{
-    Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5, Retained,
-    WaitersClients, WaitersTasks,
+    Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5, Readers,
+    Retained, WaitersClients, WaitersTasks,
 };
 
 /// The limit of a lock's additional bytes after four renewals. It is less than the smallest leak of
@@ -51,7 +51,7 @@ const FLAT: f64 = 16.0;
 
 /// All bounds.
 #[rustfmt::skip]
-const BOUNDS: [Bound; 46] = [
+const BOUNDS: [Bound; 48] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
     Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
     Bound(Pair, Delayed, OursRetainingBriefly, PairP50, TimesAtMost(0.6, Raw)),
@@ -80,6 +80,8 @@ const BOUNDS: [Bound; 46] = [
     Bound(Processes, Delayed, Ours, Violations, AtMost(0.0)),
     Bound(Processes, Delayed, OursStrict, Violations, AtMost(0.0)),
     Bound(Retained, Direct, OursRetainedElsewhere, AcquireP50, TimesAtMost(3.0, Ours)),
+    Bound(Readers, Direct, OursShared, PairsPerSecond, TimesAtLeast(0.5, RwLock)),
+    Bound(Readers, Direct, OursShared, ExecutedPerChange, AtMost(0.05)),
     Bound(Idle1000, Direct, Ours, Lost, AtMost(0.0)),
     Bound(Idle1000, Delayed, Ours, Lost, AtMost(0.0)),
     Bound(Idle10000, Direct, Ours, ProcessorTime, BestPeerAtMost(0.4)),

@@ -14,6 +14,7 @@ mod redis_lock;
 mod retaining;
 mod rlock;
 mod rslock;
+mod rw_lock;
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
@@ -46,6 +47,9 @@ pub(crate) enum Kind {
     Blpop,
     /// `tokio::sync::Mutex`, limited to one process: the maximum for a local hand-over.
     Mutex,
+    /// `tokio::sync::RwLock` for readers: the maximum for shared holds within one process.
+    #[value(name = "rw-lock")]
+    RwLock,
     /// `PEXPIRE` in pipelines of 500: the minimum for a renewal.
     Pexpire,
     /// A script that extends 500 keys.
@@ -73,6 +77,8 @@ pub(crate) enum Kind {
     OursAtCluster,
     /// Locks of single servers, on several at once, with the replies of all.
     OursOnEach,
+    /// A lock that the tasks share.
+    OursShared,
     /// A nested entry that the store counts.
     OursNested,
     /// A nested entry that the process counts.
@@ -99,6 +105,7 @@ impl Kind {
             Self::RawOnAll => "raw, on all",
             Self::Blpop => "BLPOP",
             Self::Mutex => "tokio::sync::Mutex",
+            Self::RwLock => "tokio::sync::RwLock",
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
             Self::BareScripts => "our scripts, bare",
@@ -111,6 +118,7 @@ impl Kind {
             Self::OursRetainedElsewhere => "ours, retained elsewhere",
             Self::OursAtCluster => "ours, cluster",
             Self::OursOnEach => "ours, on each",
+            Self::OursShared => "ours, shared",
             Self::OursNested => "ours, nested",
             Self::OursNestedLocally => "ours, nested locally",
             Self::Rslock => "rslock",
@@ -148,6 +156,8 @@ impl Kind {
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
             Self::Mutex => Box::new(mutex::Mutexes::default()),
+            Self::RwLock => Box::new(rw_lock::RwLocks::default()),
+            Self::OursShared => Box::new(rw_lock::Shared::connect(url).await?),
             Self::Ours | Self::OursAtCluster => {
                 Box::new(ours::Ours::connect(url, lease, None).await?)
             }

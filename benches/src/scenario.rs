@@ -9,6 +9,7 @@ mod own_keys;
 mod pair;
 mod processes;
 mod quorum;
+mod readers;
 mod reentry;
 mod retained;
 mod waiters;
@@ -55,6 +56,8 @@ pub(crate) enum Scenario {
     Retained,
     /// Nested entries.
     Reentry,
+    /// 64 tasks of one process that share a lock.
+    Readers,
     /// 1,000 held locks.
     #[value(name = "idle-1000")]
     Idle1000,
@@ -75,7 +78,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// The scenarios that run by default.
-    pub(crate) const USUAL: [Self; 15] = [
+    pub(crate) const USUAL: [Self; 16] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
@@ -86,6 +89,7 @@ impl Scenario {
         Self::Processes,
         Self::Retained,
         Self::Reentry,
+        Self::Readers,
         Self::Idle1000,
         Self::Idle10000,
         Self::Idle100000,
@@ -105,6 +109,7 @@ impl Scenario {
             Self::Processes => "4 processes with 4 tasks each, one key",
             Self::Retained => "A key that another process retains and does not use",
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
+            Self::Readers => "64 tasks of one process that share one key",
             Self::Idle1000 => "1,000 idle held locks, renewed each second",
             Self::Idle10000 => "10,000 idle held locks, renewed each second",
             Self::Idle100000 => "100,000 idle held locks, leases of 12 s renewed every 4 s",
@@ -132,6 +137,7 @@ impl Scenario {
             Self::Processes => processes::run(plan)?,
             Self::Retained => retained::run(plan)?,
             Self::Reentry => reentry::run(plan)?,
+            Self::Readers => readers::run(plan)?,
             Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
             Self::Idle1000 => idle::run(plan, &idle(1_000, 3, &Kind::PEERS))?,
             Self::Idle10000 => idle::run(plan, &idle(10_000, 3, &Kind::PEERS))?,

@@ -6,7 +6,6 @@
 //! Times to live may differ by the duration of the run.
 
 mod agree;
-mod batch;
 mod fences;
 mod operation;
 mod subject;
@@ -24,7 +23,7 @@ use proptest::{
 pub use self::{
     agree::Design,
     operation::{CLIENTS, KEYS, Operation},
-    subject::{KeyView, ModelSubject, Observed, Reply, Served, Subject},
+    subject::{KeyView, ModelSubject, Observed, Reply, Subject},
 };
 use self::{agree::compare, fences::Side, operation::operations};
 use crate::words::Millis;
@@ -32,7 +31,7 @@ use crate::words::Millis;
 /// The largest number of operations in a sequence.
 const LONGEST: usize = 30;
 /// In a longer run, a time to live may reach the next range.
-pub const FAST: Duration = Duration::from_millis(40);
+const FAST: Duration = Duration::from_millis(40);
 /// The number of attempts to run a sequence fast enough.
 const TRIES: usize = 50;
 
@@ -51,8 +50,6 @@ pub struct Tally {
     pub notifications: usize,
     /// Renewals that set a new fence.
     pub refenced: usize,
-    /// Requests that were served in a batch.
-    pub batch: usize,
     /// Sequences that differed, but were too slow on each try to be conclusive.
     pub inconclusive: usize,
 }
@@ -158,11 +155,8 @@ fn once<S: Subject>(
         if let Operation::Leave(client) = operation {
             gone.push(*client);
         }
-        let done = match operation {
-            Operation::Batch(requests) => pair.batch(requests),
-            operation => pair.step(operation),
-        };
-        done.map_err(|what| format!("step {n}, {operation:?}: {what}"))?;
+        pair.step(operation)
+            .map_err(|what| format!("step {n}, {operation:?}: {what}"))?;
     }
     Ok(())
 }

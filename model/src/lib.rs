@@ -12,7 +12,9 @@ mod store;
 pub mod words;
 pub mod worlds;
 
-use self::product::{error, escape_control, few, info, key, lease, observe, options, owner, wait};
+use self::product::{
+    error, escape_control, few, info, key, lease, mode, observe, options, owner, wait,
+};
 
 #[expect(
     dead_code,
@@ -29,6 +31,7 @@ mod product {
     pub(crate) mod info;
     pub(crate) mod key;
     pub(crate) mod lease;
+    pub(crate) mod mode;
     pub(crate) mod observe;
     pub(crate) mod options;
     pub(crate) mod owner;

@@ -10,12 +10,15 @@ mod release;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::{
-    Acquire, Acquired, Effects, Entry, Fence, Fenced, Holder, Key, Millis, Notification, Owner,
-    Release, Released, Renew, Renewal, Renewed,
+    Acquire, Acquired, Effects, Entry, Fence, Fenced, Holder, Key, Millis, Mode, Notification,
+    Owner, Release, Released, Renew, Renewal, Renewed,
 };
 
 /// The limit of fences. Tokens stay below 2^53, where doubles are exact.
 pub const TOO_LARGE: Fence = 1 << 46;
+
+/// When a waiter asks again that keeps others out. It asks sooner by itself.
+const PROBE: Millis = 20_000;
 
 /// The constants of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +87,8 @@ pub struct Server {
 /// The data of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lock {
-    held: Option<Held>,
+    /// The holders, all in one mode.
+    held: Vec<Held>,
     /// The last fence. Zero: none.
     fence: Fence,
     queue: Vec<(Owner, Millis)>,
@@ -94,6 +98,7 @@ struct Lock {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
     by: Holder,
+    mode: Mode,
     count: u8,
     until: Millis,
 }
@@ -207,20 +212,23 @@ impl Server {
         effects: &mut Effects,
     ) -> Renewed {
         let (until, bug) = (self.now + lease, self.bug);
+        self.downgrade(claim.key, claim.owner);
         let lock = self.lock(claim.key);
-        if bug == Some(ServerBug::RenewalCreates) && lock.held.is_none() {
+        if bug == Some(ServerBug::RenewalCreates) && lock.held.is_empty() {
             lock.grant(claim.owner, 1, until);
         }
         let any = bug == Some(ServerBug::RenewalOfOthers);
         let wanted = !lock.queue.is_empty();
-        let (held, fence) = match &mut lock.held {
-            Some(held) if any || held.by == Holder::Owner(claim.owner) => {
+        let mut holders = lock.held.iter_mut();
+        let held = holders.find(|held| any || held.by == Holder::Owner(claim.owner));
+        let (held, fence) = match held {
+            Some(held) => {
                 if lease > 0 {
                     held.until = until;
                 }
                 (true, self.raise_fence(claim.key, fence))
             }
-            _ => (false, None),
+            None => (false, None),
         };
         effects.renewed.extend(fence.map(|fence| Fenced {
             key: claim.key,
@@ -234,16 +242,59 @@ impl Server {
         }
     }
 
-    /// Returns the holder of a lock; see `inspect.lua`.
+    /// Returns the holders of a lock; see `inspect.lua`.
     #[must_use]
     pub fn inspect(&self, key: Key) -> Option<Entry> {
         let lock = self.locks.get(&key)?;
-        lock.held.as_ref().map(|held| Entry {
-            holder: held.by,
-            count: held.count,
-            ttl: held.until - self.now,
+        let until = lock.held.iter().map(|held| held.until).max()?;
+        let mut holders: Vec<Holder> = lock.held.iter().map(|held| held.by).collect();
+        holders.sort_unstable();
+        Some(Entry {
+            holders,
+            count: lock.held[0].count,
+            ttl: until - self.now,
             fence: self.fence(key),
         })
+    }
+
+    /// Returns whether an owner may hold a lock together with the other holders.
+    fn admits(&self, key: Key, owner: Owner) -> bool {
+        let held = self.locks.get(&key).map_or(&[][..], |lock| &lock.held);
+        match (owner.mode, held.first().map(|held| held.mode)) {
+            (_, None) | (Mode::Shared, Some(Mode::Shared)) => true,
+            (Mode::Permits(most), Some(Mode::Permits(_))) => held.len() < usize::from(most),
+            _ => false,
+        }
+    }
+
+    /// Returns how long a lock is not free for an owner: a permit, until the first lease ends.
+    fn rest(&self, key: Key, owner: Owner) -> Millis {
+        let held = self.locks.get(&key).map_or(&[][..], |lock| &lock.held);
+        let ends = held.iter().map(|held| held.until);
+        let is_permit = |mode| matches!(mode, Mode::Permits(_));
+        let are_permits = is_permit(owner.mode) && held.iter().all(|held| is_permit(held.mode));
+        let end = if are_permits { ends.min() } else { ends.max() };
+        end.map_or(0, |end| end - self.now)
+    }
+
+    /// Downgrades an exclusive lock, if the owner had it.
+    fn downgrade(&mut self, key: Key, owner: Owner) {
+        let former = Holder::Owner(Owner {
+            mode: Mode::Exclusive,
+            ..owner
+        });
+        let mut holders = self.lock(key).held.iter_mut();
+        if owner.mode == Mode::Shared
+            && let Some(held) = holders.find(|held| held.by == former)
+        {
+            (held.by, held.mode, held.count) = (Holder::Owner(owner), owner.mode, 1);
+        }
+    }
+
+    /// Takes a lock from an owner.
+    fn remove(&mut self, key: Key, owner: Owner) {
+        let lock = self.lock(key);
+        lock.held.retain(|held| held.by != Holder::Owner(owner));
     }
 
     /// Returns the wait queue of a lock.
@@ -269,8 +320,8 @@ impl Server {
     }
 
     pub(crate) fn holds(&self, key: Key, owner: Owner) -> bool {
-        let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
-        held.is_some_and(|held| held.by == Holder::Owner(owner))
+        let held = self.locks.get(&key).map_or(&[][..], |lock| &lock.held);
+        held.iter().any(|held| held.by == Holder::Owner(owner))
     }
 
     /// Sets the next fence, like `next_fence` in `library.lua`.
@@ -301,65 +352,120 @@ impl Server {
         (!queue.is_empty()).then(|| queue.remove(0))
     }
 
-    /// Hands a free lock off to its first waiter, like `hand_off` in `library.lua`. `joins`: another owner joins the
-    /// wait queue in the same step.
+    /// Hands a lock off to its first waiters, as far as it admits them and they precede the owner that asks, like
+    /// `hand_off` in `library.lua`. Returns whether that owner has to wait. `joins`: another owner joins the wait queue in
+    /// the same step.
     fn hand_off(
         &mut self,
         key: Key,
-        requester: Option<Owner>,
+        asks: Option<Owner>,
         joins: bool,
         effects: &mut Effects,
     ) -> bool {
-        while let Some((owner, since)) = self.dequeue(key)
-            && Some(owner) != requester
-        {
-            if self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToAbsent) {
-                let fence = if self.has(ServerBug::FenceReused) {
-                    self.fence(key)
-                } else {
-                    self.next_fence(key)
-                };
-                let Constants { grace, silent, .. } = self.constants;
-                let now = self.now;
-                let ttl = if self.has(ServerBug::GraceWithoutEnd) {
-                    1000 * grace
-                } else {
-                    grace
-                };
-                self.lock(key).grant(owner, 1, now + ttl);
-                effects.grants.push(Fenced { key, owner, fence });
-                if !self.has(ServerBug::HandOffWithoutNotification) {
-                    self.notify(
-                        Notification::Granted {
-                            key,
-                            owner,
-                            fence,
-                            ttl: grace,
-                            others_wait: joins || !self.queue(key).is_empty(),
-                        },
-                        effects,
-                    );
+        let (now, silent, grace) = (self.now, self.constants.silent, self.constants.grace);
+        let mut longest = None;
+        let blocked = loop {
+            let (mut batch, mut blocked) = (Vec::new(), false);
+            while let Some((owner, since)) = self.lock(key).queue.first().copied() {
+                blocked = !self.admits(key, owner);
+                if blocked && self.is_gone(key, owner, asks, effects) {
+                    self.dequeue(key);
+                    blocked = false;
+                    continue;
                 }
-                if now - since > silent {
-                    self.notify_first(key, grace, effects);
-                    self.notify_last(key, grace, effects);
+                if blocked {
+                    break;
                 }
-                return true;
+                self.dequeue(key);
+                if Some(owner) == asks {
+                    break;
+                }
+                self.lock(key).grant(owner, 1, now + grace);
+                batch.push((owner, since));
             }
+            let others_wait = joins || !self.queue(key).is_empty();
+            let mut is_anyone_absent = false;
+            for (owner, since) in batch {
+                if self.may_get(owner) {
+                    self.handed_off(key, owner, others_wait, effects);
+                    longest = longest.max(Some(now - since));
+                } else {
+                    self.remove(key, owner);
+                    is_anyone_absent = true;
+                }
+            }
+            if !is_anyone_absent {
+                break blocked;
+            }
+        };
+        if longest.is_some_and(|longest| longest > silent) {
+            self.notify_first(key, grace, effects);
+            self.notify_last(key, grace, effects);
         }
-        false
+        blocked || asks.is_some_and(|asks| !self.admits(key, asks))
     }
 
-    /// Notifies the owner of a lock that another client waits.
-    fn notify_wanted(&self, key: Key, effects: &mut Effects) {
-        let held = self.locks.get(&key).and_then(|lock| lock.held.as_ref());
-        if let Some(Held {
-            by: Holder::Owner(owner),
-            ..
-        }) = held
-        {
-            let owner = *owner;
-            self.notify(Notification::Wanted { key, owner }, effects);
+    /// Returns whether the first waiter is gone, and keeps the owner that asks from a lock that admits it.
+    fn is_gone(&self, key: Key, first: Owner, asks: Option<Owner>, effects: &mut Effects) -> bool {
+        let is_checked = asks.is_some_and(|asks| asks != first && self.admits(key, asks));
+        if is_checked {
+            let probe = Notification::Retry {
+                key,
+                owner: first,
+                after: PROBE,
+            };
+            self.notify(probe, effects);
+        }
+        is_checked && !self.listening.contains(&first.client)
+    }
+
+    fn may_get(&self, owner: Owner) -> bool {
+        self.listening.contains(&owner.client) || self.has(ServerBug::HandOffToAbsent)
+    }
+
+    /// Notifies an owner of its grant.
+    fn handed_off(&mut self, key: Key, owner: Owner, others_wait: bool, effects: &mut Effects) {
+        let fence = if self.has(ServerBug::FenceReused) {
+            self.fence(key)
+        } else {
+            self.next_fence(key)
+        };
+        let (ttl, now) = (self.constants.grace, self.now);
+        if self.has(ServerBug::GraceWithoutEnd) {
+            self.lock(key).grant(owner, 1, now + 1000 * ttl);
+        }
+        effects.grants.push(Fenced { key, owner, fence });
+        if !self.has(ServerBug::HandOffWithoutNotification) {
+            let granted = Notification::Granted {
+                key,
+                owner,
+                fence,
+                ttl,
+                others_wait,
+            };
+            self.notify(granted, effects);
+        }
+    }
+
+    /// Notifies the owners of a lock that another client waits, or tries once.
+    fn notify_wanted(&self, key: Key, waits: bool, effects: &mut Effects) {
+        let held = self.locks.get(&key).map_or(&[][..], |lock| &lock.held);
+        for held in held {
+            // Permits are never retained.
+            if let Holder::Owner(owner) = held.by
+                && !matches!(held.mode, Mode::Permits(_))
+            {
+                let notification = if held.mode == Mode::Shared && !waits {
+                    Notification::Retry {
+                        key,
+                        owner,
+                        after: 0,
+                    }
+                } else {
+                    Notification::Wanted { key, owner }
+                };
+                self.notify(notification, effects);
+            }
         }
     }
 
@@ -395,18 +501,25 @@ impl Server {
 }
 
 impl Lock {
+    /// Grants the lock, or grants it again. A lease only grows.
     fn grant(&mut self, owner: Owner, count: u8, until: Millis) {
-        self.held = Some(Held {
-            by: Holder::Owner(owner),
-            count,
-            until,
-        });
+        let by = Holder::Owner(owner);
+        match self.held.iter_mut().find(|held| held.by == by) {
+            Some(held) => {
+                held.count = count;
+                held.until = held.until.max(until);
+            }
+            None => self.held.push(Held {
+                by,
+                mode: owner.mode,
+                count,
+                until,
+            }),
+        }
     }
 
     fn expire(&mut self, now: Millis) {
-        if self.held.as_ref().is_some_and(|held| held.until <= now) {
-            self.held = None;
-        }
+        self.held.retain(|held| held.until > now);
         if self.queue.is_empty() || self.queue_until <= now {
             self.queue.clear();
             self.queue_until = 0;

@@ -9,6 +9,30 @@ pub type Fence = u64;
 /// What is locked.
 pub type Key = u8;
 
+/// Which other holders of its key an owner tolerates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// None.
+    #[default]
+    Exclusive,
+    /// Other shared holders.
+    Shared,
+    /// Other holders of permits, up to this number in all.
+    Permits(u8),
+}
+
+impl Mode {
+    /// Returns whether holders in both modes may have a lock at once.
+    #[must_use]
+    pub fn tolerates(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared) => true,
+            (Self::Permits(one), Self::Permits(more)) => one.max(more) > 1,
+            _ => false,
+        }
+    }
+}
+
 /// The identity of one ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
@@ -16,6 +40,8 @@ pub struct Owner {
     pub client: u8,
     /// The number of the ownership, unique for its client.
     pub sequence: u8,
+    /// The mode, which never changes.
+    pub mode: Mode,
 }
 
 /// One of the locks of a request.
@@ -184,10 +210,10 @@ pub enum Holder {
 }
 
 /// The state of a lock on its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The holder.
-    pub holder: Holder,
+    /// The holders in ascending order, at least one.
+    pub holders: Vec<Holder>,
     /// The count of entries.
     pub count: u8,
     /// The remaining time, unless renewed.

@@ -3,6 +3,7 @@
 use crate::{
     protocol::{Caller, Config, Faults},
     server::ServerBug,
+    words::Mode,
 };
 
 const NONE: Faults = Faults::NONE;
@@ -51,10 +52,120 @@ fn several(caller: &mut Caller) {
     caller.keys = &[0, 1];
 }
 
+fn shared(caller: &mut Caller) {
+    caller.mode = Mode::Shared;
+}
+
+fn one_of_two(caller: &mut Caller) {
+    caller.mode = Mode::Permits(2);
+}
+
+fn exclusive(caller: &mut Caller) {
+    caller.mode = Mode::Exclusive;
+}
+
+fn readers(name: &'static str, of: &[usize]) -> Config {
+    prompt(name).of(of).each(shared)
+}
+
+fn permits(name: &'static str, of: &[usize]) -> Config {
+    prompt(name).of(of).each(one_of_two)
+}
+
+/// Returns worlds in which holders share a lock.
+#[must_use]
+pub fn with_modes() -> Vec<Config> {
+    vec![
+        readers("in time, two readers of one client, and a writer", &[2, 1]).one(1, 0, exclusive),
+        readers("in time, readers of two clients, and a writer", &[1, 1, 1]).one(2, 0, exclusive),
+        readers("in time, a client reads and writes", &[2, 1]).one(0, 1, exclusive),
+        readers("in time, readers, retention", &[2, 1])
+            .one(1, 0, exclusive)
+            .retaining(2),
+        readers("in time, readers, the end of a hold", &[2, 1])
+            .one(1, 0, exclusive)
+            .each(|caller| caller.max_hold = Some(1)),
+        readers("in time, readers, a lock that stays taken", &[2, 1])
+            .one(1, 0, exclusive)
+            .each(|caller| caller.at_least = Some(2)),
+        readers("any delay, readers and a writer", &[2, 1])
+            .one(1, 0, exclusive)
+            .at_any_time()
+            .until(1),
+        readers("in time, a writer shares its lock later", &[2, 1])
+            .one(0, 1, exclusive)
+            .one(0, 1, |caller| caller.downgrades = true),
+        readers("in time, a writer enters again and shares", &[1, 1])
+            .one(0, 0, exclusive)
+            .one(0, 0, |caller| caller.downgrades = true)
+            .entries(2),
+        permits("in time, three want two permits", &[2, 1]),
+        permits("in time, permits and a writer", &[1, 1, 1]).one(2, 0, exclusive),
+        permits("any delay, permits", &[1, 1])
+            .at_any_time()
+            .until(2),
+    ]
+}
+
+/// Returns larger worlds of this kind.
+fn with_modes_and_faults() -> Vec<Config> {
+    let among = |name| readers(name, &[2, 1]).one(1, 0, exclusive);
+    vec![
+        readers("in time, a client of three reads and writes", &[3, 1]).one(0, 1, exclusive),
+        among("in time, readers enter again").entries(2).until(7),
+        among("in time, readers, lost replies")
+            .with(LOST_REPLIES)
+            .until(13),
+        readers("in time, one of two readers or the writer dies", &[1, 1, 1])
+            .one(2, 0, exclusive)
+            .with(CRASHES),
+        among("in time, a reader that is not polled")
+            .with(UNPOLLED)
+            .until(13),
+        among("in time, a reader or a writer gives up").with(LATE),
+        readers("in time, the writer among readers gives up", &[1, 1, 1])
+            .one(1, 0, exclusive)
+            .with(GIVES_UP),
+        among("in time, readers, a client shuts down").with(SHUT_DOWNS),
+        among("in time, readers, reports").with(REPORTS).until(6),
+        among("in time, readers, an operator asks")
+            .with(ASKED)
+            .until(6),
+        among("in time, readers, several keys")
+            .one(0, 0, several)
+            .one(1, 0, several),
+        among("any delay, readers and a writer, until 2")
+            .at_any_time()
+            .until(2),
+        readers(
+            "in time, a writer shares its lock later, lost replies",
+            &[1, 1],
+        )
+        .one(1, 0, exclusive)
+        .one(1, 0, |caller| caller.downgrades = true)
+        .with(LOST_REPLIES)
+        .until(13),
+        readers("any delay, a writer shares its lock later", &[1, 2])
+            .one(1, 0, exclusive)
+            .one(1, 0, |caller| caller.downgrades = true)
+            .at_any_time()
+            .until(1),
+        permits("in time, three clients want two permits", &[1, 1, 1]),
+        permits("in time, permits, one client dies", &[1, 1, 1]).with(CRASHES),
+        permits("in time, permits, lost replies", &[2, 1])
+            .with(LOST_REPLIES)
+            .until(13),
+        permits("in time, permits, a call that is not polled", &[2, 1])
+            .with(UNPOLLED)
+            .until(13),
+    ]
+}
+
 /// Returns the worlds that every test run explores.
 #[must_use]
 pub fn small() -> Vec<Config> {
     let mut all = in_time();
+    all.extend(with_modes());
     all.extend(with_terms());
     all.extend(with_losses());
     all.extend(at_any_time());
@@ -298,7 +409,8 @@ pub fn in_time() -> Vec<Config> {
 /// Returns the worlds that are explored on demand.
 #[must_use]
 pub fn large() -> Vec<Config> {
-    vec![
+    let mut all = with_modes_and_faults();
+    all.extend([
         any("any delay, two callers each, until 2")
             .of(&[2, 2])
             .until(2),
@@ -371,7 +483,8 @@ pub fn large() -> Vec<Config> {
         prompt("in time, three clients, two callers of one")
             .of(&[2, 1, 1])
             .until(12),
-    ]
+    ]);
+    all
 }
 
 /// A bug of the server, in a world in which it shows.

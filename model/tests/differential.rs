@@ -5,21 +5,18 @@ use std::panic::catch_unwind;
 use rlock_model::{
     differential::{Design, ModelSubject, Operation, replay, run},
     server::ServerBug,
-    words::{Acquire, Claim, Owner, Release, Renew, Renewal},
-};
-
-const ONE_BY_ONE: Design = Design {
-    batch: 1,
-    ..Design::REDIS
+    words::{Acquire, Claim, Mode, Owner, Release, Renew, Renewal},
 };
 
 const OWNER: Owner = Owner {
     client: 0,
     sequence: 0,
+    mode: Mode::Exclusive,
 };
 const OTHER: Owner = Owner {
     client: 1,
     sequence: 0,
+    mode: Mode::Exclusive,
 };
 
 fn acquire(owner: Owner) -> Operation {
@@ -52,7 +49,7 @@ fn renew(owner: Owner, fence: u64) -> Operation {
 
 #[test]
 fn the_model_agrees_with_itself() {
-    let tally = run(ModelSubject::new(ONE_BY_ONE), ONE_BY_ONE);
+    let tally = run(ModelSubject::new(Design::REDIS), Design::REDIS);
     assert_eq!(tally.inconclusive, 0, "{tally:?}");
     assert!(tally.granted > 100 && tally.taken > 100, "{tally:?}");
     assert!(tally.notifications > 20 && tally.refenced > 0, "{tally:?}");
@@ -88,9 +85,9 @@ fn a_store_with_a_mistake_differs() {
     ] {
         let differs = |mut store: ModelSubject| {
             let operations = operations.clone();
-            catch_unwind(move || replay(&mut store, ONE_BY_ONE, &operations)).is_err()
+            catch_unwind(move || replay(&mut store, Design::REDIS, &operations)).is_err()
         };
-        let store = ModelSubject::new(ONE_BY_ONE);
+        let store = ModelSubject::new(Design::REDIS);
         assert!(!differs(store.clone()), "{operations:?}");
         assert!(differs(store.with_bug(bug)), "{bug:?} is not found");
     }

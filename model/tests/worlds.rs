@@ -3,7 +3,7 @@
 use rlock_model::{
     check,
     protocol::Config,
-    worlds::{at_any_time, in_time, mistakes, with_losses, with_terms},
+    worlds::{at_any_time, in_time, mistakes, with_losses, with_modes, with_terms},
 };
 
 fn explore(worlds: Vec<Config>) {
@@ -31,6 +31,11 @@ fn clients_that_pause_at_any_time_are_safe() {
 #[test]
 fn callers_with_different_terms_are_safe() {
     explore(with_terms());
+}
+
+#[test]
+fn holders_that_share_a_lock_are_safe_and_serve_every_waiter() {
+    explore(with_modes());
 }
 
 #[test]

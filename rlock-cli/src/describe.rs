@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{Holder, LockInfo};
+use rlock_core::{Holder, LockInfo, Mode};
 use serde_json::{Value, json};
 
 use crate::text::{escaped, time};
@@ -12,13 +12,14 @@ const MOST_QUEUED: usize = 100;
 
 /// Shows the holder as `service@host pid`. What is no holder is in parentheses.
 pub(crate) fn holder(info: &LockInfo) -> String {
+    let mode = mode(info).map_or_else(String::new, |mode| format!(" ({mode})"));
     let Some(holder) = &info.holder else {
         let no_holder = match () {
             () if is_kept(info) => "(at_least)",
             () if info.owner_id().is_none() => "(other software)",
             () => "(no reply)",
         };
-        return no_holder.to_owned();
+        return format!("{no_holder}{mode}");
     };
     let host = escaped(&holder.host);
     let name = match &holder.service {
@@ -26,12 +27,28 @@ pub(crate) fn holder(info: &LockInfo) -> String {
         None => host.into_owned(),
     };
     let retained = if info.retained { " (retained)" } else { "" };
-    format!("{name} {}{retained}", holder.pid)
+    format!("{name} {}{mode}{retained}", holder.pid)
+}
+
+/// Describes a mode that is not exclusive, and how many share the lock.
+pub(crate) fn mode(info: &LockInfo) -> Option<String> {
+    let mode = match info.mode() {
+        Mode::Shared if info.holders > 1 => format!("shared, {} holders", info.holders),
+        Mode::Shared => "shared".to_owned(),
+        Mode::Permits(permits) => format!("{} of {permits} permits", info.holders.max(1)),
+        _ => return None,
+    };
+    Some(mode)
 }
 
 /// Describes who has the lock: `` held by `billing` on `node-3` (pid 4711), for 12.3 s ``.
 pub(crate) fn taken(info: &LockInfo) -> String {
     match &info.holder {
+        Some(holder) if info.holders > 1 => format!(
+            "held by {} holders, of which one is {}",
+            info.holders,
+            escaped(&holder.to_string())
+        ),
         Some(holder) => format!("held by {}", escaped(&holder.to_string())),
         None if is_kept(info) => "kept taken by at_least, and has no holder".to_owned(),
         None if info.owner_id().is_none() => "a key of other software".to_owned(),
@@ -44,7 +61,7 @@ pub(crate) fn taken(info: &LockInfo) -> String {
 
 /// Returns whether the lock has no holder, and `at_least` keeps it taken.
 pub(crate) fn is_kept(info: &LockInfo) -> bool {
-    info.owner == "kept"
+    info.owner.starts_with("kept")
 }
 
 /// Shows how long the lock has been held.
@@ -82,9 +99,17 @@ fn millis(time: Duration) -> u64 {
 /// Returns the lock as an object.
 pub(crate) fn object(info: &LockInfo) -> Value {
     let queue: Vec<String> = info.queue.iter().map(ToString::to_string).collect();
+    let others: Vec<String> = info.others.iter().map(ToString::to_string).collect();
     json!({
         "key": info.key,
         "owner": info.owner,
+        "mode": mode_word(info.mode()),
+        "permits": match info.mode() {
+            Mode::Permits(permits) => Some(permits),
+            _ => None,
+        },
+        "holders": info.holders,
+        "other_owners": others,
         "entries": info.count,
         "lease_left_ms": info.ttl.map(millis),
         "token": info.token,
@@ -93,6 +118,14 @@ pub(crate) fn object(info: &LockInfo) -> Value {
         "queue": queue,
         "holder": info.holder.as_ref().map(holder_object),
     })
+}
+
+fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Shared => "shared",
+        Mode::Permits(_) => "permits",
+        _ => "exclusive",
+    }
 }
 
 fn holder_object(holder: &Holder) -> Value {

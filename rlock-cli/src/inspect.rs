@@ -55,6 +55,7 @@ pub(crate) async fn inspect(
 fn text(info: &LockInfo) -> String {
     let mut facts = vec![("key", escaped(&info.key).into_owned())];
     facts.push(("holder", holder(info)));
+    facts.extend(describe::mode(info).map(|mode| ("mode", mode)));
     let address = info.address.as_deref().map(escaped);
     facts.extend(address.map(|address| ("address", format!("{address}, still connected"))));
     let named = info.holder.as_ref().map(|holder| {
@@ -82,6 +83,8 @@ fn text(info: &LockInfo) -> String {
     facts.extend(info.token.map(|token| ("token", token.to_string())));
     facts.push(("entries", info.count.to_string()));
     facts.push(("owner", escaped(&info.owner).into_owned()));
+    let others = info.others.iter();
+    facts.extend(others.map(|owner| ("", format!("{owner}, another holder"))));
     facts.push(("waiters", waiters(info)));
     for (place, owner) in (1..).zip(&info.queue) {
         let name = if place == 1 { "queue" } else { "" };

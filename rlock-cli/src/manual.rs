@@ -57,12 +57,29 @@ pub(crate) const RUN: &[Section] = &[
         text: "",
     },
     Section {
+        title: "Modes",
+        terms: &[
+            ("without option", "no other command holds the locks"),
+            (
+                "-s, --shared",
+                "other commands with --shared run at the same time, those without it do not",
+            ),
+            (
+                "--permits N",
+                "waits while N permits or more are taken; refused on a quorum",
+            ),
+        ],
+        text: "The option applies to all keys. Waiters of all modes are served in the order in which they came, except \
+               on a quorum. A shared hold may have the token of another reader. Its token is smaller than that of \
+               every later exclusive one. Tokens of permits are not ordered.",
+    },
+    Section {
         title: "Environment of the command",
         terms: &[
             ("RLOCK_KEY", "the key of the first lock"),
             (
                 "RLOCK_TOKEN",
-                "its fencing token, which is larger than that of every earlier holder",
+                "its fencing token, which is larger than that of every earlier holder; Modes has the exceptions",
             ),
             ("RLOCK_OWNER", "its owner, as the store knows it"),
             ("RLOCK_KEYS", "the number of locks"),

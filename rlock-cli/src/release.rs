@@ -114,9 +114,10 @@ async fn released(
     client: &LockClient,
     info: &LockInfo,
 ) -> Result<Result<&'static str, String>, Failure> {
-    let key = &options.key;
+    let (key, has_several) = (&options.key, info.holders > 1);
     Ok(if options.way.ask {
         match client.ask_release(key).await? {
+            true if has_several => Ok("its holders stop their bodies, and then release it"),
             true if info.retained => Ok("its holder releases it"),
             true => Ok("its holder stops its body, and then releases it"),
             false => Err(unanswered(info)),
@@ -128,7 +129,11 @@ async fn released(
             Err(format!("its present hold has another token than {token}"))
         }
     } else if client.force_release(key).await? {
-        Ok("taken from its holder")
+        Ok(if has_several {
+            "taken from all its holders"
+        } else {
+            "taken from its holder"
+        })
     } else {
         Err("its holder has just released it".to_owned())
     })
@@ -168,6 +173,9 @@ fn refused(
 fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
     let action = match options.way {
+        Way { ask: true, .. } if info.holders > 1 => {
+            "asking all of them to release the lock".to_owned()
+        }
         Way { ask: true, .. } => "asking it to release the lock".to_owned(),
         Way {
             token: Some(token), ..
@@ -176,6 +184,7 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     };
     let effect = match options.way {
         _ if info.retained || info.owner_id().is_none() => "",
+        Way { ask: true, .. } if info.holders > 1 => "; their bodies are stopped at the next await",
         Way { ask: true, .. } => "; its body is stopped at its next await",
         _ => "; its body may run on beside the next holder",
     };

@@ -9,7 +9,7 @@ mod terminal;
 
 use std::{ffi::OsString, io, pin::pin, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
 use rlock_core::{LockClient, LockError, LockInfo, LostCause, MultiLockGuard};
 use rustix::process::Signal;
@@ -42,6 +42,12 @@ pub(crate) struct RunOptions {
     /// Does not wait for a taken lock or an unreachable store; takes precedence over `--wait`
     #[arg(short, long)]
     pub(crate) no_wait: bool,
+    /// Shares the locks with other shared holders, for commands that only read
+    #[arg(short, long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// Takes one of N permits: at most N commands with this option run at once
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
     /// How long the store keeps a lock without renewal, after a crash for example
     #[arg(
         long,
@@ -199,6 +205,12 @@ async fn acquire(
     started: Instant,
 ) -> Result<MultiLockGuard, Failure> {
     let mut locks = client.lock_all(&options.keys).lease(options.lease);
+    if options.shared {
+        locks = locks.shared();
+    }
+    if let Some(permits) = options.permits {
+        locks = locks.permits(permits);
+    }
     if let Some(max_hold) = options.max_hold {
         locks = locks.max_hold(max_hold);
     }

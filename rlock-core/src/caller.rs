@@ -15,7 +15,7 @@ pub(crate) fn caller() -> Option<Id> {
     CALLER.get()
 }
 
-/// Notes the runtime that this thread is inside of, until dropped.
+/// Notes the runtime that this thread is inside, until dropped.
 pub(crate) struct CallerGuard(Option<Id>);
 
 pub(crate) fn note_caller() -> CallerGuard {

@@ -317,7 +317,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock(&self, key: impl Into<String>) -> Lock {
-        self.lock_of(smallvec![key.into()])
+        self.lock_of(smallvec![(key.into(), false)])
     }
 
     /// Returns a handle to the locks of several keys, as [`lock`](Self::lock). The locks are
@@ -333,10 +333,11 @@ impl LockClient {
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        MultiLock::new(self.lock_of(keys.into_iter().map(Into::into).collect()))
+        let keys = keys.into_iter().map(|key| (key.into(), false));
+        MultiLock::new(self.lock_of(keys.collect()))
     }
 
-    fn lock_of(&self, keys: Few<String>) -> Lock {
+    fn lock_of(&self, keys: Few<(String, bool)>) -> Lock {
         Lock::new(self.handle.clone(), keys, self.core().options.lock)
     }
 }

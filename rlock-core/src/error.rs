@@ -5,7 +5,7 @@ mod lost;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 pub use self::lost::LostCause;
-use crate::{escape_control::escape_control, info::Holder};
+use crate::{escape_control::escape_control, info::Holder, mode::Mode};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
@@ -150,6 +150,24 @@ pub enum LockError {
         action: String,
     },
 
+    /// The call is inside a hold of the same key whose mode does not admit it: an exclusive call inside a shared hold or
+    /// a permit, or a shared call and a permit inside each other. Waiting would never end, because the call itself keeps
+    /// the lock.
+    #[error(
+        "lock `{}` is held by this call as {held}, and wanted as {wanted} inside that hold: acquire the exclusive lock \
+         from the start, or release that hold first",
+        escape_control(key)
+    )]
+    #[non_exhaustive]
+    Upgrade {
+        /// The key.
+        key: String,
+        /// The mode of the hold that the call is inside.
+        held: Mode,
+        /// The mode that the call asks for.
+        wanted: Mode,
+    },
+
     /// The client is [draining](crate::LockClient::drain). It serves the calls that began earlier, and
     /// calls inside a hold.
     #[error(
@@ -196,6 +214,14 @@ impl LockError {
         }
     }
 
+    /// Adds the lock to an error about one of its options.
+    pub(crate) fn of_lock(mut self, shown: &str) -> Self {
+        if let Self::InvalidOption { reason, .. } = &mut self {
+            *reason = format!("{reason} (lock `{}`)", escape_control(shown));
+        }
+        self
+    }
+
     /// Returns the key of the failed call. Returns `None` for variants without a `key` field; their
     /// `action` names it. If the call acquires several keys, this is the key that caused the error;
     /// for [`NoClient`](Self::NoClient), it is the template of the first. With
@@ -206,6 +232,7 @@ impl LockError {
             Self::Timeout { key, .. }
             | Self::Lost { key, .. }
             | Self::InvalidKey { key, .. }
+            | Self::Upgrade { key, .. }
             | Self::NoClient { key } => Some(key),
             _ => None,
         }

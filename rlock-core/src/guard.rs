@@ -57,7 +57,8 @@ impl LockGuard {
     }
 
     /// Returns the fencing token. It is larger than that of every earlier hold of this key, and the
-    /// same for nested entries. Storage that refuses tokens below the largest it has seen refuses
+    /// same for nested entries. A shared hold may have the token of another reader, and tokens of
+    /// permits are not ordered. Storage that refuses tokens below the largest it has seen refuses
     /// writers that lost the lock.
     ///
     /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
@@ -165,6 +166,39 @@ impl LockGuard {
             .inside(self.entry().clone())
             .around(future)
             .await
+    }
+
+    /// Makes the exclusive lock a [shared](crate::Lock::shared) one, atomically: no other client gets it exclusively in
+    /// between. Lets in the readers that wait. The token and the lease stay as they are.
+    ///
+    /// Calls of this client may join at once. The background informs the store, which then admits readers of other
+    /// clients. A shared lock and a permit stay what they are.
+    ///
+    /// Needs the guard of an acquire. In the body of [`Lock::run`](crate::Lock::run) or of an annotated function, the
+    /// body counts as an entry, so a guard of [`current`](crate::current) cannot be downgraded.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the lock is lost. [`LockError::InvalidOption`] while other entries of the hold remain:
+    /// they rely on the exclusive lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let config = client.lock("config");
+    /// let guard = config.acquire().await?;
+    /// // … writes …
+    /// guard.downgrade()?;
+    /// let other = config.shared().try_acquire().await?;
+    /// assert!(other.is_some(), "both read");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn downgrade(&self) -> Result<(), LockError> {
+        self.0.downgrade()
     }
 
     /// Releases the lock and waits for the store's reply.

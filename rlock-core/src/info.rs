@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::owner::OwnerId;
+use crate::{mode::Mode, owner::OwnerId};
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
 /// [`LockClient::list`](crate::LockClient::list).
@@ -11,9 +11,10 @@ use crate::owner::OwnerId;
 pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
-    /// The owner as text, `<client uuid>:<sequence>`, or the word `kept` if there is none: the
-    /// holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Any
+    /// The owner as text, as [`OwnerId`] writes it, or text that begins with `kept` if there is none:
+    /// the holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Any
     /// other text if other software wrote the lock: in a list, `(not a hash)` for a key of another type.
+    /// Of several holders, one.
     pub owner: String,
     /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
     /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software
@@ -39,6 +40,12 @@ pub struct LockInfo {
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
     /// of its process.
     pub queue: Vec<OwnerId>,
+    /// The number of holders, at most 1,000 on a server: 1, unless the lock is [shared](crate::Lock::shared) or has
+    /// [permits](crate::Lock::permits). In a [list](crate::LockClient::list), a lock is listed once for each holder
+    /// that replies, with 1 here.
+    pub holders: usize,
+    /// The other holders, at most 99.
+    pub others: Vec<OwnerId>,
     /// Whether other clients wait for the lock, as far as the holder knows.
     pub(crate) wanted: bool,
 }
@@ -48,7 +55,13 @@ impl LockInfo {
     /// [`at_least`](crate::Lock::at_least) keeps it taken, or other software wrote it.
     #[must_use]
     pub fn owner_id(&self) -> Option<OwnerId> {
-        OwnerId::parse(&self.owner).filter(|owner| *owner != OwnerId::KEPT)
+        OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())
+    }
+
+    /// Returns the mode in which the lock is held.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        OwnerId::parse(&self.owner).map_or(Mode::Exclusive, |owner| owner.mode())
     }
 }
 
@@ -59,6 +72,8 @@ impl LockInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
+    /// The mode in which it has the lock.
+    pub mode: Mode,
     /// The [service](crate::LockClientBuilder::service), if its client names one.
     pub service: Option<String>,
     /// The version of the service.
@@ -85,7 +100,8 @@ pub struct Holder {
     pub revoked_for: Option<Duration>,
 }
 
-/// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3 s ``.
+/// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3 s ``. A mode that is not exclusive stands
+/// before the function.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(service) = &self.service {
@@ -104,7 +120,11 @@ impl Holder {
     pub(crate) fn hold(&self) -> String {
         let place = self.function.as_ref().or(self.lock.as_ref());
         let place = place.map_or_else(String::new, |place| format!(", in `{place}`"));
+        let mode = match self.mode {
+            Mode::Exclusive => String::new(),
+            mode => format!(", {mode}"),
+        };
         let tenths = self.held_for.as_millis() / 100;
-        format!("{place}, for {}.{} s", tenths / 10, tenths % 10)
+        format!("{mode}{place}, for {}.{} s", tenths / 10, tenths % 10)
     }
 }

@@ -29,7 +29,9 @@
 //!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
 //! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the
 //!   lock, [`Lock::run_blocking`] a closure.
-//! - [`current`]: the hold that the current call is inside of, with its fencing token.
+//! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls hold at once;
+//!   [`LockGuard::downgrade`].
+//! - [`current`]: the hold that the current call is inside, with its fencing token.
 //! - [`LockError`]: what can fail, and what to do about it.
 //!
 //! # Stores
@@ -44,11 +46,11 @@
 //!
 //! # Guarantees and limits
 //!
-//! Of all calls that lock a key through one store and prefix, one is inside at a time. The limits are
-//! those of every lock with a lease. A process that is paused for longer than its lease can act once
-//! more when it resumes. A server that restarts without its data loses its locks. Send the
-//! [fencing token](LockGuard::fencing_token) with each write: storage that refuses smaller tokens
-//! refuses the late writer.
+//! Of all calls that lock a key through one store and prefix, one is inside at a time, unless its mode
+//! admits more. The limits are those of every lock with a lease. A process that is paused for longer
+//! than its lease can act once more when it resumes. A server that restarts without its data loses its
+//! locks. Send the [fencing token](LockGuard::fencing_token) with each write: storage that refuses
+//! smaller tokens refuses the late writer.
 //!
 //! # Features
 //!
@@ -89,6 +91,7 @@ mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_off.rs"]
 mod metrics;
+mod mode;
 mod multi_lock;
 mod observe;
 mod options;
@@ -107,6 +110,7 @@ pub use crate::{
     info::{Holder, LockInfo},
     key::escape,
     lock::Lock,
+    mode::Mode,
     multi_lock::{MultiLock, MultiLockGuard},
     options::Reentry,
     owner::OwnerId,

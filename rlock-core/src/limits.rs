@@ -7,6 +7,7 @@ use crate::{
     escape_control::MOST_SHOWN,
     key::MAX_KEY_BYTES,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
+    mode::Mode,
     options::{Identity, LockOptions, Replicas, Wait},
 };
 
@@ -68,6 +69,29 @@ pub(crate) fn lock(
     let reason =
         "a lock is retained for 24h at most; each call of this client starts that time anew";
     within("retain", options.retain, zero_to_day, reason)
+}
+
+/// Checks the options that a mode excludes.
+pub(crate) fn mode(options: &LockOptions, needs_majority: bool) -> Result<(), LockError> {
+    let Mode::Permits(permits) = options.mode else {
+        return Ok(());
+    };
+    let reason = "it must be at least 1; with 1, the lock is exclusive";
+    check(permits > 0, "permits", permits, reason)?;
+    let reason = match permits {
+        1 => "a quorum has no permits; leave `permits` out for an exclusive lock",
+        _ => {
+            "each of several holders could have a majority of the servers; use one server, Sentinels or a cluster"
+        }
+    };
+    check(!needs_majority, "permits", permits, reason)?;
+    let reason = "a permit is not retained: each call has its own; leave `retain` or `permits` out";
+    check(
+        options.retain.is_zero(),
+        "retain",
+        duration(options.retain),
+        reason,
+    )
 }
 
 pub(crate) fn lease(option: &'static str, lease: Duration) -> Result<(), LockError> {

@@ -15,6 +15,7 @@ use crate::{
     guard::LockGuard,
     key::Key,
     limits,
+    mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
     run::{Inside, OnLost, Run, Session},
 };
@@ -43,15 +44,19 @@ use crate::{
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: ClientHandle,
-    /// The keys as given.
-    keys: Few<String>,
+    /// The keys as given. Each may be shared, whatever the mode of the others.
+    keys: Few<(String, bool)>,
     /// The keys in ascending order, each once. Checked when the lock is first acquired.
-    checked: OnceLock<Few<Key>>,
+    checked: OnceLock<Few<(Key, bool)>>,
     pub(crate) options: LockOptions,
 }
 
 impl Lock {
-    pub(crate) fn new(client: ClientHandle, keys: Few<String>, options: LockOptions) -> Self {
+    pub(crate) fn new(
+        client: ClientHandle,
+        keys: Few<(String, bool)>,
+        options: LockOptions,
+    ) -> Self {
         Self {
             client,
             keys,
@@ -63,11 +68,17 @@ impl Lock {
     /// Returns the key, as given.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.keys.first().map_or("", |key| key)
+        self.keys.first().map_or("", |(key, _)| key)
     }
 
     pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.keys.iter().map(String::as_str)
+        self.keys.iter().map(|(key, _)| &**key)
+    }
+
+    /// Adds a key that is shared.
+    pub(crate) fn add_shared(&mut self, key: String) {
+        self.keys.push((key, true));
+        self.checked = OnceLock::new();
     }
 
     pub(crate) fn options(&mut self) -> &mut LockOptions {
@@ -76,16 +87,22 @@ impl Lock {
 
     lock_option_setters!();
 
-    fn checked_keys(&self) -> Result<Few<Key>, LockError> {
+    fn checked_keys(&self) -> Result<Few<(Key, bool)>, LockError> {
         if let Some(keys) = self.checked.get() {
             return Ok(keys.clone());
         }
         let is_hidden = self.client.core().options.redact_keys;
-        let parse = |key: &String| Key::parse_hidden(key, is_hidden, self.options.site);
-        let parsed: Result<Few<Key>, _> = self.keys.iter().map(parse).collect();
+        let parse = |(key, is_shared): &(String, bool)| {
+            let key = Key::parse_hidden(key, is_hidden, self.options.site)?;
+            Ok((key, *is_shared))
+        };
+        let parsed: Result<Few<(Key, bool)>, LockError> = self.keys.iter().map(parse).collect();
         let mut keys = parsed?;
-        keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
-        keys.dedup();
+        // A key that is named twice is not shared, unless it is shared both times.
+        keys.sort_unstable_by(|(one, shared), (other, also)| {
+            one.as_str().cmp(other.as_str()).then(shared.cmp(also))
+        });
+        keys.dedup_by(|(one, _), (other, _)| one == other);
         limits::keys(keys.len())?;
         Ok(self.checked.get_or_init(|| keys).clone())
     }
@@ -94,10 +111,26 @@ impl Lock {
     fn request(&self, wait: Wait) -> Result<Request, LockError> {
         let options = LockOptions {
             wait,
+            site: self.options.site.in_mode(self.options.mode),
             ..self.options
         };
-        limits::lock("lease", "wait", &options)?;
         let keys = self.checked_keys()?;
+        let checked = limits::lock("lease", "wait", &options);
+        let needs_majority = self.client.core().needs_majority;
+        if let Err(error) = checked.and_then(|()| limits::mode(&options, needs_majority)) {
+            return Err(error.of_lock(keys[0].0.shown(options.site)));
+        }
+        let mode = |is_shared| {
+            if is_shared {
+                Mode::Shared
+            } else {
+                options.mode
+            }
+        };
+        let keys = keys
+            .into_iter()
+            .map(|(key, is_shared)| (key, mode(is_shared)))
+            .collect();
         Ok(Request { keys, options })
     }
 
@@ -139,7 +172,7 @@ impl Lock {
         if self.client.core().options.redact_keys {
             self.options.site.in_place_of_key().to_owned()
         } else {
-            self.keys.join("`, `")
+            self.keys().collect::<Vec<_>>().join("`, `")
         }
     }
 
@@ -152,8 +185,8 @@ impl Lock {
         block_on(action, call)?
     }
 
-    /// Acquires the lock, and waits for it if another call holds it. Inside of a body that holds
-    /// the same key with this client or a clone of it, re-enters that hold.
+    /// Acquires the lock, and waits for it if another call holds it in a mode that excludes this one.
+    /// Inside a body that holds the same key with this client or a clone of it, re-enters that hold.
     ///
     /// The returned future borrows nothing: it can be kept, or spawned as a task.
     ///
@@ -162,6 +195,7 @@ impl Lock {
     /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait.
     /// - [`LockError::Unavailable`] or [`LockError::Store`] if the store did not grant it.
     /// - [`LockError::Lost`] if the hold to re-enter is lost.
+    /// - [`LockError::Upgrade`] inside a hold of the same key whose mode does not admit this call.
     /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before anything is sent.
     /// - [`LockError::Draining`] if the client drained before the call, [`LockError::Closed`] after
     ///   shutdown.
@@ -202,6 +236,10 @@ impl Lock {
     /// call ends after the client's
     /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default.
     ///
+    /// For a [shared](Self::shared) lock or a [permit](Self::permits), the call first waits for the reply
+    /// to a request of another call of this client for this key, at most for the response timeout. Then
+    /// it joins that call, asks for itself, or returns `None`.
+    ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), except `Timeout`.
@@ -230,10 +268,10 @@ impl Lock {
         self.try_acquire_all().map_ok(|guards| guards.map(only))
     }
 
-    /// Acquires the lock, runs the future inside of it, and releases the lock, as the attribute does
+    /// Acquires the lock, runs the future inside it, and releases the lock, as the attribute does
     /// with the body of a function.
     ///
-    /// Acquires of the same key inside of the future re-enter. If the lock is lost, the future is
+    /// Acquires of the same key inside the future re-enter. If the lock is lost, the future is
     /// dropped at its next await. The future's values are dropped before the lock is released. This
     /// method returns, or a panic resumes, after the release. If the store does not confirm the
     /// release, the client logs a warning, repeats it in the background, and returns the output.

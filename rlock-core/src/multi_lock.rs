@@ -10,6 +10,7 @@ use crate::{
     few::Few,
     guard::LockGuard,
     lock::Lock,
+    mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
     run,
 };
@@ -20,7 +21,7 @@ use crate::{
 ///
 /// The locks are acquired atomically: all or none. While one of them is taken, the call waits for
 /// that one and holds none of the others. Calls that name the same keys in another order therefore
-/// do not deadlock. A key that is named twice is locked once. A call inside of one of the locks
+/// do not deadlock. A key that is named twice is locked once. A call inside one of the locks
 /// re-enters that lock.
 ///
 /// The options apply to each lock, and `wait` to all of them together.
@@ -64,6 +65,34 @@ impl MultiLock {
         self.0.options()
     }
 
+    /// Adds keys whose locks are [shared](Self::shared), whatever the mode of the others.
+    ///
+    /// A key that is also among the others is not shared.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let order = |id| client.lock_all([id]).and_shared(["tenant:7"]);
+    /// let one = order("order:1").acquire().await?;
+    /// let other = order("order:2").acquire().await?;
+    /// assert!(client.lock("tenant:7").try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn and_shared<I>(mut self, keys: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        for key in keys {
+            self.0.add_shared(key.into());
+        }
+        self
+    }
+
     lock_option_setters!();
 
     /// Acquires all locks, waiting for those that are taken. The returned future borrows nothing.
@@ -100,7 +129,7 @@ impl MultiLock {
         acquiring.map_ok(|guards| guards.map(MultiLockGuard))
     }
 
-    /// Acquires all locks, runs the future inside of them, and releases them.
+    /// Acquires all locks, runs the future inside them, and releases them.
     ///
     /// # Errors
     ///
@@ -216,7 +245,7 @@ impl MultiLockGuard {
         select_all(losses).await.0
     }
 
-    /// Runs a future inside of all locks. Acquires of their keys re-enter there.
+    /// Runs a future inside all locks. Acquires of their keys re-enter there.
     ///
     /// # Cancel safety
     ///

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use crate::mode::Mode;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Wait {
     /// Sends one request and does not wait.
@@ -33,10 +35,11 @@ pub enum Reentry {
     Local,
 }
 
-/// Where a lock is taken.
+/// Where and how a lock is taken, for observers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Site {
     name: &'static str,
+    pub(crate) mode: Mode,
     /// Returns the path of an item inside the annotated function, if there is one.
     local: Option<fn() -> &'static str>,
 }
@@ -58,14 +61,22 @@ impl Hash for Site {
 
 impl Site {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, local: None }
+        Self {
+            name,
+            mode: Mode::Exclusive,
+            local: None,
+        }
     }
 
     pub(crate) const fn in_function(name: &'static str, local: fn() -> &'static str) -> Self {
         Self {
-            name,
             local: Some(local),
+            ..Self::new(name)
         }
+    }
+
+    pub(crate) fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// Returns the name, or this text if the lock has none.
@@ -91,6 +102,8 @@ impl Site {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LockOptions {
+    /// The mode of all keys that name none.
+    pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     pub(crate) wait: Wait,
     pub(crate) watchdog: bool,
@@ -103,6 +116,7 @@ pub(crate) struct LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         Self {
+            mode: Mode::Exclusive,
             lease: Duration::from_secs(30),
             wait: Wait::For(Duration::from_secs(10)),
             watchdog: true,
@@ -186,6 +200,76 @@ macro_rules! lock_option_setters {
         /// for each name.
         pub fn name(mut self, name: &'static str) -> Self {
             self.options().site = Site::new(name);
+            self
+        }
+
+        /// Shares the lock with other shared holders. Use it for readers; an exclusive holder writes alone.
+        /// Replaces [`permits`](crate::Lock::permits), if that was set before.
+        ///
+        /// Except on a quorum, waiters of all modes are served in the order in which they came, so a reader
+        /// that comes after a waiting writer waits for it. Readers that wait together are let in together.
+        ///
+        /// To the store, all calls of a client that share a lock are one holder. While no call waits for the
+        /// lock, further calls with one key join without a request, if they ask for the same
+        /// [`lease`](crate::Lock::lease) with the [watchdog](crate::Lock::watchdog), with or without a
+        /// [`max_hold`](crate::Lock::max_hold) like the others. The lock is released after the last one. The
+        /// latest `max_hold` counts for all.
+        ///
+        /// A shared call inside a shared or an exclusive hold of the same key enters it. An exclusive call
+        /// inside a shared hold fails with [`LockError::Upgrade`](crate::LockError::Upgrade).
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), rlock_core::LockError> {
+        /// let client = rlock_core::LockClient::in_memory();
+        /// let config = client.lock("config");
+        /// let one = config.clone().shared().acquire().await?;
+        /// let other = config.clone().shared().acquire().await?;
+        /// assert!(config.try_acquire().await?.is_none(), "readers are inside");
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn shared(mut self) -> Self {
+            self.options().mode = Mode::Shared;
+            self
+        }
+
+        /// Takes one of this many permits: at most this many calls of the fleet hold the lock at once.
+        /// Replaces [`shared`](crate::Lock::shared), if that was set before.
+        ///
+        /// Each call has a permit of its own, with a lease of its own. A permit whose process died is free
+        /// when its lease ends. Waiters are served in the order in which they came. If calls ask for
+        /// different numbers, each is let in while fewer than its own number of permits are taken.
+        ///
+        /// The fencing tokens of permits identify holds. Several are valid at once, so the tokens have no
+        /// order.
+        ///
+        /// A permit is not [retained](crate::Lock::retain): the client's default does not apply.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) for zero, and with
+        /// a `retain` that is set after this option. It also returns it on a quorum, where several holders
+        /// could each have a majority.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), rlock_core::LockError> {
+        /// let client = rlock_core::LockClient::in_memory();
+        /// let exports = client.lock("exports:tenant-7").permits(2);
+        /// let one = exports.acquire().await?;
+        /// let other = exports.acquire().await?;
+        /// assert!(exports.try_acquire().await?.is_none(), "both are taken");
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn permits(mut self, permits: u32) -> Self {
+            let options = self.options();
+            (options.mode, options.retain) = (Mode::Permits(permits), Duration::ZERO);
             self
         }
 

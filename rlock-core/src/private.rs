@@ -11,6 +11,7 @@ use crate::{
     few::Few,
     key::escape,
     lock::Lock,
+    mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
     run::{Inside, OnLost, Run, Session},
 };
@@ -30,7 +31,8 @@ pub struct Plan(Box<Annotation>);
 
 #[derive(Debug)]
 struct Annotation {
-    keys: Few<String>,
+    /// Whether each key is shared, whatever the mode of the others.
+    keys: Few<(String, bool)>,
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
     client: Option<LockClient>,
@@ -55,7 +57,13 @@ impl Plan {
 
     /// Takes a further key together with the others.
     pub fn and(mut self, KeyText(key): KeyText) -> Self {
-        self.0.keys.push(key);
+        self.0.keys.push((key, false));
+        self
+    }
+
+    /// Takes a further key, which is shared.
+    pub fn and_shared(mut self, KeyText(key): KeyText) -> Self {
+        self.0.keys.push((key, true));
         self
     }
 
@@ -64,9 +72,22 @@ impl Plan {
         mut self,
         template: &'static str,
         elements: I,
-        key: impl FnMut(I::Item) -> KeyText,
+        mut key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
-        let keys = elements.map(key).map(|KeyText(key)| key);
+        let keys = elements.map(|element| (key(element).0, false));
+        self.0.keys.extend(keys);
+        self.0.empty = Some(template);
+        self
+    }
+
+    /// Adds a key for each element of a list, all of them shared.
+    pub fn and_shared_list<I: Iterator>(
+        mut self,
+        template: &'static str,
+        elements: I,
+        mut key: impl FnMut(I::Item) -> KeyText,
+    ) -> Self {
+        let keys = elements.map(|element| (key(element).0, true));
         self.0.keys.extend(keys);
         self.0.empty = Some(template);
         self

@@ -1,4 +1,4 @@
-//! Bodies inside of their locks: acquire, try, finally release.
+//! Bodies inside their locks: acquire, try, finally release.
 //!
 //! Each annotated function compiles the generic part anew, so that part is thin.
 

@@ -18,7 +18,7 @@ use crate::{
 /// locks over on purpose with this trait. The trait does not keep a lock beyond the end of the body.
 /// A [guard](CurrentHold::guard) that moves into the task does.
 pub trait InCurrentScope: Future + Sized {
-    /// Returns this future inside of the locks that the caller of this method is inside of.
+    /// Returns this future inside the caller's locks.
     ///
     /// A nested acquire there re-enters for as long as the hold lasts. After that, it acquires the
     /// lock anew. [`current`] returns the caller's hold, which becomes invalid when the caller's own
@@ -55,7 +55,7 @@ impl<F: Future> InCurrentScope for F {
     }
 }
 
-/// Returns the innermost hold that the current call is inside of, or `None` outside of any body.
+/// Returns the innermost hold that the current call is inside, or `None` outside of any body.
 ///
 /// # Examples
 ///
@@ -103,8 +103,9 @@ impl CurrentHold {
         self.0.entry.owner()
     }
 
-    /// Returns the fencing token. It is larger than that of every earlier hold of this key. Storage
-    /// that refuses tokens below the largest it has seen refuses writers that lost the lock.
+    /// Returns the fencing token. It is larger than that of every earlier hold of this key. A shared
+    /// hold may have the token of another reader, and tokens of permits are not ordered. Storage that
+    /// refuses tokens below the largest it has seen refuses writers that lost the lock.
     ///
     /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
     /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.

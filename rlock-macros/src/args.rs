@@ -2,23 +2,28 @@
 
 mod answers;
 mod errors;
+mod keys;
+mod modes;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{
-    Expr, ExprArray, ExprGroup, ExprLit, ExprParen, ExprPath, ExprUnary, Lit, LitStr, Path, Token,
-};
+use syn::{Expr, ExprGroup, ExprLit, ExprParen, ExprPath, ExprUnary, Lit, LitStr, Path, Token};
 
 use crate::duration::{self, Bounds, Time};
 use crate::errors::{Errors, error};
 use crate::options::LockOption;
-use crate::template::Template;
+
+pub(crate) use self::keys::Key;
 
 /// The options of one attribute.
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) keys: Vec<Template>,
+    pub(crate) keys: Vec<Key>,
+    /// The word `shared` before each key, if it has one. Keys with a broken template are included.
+    words: Vec<Option<Ident>>,
+    pub(crate) shared: bool,
+    pub(crate) permits: Option<Expr>,
     pub(crate) lease: Option<Time>,
     pub(crate) wait: Option<Wait>,
     pub(crate) watchdog: Option<Expr>,
@@ -54,7 +59,7 @@ impl Args {
             Ok(())
         };
         let parsed = options.parse2(tokens);
-        // An error inside of parentheses is reported a second time when they are left.
+        // An error inside parentheses is reported a second time when they are left.
         if errors.is_empty() {
             errors.collect(parsed);
         }
@@ -66,6 +71,7 @@ impl Args {
         errors.collect(self.key_given());
         errors.collect(self.hold_times());
         errors.collect(answers::no_retention(self));
+        modes::check(self, errors);
     }
 
     fn key_given(&self) -> syn::Result<()> {
@@ -109,6 +115,7 @@ impl Args {
         .into_iter()
         .flatten()
         .filter_map(Time::expression)
+        .chain(&self.permits)
         .chain(&self.watchdog)
         .chain(&self.client)
         .chain(self.answers())
@@ -119,7 +126,7 @@ impl Args {
         self.if_taken.iter().chain(&self.or_else)
     }
 
-    /// Reads one `name = value`.
+    /// Reads one `name = value`, or a flag.
     fn option(&mut self, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
             if input.peek(LitStr) {
@@ -135,71 +142,82 @@ impl Args {
             errors.push(errors::given_twice(&name, known));
         }
         self.named.push(known);
-        if input.peek(Token![:]) || input.peek(Token![=>]) || input.peek(Token![==]) {
-            return Err(errors::no_equals_sign(input, known));
+        match known {
+            LockOption::Shared => modes::flag(&name, input)?,
+            _ => equals_sign(&name, known, input)?,
         }
-        if !input.peek(Token![=]) {
-            return Err(errors::no_value(&name, known));
-        }
-        input.parse::<Token![=]>()?;
-        if input.is_empty() || input.peek(Token![,]) {
-            return Err(errors::no_value(&name, known));
-        }
-        let written = input.fork();
-        let value: Expr = input
-            .parse()
-            .map_err(|error| errors::no_expression(&written, known, &error))?;
-        let value = peel(&value).clone();
-        if !input.is_empty() && !input.peek(Token![,]) {
-            errors.push(errors::no_comma(input));
-        }
-        self.set(known, value, errors)
+        self.set(known, input, errors)
     }
 
-    fn set(&mut self, option: LockOption, value: Expr, errors: &mut Errors) -> syn::Result<()> {
+    /// Reads the value of an option.
+    fn set(
+        &mut self,
+        option: LockOption,
+        input: ParseStream<'_>,
+        errors: &mut Errors,
+    ) -> syn::Result<()> {
+        let mut read = || expression(option, input, errors);
         match option {
             LockOption::Key => {
-                for literal in literals(option, &value)? {
-                    self.keys.extend(errors.collect(Template::parse(&literal)));
+                let written = keys::read(input)?;
+                comma(input, errors);
+                for key in written {
+                    self.keys.extend(errors.collect(Key::parse(&key)));
+                    self.words.push(key.shared);
                 }
             }
-            LockOption::Lease => self.lease = Some(time(option, value, &duration::LEASE)?),
+            LockOption::Shared => {
+                comma(input, errors);
+                self.shared = true;
+            }
+            LockOption::Permits => self.permits = Some(modes::permits(read()?)?),
+            LockOption::Lease => self.lease = Some(time(option, read()?, &duration::LEASE)?),
             LockOption::Wait => {
+                let value = read()?;
                 self.wait = Some(match string(&value) {
                     Some(text) if text.value() == "forever" => Wait::Forever,
                     _ => Wait::For(time(option, value, &duration::WAIT)?),
                 });
             }
-            LockOption::MaxHold => self.max_hold = Some(time(option, value, &duration::MAX_HOLD)?),
-            LockOption::AtLeast => self.at_least = Some(time(option, value, &duration::AT_LEAST)?),
-            LockOption::Retain => self.retain = Some(time(option, value, &duration::RETAIN)?),
-            LockOption::Watchdog => match value {
-                Expr::Lit(ExprLit {
-                    lit: Lit::Bool(_), ..
-                }) => self.watchdog = Some(value),
-                value => self.watchdog = Some(no_literal(option, value)?),
-            },
-            LockOption::OnLost => match string(&value) {
-                Some(text) => self.continue_when_lost = errors::on_lost(text)?,
-                None => return Err(errors::wrong_kind(option, &value)),
-            },
-            LockOption::Client => self.client = Some(no_literal(option, value)?),
+            LockOption::MaxHold => {
+                self.max_hold = Some(time(option, read()?, &duration::MAX_HOLD)?);
+            }
+            LockOption::AtLeast => {
+                self.at_least = Some(time(option, read()?, &duration::AT_LEAST)?);
+            }
+            LockOption::Retain => self.retain = Some(time(option, read()?, &duration::RETAIN)?),
+            LockOption::Watchdog => {
+                self.watchdog = Some(match read()? {
+                    value @ Expr::Lit(ExprLit {
+                        lit: Lit::Bool(_), ..
+                    }) => value,
+                    value => no_literal(option, value)?,
+                });
+            }
+            LockOption::OnLost => {
+                let value = read()?;
+                let text = string(&value).ok_or_else(|| errors::wrong_kind(option, &value))?;
+                self.continue_when_lost = errors::on_lost(text)?;
+            }
+            LockOption::Client => self.client = Some(no_literal(option, read()?)?),
             LockOption::IfTaken => {
+                let value = read()?;
                 answers::if_taken(&value)?;
                 self.if_taken = Some(value);
             }
             LockOption::OrElse => {
+                let value = read()?;
                 answers::or_else(&value)?;
                 self.or_else = Some(no_literal(option, value)?);
             }
-            LockOption::UnlockedOutput => match value {
+            LockOption::UnlockedOutput => match read()? {
                 Expr::Lit(ExprLit {
                     lit: Lit::Bool(may_be),
                     ..
                 }) => self.unlocked_output = may_be.value,
                 value => return Err(errors::wrong_kind(option, &value)),
             },
-            LockOption::Crate => match value {
+            LockOption::Crate => match read()? {
                 Expr::Path(ExprPath {
                     qself: None, path, ..
                 }) => self.krate = Some(path),
@@ -207,6 +225,41 @@ impl Args {
             },
         }
         Ok(())
+    }
+}
+
+/// Reads the `=` between an option and its value.
+fn equals_sign(name: &Ident, option: LockOption, input: ParseStream<'_>) -> syn::Result<()> {
+    if input.peek(Token![:]) || input.peek(Token![=>]) || input.peek(Token![==]) {
+        return Err(errors::no_equals_sign(input, option));
+    }
+    if !input.peek(Token![=]) {
+        return Err(errors::no_value(name, option));
+    }
+    input.parse::<Token![=]>()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(errors::no_value(name, option));
+    }
+    Ok(())
+}
+
+fn expression(
+    option: LockOption,
+    input: ParseStream<'_>,
+    errors: &mut Errors,
+) -> syn::Result<Expr> {
+    let written = input.fork();
+    let value: Expr = input
+        .parse()
+        .map_err(|error| errors::no_expression(&written, option, &error))?;
+    comma(input, errors);
+    Ok(peel(&value).clone())
+}
+
+/// Reports a missing comma behind an option.
+fn comma(input: ParseStream<'_>, errors: &mut Errors) {
+    if !input.is_empty() && !input.peek(Token![,]) {
+        errors.push(errors::no_comma(input));
     }
 }
 
@@ -225,30 +278,6 @@ fn string(value: &Expr) -> Option<&LitStr> {
             ..
         }) => Some(text),
         _ => None,
-    }
-}
-
-fn literals(option: LockOption, value: &Expr) -> syn::Result<Vec<LitStr>> {
-    match value {
-        Expr::Array(ExprArray { elems, .. }) if elems.is_empty() => Err(errors::no_keys(value)),
-        Expr::Array(ExprArray { elems, .. }) => elems
-            .iter()
-            .map(|element| literal(option, peel(element)))
-            .collect(),
-        value => Ok(vec![literal(option, value)?]),
-    }
-}
-
-fn literal(option: LockOption, value: &Expr) -> syn::Result<LitStr> {
-    match value {
-        Expr::Path(constant) => Err(errors::no_constant(option, constant)),
-        Expr::Macro(_) => Err(errors::no_text_yet(option, value)),
-        Expr::Call(_) | Expr::MethodCall(_) | Expr::Reference(_) => {
-            Err(errors::no_list(option, value))
-        }
-        value => string(value)
-            .cloned()
-            .ok_or_else(|| errors::wrong_kind(option, value)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use syn::spanned::Spanned;
 use syn::{Expr, PathArguments, Signature, Type, TypePath};
 
-use crate::args::{Args, Wait};
+use crate::args::{Args, Key, Wait};
 use crate::bindings::Binding;
 use crate::duration::Time;
 use crate::errors::{Errors, error};
@@ -20,7 +20,7 @@ pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
     errors.collect(track_caller(function));
     errors.collect(return_type(function, args));
     errors.collect(unquoted_forever(function, args));
-    for template in &args.keys {
+    for Key { template, .. } in &args.keys {
         errors.collect(braced_parameter(template, function));
         for placeholder in template.placeholders() {
             errors.collect(placeholder_of(template, placeholder, function));

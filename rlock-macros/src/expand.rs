@@ -224,7 +224,7 @@ fn judged(returned: &str, value: &Ident, at_type: Span, args: &Args) -> TokenStr
     quote_spanned!(at_type=> #core::#returned(&#value).__rlock_judged())
 }
 
-/// Returns the expression that converts a `LockError` to the output, and its span: `or_else`, inside of `if_taken`.
+/// Returns the expression that converts a `LockError` to the output, and its span: `or_else`, inside `if_taken`.
 fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Span)> {
     let or_else = args.or_else.as_ref();
     let Some(value) = &args.if_taken else {

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 
 use crate::errors::Errors;
 
-/// Keeps the item, so that nothing else breaks and editors go on working inside of it.
+/// Keeps the item, so that nothing else breaks and editors go on working inside it.
 pub(crate) fn keep(item: &TokenStream, errors: Errors) -> TokenStream {
     let errors = errors.into_tokens();
     quote! {

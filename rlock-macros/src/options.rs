@@ -27,6 +27,8 @@ macro_rules! options {
 
 options! {
     Key: "key", "a string literal or a list of them", "key = \"order:<id>\"";
+    Shared: "shared", "no value", "shared";
+    Permits: "permits", "an integer or an expression of type `u32`", "permits = 3";
     Lease: "lease", TIME, "lease = \"30s\"";
     Wait: "wait", TIME, "wait = \"5s\"` or `wait = \"forever\"";
     Watchdog: "watchdog", "a bool", "watchdog = false";
@@ -66,6 +68,8 @@ impl LockOption {
             "timeout" | "wait_timeout" | "acquire_timeout" => Some("wait"),
             "name" => Some("key"),
             "lock_at_least_for" => Some("at_least"),
+            "read" | "reader" | "read_only" => Some("shared"),
+            "limit" | "concurrency" | "max_concurrency" => Some("permits"),
             "skip" | "on_taken" | "on_contention" => Some("if_taken"),
             "fallback" | "on_error" | "fail" => Some("or_else"),
             _ => nearest(written, names()),

@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Async,
     /// A plain `fn`: its body, on a thread that waits for the lock.
     Sync,
-    /// A plain `fn` that is nothing but an async block: what is inside of that block.
+    /// A plain `fn` that is nothing but an async block: what is inside that block.
     Future {
         block: Group,
         /// Statements of the block that bind the parameters, to run ahead.

@@ -6,7 +6,6 @@ extern crate rlock_core as renamed;
 
 mod common;
 
-mod cost;
 mod faults;
 mod leases;
 mod observability;

@@ -14,6 +14,7 @@
 //! | `ground`, `outage`, `cluster` | servers, and their faults |
 //! | `memory` | a run of the embedded store |
 //! | `client` | the work of a client process |
+//! | `mode` | the modes of calls, and the keys that they are for |
 //! | `resource` | the protected data: a register with a fence and one without |
 //! | `watch` | the locks on the server, as an observer sees them |
 //! | `collect`, `history` | the records, reduced to what the checks need |
@@ -22,13 +23,14 @@
 
 mod check;
 mod client;
-mod clock;
+pub mod clock;
 mod cluster;
 mod collect;
 mod fronts;
 mod ground;
 mod history;
 mod memory;
+mod mode;
 mod network;
 mod options;
 mod outage;

@@ -15,8 +15,6 @@ pub struct Design {
     pub raises_fences: bool,
     /// Whether it can lose its data and continue.
     pub loses_data: bool,
-    /// The largest batch of requests. With 1, the store executes each request by itself.
-    pub batch: usize,
 }
 
 impl Design {
@@ -26,7 +24,6 @@ impl Design {
         forgets_departed: false,
         raises_fences: true,
         loses_data: true,
-        batch: 5,
     };
 
     /// The embedded store.
@@ -35,7 +32,6 @@ impl Design {
         forgets_departed: true,
         raises_fences: false,
         loses_data: false,
-        batch: 1,
     };
 }
 
@@ -46,7 +42,7 @@ pub(super) fn compare((model, store): (&Observed, &Observed), late: Millis) -> R
 }
 
 /// Compares the replies to one request.
-pub(super) fn replies((model, store): (&Reply, &Reply), late: Millis) -> Result<(), String> {
+fn replies((model, store): (&Reply, &Reply), late: Millis) -> Result<(), String> {
     let replies_agree = match (model, store) {
         (Reply::Acquired(model), Reply::Acquired(store)) => acquired(model, store, late),
         (Reply::Renewed(model), Reply::Renewed(store)) => {
@@ -62,12 +58,12 @@ pub(super) fn replies((model, store): (&Reply, &Reply), late: Millis) -> Result<
 }
 
 /// Compares the notifications and the locks.
-pub(super) fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String> {
+fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String> {
     if notified(model) != notified(store) {
         return Err("the notifications differ".to_owned());
     }
     let same = |(model, store): (&KeyView, &KeyView)| {
-        model.queue == store.queue && entries(model.entry, store.entry, late)
+        model.queue == store.queue && entries(model.entry.as_ref(), store.entry.as_ref(), late)
     };
     if model.keys.len() != store.keys.len() || !model.keys.iter().zip(&store.keys).all(same) {
         return Err("the locks differ".to_owned());
@@ -112,11 +108,11 @@ fn renewed((model, store): (&Renewed, &Renewed)) -> bool {
     (model.held, model.wanted, model.fence > 0) == (store.held, store.wanted, store.fence > 0)
 }
 
-fn entries(model: Option<Entry>, store: Option<Entry>, late: Millis) -> bool {
+fn entries(model: Option<&Entry>, store: Option<&Entry>, late: Millis) -> bool {
     match (model, store) {
         (None, None) => true,
         (Some(model), Some(store)) => {
-            model.holder == store.holder
+            model.holders == store.holders
                 && model.count == store.count
                 && close(model.ttl, store.ttl, late)
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Observed, Operation, Reply};
-use crate::words::{Acquired, Fence, Holder, Key, Notification, Owner, Released};
+use crate::words::{Acquired, Fence, Holder, Key, Mode, Notification, Owner, Released};
 
 /// The fences of one side.
 #[derive(Debug, Default)]
@@ -39,14 +39,14 @@ impl Side {
         operation
     }
 
-    /// Records the grants of a step. Grants by hand-off come before that of the request.
+    /// Records the grants of a step, in the order of their fences.
     pub(super) fn note(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
         self.note_reply(operation, &seen.reply, &seen.notifications)?;
         self.agrees_with_view(seen)
     }
 
     /// Records the fences in a reply. The states of the keys follow.
-    pub(super) fn note_reply(
+    fn note_reply(
         &mut self,
         operation: &Operation,
         reply: &Reply,
@@ -59,23 +59,30 @@ impl Side {
             let last = self.last.entry(ask.key).or_default();
             *last = ask.fence.max(*last);
         }
-        for notification in notifications {
-            if let Notification::Granted {
+        let handed_off = notifications.iter().filter_map(|notification| {
+            let Notification::Granted {
                 key, owner, fence, ..
-            } = notification
-            {
-                self.granted(*key, *owner, *fence)?;
+            } = *notification
+            else {
+                return None;
+            };
+            Some((fence, key, owner))
+        });
+        let mut grants: Vec<_> = handed_off.collect();
+        if let (Operation::Acquire(ask), Reply::Acquired(Acquired::Granted { fences, .. })) =
+            (operation, reply)
+        {
+            if fences.len() != ask.claims.len() {
+                return Err(format!("{} fences", fences.len()));
             }
+            let own = ask.claims.iter().zip(fences);
+            grants.extend(own.map(|(claim, fence)| (*fence, claim.key, claim.owner)));
+        }
+        grants.sort_unstable();
+        for (fence, key, owner) in grants {
+            self.granted(key, owner, fence)?;
         }
         match (operation, reply) {
-            (Operation::Acquire(ask), Reply::Acquired(Acquired::Granted { fences, .. })) => {
-                if fences.len() != ask.claims.len() {
-                    return Err(format!("{} fences", fences.len()));
-                }
-                for (claim, fence) in ask.claims.iter().zip(fences) {
-                    self.granted(claim.key, claim.owner, *fence)?;
-                }
-            }
             (Operation::Acquire(ask), Reply::Acquired(Acquired::Taken { fences, .. })) => {
                 // A fence that was lost is zero.
                 for (claim, fence) in ask.claims.iter().zip(fences).filter(|(_, it)| **it > 0) {
@@ -119,10 +126,11 @@ impl Side {
     }
 
     /// Checks that the store shows the last fence that each holder knows.
-    pub(super) fn agrees_with_view(&self, seen: &Observed) -> Result<(), String> {
+    fn agrees_with_view(&self, seen: &Observed) -> Result<(), String> {
         for (key, view) in (0..).zip(&seen.keys) {
-            if let Some(entry) = view.entry
-                && let Holder::Owner(owner) = entry.holder
+            if let Some(entry) = &view.entry
+                && let [Holder::Owner(owner)] = *entry.holders
+                && owner.mode == Mode::Exclusive
                 && entry.fence > 0
                 && self.known.get(&(key, owner)) != Some(&entry.fence)
             {

@@ -10,15 +10,22 @@ use proptest::{
 use super::Design;
 use crate::{
     server::TOO_LARGE,
-    words::{Acquire, Claim, Fence, Key, Millis, Owner, Release, Renew, Renewal},
+    words::{Acquire, Claim, Fence, Key, Millis, Mode, Owner, Release, Renew, Renewal},
 };
 
 /// The number of keys.
 pub const KEYS: u8 = 2;
 /// The number of clients.
 pub const CLIENTS: u8 = 3;
-/// The number of owners of each client.
-const OWNERS: u8 = 2;
+/// The modes of a client's owners: one owner each.
+const MODES: [Mode; 5] = [
+    Mode::Exclusive,
+    Mode::Exclusive,
+    Mode::Shared,
+    Mode::Permits(2),
+    Mode::Permits(3),
+];
+const OWNERS: u8 = 5;
 
 /// Each owner belongs to one key.
 fn of(key: Key, owner: Owner) -> Owner {
@@ -50,9 +57,6 @@ pub enum Operation {
     LoseFence(Key),
     /// Foreign code overwrites the last fence of a key.
     InvalidateFence(Key, Fence),
-    /// A batch of acquires of one lock each. A store may execute
-    /// some of them at once. The others follow one by one.
-    Batch(Vec<Operation>),
 }
 
 impl Operation {
@@ -65,7 +69,6 @@ impl Operation {
                 let mut owners = ask.renewals.iter().map(|renewal| renewal.claim.owner);
                 owners.any(|owner| owner.client == client)
             }
-            Self::Batch(requests) => requests.iter().any(|request| request.is_by(client)),
             Self::Pass(_)
             | Self::Leave(_)
             | Self::Restart
@@ -88,7 +91,21 @@ fn key() -> impl Strategy<Value = Key> {
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
-    (0..CLIENTS, 0..OWNERS).prop_map(|(client, sequence)| Owner { client, sequence })
+    (0..CLIENTS, 0..OWNERS, any::<bool>()).prop_map(|(client, sequence, is_later)| Owner {
+        client,
+        sequence,
+        // One of the exclusive owners may downgrade its lock later.
+        mode: if sequence == 1 && is_later {
+            Mode::Shared
+        } else {
+            MODES[usize::from(sequence)]
+        },
+    })
+}
+
+/// Returns whether the store counts the entries of an owner.
+fn is_counted(owner: Owner) -> bool {
+    owner.mode == Mode::Exclusive
 }
 
 fn lease() -> impl Strategy<Value = Millis> {
@@ -115,10 +132,11 @@ fn acquire() -> impl Strategy<Value = Operation> {
         1 => (both, Just(1)),
     ];
     (claims, lease(), any::<bool>()).prop_map(|((claims, count), lease, waits)| {
+        let are_counted = claims.iter().all(|claim| is_counted(claim.owner));
         Operation::Acquire(Acquire {
             claims,
             lease,
-            count,
+            count: if are_counted { count } else { 1 },
             waits,
         })
     })
@@ -134,7 +152,11 @@ fn release(design: Design) -> impl Strategy<Value = Operation> {
             key,
             owner: of(key, owner),
             fence,
-            count,
+            count: match owner.mode {
+                Mode::Exclusive => count,
+                Mode::Shared => count.min(1),
+                Mode::Permits(_) => 0,
+            },
             at_least,
         })
     })
@@ -150,37 +172,12 @@ fn renew() -> impl Strategy<Value = Operation> {
         .prop_map(|(renewals, lease)| Operation::Renew(Renew { renewals, lease }))
 }
 
-/// Generates a batch of several tasks that acquire locks, which are mostly free.
-fn batch(most: usize) -> impl Strategy<Value = Operation> {
-    // A small range, so that the holders of locks often release them.
-    let few = || {
-        (0..CLIENTS).prop_map(|client| Owner {
-            client,
-            sequence: 0,
-        })
-    };
-    let acquire =
-        (0..KEYS, few(), lease(), any::<bool>()).prop_map(|(key, owner, lease, waits)| {
-            Operation::Acquire(Acquire {
-                claims: vec![Claim {
-                    key,
-                    owner: of(key, owner),
-                }],
-                lease,
-                count: 1,
-                waits,
-            })
-        });
-    vec(acquire, 2..=most).prop_map(Operation::Batch)
-}
-
 pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
     let loses_data = u32::from(design.loses_data);
     prop_oneof![
         8 => acquire(),
         8 => release(design),
         4 => renew(),
-        if design.batch > 1 { 6 } else { 0 } => batch(design.batch.max(2)),
         4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),
         loses_data => Just(Operation::Restart),

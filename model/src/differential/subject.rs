@@ -13,20 +13,6 @@ pub trait Subject {
 
     /// Executes an operation, whose fences are absolute.
     fn apply(&mut self, operation: &Operation) -> Observed;
-
-    /// Executes the requests of a batch that can run at once, and skips the others.
-    fn batch(&mut self, requests: &[Operation]) -> Served {
-        unreachable!("{requests:?} are served one by one")
-    }
-}
-
-/// The observations of a batch.
-#[derive(Clone, Debug)]
-pub struct Served {
-    /// One reply for each request; `None` for a request that was skipped.
-    pub replies: Vec<Option<Reply>>,
-    /// The state after the batch, without a reply.
-    pub seen: Observed,
 }
 
 /// The observations of a step.
@@ -150,7 +136,6 @@ impl Subject for ModelSubject {
             Operation::Restart => server.restart(),
             Operation::LoseFence(key) => server.lose_fence(*key),
             Operation::InvalidateFence(key, instead) => server.replace_fence(*key, *instead),
-            Operation::Batch(_) => unreachable!("a server takes one step at a time"),
         }
         Observed {
             reply,

@@ -9,6 +9,7 @@ use crate::{
     error::LostCause,
     product::engine::machine::{
         CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request, Settings,
+        Slot,
     },
     wait::Spread,
     words::Key,
@@ -49,6 +50,8 @@ pub(crate) struct Task {
     /// The number of its nested calls.
     pub(super) nested: u8,
     pub(super) wrote: bool,
+    /// Whether it has downgraded its lock.
+    pub(super) is_downgraded: bool,
     /// Whether another owner had the lock before its release was sent.
     pub(super) was_overtaken: bool,
     /// The time by which the current call must be served or refused.
@@ -126,6 +129,7 @@ impl Client {
             began: 0,
             nested: 0,
             wrote: false,
+            is_downgraded: false,
             was_overtaken: false,
             deadline: Time::MAX,
         };
@@ -219,11 +223,12 @@ impl Client {
             .retain(|known| machine.ownerships().any(|own| own.owner == known.owner));
     }
 
-    /// Returns the ownership of a key that the client relies on, with or without a hold.
-    pub(super) fn relies_on(&self, key: Key, now: Time) -> Option<&Ownership> {
-        let own = self.machine.slot(&super::words::key(key))?.current()?;
-        let left = own.left(super::config::time(now));
-        (own.is_owned() && !left.is_zero()).then_some(own)
+    /// Returns the ownerships of a key that the client relies on, with or without a hold.
+    pub(super) fn relies_on(&self, key: Key, now: Time) -> impl Iterator<Item = &Ownership> {
+        let slot = self.machine.slot(&super::words::key(key));
+        let owns = slot.into_iter().flat_map(Slot::ownerships);
+        let left = move |own: &Ownership| own.left(super::config::time(now));
+        owns.filter(move |own| own.is_owned() && !left(own).is_zero())
     }
 
     /// Returns the owners whose lease has not ended.
@@ -234,11 +239,11 @@ impl Client {
         valid.map(|own| own.owner).collect()
     }
 
-    /// Returns the ownership of a key that has a valid hold.
+    /// Returns an ownership of a key that has a valid hold.
     pub(super) fn holds(&self, key: Key, now: Time) -> Option<&Ownership> {
-        let own = self.relies_on(key, now)?;
-        let is_valid = own.valid_until(super::config::time(now)).is_ok();
-        (own.phase() == Phase::Held && is_valid).then_some(own)
+        let is_valid = |own: &Ownership| own.valid_until(super::config::time(now)).is_ok();
+        let mut owns = self.relies_on(key, now);
+        owns.find(|own| own.phase() == Phase::Held && is_valid(own))
     }
 
     /// Returns whether a caller is in a valid hold of a key, as its guard reads it.

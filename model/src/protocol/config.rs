@@ -6,7 +6,7 @@ use crate::{
     lease,
     options::{LockOptions, Site, Wait},
     server::ServerBug,
-    words::{Key, Millis},
+    words::{Key, Millis, Mode},
 };
 
 /// Time in steps of the clock. Half of a lease takes one step.
@@ -46,6 +46,8 @@ pub struct Config {
 pub struct Caller {
     /// Its keys, in ascending order.
     pub keys: &'static [Key],
+    /// Which other holders it tolerates.
+    pub mode: Mode,
     /// The lease.
     pub lease: Time,
     /// The longest wait: `None` is unlimited, and zero is one attempt.
@@ -58,22 +60,27 @@ pub struct Caller {
     pub at_least: Option<Time>,
     /// How long the client retains the ownership.
     pub retain: Time,
+    /// Whether it may share its exclusive lock later.
+    pub downgrades: bool,
 }
 
 impl Caller {
     /// A caller that waits until it has the lock of one key.
     pub const PLAIN: Self = Self {
         keys: &[0],
+        mode: Mode::Exclusive,
         lease: Config::LEASE,
         wait: None,
         renewed: true,
         max_hold: None,
         at_least: None,
         retain: 0,
+        downgrades: false,
     };
 
     pub(super) fn terms(&self, lease: Time) -> LockOptions {
         LockOptions {
+            mode: super::words::mode(self.mode),
             lease: duration(lease),
             wait: match self.wait {
                 None => Wait::Forever,
@@ -188,6 +195,46 @@ impl Config {
             in_order: true,
             end: 9,
             ..Self::new(name)
+        }
+    }
+
+    /// Returns whether an exclusive lock may be shared later.
+    #[must_use]
+    pub fn downgrades(&self) -> bool {
+        self.callers().any(|caller| caller.downgrades)
+    }
+
+    /// Returns whether callers of two clients share a lock.
+    #[must_use]
+    pub fn meet(&self) -> bool {
+        let shares = |callers: &&Vec<Caller>| {
+            let mut modes = callers.iter().map(|caller| caller.mode);
+            modes.any(|mode| mode != Mode::Exclusive)
+        };
+        self.clients.iter().filter(shares).count() > 1
+    }
+
+    /// Returns whether two callers of a client share a lock.
+    #[must_use]
+    pub fn joins(&self) -> bool {
+        let is_shared = |caller: &&Caller| caller.mode == Mode::Shared;
+        let joins = |callers: &Vec<Caller>| callers.iter().filter(is_shared).count() > 1;
+        self.clients.iter().any(joins)
+    }
+
+    /// Returns whether holders may share a lock.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        self.callers().any(|caller| caller.mode != Mode::Exclusive)
+    }
+
+    /// Lets anything take any time.
+    #[must_use]
+    pub fn at_any_time(self) -> Self {
+        Self {
+            prompt: false,
+            in_order: false,
+            ..self
         }
     }
 

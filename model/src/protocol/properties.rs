@@ -10,7 +10,7 @@ use super::{
     state::Rule,
     words,
 };
-use crate::words::Holder;
+use crate::{mode, words::Holder};
 
 type P = Property<Protocol>;
 
@@ -91,16 +91,16 @@ pub(super) fn of(config: &Config) -> Vec<P> {
 
 fn exclusive() -> [P; 2] {
     [
-        P::always("at most one caller holds the lock", |_, state| {
-            state.keys().all(|key| state.holders(key) <= 1)
+        P::always("holders tolerate each other", |model, state| {
+            state.keys().all(|key| state.tolerate(&model.config, key))
         }),
         P::always(
             "no lock is granted that another client relies on",
             |_, state| {
                 let now = state.now();
                 let is_overtaken = |client: &Client, key| {
-                    client.relies_on(key, now).is_some_and(|own| {
-                        let owner = words::owner(client.name, own.owner);
+                    client.relies_on(key, now).any(|own| {
+                        let owner = words::owner(client.name, own.owner, own.mode);
                         state.is_overtaken(key, owner, own.token)
                     })
                 };
@@ -119,8 +119,8 @@ fn overtaken() -> [P; 2] {
             |_, state| {
                 let now = state.now();
                 let are_short = |client: &Client| {
-                    let relied_on = state.keys().filter_map(|key| client.relies_on(key, now));
-                    relied_on.into_iter().all(|own| {
+                    let mut relied_on = state.keys().flat_map(|key| client.relies_on(key, now));
+                    relied_on.all(|own| {
                         let since = client.is_overtaken(own.owner).unwrap_or(now);
                         own.left(time(now)) <= time(since + Config::LEASE).since(time(now))
                     })
@@ -141,8 +141,9 @@ fn tidy() -> [P; 2] {
             "nothing is left behind when all clients have gone",
             |_, state| {
                 let is_free = |key| {
-                    let holder = state.server.inspect(key).map(|entry| entry.holder);
-                    holder.is_none_or(|holder| holder == Holder::Kept)
+                    let entry = state.server.inspect(key);
+                    let mut holders = entry.into_iter().flat_map(|entry| entry.holders);
+                    holders.all(|holder| holder == Holder::Kept)
                         && state.server.queue(key).is_empty()
                 };
                 !state.is_quiet() || state.keys().all(is_free)
@@ -172,8 +173,9 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
             return true;
         };
         let entry = state.server.inspect(key);
-        let owner = Holder::Owner(words::owner(client.name, own.owner));
-        let entry = entry.filter(|entry| entry.holder == owner);
+        let owner = Holder::Owner(words::owner(client.name, own.owner, own.mode));
+        let entry = entry.filter(|entry| *entry.holders == [owner]);
+        let counts = counts && own.used == mode::Mode::Exclusive;
         let count = if counts { own.entries() } else { 1 };
         let is_settled = own.wanted_count(counts).is_none();
         entry.is_none_or(|entry| !is_settled || u32::from(entry.count) == count)
@@ -183,9 +185,9 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
 /// Returns the situations that must occur.
 fn situations(config: &Config) -> Vec<Situation> {
     use Situation::{
-        HandedOff, HandedOver, Kept, MaxHold, Nested, Paused, Refused, RetainedAgain,
+        HandedOff, HandedOver, Joined, Kept, MaxHold, Nested, Paused, Refused, RetainedAgain,
         RetainedAsked, RetainedAtDrain, RetainedUntilEnd, RetainedWanted, Several, StaleWrite,
-        TokenOfRenewal,
+        Together, TokenOfRenewal,
     };
     let any = |is: fn(&Caller) -> bool| config.callers().any(is);
     let has = |least: usize| {
@@ -212,17 +214,22 @@ fn situations(config: &Config) -> Vec<Situation> {
     [
         (
             HandedOff,
-            clients > 1 && patient && renewed && config.end > 2,
+            clients > 1 && patient && renewed && config.end > 2 && !config.shares(),
         ),
-        (HandedOver, has(2) && renewed && !stays),
-        (TokenOfRenewal, has(3) && !config.prompt && config.end > 1),
+        (Joined, config.joins()),
+        (Together, config.meet()),
+        (HandedOver, has(2) && renewed && !stays && !config.shares()),
+        (
+            TokenOfRenewal,
+            has(3) && !config.shares() && !config.prompt && config.end > 1,
+        ),
         (Nested, config.entries > 1),
         (Paused, !config.prompt && long && clients > 1),
         (
             StaleWrite,
             config.writes && !config.prompt && long && clients > 1,
         ),
-        (RetainedAgain, retains && has(2)),
+        (RetainedAgain, retains && has(2) && !config.shares()),
         (RetainedWanted, retains && wanted),
         (RetainedUntilEnd, retains && config.end > 1 + longest),
         (RetainedAsked, retains && faults.release_requests > 0),

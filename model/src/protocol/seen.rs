@@ -40,6 +40,8 @@ situations! {
     Kept = "a lock stays taken after its release",
     Several = "a call has several locks",
     Refused = "a call is refused because its wait has ended",
+    Joined = "a call joins a shared hold",
+    Together = "two clients hold a lock that they share",
 }
 
 /// The situations of the latest step. Not part of the state: all values are equal.

@@ -2,7 +2,7 @@
 
 use super::{
     Config, Faults, Time,
-    client::{Client, Stage},
+    client::{Client, Stage, Task},
     network::{Message, Network},
     resource::Resource,
     seen::{Seen, Situation},
@@ -12,7 +12,7 @@ use crate::{
     product::engine::machine::Slot,
     server::{Constants, Server},
     store::TOKENS,
-    words::{Acquire, Claim, Effects, Fence, Fenced, Key, Notification, Owner, Token},
+    words::{Acquire, Claim, Effects, Fence, Fenced, Key, Mode, Notification, Owner, Token},
 };
 
 /// The state of the world.
@@ -26,8 +26,9 @@ pub struct State {
     pub(super) left: Faults,
     /// The tokens of all fences that the server set, in this order.
     pub(super) tokens: Vec<TokenRange>,
-    /// The token of the latest hold of each key.
+    /// The token of the latest hold of each key, and of the latest exclusive one.
     pub(super) latest: Vec<Token>,
+    latest_exclusive: Vec<Token>,
     /// The time until which each key stays taken after its last hold, by `at_least`.
     pub(super) kept_until: Vec<Time>,
     /// The rule that a step broke.
@@ -96,6 +97,7 @@ impl State {
             left: config.faults,
             tokens: Vec::new(),
             latest: vec![0; usize::from(config.keys())],
+            latest_exclusive: vec![0; usize::from(config.keys())],
             kept_until: vec![0; usize::from(config.keys())],
             broken: None,
             seen: Seen::default(),
@@ -126,6 +128,40 @@ impl State {
         self.clients.iter().map(holds).sum()
     }
 
+    /// Returns whether the callers with a valid hold of this key may have it at once.
+    pub(super) fn tolerate(&self, config: &Config, key: Key) -> bool {
+        let now = self.now();
+        let inside = |client: &Client| -> Vec<Mode> {
+            let tasks = client.tasks.iter().enumerate();
+            let inside = tasks.filter(|(_, task)| client.is_inside(task, key, now));
+            let mode = |(at, task): (usize, &Task)| {
+                let of_caller = config.caller(client.name, at).mode;
+                if task.is_downgraded {
+                    Mode::Shared
+                } else {
+                    of_caller
+                }
+            };
+            inside.map(mode).collect()
+        };
+        let modes: Vec<Mode> = self.clients.iter().flat_map(inside).collect();
+        match modes.first() {
+            Some(Mode::Permits(most)) => {
+                modes.len() <= usize::from(*most) && modes.iter().all(|mode| *mode == modes[0])
+            }
+            Some(Mode::Shared) => modes.iter().all(|mode| *mode == Mode::Shared),
+            Some(Mode::Exclusive) => modes.len() == 1,
+            None => true,
+        }
+    }
+
+    /// Returns whether two clients have a valid hold of this key.
+    pub(super) fn are_together(&self, key: Key) -> bool {
+        let now = self.now();
+        let holds = |client: &&Client| client.holds(key, now).is_some();
+        self.clients.iter().filter(holds).count() > 1
+    }
+
     pub(super) fn keys(&self) -> std::ops::Range<Key> {
         0..u8::try_from(self.latest.len()).expect("few keys")
     }
@@ -141,10 +177,14 @@ impl State {
         for Fenced { key, owner, .. } in &grants {
             for client in &mut self.clients {
                 let slot = client.machine.slot(&words::key(*key));
-                let own = slot.and_then(Slot::current).filter(|own| own.token > 0);
-                if let Some(own) = own.map(|own| own.owner)
-                    && words::owner(client.name, own) != *owner
-                {
+                let owns = slot.into_iter().flat_map(Slot::ownerships);
+                let overtaken = owns.filter(|own| {
+                    let own_name = words::owner(client.name, own.owner, own.mode);
+                    let is_other = own_name != *owner && !own_name.mode.tolerates(owner.mode);
+                    own.token > 0 && is_other
+                });
+                let overtaken: Vec<u64> = overtaken.map(|own| own.owner).collect();
+                for own in overtaken {
                     client.known(own).overtaken.get_or_insert(now);
                 }
             }
@@ -196,15 +236,28 @@ impl State {
     }
 
     /// Notes that a hold begins.
-    pub(super) fn begins(&mut self, config: &Config, key: Key, name: u8, owner: u64, token: Token) {
+    pub(super) fn begins(
+        &mut self,
+        config: &Config,
+        key: Key,
+        (full, mode): (Owner, Mode),
+        token: Token,
+    ) {
+        let (name, owner) = (full.client, full.sequence.into());
         if self.client(name).known(owner).lost.is_some() {
             self.breaks(Rule::NoHoldAfterLoss);
         }
-        if self.now() < self.kept_until[usize::from(key)] && !config.may_overtake() {
+        let may_be_early = config.may_overtake() || config.shares();
+        if self.now() < self.kept_until[usize::from(key)] && !may_be_early {
             self.breaks(Rule::Kept);
         }
-        let latest = self.latest[usize::from(key)];
-        let full = words::owner(name, owner);
+        let is_exclusive = mode == Mode::Exclusive;
+        // Shared holds need only have larger tokens than the exclusive ones before.
+        let latest = if is_exclusive {
+            self.latest[usize::from(key)]
+        } else {
+            self.latest_exclusive[usize::from(key)]
+        };
         let range = self
             .tokens
             .iter()
@@ -213,7 +266,8 @@ impl State {
             // If two clients hold the lock, only the order of the grants counts.
             range.is_some()
         } else {
-            token > latest
+            // A reader that joins a hold which was exclusive before has its token.
+            token > latest || token == latest && !is_exclusive && config.downgrades()
         };
         if !is_above {
             self.breaks(Rule::TokensGrow);
@@ -222,7 +276,11 @@ impl State {
         if is_renewed {
             self.seen.note(Situation::TokenOfRenewal);
         }
-        self.latest[usize::from(key)] = latest.max(token);
+        let of_key = &mut self.latest[usize::from(key)];
+        *of_key = token.max(*of_key);
+        if is_exclusive {
+            self.latest_exclusive[usize::from(key)] = *of_key;
+        }
     }
 
     /// Returns whether a client other than this one has not noticed that a hold has ended.
@@ -236,7 +294,9 @@ impl State {
     pub(super) fn is_overtaken(&self, key: Key, owner: Owner, token: Token) -> bool {
         let mut of_key = self.tokens.iter().filter(|tokens| tokens.key == key);
         let own = of_key.find(|own| own.has(owner, token));
-        own.is_some() && of_key.any(|other| other.owner != owner)
+        let is_other =
+            |other: &TokenRange| other.owner != owner && !other.owner.mode.tolerates(owner.mode);
+        own.is_some() && of_key.any(is_other)
     }
 
     /// Stops a client, which has shut down or died.
@@ -263,6 +323,7 @@ impl State {
         let newcomer = Owner {
             client: u8::MAX,
             sequence: 0,
+            mode: Mode::Exclusive,
         };
         let mut server = self.server.clone();
         (0..)

@@ -10,7 +10,10 @@ use super::{
     state::Rule,
     words,
 };
-use crate::product::engine::machine::{Event, Input, Machine};
+use crate::{
+    product::engine::machine::{Event, Input, Machine},
+    words::Mode,
+};
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub enum Action {
     Leave(u8, usize),
     /// A guard is dropped: the background releases.
     Drop(u8, usize),
+    /// A holder downgrades its lock.
+    Downgrade(u8, usize),
     /// A holder writes to the resource.
     Write(u8, usize),
     /// A client does what is due.
@@ -177,6 +182,9 @@ fn optional(config: &Config, state: &State, client: &Client, actions: &mut Vec<A
                 if left.unpolled > 0 {
                     actions.push(Action::Forget(name, at));
                 }
+                if work == Work::Enter {
+                    downgrades(config, client, (at, task), now, actions);
+                }
             }
             Stage::Unpolled => actions.push(Action::DropForgotten(name, at)),
             Stage::Holding => holding(config, client, (at, task), now, actions),
@@ -223,8 +231,27 @@ fn holding(
     if !config.prompt || now == task.began {
         actions.push(Action::Leave(client.name, at));
     }
-    if config.writes && holds && !task.wrote {
+    downgrades(config, client, (at, task), now, actions);
+    let is_exclusive = config.caller(client.name, at).mode == Mode::Exclusive;
+    if config.writes && is_exclusive && holds && !task.wrote {
         actions.push(Action::Write(client.name, at));
+    }
+}
+
+/// A nested call may be on its way.
+fn downgrades(
+    config: &Config,
+    client: &Client,
+    (at, task): (usize, &Task),
+    now: Time,
+    actions: &mut Vec<Action>,
+) {
+    if config.caller(client.name, at).downgrades
+        && let [(entry, _)] = &task.entries[..]
+        && client.holds(words::key_of(&entry.key), now).is_some()
+        && !task.is_downgraded
+    {
+        actions.push(Action::Downgrade(client.name, at));
     }
 }
 
@@ -307,6 +334,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             state.left.drops -= 1;
             calls::leave(config, state, name, at, false);
         }
+        Action::Downgrade(name, at) => calls::downgrade(config, state, name, at),
         Action::Write(name, at) => calls::write(state, name, at),
         Action::Due(name) => {
             calls::feed(config, state, name, Input::Time, None);

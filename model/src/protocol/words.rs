@@ -3,12 +3,12 @@
 use std::{sync::LazyLock, time::Duration};
 
 use crate::{
-    key, lease,
+    key, lease, mode,
     product::engine::machine::{Ask, Event, Renew, Reply, Request},
     store::{self, QueuePlace, RenewalOutcome},
     words::{
-        Acquire, Acquired, Claim, Key, Millis, Notification, Owner, Release, Released, Renewal,
-        Renewed,
+        Acquire, Acquired, Claim, Key, Millis, Mode, Notification, Owner, Release, Released,
+        Renewal, Renewed,
     },
 };
 
@@ -25,9 +25,25 @@ pub(super) fn key_of(key: &key::Key) -> Key {
     key.as_str().as_bytes()[0] - b'0'
 }
 
-pub(super) fn owner(client: u8, sequence: u64) -> Owner {
-    let sequence = u8::try_from(sequence).expect("worlds are small");
-    Owner { client, sequence }
+pub(super) fn owner(client: u8, sequence: u64, mode: mode::Mode) -> Owner {
+    Owner {
+        client,
+        sequence: u8::try_from(sequence).expect("worlds are small"),
+        mode: match mode {
+            mode::Mode::Exclusive => Mode::Exclusive,
+            mode::Mode::Shared => Mode::Shared,
+            mode::Mode::Permits(most) => Mode::Permits(small(most)),
+        },
+    }
+}
+
+/// Returns a mode in the words of the machine.
+pub(super) fn mode(mode: Mode) -> mode::Mode {
+    match mode {
+        Mode::Exclusive => mode::Mode::Exclusive,
+        Mode::Shared => mode::Mode::Shared,
+        Mode::Permits(most) => mode::Mode::Permits(most.into()),
+    }
 }
 
 fn millis(time: Duration) -> Millis {
@@ -43,7 +59,7 @@ pub(super) fn request(client: u8, request: &Request) -> network::Request {
     let claims: Vec<Claim> = (request.claims.iter())
         .map(|claimed| Claim {
             key: key_of(&claimed.key),
-            owner: owner(client, claimed.owner),
+            owner: owner(client, claimed.owner, claimed.mode),
         })
         .collect();
     let acquire = |lease, count, waits| {
@@ -76,7 +92,7 @@ pub(super) fn request(client: u8, request: &Request) -> network::Request {
 pub(super) fn renewal(client: u8, renew: &Renew) -> network::Request {
     let claim = Claim {
         key: key_of(&renew.key),
-        owner: owner(client, renew.owner),
+        owner: owner(client, renew.owner, renew.mode),
     };
     let fence = renew.fence;
     network::Request::Renew(crate::words::Renew {
@@ -134,11 +150,13 @@ pub(super) fn outcome(reply: Renewed) -> RenewalOutcome {
 pub(super) fn event(notification: Notification) -> Event {
     match notification {
         Notification::Granted {
+            owner,
             fence,
             ttl,
             others_wait,
             ..
         } => Event::Granted {
+            mode: mode(owner.mode),
             fence,
             ttl: Duration::from_millis(ttl),
             wanted: others_wait,

@@ -1,9 +1,10 @@
 //! `release.lua`.
 
 use super::{Held, Server, ServerBug};
-use crate::words::{Effects, Holder, Release, Released};
+use crate::words::{Effects, Holder, Mode, Release, Released};
 
 pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects) -> Released {
+    server.downgrade(ask.key, ask.owner);
     let mut holds = server.holds(ask.key, ask.owner);
     if server.has(ServerBug::ReleaseOfOthers) {
         holds = server.inspect(ask.key).is_some();
@@ -12,8 +13,12 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
         if !holds {
             return Released::NotHeld;
         }
-        if let Some(held) = &mut server.lock(ask.key).held {
+        let mut holders = server.lock(ask.key).held.iter_mut();
+        if let Some(held) = holders.find(|held| held.by == Holder::Owner(ask.owner)) {
             held.count = ask.count;
+        }
+        if ask.owner.mode == Mode::Shared {
+            server.hand_off(ask.key, None, false, effects);
         }
         return Released::Done;
     }
@@ -25,15 +30,20 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
     if server.has(ServerBug::FenceReset) {
         server.lock(ask.key).fence = 0;
     }
+    server.remove(ask.key, ask.owner);
+    if server.has(ServerBug::ReleaseOfOthers) {
+        server.lock(ask.key).held.clear();
+    }
     if ask.at_least > 0 {
-        server.lock(ask.key).held = Some(Held {
+        let until = server.now + ask.at_least;
+        server.lock(ask.key).held.push(Held {
             by: Holder::Kept,
+            mode: ask.owner.mode,
             count: 1,
-            until: server.now + ask.at_least,
+            until,
         });
         server.notify_first(ask.key, ask.at_least, effects);
     } else {
-        server.lock(ask.key).held = None;
         server.hand_off(ask.key, None, false, effects);
     }
     Released::Done
@@ -45,6 +55,10 @@ fn leave_queue(server: &mut Server, ask: &Release, effects: &mut Effects) {
     let queue = &mut server.lock(ask.key).queue;
     queue.retain(|(owner, _)| *owner != ask.owner);
     if was_first {
+        if server.inspect(ask.key).is_some() {
+            // The waiters behind it may share the lock.
+            server.hand_off(ask.key, None, false, effects);
+        }
         server.notify_first(ask.key, ask.at_least, effects);
     }
 }

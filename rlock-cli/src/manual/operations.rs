@@ -10,7 +10,7 @@ pub(crate) const LS: &[Section] = &[
             ("KEY", "what is locked"),
             (
                 "HOLDER",
-                "service@host and process id; in parentheses why there is none",
+                "service@host and process id; in parentheses the mode, or why there is none",
             ),
             ("SINCE", "how long the lock has been held"),
             (
@@ -23,8 +23,10 @@ pub(crate) const LS: &[Section] = &[
             ),
         ],
         text: "(no reply): the holder's process has ended, is stuck or cut off. (at_least): no call holds the lock, \
-               and at_least keeps it taken. (other software): the key is not one of rlock's. The heading is shown on \
-               a terminal only, and lines are cut to its width there.",
+               and at_least keeps it taken. (other software): the key is not one of rlock's. (shared), \
+               (1 of 3 permits): the mode of a holder that is not exclusive. A lock with several holders has a row \
+               for each of them, and each row counts all waiters. The heading is shown on a terminal only, and lines \
+               are cut to its width there.",
     },
     Section {
         title: "Exit status",
@@ -34,16 +36,25 @@ pub(crate) const LS: &[Section] = &[
 ];
 
 /// The sections of `rlock inspect`.
-pub(crate) const INSPECT: &[Section] = &[Section {
-    title: "Exit status",
-    terms: &[
-        ("0", "the lock is taken"),
-        ("1", "the lock is free"),
-        UNAVAILABLE,
-        USAGE,
-    ],
-    text: "",
-}];
+pub(crate) const INSPECT: &[Section] = &[
+    Section {
+        title: "Several holders",
+        terms: &[],
+        text: "The line mode shows that the lock is shared or has permits, and the number of holders. The output \
+               describes one of them, and lists the owners of the others. With --json these are the fields mode, \
+               permits, holders and other_owners.",
+    },
+    Section {
+        title: "Exit status",
+        terms: &[
+            ("0", "the lock is taken"),
+            ("1", "the lock is free"),
+            UNAVAILABLE,
+            USAGE,
+        ],
+        text: "",
+    },
+];
 
 /// The sections of `rlock release`.
 pub(crate) const RELEASE: &[Section] = &[
@@ -85,7 +96,8 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
         ],
         text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \
-               body may run on beside the next holder; storage that checks the fencing token refuses its writes.",
+               body may run on beside the next holder; storage that checks the fencing token refuses its writes. Of a \
+               lock with several holders, --ask and --force concern all, at most 100, and --token those with the token.",
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -103,7 +103,13 @@ impl Looks {
     }
 
     pub(super) fn waiters(&self) -> usize {
-        self.locks.iter().map(describe::waiters).sum()
+        // Each holder of a lock reports its whole queue.
+        let mut of_keys = BTreeMap::<&str, usize>::new();
+        for info in &self.locks {
+            let most = of_keys.entry(&info.key).or_default();
+            *most = describe::waiters(info).max(*most);
+        }
+        of_keys.values().sum()
     }
 
     /// Returns the counts of the latest look as text.

@@ -12,6 +12,7 @@ mod hostile;
 mod inspect;
 mod loss;
 mod ls;
+mod modes;
 mod output;
 mod processes;
 mod release;

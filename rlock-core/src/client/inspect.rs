@@ -126,15 +126,16 @@ impl LockClient {
         };
         let core = self.core();
         let mut info = info_of(&key, entry);
-        let told = match info.owner_id() {
+        let reply = match info.owner_id() {
             Some(owner) if owner.is_of(core.id) => {
-                describe(core, &key).filter(|told| told.owner == info.owner)
+                let mut own = describe(core, &key).into_iter();
+                own.find(|own| own.owner == info.owner)
             }
             Some(owner) => core.in_runtime(ask_holder(core, &key, owner)).await,
             None => None,
         };
-        if let Some(told) = told {
-            (info.token, info.retained, info.holder) = (told.token, told.retained, told.holder);
+        if let Some(reply) = reply {
+            (info.token, info.retained, info.holder) = (reply.token, reply.retained, reply.holder);
         } else if let Some(owner) = info.owner_id() {
             let timeout = core.options.response_timeout;
             let address = core.in_runtime(core.store.address(owner.client(), timeout));
@@ -178,6 +179,8 @@ pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
         holder: None,
         address: None,
         queue: entry.queue,
+        holders: entry.holders,
+        others: entry.others,
         wanted: false,
     }
 }

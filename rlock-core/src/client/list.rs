@@ -20,7 +20,10 @@ use crate::{
     error::LockError,
     info::LockInfo,
     key::Key,
-    limits, pattern,
+    limits,
+    mode::Mode,
+    owner::OwnerId,
+    pattern,
     store::{SendOptions, StoreError, directory::Cursor},
 };
 
@@ -64,6 +67,7 @@ impl LockClient {
             scans: false,
             found: VecDeque::new(),
             seen: HashSet::new(),
+            seen_owners: HashSet::new(),
             missed: 0,
             lost: 0,
         }
@@ -78,8 +82,10 @@ pub struct LockList {
     step: Step,
     scans: bool,
     found: VecDeque<LockInfo>,
-    /// The keys that were listed, if the list scans.
+    /// The keys of exclusive locks that were listed, and all keys of the scan.
     seen: HashSet<String>,
+    /// The owners that were listed of other locks, if the list scans.
+    seen_owners: HashSet<OwnerId>,
     missed: usize,
     lost: u64,
 }
@@ -144,6 +150,37 @@ impl LockList {
         }
     }
 
+    /// Records a listed lock, so that the scan skips it.
+    fn note(&mut self, info: &LockInfo) {
+        match (info.mode(), info.owner_id()) {
+            (Mode::Shared | Mode::Permits(_), Some(owner)) => {
+                self.seen_owners.insert(owner);
+            }
+            _ => {
+                self.seen.insert(info.key.clone());
+            }
+        }
+    }
+
+    /// Returns a scanned lock without the holders that have replied.
+    fn silent(&self, info: LockInfo) -> Option<LockInfo> {
+        let owner = OwnerId::parse(&info.owner);
+        let others = info.others.iter().copied();
+        let all: Vec<OwnerId> = owner.into_iter().chain(others).collect();
+        let is_silent = |owner: &&OwnerId| !self.seen_owners.contains(owner);
+        let silent: Vec<OwnerId> = all.iter().filter(is_silent).copied().collect();
+        if silent.len() == all.len() {
+            return Some(info);
+        }
+        let (first, others) = silent.split_first()?;
+        Some(LockInfo {
+            owner: first.to_string(),
+            holders: info.holders - (all.len() - silent.len()),
+            others: others.to_vec(),
+            ..info
+        })
+    }
+
     /// Finds more locks. Returns `false` after the last.
     async fn advance(&mut self) -> Result<bool, StoreError> {
         let client = self.client.clone();
@@ -169,7 +206,9 @@ impl LockList {
                     Some(Ok(Some((locks, lost)))) => {
                         self.lost = self.lost.saturating_add(lost);
                         if self.scans {
-                            self.seen.extend(locks.iter().map(|info| info.key.clone()));
+                            for info in &locks {
+                                self.note(info);
+                            }
                         }
                         self.found.extend(locks);
                     }
@@ -195,7 +234,7 @@ impl LockList {
                     for info in join_all(inspected).await {
                         match info {
                             Ok(Some(info)) if self.seen.insert(info.key.clone()) => {
-                                self.found.push_back(info);
+                                self.found.extend(self.silent(info));
                             }
                             Ok(_) => {}
                             // The servers of a quorum may disagree on a lock for as long as its lease.
@@ -271,7 +310,7 @@ async fn add_queue(core: &Core, info: &mut LockInfo) {
     let send = SendOptions::new(core.options.response_timeout);
     if let Ok(key) = Key::parse(&info.key)
         && let Ok(Some(entry)) = core.store.inspect(&key, send).await
-        && entry.owner == info.owner
+        && entry.has(&info.owner)
     {
         info.queue = entry.queue;
     }

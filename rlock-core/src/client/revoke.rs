@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
+
 use super::LockClient;
 use crate::{
     engine::{
@@ -11,11 +13,13 @@ use crate::{
     error::LockError,
     key::Key,
     owner::OwnerId,
-    store::{ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
+    store::{Entry, ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
 };
 
 impl LockClient {
-    /// Asks the holder of a lock to release it. Returns `true` if the holder does so.
+    /// Asks the holder of a lock to release it. Returns `true` if the holder does so. A
+    /// [shared](crate::Lock::shared) lock and [permits](crate::Lock::permits) may have several holders: asks all
+    /// of them, at most 100, and returns `true` if all do so.
     ///
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked): its body is
     /// cancelled at its next await, as after any loss. The lock is released when the body has
@@ -52,12 +56,16 @@ impl LockClient {
     /// ```
     pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
         let key = self.key(key)?;
-        let entry = self.entry(&key).await?;
-        let Some(owner) = entry.and_then(|entry| OwnerId::parse(&entry.owner)) else {
+        let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
         };
-        let told = self.tell_holder(&key, owner, None, false).await?;
-        Ok(told == Some(Answer::Released))
+        let mut owners = owners(&entry);
+        // A lock that only `at_least` keeps has no holder.
+        owners.retain(|owner| !owner.is_kept());
+        let tell = |owner: &OwnerId| self.tell_holder(&key, *owner, None, false);
+        let replies = try_join_all(owners.iter().map(tell)).await?;
+        let is_released = |reply: &Option<Answer>| *reply == Some(Answer::Released);
+        Ok(!replies.is_empty() && replies.iter().all(is_released))
     }
 
     /// Releases the lock if the current hold has this token. Returns `true` if it was released.
@@ -67,6 +75,9 @@ impl LockClient {
     /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
     /// store compares: a token matches if it is the one that `inspect` returns, or one of the 127
     /// after it. Holds that the process passed on locally may have these.
+    ///
+    /// Of several holders, takes the lock from those with this token. The store does not know which of them has
+    /// which token, so a holder that does not reply keeps the lock.
     ///
     /// # Errors
     ///
@@ -88,6 +99,8 @@ impl LockClient {
     /// next holder**. The next hold has a larger fencing token, so storage that checks the token
     /// refuses the former holder. Where that matters and the holder still replies, prefer
     /// [`ask_release`](Self::ask_release), which waits for the body.
+    ///
+    /// Takes a [shared](crate::Lock::shared) lock and [permits](crate::Lock::permits) from all holders, at most 100.
     ///
     /// Also ends the time for which [`at_least`](crate::Lock::at_least) keeps a lock taken.
     ///
@@ -122,16 +135,31 @@ impl LockClient {
         let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
         };
-        let action = || format!("release lock `{key}` of another client");
-        let Some(owner) = OwnerId::parse(&entry.owner) else {
+        if OwnerId::parse(&entry.owner).is_none() {
+            let action = format!("release lock `{key}` of another client");
             let error = StoreError::foreign_owner(&entry.owner);
-            return Err(error.into_lock_error(action(), Duration::ZERO));
-        };
-        let told = self.tell_holder(&key, owner, token, true).await?;
-        let is_meant = match (token, told) {
+            return Err(error.into_lock_error(action, Duration::ZERO));
+        }
+        let owners = owners(&entry);
+        let take = |owner: &OwnerId| self.take_from_owner(&key, *owner, token, &entry);
+        let outcomes = try_join_all(owners.iter().map(take)).await?;
+        Ok(outcomes.contains(&true))
+    }
+
+    async fn take_from_owner(
+        &self,
+        key: &Key,
+        owner: OwnerId,
+        token: Option<u64>,
+        entry: &Entry,
+    ) -> Result<bool, LockError> {
+        let reply = self.tell_holder(key, owner, token, true).await?;
+        let is_meant = match (token, reply) {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
-            (Some(token), Some(Answer::NotHeld) | None) => entry.fence == Some(token / TOKENS),
+            (Some(token), Some(Answer::NotHeld) | None) => {
+                entry.holders == 1 && entry.fence == Some(token / TOKENS)
+            }
         };
         if !is_meant {
             return Ok(false);
@@ -145,9 +173,10 @@ impl LockClient {
         };
         let send = SendOptions::new(self.core().options.response_timeout);
         let released = self.core().store.release(&release, send);
-        let released = async { released.await.map_err(|error| error.hide([&key])) };
+        let released = async { released.await.map_err(|error| error.hide([key])) };
+        let action = || format!("release lock `{key}` of another client");
         let released = self.ask(released, action).await?;
-        Ok(told == Some(Answer::Released) || released == Released::Done)
+        Ok(reply == Some(Answer::Released) || released == Released::Done)
     }
 
     /// Asks the holder of a lock to release it. Returns its reply, or `None` if it is silent.
@@ -167,8 +196,8 @@ impl LockClient {
             by: core.options.identity.to_string(),
         };
         let action = || format!("tell the holder of lock `{key}`");
-        let told = self.ask(ask(core, owner.client(), &question), action);
-        Ok(match told.await {
+        let reply = self.ask(ask(core, owner.client(), &question), action);
+        Ok(match reply.await {
             Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,
             // Without the permission to publish, the store alone decides.
@@ -216,4 +245,13 @@ impl LockClient {
         let revoked = core.store.revoke(&key);
         revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
     }
+}
+
+/// Returns the holders of a lock, as far as they are known.
+fn owners(entry: &Entry) -> Vec<OwnerId> {
+    let first = OwnerId::parse(&entry.owner);
+    first
+        .into_iter()
+        .chain(entry.others.iter().copied())
+        .collect()
 }

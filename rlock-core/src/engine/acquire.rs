@@ -22,6 +22,7 @@ use crate::{
     key::Key,
     lease::Time,
     metrics,
+    mode::Mode,
     options::{LockOptions, Site},
     store::{Claim, StoreError},
 };
@@ -30,7 +31,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Request {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
-    pub(crate) keys: Few<Key>,
+    pub(crate) keys: Few<(Key, Mode)>,
     pub(crate) options: LockOptions,
 }
 
@@ -46,7 +47,10 @@ pub(crate) async fn acquire(
         request,
         call: &observed,
     };
-    let inside = |key: &Key| (key.clone(), call_chain::hold_of(core.id, key.as_str()));
+    let inside = |(key, mode): &(Key, Mode)| {
+        let inside = call_chain::hold_of(core.id, key.as_str());
+        (key.clone(), *mode, inside)
+    };
     let mut call = CallGuard::new(core);
     let begin = Input::Acquire {
         call: call.id(),
@@ -152,13 +156,19 @@ impl Attempt<'_> {
         match refusal {
             Refusal::Taken(key, remaining) => self.taken(&key, remaining),
             Refusal::Failed => {
-                let keys: Few<&Key> = self.request.keys.iter().collect();
+                let keys: Few<&Key> = self.request.keys.iter().map(|(key, _)| key).collect();
                 call.error(&keys, self.action(), self.waited())
             }
             Refusal::Lost(key, cause) => LockError::Lost {
                 key: key.shown(site).to_owned(),
                 cause,
             },
+            Refusal::Upgrade(key, held) => LockError::Upgrade {
+                key: key.shown(site).to_owned(),
+                held,
+                wanted: self.mode_of(&key),
+            },
+            Refusal::Nested(_) => unreachable!("a call that acquires downgrades nothing"),
             Refusal::Draining => LockError::Draining {
                 action: self.action(),
             },
@@ -184,14 +194,20 @@ impl Attempt<'_> {
     fn action(&self) -> String {
         let site = self.request.options.site;
         let mut keys: Vec<&str> = (self.request.keys.iter())
-            .map(|key| key.shown(site))
+            .map(|(key, _)| key.shown(site))
             .collect();
         keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 
+    /// Returns the mode in which the call asks for this key.
+    fn mode_of(&self, key: &Key) -> Mode {
+        let of_key = self.request.keys.iter().find(|(own, _)| own == key);
+        of_key.map_or(Mode::Exclusive, |(_, mode)| *mode)
+    }
+
     fn failed(&self, error: StoreError) -> LockError {
-        let error = error.hide(&self.request.keys);
+        let error = error.hide(self.request.keys.iter().map(|(key, _)| key));
         error.into_lock_error(self.action(), self.waited())
     }
 }
@@ -207,7 +223,7 @@ mod tests {
         let lock = client.lock("k");
         let key = Key::parse("k").expect("valid");
         let request = Request {
-            keys: crate::few::one(key),
+            keys: crate::few::one((key, Mode::Exclusive)),
             options: lock.options,
         };
         let size = size_of_val(&acquire(client.handle(), &request));

@@ -184,7 +184,7 @@ pub(super) async fn perform(core: &Core, sending: Sending) -> (Step, Option<Box<
 fn acquire_request(core: &Core, request: &Request) -> AcquireRequest {
     let claims = request.claims.iter().map(|claim| Claim {
         key: claim.key.clone(),
-        owner: core.owner_id(claim.owner),
+        owner: core.owner_id(claim.owner, claim.mode),
     });
     let (lease, count, waits) = match request.what {
         Ask::Acquire { lease, waits, .. } => (lease, 1, waits),
@@ -215,7 +215,7 @@ fn release_request(core: &Core, request: &Request) -> Option<ReleaseRequest> {
     };
     Some(ReleaseRequest {
         key: claim.key.clone(),
-        owner: core.owner_id(claim.owner),
+        owner: core.owner_id(claim.owner, claim.mode),
         fence: *fence,
         count: *count,
         at_least: *at_least,

@@ -1,4 +1,4 @@
-//! The chain of locks that the current call is inside of. Each thread has the scope of the future that it polls, or of
+//! The chain of locks that the current call is inside. Each thread has the scope of the future that it polls, or of
 //! the call that it runs. Other Tokio tasks that a body polls on its thread, as in a `LocalSet`, are outside of that
 //! scope.
 
@@ -15,13 +15,13 @@ use std::{
 use tokio::task;
 use uuid::Uuid;
 
-use crate::engine::{driver::ClientHandle, entry::Entry, machine::Owner};
+use crate::engine::{driver::ClientHandle, entry::Entry, machine::Inside};
 
 thread_local! {
     static SCOPE: RefCell<Scope> = RefCell::default();
 }
 
-/// The context that a call inherits from its callers: the default client, and the locks that they are inside of.
+/// The context that a call inherits from its callers: the default client, and the locks that they are inside.
 #[derive(Clone, Default)]
 pub(crate) struct Scope {
     client: Option<ClientHandle>,
@@ -155,22 +155,22 @@ pub(crate) fn client() -> Option<ClientHandle> {
     read(|scope| scope.client.clone())
 }
 
-/// Returns the hold of `key` by `client` that the current call is inside of: its owner and its token.
-pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<(Owner, u64)> {
+/// Returns the hold of `key` by `client` that the current call is inside: its owner and its token.
+pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Inside> {
     let is_it = |Link { entry, .. }: &&Link| entry.key() == key && entry.core().id == client;
     read(|scope| {
         let Link { entry, .. } = links(scope).find(is_it)?;
-        Some((entry.hold.owner, entry.token()))
+        Some(entry.inside())
     })
 }
 
-/// Returns whether the current call is inside of a live hold of `client`.
+/// Returns whether the current call is inside a live hold of `client`.
 pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
     let is_it = |link: &Link| link.entry.core().id == client && link.entry.is_live();
     read(|scope| links(scope).any(is_it))
 }
 
-/// Returns the locks that the current call is inside of, outermost first, each once.
+/// Returns the locks that the current call is inside, outermost first, each once.
 pub(crate) fn holds() -> Vec<Entry> {
     let locks = innermost().map(|link| link.locks()).unwrap_or_default();
     locks.into_iter().rev().filter(Entry::is_live).collect()
@@ -182,7 +182,7 @@ fn links(scope: &Scope) -> impl Iterator<Item = &Link> {
     links.map(Arc::as_ref)
 }
 
-/// Returns the innermost lock that the current call is inside of.
+/// Returns the innermost lock that the current call is inside.
 pub(crate) fn innermost() -> Option<Arc<Link>> {
     read(|scope| scope.chain.clone())
 }

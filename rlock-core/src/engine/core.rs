@@ -20,6 +20,7 @@ use crate::{
         thread::ClientThread,
     },
     key::Key,
+    mode::Mode,
     options::Options,
     owner::OwnerId,
     store::{Event, KeyFilter, Listener, Store},
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     pub(crate) id: Uuid,
     pub(crate) clock: ClientClock,
     pub(crate) options: Options,
+    /// Whether a majority of servers decides.
+    pub(crate) needs_majority: bool,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shell: Arc<Shell>,
     pub(crate) holder_replies: HolderReplies,
@@ -42,7 +45,7 @@ impl Core {
     pub(crate) fn new(
         id: Uuid,
         clock: ClientClock,
-        options: Options,
+        (options, needs_majority): (Options, bool),
         store: Arc<dyn Store>,
         shell: Arc<Shell>,
         thread: ClientThread,
@@ -51,6 +54,7 @@ impl Core {
             id,
             clock,
             options,
+            needs_majority,
             store,
             shell,
             holder_replies: HolderReplies::default(),
@@ -60,8 +64,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn owner_id(&self, owner: Owner) -> OwnerId {
-        OwnerId::new(self.id, owner)
+    pub(crate) fn owner_id(&self, owner: Owner, mode: Mode) -> OwnerId {
+        OwnerId::new(self.id, owner, mode)
     }
 
     /// Closes the client: from now on no lock is acquired, and its holds are lost.
@@ -147,7 +151,12 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
             &shell,
             key,
             owner,
-            machine::Event::Granted { fence, ttl, wanted },
+            machine::Event::Granted {
+                mode: owner.mode(),
+                fence,
+                ttl,
+                wanted,
+            },
         ),
         Event::Wanted { key, owner } => own(&shell, key, owner, machine::Event::Wanted),
         Event::Retry { key, owner, after } => {

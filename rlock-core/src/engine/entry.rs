@@ -43,6 +43,15 @@ impl Entry {
         }
     }
 
+    /// Returns the hold as a call inside it sees it.
+    pub(crate) fn inside(&self) -> machine::Inside {
+        machine::Inside {
+            owner: self.hold.owner,
+            token: self.token(),
+            entry: self.number,
+        }
+    }
+
     /// Reads the ownership, unless it is over.
     fn read<T>(&self, read: impl FnOnce(&Ownership, Time) -> T) -> Option<T> {
         let (hold, shell) = (&self.hold, &self.core().shell);
@@ -64,7 +73,8 @@ impl Entry {
     }
 
     pub(crate) fn owner(&self) -> OwnerId {
-        self.core().owner_id(self.hold.owner)
+        let mode = self.read(|own, _| own.mode).unwrap_or(self.hold.mode);
+        self.core().owner_id(self.hold.owner, mode)
     }
 
     /// Returns whether both are entries of the same hold.
@@ -131,6 +141,22 @@ impl Entry {
             left: false,
             end: None,
         })
+    }
+
+    /// Downgrades the hold.
+    pub(crate) fn downgrade(&self) -> Result<(), LockError> {
+        match self.core().shell.on(Input::Downgrade(self.inner())) {
+            Some(Step::Left(outcome)) => outcome.map_err(|cause| self.lost_error(cause)),
+            Some(Step::Refused(Refusal::Nested(others))) => {
+                let entries = if others == 1 { "entry" } else { "entries" };
+                let value = format!("with {others} other {entries}");
+                let reason = "a body or nested calls rely on the exclusive lock: downgrade it when they have ended, \
+                              with the guard of `acquire`";
+                let error = LockError::invalid_option("downgrade", value, reason);
+                Err(error.of_lock(self.shown()))
+            }
+            step => unreachable!("a downgrade does not lead to {step:?}"),
+        }
     }
 
     pub(crate) fn valid_for(&self) -> Duration {

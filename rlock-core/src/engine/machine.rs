@@ -21,9 +21,11 @@ mod tokens;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use smallvec::SmallVec;
+
 pub(crate) use self::{
     call::LAST_PART,
-    input::{Event, Failure, Input, Reply},
+    input::{Event, Failure, Input, Inside, Reply},
     output::{Ask, By, Entered, Loss, Output, Refusal, Renew, Request, Revoked, Step},
     ownership::{Ownership, Phase},
     slot::Slot,
@@ -39,6 +41,7 @@ use crate::{
     few::{Few, one},
     key::Key,
     lease::Time,
+    mode::Mode,
     store::{GRACE, RenewalOutcome},
     wait::Spread,
 };
@@ -176,6 +179,14 @@ impl Machine {
                 self.cx.outputs.push(Output::Step(step));
                 one(entry.key)
             }
+            Input::Downgrade(entry) => {
+                let step = match self.slots.get_mut(&entry.key) {
+                    Some(slot) => slot.downgrade(&entry, &mut self.cx),
+                    None => Step::Left(Err(LostCause::Released)),
+                };
+                self.cx.outputs.push(Output::Step(step));
+                one(entry.key)
+            }
             Input::Poll(id) => {
                 if let Some(call) = self.cx.calls.remove(&id) {
                     return self.poll(id, call);
@@ -186,17 +197,20 @@ impl Machine {
             }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
-            Input::Event(key, Some(owner), Event::Granted { .. })
+            Input::Event(key, Some(owner), Event::Granted { mode, .. })
                 if self.own(&key, owner).is_none() =>
             {
                 let (slot, cx) = self.slot_mut(&key);
-                slot.decline(owner, cx.now);
+                slot.decline(owner, mode, cx.now);
                 one(key)
             }
             Input::Event(key, owner, event) => {
                 self.at(&key, |slot, cx| {
-                    let owner = owner.or_else(|| slot.current().map(|own| own.owner));
-                    slot.on(owner.unwrap_or_default(), event, cx);
+                    let owners = slot.ownerships.iter().map(|own| own.owner);
+                    let meant = owners.filter(|own| owner.is_none_or(|owner| owner == *own));
+                    for owner in meant.collect::<SmallVec<[Owner; 1]>>() {
+                        slot.on(owner, event, cx);
+                    }
                 });
                 Few::new()
             }
@@ -386,6 +400,11 @@ impl Machine {
         self.slots.values().flat_map(|slot| slot.ownerships.iter())
     }
 
+    /// Returns whether no hold begins any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.cx.is_closed()
+    }
+
     /// Returns whether no call or hold is left.
     pub(crate) fn is_drained(&self) -> bool {
         self.cx.calls.is_empty() && !self.ownerships().any(Ownership::is_owned)
@@ -413,6 +432,7 @@ impl Slot {
         };
         match event {
             Event::Renewed {
+                mode,
                 lease,
                 sent_at,
                 outcome,
@@ -427,12 +447,17 @@ impl Slot {
                     }
                 }
                 own.tokens.end_wish();
+                // A renewal of the exclusive lock may be executed when that is shared already.
+                let is_outdated = mode != own.mode;
+                let cause = own.ended_by_clock(now).unwrap_or(LostCause::Removed);
                 self.wanted |= is_wanted;
-                if outcome == Some(RenewalOutcome::Lost) {
-                    self.lose(owner, LostCause::Removed, cx);
+                if outcome == Some(RenewalOutcome::Lost) && !is_outdated {
+                    self.lose(owner, cause, cx);
                 }
             }
-            Event::Granted { fence, ttl, wanted } => {
+            Event::Granted {
+                fence, ttl, wanted, ..
+            } => {
                 if own.phase() == Phase::Requested && own.requests.handed_off(fence, ttl, wanted) {
                     // Reports and messages arrive in the server's order: what was reported before preceded the grant.
                     own.doubted_at = None;
@@ -441,12 +466,19 @@ impl Slot {
                 }
             }
             Event::Wanted => self.wanted |= is_current,
+            // Another client tries to acquire a lock that this one shares with others.
+            Event::Retry(after) if own.phase() == Phase::Retained => {
+                own.retained_until = own.retained_until.min(now + after);
+            }
             Event::Retry(after) => {
                 own.requests.ask_by(now + after);
                 self.wake_turn(cx);
             }
             Event::Changed => {
-                own.doubt(true, now);
+                // Other holders come, go and renew their leases. Renewals find a loss.
+                if own.mode == Mode::Exclusive {
+                    own.doubt(true, now);
+                }
                 own.requests.changed();
                 self.wake_turn(cx);
             }
@@ -514,10 +546,12 @@ impl Slot {
             Due::Lost(cause) => self.lose(owner, cause, cx),
             Due::Renewal(lease) => {
                 let (confirmed, left) = (own.confirmed_lease, own.valid_until.since(now));
+                let mode = own.mode;
                 let renew = Renew {
                     fence: own.begin_renewal(now),
                     key: self.key.clone(),
                     owner,
+                    mode,
                     lease,
                     confirmed,
                     left,

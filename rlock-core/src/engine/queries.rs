@@ -39,7 +39,18 @@ pub(crate) async fn ask(
     if !core.store.publish(client, message, limit).await? {
         return Ok(None);
     }
-    Ok(timeout(silence, report).await.ok().and_then(Result::ok))
+    let mut report = timeout(silence, report).await.ok().and_then(Result::ok);
+    if let Some(Report::Locks { locks, .. }) = &mut report {
+        for lock in locks {
+            // Each client reports its own holds.
+            lock.holders = 1;
+            let mode = lock.mode();
+            if let Some(holder) = &mut lock.holder {
+                holder.mode = mode;
+            }
+        }
+    }
+    Ok(report)
 }
 
 /// Asks the client of this owner about its lock. Returns the reply, or `None` if it is silent.
@@ -85,7 +96,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 fn answer(core: &Core, question: Question) -> Report {
     let (locks, more) = match question {
-        Question::Lock { key } => (describe(core, &key).into_iter().collect(), false),
+        Question::Lock { key } => (fill(describe(core, &key).into_iter()), false),
         Question::Locks { pattern, after } => locks(core, &pattern, after.as_ref()),
         Question::Release { owner, .. } if !owner.is_of(core.id) => {
             return Report::Released(Answer::NotHeld);
@@ -127,20 +138,27 @@ fn locks(core: &Core, pattern: &str, after: Option<&Key>) -> (Vec<LockInfo>, boo
         let is_next = |slot: &&Slot| after.is_none_or(|after| slot.key > *after);
         let is_meant = |slot: &&Slot| pattern::matches(pattern, slot.key.as_str());
         let slots = machine.slots().filter(is_next).filter(is_meant);
-        let infos = slots.filter_map(|slot| info(core, slot, now));
+        let infos = slots.flat_map(|slot| infos(core, slot, now));
         infos.take(AT_ONCE).collect()
     });
-    let locks = fill(found.iter().map(|info| traced(core, info.clone())));
+    let mut locks = fill(found.iter().map(|info| traced(core, info.clone())));
+    let next = found.get(locks.len()).map(|info| &info.key);
+    // The next part begins with another key.
+    let is_cut = |info: &LockInfo| Some(&info.key) == next;
+    if locks.first().is_some_and(|first| !is_cut(first)) {
+        while locks.pop_if(|last| is_cut(last)).is_some() {}
+    }
     let more = locks.len() < found.len();
     (locks, more)
 }
 
-/// Describes a lock of this client, if it owns it.
-pub(crate) fn describe(core: &Core, key: &Key) -> Option<LockInfo> {
-    let info = core
-        .shell
-        .read(|machine, now| info(core, machine.slot(key)?, now));
-    Some(traced(core, info?))
+/// Describes this client's ownerships of a lock.
+pub(crate) fn describe(core: &Core, key: &Key) -> Vec<LockInfo> {
+    let infos: Vec<LockInfo> = core.shell.read(|machine, now| {
+        let slot = machine.slot(key).into_iter();
+        slot.flat_map(|slot| infos(core, slot, now)).collect()
+    });
+    infos.into_iter().map(|info| traced(core, info)).collect()
 }
 
 /// Adds the trace id of the hold.
@@ -152,20 +170,31 @@ fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
     info
 }
 
-/// Returns what this client tells of its lock.
-fn info(core: &Core, slot: &Slot, now: Time) -> Option<LockInfo> {
-    let is_kept = |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
-    let own = slot.current().filter(is_kept)?;
+/// Returns the descriptions that this client sends, the current ownership first.
+fn infos(core: &Core, slot: &Slot, now: Time) -> impl Iterator<Item = LockInfo> {
+    let current = slot.current().map(|own| own.owner);
+    let is_other = move |own: &&Ownership| Some(own.owner) != current;
+    let others = slot.ownerships().iter().filter(is_other);
+    let is_kept = move |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
+    let kept = slot.current().into_iter().chain(others).filter(is_kept);
+    kept.map(move |own| info(core, slot, own, now))
+}
+
+fn info(core: &Core, slot: &Slot, own: &Ownership, now: Time) -> LockInfo {
+    let is_current = slot
+        .current()
+        .is_some_and(|current| current.owner == own.owner);
     let identity = &core.options.identity;
     let text = |text: &str| (!text.is_empty()).then(|| shown(text));
-    Some(LockInfo {
+    LockInfo {
         key: slot.key.as_str().to_owned(),
-        owner: core.owner_id(own.owner).to_string(),
+        owner: core.owner_id(own.owner, own.mode).to_string(),
         count: own.entries().max(1),
         ttl: Some(own.left(now)),
         token: Some(own.token),
         retained: own.phase() == Phase::Retained,
         holder: Some(Holder {
+            mode: own.used,
             service: identity.service.as_deref().map(shown),
             version: identity.version.as_deref().map(shown),
             host: shown(Identity::host()),
@@ -180,6 +209,9 @@ fn info(core: &Core, slot: &Slot, now: Time) -> Option<LockInfo> {
         }),
         address: None,
         queue: Vec::new(),
-        wanted: slot.wanted,
-    })
+        holders: 1,
+        others: Vec::new(),
+        // Calls do not join a shared ownership any more while others wait for it.
+        wanted: slot.wanted || !is_current,
+    }
 }

@@ -31,6 +31,7 @@ use crate::{
     key::Key,
     lease::Time,
     metrics,
+    mode::Mode,
     observe::{EndedHold, HoldEnd},
     options::{Options, Reentry, Site},
     owner::OwnerId,
@@ -55,8 +56,8 @@ struct State {
     outputs: Vec<Output>,
     /// The calls that wait.
     calls: BTreeMap<CallId, Waker>,
-    /// The present holds, each counted until it ends or is lost.
-    holds: BTreeMap<Owner, (Arc<SharedHold>, metrics::Held)>,
+    /// The present holds by owner and first entry, each counted until it ends or is lost.
+    holds: BTreeMap<(Owner, u32), (Arc<SharedHold>, metrics::Held)>,
     work: Work,
     /// When the background looks at the schedule next.
     planned: Time,
@@ -78,12 +79,13 @@ pub(super) struct Work {
 pub(crate) struct SharedHold {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
     /// Its fencing token.
     pub(crate) token: u64,
     pub(crate) site: Site,
     notes: OnceLock<Box<Notes>>,
     /// The cause of its loss, and its entries then.
-    lost: OnceLock<(LostCause, Vec<u32>)>,
+    lost: OnceLock<(LostCause, Arc<[u32]>)>,
     /// Notified when an entry has ended, and of a loss.
     ended: Notify,
 }
@@ -100,6 +102,7 @@ impl SharedHold {
         Self {
             key: entered.entry.key.clone(),
             owner: entered.entry.owner,
+            mode: entered.mode,
             token: entered.token,
             site,
             notes: OnceLock::new(),
@@ -146,7 +149,7 @@ impl SharedHold {
 enum Seen {
     Lost(Box<Loss>, Option<Arc<SharedHold>>),
     Ended(EndedHold),
-    GaveUp(Key, Owner),
+    GaveUp(Key, Owner, Mode),
     Other(Box<dyn FnOnce() + Send>),
 }
 
@@ -161,6 +164,8 @@ struct Outcome {
 /// What is done as soon as the mutex is free.
 #[derive(Default)]
 struct Actions {
+    /// The call that is polled. It may have to be woken already.
+    polled: Option<(CallId, Waker)>,
     wakers: SmallVec<[Waker; 2]>,
     /// The holds that have ended or are lost.
     ended: SmallVec<[(Arc<SharedHold>, HoldEnd, metrics::Held); 1]>,
@@ -266,7 +271,7 @@ impl Shell {
         if let Some(hold) = owner.and_then(|owner| self.hold(owner)) {
             hold.in_span(|| {
                 let key = escape_control(hold.key.shown(hold.site));
-                let owner = OwnerId::new(self.client, hold.owner);
+                let owner = OwnerId::new(self.client, hold.owner, hold.mode);
                 tracing::debug!(%key, %owner, "another client changed the lock");
             });
         }
@@ -297,11 +302,10 @@ impl Shell {
         // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
         let waits = waits.map(|(call, waker)| (call, waker.clone()));
         let polled = waits.as_ref().map(|(call, _)| *call);
+        actions.polled = waits;
         let mut cancelled = None;
         let (_dropped, is_ending) = {
             let state = &mut *self.state();
-            // Before the outputs, which may wake it.
-            let former = waits.and_then(|(call, waker)| state.calls.insert(call, waker));
             let mut outputs = mem::take(&mut state.outputs);
             for input in inputs {
                 if let Input::Cancel(call) = input {
@@ -315,14 +319,17 @@ impl Shell {
             state.outputs = outputs;
             let is_over = outcome.step != Some(Step::Wait);
             let over = cancelled.or(polled.filter(|_| is_over));
-            let dropped = over.and_then(|call| state.calls.remove(&call));
+            let dropped = match actions.polled.take_if(|_| !is_over) {
+                Some((call, waker)) => state.calls.insert(call, waker),
+                None => over.and_then(|call| state.calls.remove(&call)),
+            };
             // A sleep of the computer may have passed what was planned.
             if let Some(due) = state.machine.due()
                 && (due < state.planned || state.planned < now)
             {
                 (actions.has_work, state.planned) = (true, due);
             }
-            ((former, dropped), state.is_ending)
+            (dropped, state.is_ending)
         };
         for request in actions.requests {
             let pending = metrics::PendingRelease::begin();
@@ -394,22 +401,41 @@ impl Shell {
     pub(super) fn shared(&self, entered: &Entered, site: Site) -> Arc<SharedHold> {
         let new = || Arc::new(SharedHold::new(entered, site));
         if entered.began.is_none() {
-            let present = self.hold(entered.entry.owner);
+            let place = (entered.entry.owner, entered.first);
+            let present = self
+                .state()
+                .holds
+                .get(&place)
+                .map(|(hold, _)| Arc::clone(hold));
             return present
                 .filter(|hold| hold.token == entered.token)
                 .unwrap_or_else(new);
         }
         let hold = new();
         let counted = metrics::Held::begin(metrics::lock(site), self.clock.now());
-        let value = (Arc::clone(&hold), counted);
-        let _former = self.state().holds.insert(hold.owner, value);
+        let (value, place) = ((Arc::clone(&hold), counted), (hold.owner, entered.first));
+        let mut state = self.state();
+        // A client that has closed meanwhile has ended the hold.
+        let ended = if state.machine.is_closed() {
+            // The machine may have forgotten the entry, so the hold keeps the cause.
+            let entries = Arc::from([entered.entry.number]);
+            let _ = hold.lost.set((LostCause::Closed, entries));
+            Some(value)
+        } else {
+            state.holds.insert(place, value)
+        };
+        drop(state);
+        if let Some((_, counted)) = ended {
+            counted.ends(HoldEnd::Lost, || self.clock.now());
+        }
         hold
     }
 
-    /// Returns what is noted about the present hold of an owner.
+    /// Returns what is noted about the present hold of an owner, or the first of several.
     pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<SharedHold>> {
         let state = self.state();
-        let (hold, _) = state.holds.get(&owner)?;
+        let mut holds = state.holds.range((owner, 0)..=(owner, u32::MAX));
+        let (_, (hold, _)) = holds.next()?;
         Some(Arc::clone(hold))
     }
 
@@ -462,7 +488,7 @@ impl Shell {
         write: impl FnOnce(&str, OwnerId),
     ) {
         let key = escape_control(loss.key.shown(loss.site));
-        let owner = OwnerId::new(self.client, loss.owner);
+        let owner = OwnerId::new(self.client, loss.owner, loss.mode);
         match hold {
             Some(hold) => hold.in_span(|| write(&key, owner)),
             None => write(&key, owner),
@@ -481,9 +507,9 @@ impl Shell {
                 });
             }
             Seen::Ended(ended) => ended.close(),
-            Seen::GaveUp(key, owner) => {
+            Seen::GaveUp(key, owner, mode) => {
                 let key = escape_control(key.shown(Site::default()));
-                let owner = OwnerId::new(self.client, owner);
+                let owner = OwnerId::new(self.client, owner, mode);
                 tracing::warn!(%key, %owner, "could not release in the background, the lease will end it");
             }
             Seen::Other(write) => write(),
@@ -515,7 +541,10 @@ impl State {
         match output {
             Output::Step(step) => outcome.step = Some(step),
             Output::Revoked(revoked) => outcome.revoked = Some(revoked),
-            Output::Wake(call) => actions.wakers.extend(self.calls.remove(&call)),
+            Output::Wake(call) => match actions.polled.take_if(|(polled, _)| *polled == call) {
+                Some((_, waker)) => actions.wakers.push(waker),
+                None => actions.wakers.extend(self.calls.remove(&call)),
+            },
             Output::Send(request) => {
                 actions.requests.push(*request);
                 actions.has_work = true;
@@ -526,23 +555,26 @@ impl State {
             }
             Output::Lost(loss) => {
                 self.losses += 1;
+                let mut first = None;
+                let entries: Arc<[u32]> = loss.entries.as_slice().into();
+                let of_owner = (loss.owner, 0)..=(loss.owner, u32::MAX);
                 // A release may find that an earlier hold was lost.
-                let noted = self.holds.get_mut(&loss.owner);
-                let noted = noted.filter(|_| !loss.entries.is_empty());
-                let hold = noted.map(|(hold, held)| {
-                    let _ = hold.lost.set((loss.cause, loss.entries.clone()));
+                let holds = (!loss.entries.is_empty()).then(|| self.holds.range_mut(of_owner));
+                for (_, (hold, held)) in holds.into_iter().flatten() {
+                    let _ = hold.lost.set((loss.cause, Arc::clone(&entries)));
                     let ended = (Arc::clone(hold), HoldEnd::Lost, mem::take(held));
                     actions.ended.push(ended);
-                    Arc::clone(hold)
-                });
-                outcome.seen.push(Seen::Lost(loss, hold));
+                    first.get_or_insert_with(|| Arc::clone(hold));
+                }
+                outcome.seen.push(Seen::Lost(loss, first));
             }
             Output::Ended {
                 owner,
+                first,
                 end,
                 renewals,
             } => {
-                if let Some((hold, held)) = self.holds.remove(&owner) {
+                if let Some((hold, held)) = self.holds.remove(&(owner, first)) {
                     if let Some(span) = hold.span().cloned() {
                         let ended = EndedHold {
                             span,
@@ -554,7 +586,9 @@ impl State {
                     actions.ended.push((hold, end, held));
                 }
             }
-            Output::GaveUp(key, owner) => outcome.seen.push(Seen::GaveUp(key, owner)),
+            Output::GaveUp(key, owner, mode) => {
+                outcome.seen.push(Seen::GaveUp(key, owner, mode));
+            }
         }
     }
 }

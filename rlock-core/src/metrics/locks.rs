@@ -16,6 +16,7 @@ use crate::{
     engine::machine::By,
     error::LostCause,
     lease::Time,
+    mode::Mode,
     observe::{HoldEnd, Outcome},
     options::Site,
 };
@@ -24,10 +25,13 @@ use crate::{
 const NAMES: usize = 200;
 const OTHER: &str = "other";
 
-/// The metrics of one value of the label `lock`.
+/// The name of a lock, and the mode in which it is taken.
+type Name = (&'static str, &'static str);
+
+/// The metrics of one value of the label `lock`. In a mode that is not exclusive they have the label `mode`.
 #[derive(Debug)]
 struct LockMetrics {
-    name: &'static str,
+    name: Name,
     acquires: [OnceLock<Histogram>; 5],
     holds: [OnceLock<Histogram>; 4],
     waiting: Gauge,
@@ -39,11 +43,8 @@ struct LockMetrics {
 }
 
 impl LockMetrics {
-    fn new(name: &'static str) -> &'static Self {
-        let of = |other: Option<Label>| {
-            let lock = label("lock", name);
-            [lock].into_iter().chain(other).collect::<Vec<_>>()
-        };
+    fn new(name: Name) -> &'static Self {
+        let of = |other: Option<Label>| labels(name).chain(other).collect::<Vec<_>>();
         with_recorder(|recorder| {
             // In the order of `LostCause`.
             let causes = ["removed", "expired", "max_hold", "revoked", "closed"];
@@ -68,7 +69,8 @@ impl LockMetrics {
 
     fn acquired(&self, outcome: Outcome, after: Duration) {
         let histogram = self.acquires[outcome as usize].get_or_init(|| {
-            let labels = vec![label("lock", self.name), label("outcome", outcome.as_str())];
+            let outcome = label("outcome", outcome.as_str());
+            let labels = labels(self.name).chain([outcome]).collect();
             histogram(list::ACQUIRE_DURATION, labels)
         });
         histogram.record(after);
@@ -76,35 +78,42 @@ impl LockMetrics {
 
     fn hold_ended(&self, end: HoldEnd, after: Duration) {
         let histogram = self.holds[end as usize].get_or_init(|| {
-            let labels = vec![label("lock", self.name), label("end", end.as_str())];
+            let end = label("end", end.as_str());
+            let labels = labels(self.name).chain([end]).collect();
             histogram(list::HOLD_DURATION, labels)
         });
         histogram.record(after);
     }
 }
 
+fn labels((name, mode): Name) -> impl Iterator<Item = Label> {
+    let is_exclusive = mode == Mode::Exclusive.as_str();
+    let mode = (!is_exclusive).then(|| label("mode", mode));
+    [label("lock", name)].into_iter().chain(mode)
+}
+
 /// The metrics of all locks, by name.
 #[derive(Default)]
-pub(super) struct Locks(RwLock<HashMap<&'static str, LockCounters>>);
+pub(super) struct Locks(RwLock<HashMap<Name, LockCounters>>);
 
 impl Locks {
     fn of(&self, site: Site) -> LockCounters {
-        let name = site.name_or("unnamed");
+        let name = (site.name_or("unnamed"), site.mode.as_str());
         self.known(name).unwrap_or_else(|| self.new_name(name))
     }
 
-    fn known(&self, name: &str) -> Option<LockCounters> {
+    fn known(&self, name: Name) -> Option<LockCounters> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        names.get(name).copied()
+        names.get(&name).copied()
     }
 
     #[cold]
-    fn new_name(&self, name: &'static str) -> LockCounters {
+    fn new_name(&self, name: Name) -> LockCounters {
         static WARNED: Once = Once::new();
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let is_full = names.len() >= NAMES;
         drop(names);
-        let name = if is_full { OTHER } else { name };
+        let name = if is_full { (OTHER, name.1) } else { name };
         let lock = self.known(name).unwrap_or_else(|| {
             // No lock is held while the recorder runs.
             let made = LockCounters(LockMetrics::new(name));

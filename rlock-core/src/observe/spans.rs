@@ -36,9 +36,9 @@ macro_rules! span {
 pub(crate) use span;
 
 /// Returns the keys, unless they are hidden.
-pub(crate) fn keys(keys: &[Key]) -> Option<String> {
+pub(crate) fn keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Option<String> {
     let shown = |key: &Key| (!key.is_hidden()).then(|| key.to_string());
-    let keys: Option<Vec<String>> = keys.iter().map(shown).collect();
+    let keys: Option<Vec<String>> = keys.into_iter().map(shown).collect();
     keys.map(|keys| keys.join(", "))
 }
 
@@ -49,6 +49,7 @@ pub(crate) fn hold(contended: bool, site: Site, key: &Key, token: u64) -> Option
         "lock.hold",
         lock.template = site.name_or("unnamed"),
         lock.key = keys(std::slice::from_ref(key)),
+        lock.mode = site.mode.as_str(),
         lock.contended = contended,
         lock.token = token,
         lock.end = Empty,

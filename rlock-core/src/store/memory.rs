@@ -119,7 +119,7 @@ impl Store for MemoryStore {
         self.answer(|state, now| {
             // A forced release notifies the holder.
             if owner.client() != self.client && state.held_by(key, owner, now).is_some() {
-                state.notify(owner.client(), Event::Changed(key.clone()));
+                state.tell_taken(key, owner);
             }
             state.release(request, now)
         })
@@ -181,13 +181,13 @@ impl Directory for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{owner::OwnerId, store::Claim};
+    use crate::{mode::Mode, owner::OwnerId, store::Claim};
 
     #[test]
     fn the_tokens_of_a_store_that_was_dropped_are_not_repeated() {
         let claim = Claim {
             key: Key::parse("k").expect("valid"),
-            owner: OwnerId::new(Uuid::nil(), 1),
+            owner: OwnerId::new(Uuid::nil(), 1, Mode::Exclusive),
         };
         let request = AcquireRequest {
             claims: Arc::new([claim.clone()]),

@@ -1,7 +1,6 @@
 //! The store on one Redis or Valkey server.
 
 pub(super) mod address;
-mod batch;
 mod caller_link;
 pub(super) mod capabilities;
 pub(super) mod commands;

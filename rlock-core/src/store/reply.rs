@@ -114,9 +114,17 @@ pub(crate) struct Entry {
     pub(crate) fence: Option<u64>,
     /// The owners that wait, in their order.
     pub(crate) queue: Vec<OwnerId>,
+    /// The number of holders, and the other owners, as far as they are known.
+    pub(crate) holders: usize,
+    pub(crate) others: Vec<OwnerId>,
 }
 
 impl Entry {
     /// The owner of a key that is not a lock, but has the name of one. `inspect.lua` replies it.
     pub(crate) const NOT_A_HASH: &str = "(not a hash)";
+
+    /// Returns whether this owner is one of the holders.
+    pub(crate) fn has(&self, owner: &str) -> bool {
+        self.owner == owner || self.others.iter().any(|other| other.to_string() == owner)
+    }
 }

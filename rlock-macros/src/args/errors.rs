@@ -1,6 +1,6 @@
 //! The errors of values: what was written for an option, and the right form of it.
 
-use proc_macro2::{Ident, Punct};
+use proc_macro2::{Ident, Punct, Span};
 use quote::ToTokens;
 use syn::parse::ParseStream;
 use syn::{Expr, ExprPath, Lit, LitStr};
@@ -80,11 +80,42 @@ pub(super) fn given_twice(name: &Ident, option: LockOption) -> syn::Error {
     )
 }
 
-pub(super) fn no_keys(list: &Expr) -> syn::Error {
-    syn::Error::new_spanned(
+pub(super) fn no_keys(list: Span) -> syn::Error {
+    syn::Error::new(
         list,
         "the list of keys is empty: write what is locked, as in `key = [\"order:<id>\"]`",
     )
+}
+
+/// Returns the error for `shared` without a key behind it.
+pub(super) fn no_key(shared: &Ident) -> syn::Error {
+    syn::Error::new(
+        shared.span(),
+        "`shared` stands before a key, as in `key = [shared \"tenant:<tenant>\", \"order:<id>\"]`",
+    )
+}
+
+/// Returns the error for `shared ["a", "b"]`.
+pub(super) fn shared_list(shared: &Ident) -> syn::Error {
+    syn::Error::new(
+        shared.span(),
+        "`shared` stands before one key: write it before each key of the list, or share all keys with the option `shared`, \
+         as in `key = [\"a\", \"b\"], shared`",
+    )
+}
+
+/// Returns the error for another word than `shared` before a key.
+pub(super) fn unknown_word(word: &Ident) -> syn::Error {
+    syn::Error::new(
+        word.span(),
+        format_args!(
+            "`{word}` cannot stand before a key: write `shared` for a shared lock, or nothing for an exclusive one"
+        ),
+    )
+}
+
+pub(super) fn no_comma_between_keys(input: ParseStream<'_>) -> syn::Error {
+    input.error("expected `,` between two keys; `shared` stands before its key")
 }
 
 pub(super) fn no_value(name: &Ident, option: LockOption) -> syn::Error {

@@ -113,7 +113,8 @@ impl<'a> Arguments<'a> {
 }
 
 fn is_used_by_an_option(args: &Args, binding: &Binding) -> bool {
-    let mut placeholders = args.keys.iter().flat_map(Template::placeholders);
+    let templates = args.keys.iter().map(|key| &key.template);
+    let mut placeholders = templates.flat_map(Template::placeholders);
     placeholders.any(|placeholder| binding.is(&placeholder.root))
         || args.expressions().any(|value| uses(value, binding))
 }

@@ -6,7 +6,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprReference, LitStr, Token};
 
 use super::core;
-use crate::args::{Args, Wait};
+use crate::args::{Args, Key, Wait};
 use crate::duration::Time;
 use crate::signature::Function;
 use crate::template::{self, Part, Template};
@@ -34,7 +34,7 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     // The path of a local item contains the type of a method. `module_path!` has only the module. A pointer to a
     // function is smaller than the path.
     let here = Ident::new("__rlock_function", site);
-    let template = args.keys.first().map(|template| &template.literal);
+    let template = args.keys.first().map(|key| &key.template.literal);
     let new = quote_spanned! {site=>
         fn #here() -> &'static ::core::primitive::str {
             ::core::any::type_name_of_val(&#here)
@@ -44,19 +44,21 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let (lists, keys): (Vec<_>, Vec<_>) = args
         .keys
         .iter()
-        .partition(|template| template.list().is_some());
-    let keys = keys.into_iter().map(|template| {
+        .partition(|key| key.template.list().is_some());
+    let keys = keys.into_iter().map(|Key { template, shared }| {
         let key_name = key_name(template);
         let key = key(function, template, args);
-        quote_spanned!(site=> #key let #plan = #plan.and(#key_name);)
+        let and = Ident::new(if *shared { "and_shared" } else { "and" }, site);
+        quote_spanned!(site=> #key let #plan = #plan.#and(#key_name);)
     });
-    let lists = lists
-        .into_iter()
-        .map(|template| and_list(function, template, args));
+    let lists = lists.into_iter().map(|key| and_list(function, key, args));
     let client = args.client.clone().map(|client| {
         let client = borrowed(client);
         quote_spanned!(site=> client(#client))
     });
+    let shared = args.shared.then(|| quote_spanned!(site=> shared()));
+    let permits = args.permits.as_ref();
+    let permits = permits.map(|permits| quote_spanned!(site=> permits(#permits)));
     let wait = args.wait.as_ref().map(|wait| match wait {
         Wait::For(time) => quote_spanned!(site=> wait(#time)),
         Wait::Forever => quote_spanned!(site=> wait_forever()),
@@ -68,14 +70,19 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let on_lost = args
         .continue_when_lost
         .then(|| quote_spanned!(site=> continue_when_lost()));
-    // A retained lock is taken, so other clients would skip their calls although no body runs.
-    let retain = match (&args.retain, &args.if_taken) {
-        (None, Some(_)) => Some(quote_spanned!(site=> retain(::core::time::Duration::ZERO))),
-        (retain, _) => time("retain", retain.as_ref()),
+    // A client may retain its locks by default. But a retained lock is taken, so other clients would skip their calls
+    // although no body runs, and a permit is never retained.
+    let retain = match &args.retain {
+        None if args.if_taken.is_some() || args.permits.is_some() => {
+            Some(quote_spanned!(site=> retain(::core::time::Duration::ZERO)))
+        }
+        retain => time("retain", retain.as_ref()),
     };
     // Options that are not set are those of the client.
     let options = [
         client,
+        shared,
+        permits,
         time("lease", args.lease.as_ref()),
         wait,
         watchdog,
@@ -91,7 +98,8 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
 /// Renders the placeholders that are the same for all elements, then adds a key for each element.
 ///
 /// While the list is borrowed, only the element's placeholders are evaluated.
-fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStream {
+fn and_list(function: &Function, key: &Key, args: &Args) -> TokenStream {
+    let Key { template, shared } = key;
     let literal = &template.literal;
     let site = Span::mixed_site().located_at(literal.span());
     let core = core(args, site);
@@ -102,7 +110,13 @@ fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStrea
         placeholder.list(root.map(|root| &root.name), literal.span())
     });
     let key_name = key_name(template);
-    let mut shared = TokenStream::new();
+    let and = if *shared {
+        "and_shared_list"
+    } else {
+        "and_list"
+    };
+    let and = Ident::new(and, site);
+    let mut same = TokenStream::new();
     let mut key = quote_spanned!(site=> let #key_name = #core::KeyText::new(""););
     for (index, part) in template.parts.iter().enumerate() {
         let mut call = part_call(function, template, part);
@@ -110,14 +124,14 @@ fn and_list(function: &Function, template: &Template, args: &Args) -> TokenStrea
             && !placeholder.is_list()
         {
             let value = Ident::new(&format!("__rlock_value{index}"), site);
-            shared.extend(quote_spanned!(site=> let #value = #core::KeyText::new("").#call;));
+            same.extend(quote_spanned!(site=> let #value = #core::KeyText::new("").#call;));
             call = quote_spanned!(site=> and(&#value));
         }
         key.extend(quote_spanned!(site=> let #key_name = #key_name.#call;));
     }
     quote_spanned! {site=>
-        #shared
-        let #plan = #plan.and_list(#literal, #list.iter(), |#element| { #key #key_name });
+        #same
+        let #plan = #plan.#and(#literal, #list.iter(), |#element| { #key #key_name });
     }
 }
 

@@ -414,6 +414,100 @@ fn a_key_of_a_list_borrows_it_after_the_other_placeholders_are_rendered() {
     );
 }
 
+#[test]
+fn a_shared_lock_is_an_option_of_the_plan() {
+    let item = quote!(
+        fn read(id: u8) -> Result<(), E> {}
+    );
+    let expanded = expanded(quote!(lease = "1s", shared, key = "config:<id>"), &item);
+    assert_eq!(
+        calls(&expanded),
+        [
+            "and(__rlock_key)",
+            "shared()",
+            "lease(Duration::new(1u64,0u32))"
+        ]
+    );
+}
+
+#[test]
+fn each_key_is_shared_or_not() {
+    let item = quote!(
+        fn read(id: u8, ids: &[u8]) -> Result<(), E> {}
+    );
+    let one = expanded(quote!(key = shared "config:<id>"), &item);
+    assert_eq!(calls(&one), ["and_shared(__rlock_key)"]);
+    let list = expanded(
+        quote!(key = [shared "a:<ids[]>", "b:<ids[]>", shared "c:<id>", ("d"), shared ("e"),]),
+        &item,
+    );
+    assert_eq!(
+        calls(&list),
+        [
+            "and_shared(__rlock_key)",
+            "and(__rlock_key)",
+            "and_shared(__rlock_key)",
+            "and_shared_list(\"a:<ids[]>\",ids.iter(),…)",
+            "and_list(\"b:<ids[]>\",ids.iter(),…)",
+        ]
+    );
+}
+
+#[test]
+fn permits_follow_the_client_and_are_not_retained() {
+    let item = quote!(
+        fn call(locks: &LockClient, most: u32) -> Result<(), E> {}
+    );
+    let permits = expanded(
+        quote!(key = [shared "a", "b"], wait = "0s", permits = most, client = locks),
+        &item,
+    );
+    assert_eq!(
+        calls(&permits),
+        [
+            "and_shared(__rlock_key)",
+            "and(__rlock_key)",
+            "client(&locks)",
+            "permits(most)",
+            "wait(Duration::new(0u64,0u32))",
+            "retain(Duration::ZERO)",
+        ]
+    );
+    assert!(permits.contains("let_=&most;"), "{permits}");
+    for literal in [
+        quote!(3),
+        quote!(3u32),
+        quote!(0x3),
+        quote!((3)),
+        quote!(4_294_967_295),
+    ] {
+        let permits = expanded(quote!(key = "a", retain = "0s", permits = #literal), &item);
+        assert!(permits.contains("__rlock_plan.permits("), "{literal}");
+        assert_eq!(permits.matches(".retain(").count(), 1, "{permits}");
+    }
+}
+
+/// Returns the expansion without spaces.
+fn expanded(args: TokenStream, item: &TokenStream) -> String {
+    let expanded = crate::expand(args, item).to_string();
+    assert!(!expanded.contains("compile_error"), "{expanded}");
+    expanded.replace(' ', "")
+}
+
+/// Returns the calls of the plan in an expansion, without closures.
+fn calls(expanded: &str) -> Vec<String> {
+    let calls = expanded.split("let__rlock_plan=__rlock_plan.").skip(1);
+    let call = |call: &str| {
+        let (call, _) = call.split_once(';').expect("a statement");
+        let call = match call.split_once('|') {
+            Some((arguments, _)) => format!("{arguments}…)"),
+            None => call.to_owned(),
+        };
+        call.replace("::core::time::", "")
+    };
+    calls.map(call).collect()
+}
+
 /// Returns the names in `tokens` that an item of the user could have: all except keywords, paths with `::` in front,
 /// fields, methods, and names in an attribute.
 fn open_names(tokens: TokenStream) -> Vec<String> {
@@ -441,7 +535,7 @@ fn open_names(tokens: TokenStream) -> Vec<String> {
 #[test]
 fn no_name_of_the_expansion_can_be_that_of_an_item_of_the_user() {
     let options = quote! {
-        key = ["a:<one:04>", "b:<two.name()>:<LIMIT>:<list[].0:?>:<list[].1>"],
+        key = ["a:<one:04>", shared "c", shared "d:<list[]>", "b:<two.name()>:<LIMIT>:<list[].0:?>:<list[].1>"],
         lease = one.lease(), wait = "forever", watchdog = true, max_hold = "1m", at_least = "1s",
         on_lost = "continue"
     };
@@ -488,6 +582,7 @@ fn no_name_of_the_expansion_can_be_that_of_an_item_of_the_user() {
             for more in [
                 quote!(),
                 quote!(retain = "0s", client = locks,),
+                quote!(permits = one.most(),),
                 quote!(crate = ::facade,),
             ] {
                 let args = quote!(#options, #more #answers);

@@ -21,4 +21,29 @@ async fn list() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "night", permits = "3")]
+async fn permits_text() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", permits = true)]
+async fn permits_bool() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", permits = 3.0)]
+async fn permits_float() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", permits = -1)]
+async fn permits_negative() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", permits = 3u64)]
+async fn permits_suffix() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

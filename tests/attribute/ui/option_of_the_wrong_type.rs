@@ -27,6 +27,11 @@ async fn watchdog() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "night", permits = 3u64 * 2)]
+async fn permits() -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = "night", or_else = |error: LockError| error.to_string())]
 async fn or_else() -> u32 {
     42

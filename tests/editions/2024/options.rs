@@ -56,6 +56,61 @@ async fn one_key_in_a_list(from: u8) -> Outcome<u8> {
     Ok(from)
 }
 
+#[distributed_lock(key = "config", shared)]
+async fn shared() -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(shared, key = ["config", "tenant:<ids[]>"], wait = "0s")]
+async fn shared_list(ids: &[u8]) -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(key = shared "config")]
+async fn shared_key() -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(key = [shared "tenant:<tenant>", shared "order:<ids[]>", "export"], permits = 3)]
+async fn mixed(tenant: u8, ids: &[u8]) -> Outcome {
+    Ok(())
+}
+
+#[distributed_lock(key = "call", permits = late(most).await, retain = "0s")]
+async fn permits_by_expression(most: u32) -> Outcome {
+    Ok(())
+}
+
+macro_rules! locked {
+    ($name:ident, $word:ident, $key:literal, $list:expr, $most:expr, $keys:tt) => {
+        mod $name {
+            use super::*;
+
+            #[distributed_lock(key = [$word $key, $key], permits = $most)]
+            pub(crate) async fn word() -> Outcome {
+                Ok(())
+            }
+
+            #[distributed_lock(key = $word $key, lease = "3s")]
+            pub(crate) async fn only_word() -> Outcome {
+                Ok(())
+            }
+
+            #[distributed_lock(key = $list, $word)]
+            pub(crate) async fn list() -> Outcome {
+                Ok(())
+            }
+
+            #[distributed_lock(key = $keys)]
+            pub(crate) async fn tokens() -> Outcome {
+                Ok(())
+            }
+        }
+    };
+}
+
+locked!(by_macro, shared, "config", ["config", "tenant"], 1 + 1, [shared "config", "tenant"]);
+
 #[distributed_lock(key = "{tenant:<id>}:<<orders>>:100%")]
 async fn braces_and_brackets(id: &str) -> Outcome<String> {
     let _ = id;
@@ -112,6 +167,15 @@ async fn all() -> Outcome {
     two_keys(1, 2).await?;
     two_keys(1, 1).await?;
     one_key_in_a_list(1).await?;
+    shared().await?;
+    shared_list(&[1, 2]).await?;
+    shared_key().await?;
+    mixed(1, &[2, 3]).await?;
+    permits_by_expression(2).await?;
+    by_macro::word().await?;
+    by_macro::only_word().await?;
+    by_macro::list().await?;
+    by_macro::tokens().await?;
     assert_eq!(
         braces_and_brackets("a:b").await?,
         "{tenant:a%3Ab}:<orders>:100%"

@@ -138,7 +138,7 @@ async fn a_turn_given_to_one_that_is_cancelled_goes_to_the_next() {
 
 /// The waiters' timers fire later.
 #[tokio::test]
-async fn of_many_locks_released_in_a_batch_those_with_waiters_are_handed_off_at_once() {
+async fn of_many_locks_released_together_those_with_waiters_are_handed_off_at_once() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     let keys: Vec<_> = (0..16).map(|n| format!("k{n}")).collect();

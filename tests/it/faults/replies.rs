@@ -1,5 +1,5 @@
 //! Lost or late replies, which leave a request in doubt.
 
-mod batches;
 mod lost;
 mod several_keys;
+mod simultaneous;

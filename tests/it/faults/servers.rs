@@ -3,6 +3,7 @@
 mod clock_jumps;
 mod foreign_data;
 mod memory;
+mod modes;
 mod refusals;
 mod starting;
 mod states;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use rlock_core::{Lock, LockClient, LockClientBuilder, LockError};
+use rlock_core::{LockClient, LockClientBuilder, LockError};
 use rlock_testkit::{RedisCluster, RedisServer};
 
 use crate::common::{LONG, begin, ms, name};
@@ -79,28 +78,6 @@ async fn a_fence_stays_as_long_as_is_said_after_each_use() {
         guard.expect("free").release().await.expect("held");
         for server in &servers {
             assert_stays(server, "k", retention).await;
-        }
-    }
-}
-
-/// Simultaneous requests share a script.
-#[tokio::test]
-async fn fences_of_locks_that_are_taken_together_stay_as_long() {
-    let server = RedisServer::start();
-    let client = keeping(Some(HOUR * 48)).connect(&server.url()).await;
-    let client = client.expect("it is up");
-    let keys: Vec<String> = (0..32).map(|n| format!("k{n}")).collect();
-    let lock = |key: &String| client.lock(key).lease(LEASE);
-    let locks: Vec<Lock> = keys.iter().map(lock).collect();
-    for round in 0..3 {
-        for guard in join_all(locks.iter().map(Lock::acquire)).await {
-            guard.expect("free").release().await.expect("held");
-        }
-        for key in &keys {
-            assert_stays(&server, key, HOUR * 48).await;
-            if round < 2 {
-                advance_time(&server, key).await;
-            }
         }
     }
 }

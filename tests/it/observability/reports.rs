@@ -22,6 +22,22 @@ fn keys(test: &str) -> Vec<String> {
     (0..TIMES).map(|n| format!("{test}-{n}-")).collect()
 }
 
+#[tokio::test]
+async fn calls_that_disagree_on_the_number_of_permits_log_a_warning() {
+    keep_log();
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let held = one.lock("disputed").permits(3).acquire().await;
+    let late = other.lock("disputed").permits(1).wait(ms(1_500));
+    assert!(late.acquire().await.is_err(), "one permit is taken");
+    drop(held);
+    let lines = logged_of("calls disagree on the number of permits");
+    assert!(
+        matches!(&lines[..], [line] if line.contains("disputed") && line.contains("mine=1 theirs=3")),
+        "{lines:?}"
+    );
+}
+
 fn losses(key: &str) -> Vec<String> {
     let mut lines = logged_of(&format!("key={key} "));
     lines.retain(|line| line.contains("lock lost"));

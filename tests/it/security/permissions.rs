@@ -5,14 +5,14 @@ mod beyond;
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockClient, LockError, LostCause, Mode};
 use rlock_testkit::{Exclusion, RedisServer, block_on, eventually, within};
 use tokio::runtime::Builder;
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LASTING, LONG, acl, assert_lost, assert_soon_free, connect, hand_over, ms, name,
-    notices_a_loss, resp2, timed,
+    LASTING, LONG, acl, acquiring, assert_lost, assert_soon_free, assert_soon_queued, connect,
+    hand_over, its_turn, ms, name, notices_a_loss, resp2, timed,
 };
 
 /// Required permissions. `HELLO` and `AUTH` are always allowed.
@@ -34,7 +34,7 @@ const NEEDED: [&str; 12] = [
 
 /// Optional permissions. Without them, renewals find losses, waiters use timers, and no warning
 /// about eviction is logged.
-const BETTER: [&str; 13] = [
+const BETTER: [&str; 14] = [
     "&lock:*",
     "+client|id",
     "+client|tracking",
@@ -46,6 +46,8 @@ const BETTER: [&str; 13] = [
     "+zpopmin",
     "+zrange",
     "+zrem",
+    // For shared locks and permits.
+    "+zscore",
     "+info",
     // For `LockClient::inspect`, and for holds without renewal.
     "+hgetall",
@@ -353,6 +355,7 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
         ("+zpopmin", false, true),
         ("+zrange", true, true),
         ("+zrem", true, true),
+        ("+zscore", true, true),
         ("+info", true, true),
         ("+hgetall", true, true),
         ("+hsetnx", true, true),
@@ -589,4 +592,101 @@ async fn permissions_that_are_taken_away_while_a_lock_is_held_end_it_with_its_le
     let () = server.command(&rules).await;
     let guard = client.lock("k").acquire().await.expect("allowed again");
     guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn without_any_permission_a_lock_is_shared_only_by_those_that_may_share_it() {
+    let missing = NEEDED
+        .iter()
+        .chain(&BETTER)
+        .filter(|rule| **rule != "~lock:*");
+    join_all(missing.map(async |left_out| {
+        let server = server_with(&all_but(left_out));
+        let one = connect(&url(&server)).await;
+        let other = connect(&url(&server)).await;
+        let take = async |client: &LockClient, key: &str, mode: Mode| {
+            let lock = client.lock(key).lease(LONG);
+            let lock = match mode {
+                Mode::Shared => lock.shared(),
+                Mode::Permits(permits) => lock.permits(permits),
+                _ => lock,
+            };
+            lock.try_acquire().await.ok().flatten()
+        };
+        let (exclusive, shared, permit) = (Mode::Exclusive, Mode::Shared, Mode::Permits(1));
+        for (key, first, second) in [
+            ("a", shared, exclusive),
+            ("b", permit, permit),
+            ("c", permit, shared),
+            ("d", exclusive, shared),
+        ] {
+            let held = take(&one, key, first).await;
+            let beside = take(&other, key, second).await;
+            let are_both = held.is_some_and(|held| held.is_valid()) && beside.is_some();
+            assert!(!are_both, "{left_out}: {first}, {second}");
+        }
+        if let Some(downgraded) = take(&one, "e", exclusive).await {
+            downgraded.downgrade().expect("held");
+            tokio::time::sleep(ms(200)).await;
+            let beside = take(&other, "e", exclusive).await;
+            assert!(!downgraded.is_valid() || beside.is_none(), "{left_out}");
+        }
+        // The first two cannot be released without a permission, and the last two must not join them.
+        for (first, second) in [(permit, shared), (shared, permit), (shared, exclusive)] {
+            let key = format!("{first}, {second}");
+            drop(take(&one, &key, first).await);
+            tokio::time::sleep(ms(200)).await;
+            let held = [
+                take(&other, &key, second).await,
+                take(&one, &key, first).await,
+            ];
+            let valid = held.iter().flatten().filter(|held| held.is_valid());
+            assert!(valid.count() <= 1, "{left_out}: {key}");
+        }
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn a_downgrade_that_the_server_refuses_loses_no_other_lock() {
+    let server = server_with(&all_but("+zadd"));
+    let client = connect(&url(&server)).await;
+    let locks = (0..8).map(|n| client.lock(format!("k{n}")).lease(ms(1_500)).acquire());
+    let held = join_all(locks).await;
+    let held: Vec<_> = held.into_iter().map(|held| held.expect("free")).collect();
+    held[0].downgrade().expect("held");
+    tokio::time::sleep(ms(4_000)).await;
+    for held in &held[1..] {
+        assert!(held.is_valid(), "{}", held.key());
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_may_not_let_all_readers_in_lets_the_first_in() {
+    let server = server_with(&all_but("+hgetall"));
+    let one = connect(&url(&server)).await;
+    let others = [connect(&server.url()).await, connect(&server.url()).await];
+    let writer = one.lock("k").lease(LONG).acquire().await.expect("free");
+    let readers = others.map(|client| acquiring(client.lock("k").shared().wait(LONG)));
+    assert_soon_queued(&server, "k", 2).await;
+    writer.release().await.expect("released");
+    for reader in readers {
+        let (reader, took) = timed(its_turn(reader)).await;
+        assert!(took < ms(7_000), "{took:?}");
+        reader.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_keeps_its_place_though_it_cannot_be_notified() {
+    let server = server_with(&all_but("+publish"));
+    let clients = [(); 3].map(|()| async { connect(&url(&server)).await });
+    let [one, other, third] = join_all(clients).await.try_into().expect("three");
+    let reader = one.lock("k").shared().acquire().await.expect("free");
+    let waiting = acquiring(other.lock("k").wait(LONG));
+    assert_soon_queued(&server, "k", 1).await;
+    let late = third.lock("k").shared().try_acquire().await;
+    assert!(late.expect("a reply").is_none(), "a writer waits");
+    reader.release().await.expect("held");
+    its_turn(waiting).await.release().await.expect("held");
 }

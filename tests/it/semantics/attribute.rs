@@ -1,5 +1,7 @@
 //! Annotated functions at run time.
 
+mod modes;
+
 use std::{
     fmt,
     ops::Deref,

@@ -42,6 +42,15 @@ async fn a_hold_that_is_kept_beyond_its_call_is_not_valid_while_another_has_the_
     let next = other.lock("k").acquire().await.expect("free");
     assert_over(&kept, LostCause::Released).await;
     assert!(next.fencing_token() > kept.fencing_token());
+    next.release().await.expect("held");
+
+    // The next call of the client gets the retained lock with the same owner.
+    let lock = lock.retain(LASTING);
+    let kept = lock.run(async { here() }).await.expect("free");
+    assert_over(&kept, LostCause::Released).await;
+    let next = lock.acquire().await.expect("retained");
+    assert_eq!(next.owner(), kept.owner());
+    assert!(!kept.is_valid() && next.is_valid());
 }
 
 #[tokio::test]

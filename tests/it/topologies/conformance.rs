@@ -7,6 +7,7 @@
 mod holders;
 mod locks;
 mod many;
+mod modes;
 mod queue;
 mod unpicked;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use rlock_core::LockClient;
 
-pub(crate) use self::{holders::*, locks::*, many::*, queue::*, unpicked::*};
+pub(crate) use self::{holders::*, locks::*, many::*, modes::*, queue::*, unpicked::*};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -99,6 +100,40 @@ macro_rules! conformance {
                 async fn a_waiter_is_first_at_once_when_the_first_gives_up();
                 #[tokio::test]
                 async fn an_attempt_follows_the_releases_of_its_own_client();
+                #[tokio::test]
+                async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them();
+                #[tokio::test]
+                async fn readers_and_writers_are_served_in_the_order_of_their_requests();
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn permits_let_in_as_many_calls_as_there_are();
+                #[tokio::test]
+                async fn attempts_at_once_get_all_the_room_there_is();
+                #[tokio::test]
+                async fn permits_are_given_in_the_order_of_requests();
+                #[tokio::test]
+                async fn a_permit_that_is_not_renewed_is_free_when_its_lease_ends();
+                #[tokio::test]
+                async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends();
+                #[tokio::test]
+                async fn only_what_a_shared_hold_covers_enters_it();
+                #[tokio::test]
+                async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_it();
+                #[tokio::test]
+                async fn all_who_share_a_lock_are_listed_with_those_who_wait();
+                #[tokio::test]
+                async fn a_scan_shows_holders_that_do_not_reply_beside_one_that_does();
+                #[tokio::test]
+                async fn a_shared_lock_is_taken_by_force_from_all_its_holders();
+                #[tokio::test]
+                async fn a_shared_lock_stays_taken_for_its_at_least();
+                #[tokio::test]
+                async fn several_keys_may_have_different_modes();
+                #[tokio::test]
+                async fn a_downgrade_lets_all_readers_in_and_no_writer();
+                #[tokio::test]
+                async fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded();
+                #[tokio::test]
+                async fn a_loss_stops_a_call_in_a_shared_hold_that_outlives_its_guard();
                 #[tokio::test]
                 async fn a_call_that_is_not_polled_blocks_its_client_for_its_lease_only();
             }

@@ -132,7 +132,7 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     const DAY: &str = "86400000";
     let server = RedisServer::start();
     let (lock, fence) = (name("k"), format!("{}:fence", name("k")));
-    let _: u64 = server.command(&["HSET", &lock, "owner", "1"]).await;
+    let _: u64 = server.command(&["HSET", &lock, "owner:1", "1"]).await;
     let _: u64 = server.command(&["PEXPIRE", &lock, "60000"]).await;
     let () = server.command(&["SET", &fence, "27500000000000"]).await;
     let asked = [
@@ -146,9 +146,9 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
         "0",
         "lock:client:",
         "first",
-        "owner",
+        "owner:1",
     ];
-    let renewed = ["EVAL", RENEW, "1", &lock, "300", DAY, "owner", "0"];
+    let renewed = ["EVAL", RENEW, "1", &lock, "300", DAY, "owner:1", "0"];
     let answer: Vec<u64> = server.command(&asked).await;
     assert_eq!(answer, [1, 27_500_000_000_000]);
     assert!(server.pttl(&lock).await > 50_000, "it is not shortened");

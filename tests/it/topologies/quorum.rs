@@ -1,6 +1,5 @@
 //! A quorum of independent servers: a majority grants each lock.
 
-mod batch;
 mod exclusion;
 mod far;
 mod five;
@@ -11,6 +10,7 @@ mod permissions;
 mod refusals;
 mod restarts;
 mod same;
+mod simultaneous;
 mod tokens;
 mod validity;
 mod waiting;

@@ -81,6 +81,27 @@ async fn a_lock_is_granted_when_the_replica_has_it() {
 }
 
 #[tokio::test]
+async fn shared_locks_and_permits_are_granted_when_the_replica_has_them() {
+    let (master, replica) = pair().await;
+    let (one, other) = (
+        careful(&master.url(), 1, LONG).await,
+        careful(&master.url(), 1, LONG).await,
+    );
+    let mut held = Vec::new();
+    for client in [&one, &other, &one] {
+        let reader = client.lock("k").shared().acquire().await.expect("shared");
+        let permit = client.lock("p").permits(3).acquire().await.expect("free");
+        held.extend([reader, permit]);
+    }
+    for key in ["k", "p"] {
+        assert!(replica.exists(&format!("{}:shared", name(key))).await);
+    }
+    for guard in held {
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
 async fn a_lock_that_a_stopped_replica_does_not_get_is_released_with_an_error() {
     let (master, replica) = pair().await;
     let (strict, other) = (

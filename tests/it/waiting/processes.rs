@@ -1,14 +1,17 @@
 //! Several processes and one lock.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use rlock_core::{LockError, current};
-use rlock_testkit::{RedisServer, SharedExclusion, Worker, within};
+use rlock_testkit::{Proxy, RedisServer, SharedExclusion, Worker, within};
 
 use crate::common::{
-    LASTING, LONG, assert_soon_queued, assert_the_lease_ends_what_a_process_left, client, ms, name,
-    worker,
+    LASTING, LONG, assert_soon_free, assert_soon_queued, assert_the_lease_ends_what_a_process_left,
+    client, ms, name, worker,
 };
 
 #[tokio::test]
@@ -134,4 +137,72 @@ async fn a_process_that_exits_while_it_holds_is_waited_for_and_not_taken_for_ali
         remaining > LASTING / 2 && remaining <= LASTING,
         "{remaining:?}"
     );
+}
+
+/// Ten processes want three permits ten times each. Two are paused for longer than the lease, two are cut off, and two
+/// are killed.
+#[tokio::test]
+async fn no_more_permits_are_valid_than_there_are_while_processes_are_killed_cut_off_and_paused() {
+    const MOST: usize = 3;
+    const LEASE: Duration = Duration::from_millis(400);
+    let server = RedisServer::start();
+    let proxies = [Proxy::in_front_of(&server), Proxy::in_front_of(&server)];
+    let lease = LEASE.as_millis().to_string();
+    let mut workers: Vec<Worker> = (0..10)
+        .map(|n: usize| {
+            let url = proxies.get(n).map_or_else(|| server.url(), Proxy::url);
+            worker(&["permits", &url, "k", &MOST.to_string(), &lease, "10"])
+        })
+        .collect();
+    for worker in &mut workers {
+        worker.expect_line(LONG, "ready").await;
+    }
+    for worker in &mut workers {
+        worker.send("go");
+    }
+    for _ in 0..4 {
+        tokio::time::sleep(LEASE).await;
+        proxies.iter().for_each(Proxy::black_hole);
+        workers[2..4].iter_mut().for_each(Worker::pause);
+        tokio::time::sleep(LEASE * 2).await;
+        proxies.iter().for_each(Proxy::pass);
+        workers[2..4].iter_mut().for_each(Worker::resume);
+    }
+    workers[4..6].iter_mut().for_each(Worker::kill);
+    let mut lines = Vec::new();
+    for (n, worker) in workers.iter_mut().enumerate() {
+        let said = worker.remaining_lines(LONG * 3).await;
+        let is_killed = (4..6).contains(&n);
+        assert_eq!(said.last().is_some_and(|line| line == "done"), !is_killed);
+        lines.extend(said);
+    }
+    let holds = valid(&lines);
+    assert!(holds.len() >= 70, "{} holds", holds.len());
+    for (from, _) in &holds {
+        let valid = holds
+            .iter()
+            .filter(|(since, until)| since <= from && from < until);
+        assert!(valid.count() <= MOST, "at {from}: {holds:?}");
+    }
+    assert_soon_free(&server, "k").await;
+}
+
+/// Returns from when to when each permit was valid.
+fn valid(lines: &[String]) -> Vec<(u64, u64)> {
+    let mut holds: HashMap<&str, (u64, u64, u64)> = HashMap::new();
+    for line in lines {
+        let mut words = line.split(' ');
+        let (Some(what), Some(token), Some(at)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let at = at.parse().expect("a time");
+        match what {
+            "in" => drop(holds.insert(token, (at, 0, u64::MAX))),
+            "until" => holds.get_mut(token).expect("it is in").1 = at,
+            _ => holds.get_mut(token).expect("it is in").2 = at,
+        }
+    }
+    let ends = holds.into_values();
+    ends.map(|(from, until, out)| (from, until.min(out)))
+        .collect()
 }

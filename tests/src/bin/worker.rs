@@ -9,6 +9,7 @@ use std::{
 use redis::AsyncCommands as _;
 use rlock_core::{CurrentHold, LockClient, LockError, current};
 use rlock_testkit::SharedExclusion;
+use rlock_tests::histories::clock::{nanos, now};
 use tokio::sync::mpsc;
 
 #[tokio::main]
@@ -22,6 +23,10 @@ async fn main() {
         }
         ["die-inside", url, witness, key, lease] => {
             die_inside(url, witness, key, milliseconds(lease)).await;
+        }
+        ["permits", url, key, most, lease, calls] => {
+            let most = u32::try_from(number(most)).expect("a small number");
+            take_permits(url, key, most, milliseconds(lease), number(calls)).await;
         }
         ["leave", how, url, key, lease] => leave(how, url, key, milliseconds(lease)).await,
         _ => panic!("unknown task {words:?}"),
@@ -126,6 +131,47 @@ async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
     };
     let outcome = client.lock(key).lease(lease).run(body).await;
     println!("{outcome:?}");
+}
+
+/// Takes one of `most` permits again and again, each for longer than its lease. Writes when it has one, until when that
+/// is valid, and when it ends.
+async fn take_permits(url: &str, key: &str, most: u32, lease: Duration, calls: u64) {
+    let client = connect(url).await;
+    let lock = client.lock(key).permits(most).lease(lease);
+    let lock = lock.wait(Duration::from_secs(60));
+    println!("ready");
+    let mut start = String::new();
+    stdin()
+        .read_line(&mut start)
+        .expect("the test sends a signal");
+    for _ in 0..calls {
+        let guard = match lock.acquire().await {
+            Ok(guard) => guard,
+            // The connection may be cut.
+            Err(LockError::Unavailable { .. }) => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let token = guard.fencing_token();
+        let (since, mut reported) = (now(), 0);
+        println!("in {token} {since}");
+        while now() < since + nanos(lease) * 3 / 2 {
+            // The time is read first, so that a pause in between makes the end too early.
+            let at = now();
+            let until = at + nanos(guard.valid_for());
+            if until == at {
+                break;
+            }
+            if until > reported + 1_000_000 {
+                println!("until {token} {until}");
+                reported = until;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        println!("out {token} {}", now());
+        // The test expects losses.
+        let _ = guard.release().await;
+    }
+    println!("done");
 }
 
 /// Drops a guard and ends, with or without waiting for its release.

@@ -1,11 +1,16 @@
 //! The properties that every history must have.
 //!
-//! 1. [`tokens`]: the tokens of a key grow with each grant, and agree with real time.
-//! 2. [`exclusion`]: the intervals in which owners could rely on a lock never overlap.
-//! 3. [`fencing`]: a resource that checks tokens accepts no stale write, and refuses no fresh one.
-//! 4. [`leases`]: nothing stays locked for longer than its lease after its owner died or left.
+//! 1. [`tokens`]: the tokens of a key grow with each grant, and agree with real time. Readers have no
+//!    order among themselves, nor have permits.
+//! 2. [`exclusion`]: the intervals in which owners could rely on a lock overlap only if their modes allow that.
+//! 3. [`fencing`]: a resource that checks tokens accepts no stale write or read, and refuses no fresh one.
+//! 4. [`reads`]: nothing is written while a reader relies on its lock.
+//! 5. [`leases`]: nothing stays locked for longer than its lease after its owner died or left.
 //!
-//! A store that forgets a lock violates the second property until the former holder notices. Such
+//! The order of waiters is not a property. Under faults a waiter may lose its place for many reasons, so no bound of a wait
+//! is certain.
+//!
+//! A store that forgets a lock violates the second and the fourth property until the former holder notices. Such
 //! overlaps are counted separately.
 //!
 //! They only count as excused if a fault made the store forget that very lock during one of the two
@@ -15,6 +20,7 @@
 mod exclusion;
 mod fencing;
 mod leases;
+mod reads;
 mod tokens;
 
 pub(super) use self::leases::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT};
@@ -29,17 +35,21 @@ use super::{history::History, record::Outcome};
 pub(super) enum Property {
     TokensGrow,
     OneHolder,
+    NoExtraPermit,
     NoStaleWrite,
+    NoTornRead,
     NothingStaysLocked,
     /// The store refused a valid request.
     NothingIsRefused,
 }
 
 impl Property {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::TokensGrow,
         Self::OneHolder,
+        Self::NoExtraPermit,
         Self::NoStaleWrite,
+        Self::NoTornRead,
         Self::NothingStaysLocked,
         Self::NothingIsRefused,
     ];
@@ -61,12 +71,17 @@ pub(super) struct Findings {
     pub(super) overlaps_by_nature: u64,
     /// The longest of these overlaps, in milliseconds.
     pub(super) longest_by_nature_ms: u64,
-    /// Tokens out of order and fresh writes refused, for the same reason, or because two masters granted the lock.
+    /// Tokens out of order, fresh accesses refused and torn reads, for the same reason, or because two masters granted the lock.
     pub(super) others_by_nature: u64,
     pub(super) violations: Vec<Violation>,
 }
 
 impl Findings {
+    fn overlap_by_nature(&mut self, lasted_ms: u64) {
+        self.overlaps_by_nature += 1;
+        self.longest_by_nature_ms = self.longest_by_nature_ms.max(lasted_ms);
+    }
+
     fn breaks(&mut self, property: Property, what: String) {
         self.violations.push(Violation { property, what });
     }
@@ -78,6 +93,7 @@ pub(super) fn check(history: &History) -> Findings {
     tokens::check(history, &mut findings);
     exclusion::check(history, &mut findings);
     fencing::check(history, &mut findings);
+    reads::check(history, &mut findings);
     leases::check(history, &mut findings);
     for what in &history.leftovers {
         findings.breaks(Property::NothingStaysLocked, what.clone());

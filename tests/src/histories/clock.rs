@@ -10,7 +10,8 @@ const CLOCK: ClockId = ClockId::Boottime;
 const CLOCK: ClockId = ClockId::Monotonic;
 
 /// Returns the nanoseconds since the machine started.
-pub(super) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     let now = clock_gettime(CLOCK);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
@@ -18,7 +19,8 @@ pub(super) fn now() -> u64 {
 }
 
 /// Converts a duration to nanoseconds.
-pub(super) fn nanos(duration: Duration) -> u64 {
+#[must_use]
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -16,7 +16,7 @@ use super::{
     record::{Fault, FaultKind, Record},
     schedule::{Lane, Step},
     steps::Steps,
-    watch::{POLL, Sightings, name_of},
+    watch::{self as eye, POLL, Sightings, name_of},
 };
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, leftovers};
 
@@ -201,8 +201,9 @@ pub(super) async fn watch(cluster: Arc<Cluster>, keys: u32, recorder: Recorder) 
             let cluster = cluster.up().await;
             let at = clock::now();
             for number in 0..keys {
-                if let Some(owner) = look(&cluster, &mut connections, &name_of(number)).await {
-                    sightings.saw(&format!("k{number}"), owner.as_deref(), at);
+                let name = name_of(number);
+                if let Some(owners) = owners(&cluster, &mut connections, &name).await {
+                    sightings.observe(&format!("k{number}"), &owners, at);
                 }
             }
         }
@@ -210,23 +211,24 @@ pub(super) async fn watch(cluster: Arc<Cluster>, keys: u32, recorder: Recorder) 
     }
 }
 
-/// Returns the owner of a lock at the master of its slot; `None` if no master serves it.
-async fn look(
+/// Returns the owners of a lock at the master of its slot; `None` if no master serves it.
+async fn owners(
     cluster: &RedisCluster,
     connections: &mut [Option<MultiplexedConnection>],
     name: &str,
-) -> Option<Option<String>> {
+) -> Option<Vec<String>> {
+    let mut look = redis::pipe();
+    eye::look(&mut look, name);
     for (n, connection) in connections.iter_mut().enumerate() {
         let mut known = match connection.take() {
             Some(known) => known,
             None => cluster.node(n).connection().await,
         };
-        let fields: Result<Vec<String>, redis::RedisError> =
-            redis::cmd("HKEYS").arg(name).query_async(&mut known).await;
-        match fields {
-            Ok(fields) => {
+        let state: Result<eye::LockState, redis::RedisError> = look.query_async(&mut known).await;
+        match state {
+            Ok(state) => {
                 *connection = Some(known);
-                return Some(fields.into_iter().next());
+                return Some(eye::owners(state));
             }
             // The slot has moved, or this node is a replica.
             Err(error) if !error.is_io_error() => *connection = Some(known),

@@ -7,8 +7,13 @@ use std::{
     path::Path,
 };
 
-use super::record::{
-    Fault, FaultKind, Operation, Outcome, Record, Run, Verb, Written, client_of, owner_of,
+use super::{
+    mode::Mode,
+    options::Kind,
+    record::{
+        Access, Fault, FaultKind, Operation, Outcome, Record, Run, Verb, client_of, owner_of,
+        ownership_of,
+    },
 };
 
 /// The grace period of a server for a waiter that has not confirmed its wait.
@@ -19,6 +24,7 @@ pub(super) const GRACE: u64 = 1_000_000_000;
 pub(super) struct Hold {
     pub(super) owner: String,
     pub(super) process: u32,
+    pub(super) mode: Mode,
     pub(super) token: u64,
     /// The longest lease that it requested.
     pub(super) lease: u64,
@@ -26,6 +32,8 @@ pub(super) struct Hold {
     /// How long its client retains the lock after it.
     pub(super) retain: u64,
     pub(super) invoke: u64,
+    /// The call that the store granted the lock. That of a reader may be an earlier call of its client.
+    pub(super) asked: u64,
     pub(super) granted: u64,
     /// The earliest time of its grant.
     pub(super) earliest: u64,
@@ -36,11 +44,35 @@ pub(super) struct Hold {
     pub(super) valid_for: u64,
     /// The first time when it was known to have ended: left, or not valid.
     pub(super) ended: Option<u64>,
+    /// When it became a shared hold.
+    pub(super) downgraded: Option<u64>,
     pub(super) left: Option<u64>,
     /// Whether the store confirmed its release without a loss.
     pub(super) released: bool,
     /// Whether it has a body, which its client stops before the release.
     pub(super) in_body: bool,
+}
+
+impl Hold {
+    /// Returns whether it began as a shared hold, or became one.
+    pub(super) fn is_reader(&self) -> bool {
+        self.mode == Mode::Shared || self.downgraded.is_some()
+    }
+
+    /// Returns the mode at its end.
+    pub(super) fn last_mode(&self) -> Mode {
+        if self.is_reader() {
+            Mode::Shared
+        } else {
+            self.mode
+        }
+    }
+
+    /// Returns whether both may be the same hold to the store: readers of one client.
+    pub(super) fn may_share(&self, other: &Self) -> bool {
+        let is_same = ownership_of(&self.owner) == ownership_of(&other.owner);
+        self.is_reader() && other.is_reader() && is_same
+    }
 }
 
 /// A lock with an owner, as an observer saw it.
@@ -57,6 +89,8 @@ pub(super) struct Sighting {
 #[derive(Clone, Debug)]
 pub(super) struct Nested {
     pub(super) owner: String,
+    pub(super) mode: Mode,
+    pub(super) called: u64,
     pub(super) token: u64,
 }
 
@@ -73,20 +107,48 @@ pub(super) struct GivenUp {
 pub(super) struct Lock {
     pub(super) holds: Vec<Hold>,
     pub(super) given_up: Vec<GivenUp>,
-    by_owner: HashMap<String, usize>,
+    by_name: HashMap<String, usize>,
+    by_ownership: HashMap<String, Vec<usize>>,
     pub(super) nested: Vec<Nested>,
     /// In the order of the resource.
-    pub(super) writes: Vec<Written>,
+    pub(super) accesses: Vec<Access>,
     pub(super) sightings: Vec<Sighting>,
 }
 
+/// The name of a hold, whether or not it is shared by now.
+fn name_of(hold: &str) -> String {
+    let number = hold.strip_prefix(owner_of(hold)).unwrap_or_default();
+    format!("{}{number}", ownership_of(hold))
+}
+
 impl Lock {
-    pub(super) fn hold(&self, owner: &str) -> Option<&Hold> {
-        self.by_owner.get(owner).map(|at| &self.holds[*at])
+    pub(super) fn hold(&self, name: &str) -> Option<&Hold> {
+        self.by_name.get(&name_of(name)).map(|at| &self.holds[*at])
     }
 
-    fn hold_mut(&mut self, owner: &str) -> Option<&mut Hold> {
-        self.by_owner.get(owner).map(|at| &mut self.holds[*at])
+    fn hold_mut(&mut self, name: &str) -> Option<&mut Hold> {
+        self.by_name
+            .get(&name_of(name))
+            .map(|at| &mut self.holds[*at])
+    }
+
+    /// Returns all holds of this owner, in turn or together.
+    pub(super) fn holds_of(&self, owner: &str) -> impl Iterator<Item = &Hold> {
+        let all = self.by_ownership.get(ownership_of(owner));
+        all.into_iter().flatten().map(|at| &self.holds[*at])
+    }
+
+    fn add(&mut self, mut hold: Hold) {
+        let with_same_token = self
+            .holds_of(&hold.owner)
+            .filter(|other| other.token == hold.token);
+        let asked = with_same_token.map(|other| other.asked).min();
+        hold.asked = asked.map_or(hold.asked, |asked| asked.min(hold.asked));
+        let at = self.holds.len();
+        let ownership = ownership_of(&hold.owner).to_owned();
+        self.by_ownership.entry(ownership).or_default().push(at);
+        self.by_name.insert(name_of(&hold.owner), at);
+        self.holds.push(hold);
     }
 }
 
@@ -157,15 +219,20 @@ impl History {
                     }
                 }
             }
+            Record::Downgraded { key, owner, at } => {
+                if let Some(hold) = self.lock(key).hold_mut(&owner) {
+                    hold.downgraded = Some(at);
+                }
+            }
             Record::Left { key, owner, at } => {
                 if let Some(hold) = self.lock(key).hold_mut(&owner) {
                     hold.left = Some(at);
                     hold.ended = Some(hold.ended.map_or(at, |ended| ended.min(at)));
                 }
             }
-            Record::Written(written) => {
-                let lock = self.lock(written.key.clone());
-                lock.writes.push(written);
+            Record::Accessed(access) => {
+                let lock = self.lock(access.key.clone());
+                lock.accesses.push(access);
             }
             Record::Locked {
                 key,
@@ -209,28 +276,32 @@ impl History {
                     hold.retain = hold.retain.max(operation.retain.unwrap_or_default());
                 }
                 let token = operation.token.unwrap_or_default();
-                lock.nested.push(Nested { owner, token });
+                lock.nested.push(Nested {
+                    owner,
+                    mode: operation.mode,
+                    called: operation.invoke,
+                    token,
+                });
             }
             (_, Outcome::Granted) => {
                 let valid_until = operation.valid_until.unwrap_or(operation.returned);
-                // Each ownership maps to its last hold.
-                let at = lock.holds.len();
-                lock.by_owner.insert(owner_of(&owner).to_owned(), at);
-                lock.by_owner.insert(owner.clone(), at);
-                lock.holds.push(Hold {
+                lock.add(Hold {
                     owner,
                     process: operation.process,
+                    mode: operation.mode,
                     token: operation.token.unwrap_or_default(),
                     lease: operation.lease,
                     at_least: operation.at_least,
                     retain: operation.retain.unwrap_or_default(),
                     invoke: operation.invoke,
+                    asked: operation.invoke,
                     granted: operation.returned,
                     earliest: valid_until.saturating_sub(operation.lease),
                     first_valid_until: valid_until,
                     valid_until,
                     valid_for: valid_until.saturating_sub(operation.returned),
                     ended: None,
+                    downgraded: None,
                     left: None,
                     released: false,
                     in_body: matches!(how.0, Verb::Run | Verb::RunBoth),
@@ -241,7 +312,10 @@ impl History {
     }
 
     fn given_up(&mut self, operation: &Operation) {
-        let asks = !matches!(operation.verb, Verb::Enter | Verb::Release);
+        let asks = !matches!(
+            operation.verb,
+            Verb::Enter | Verb::Downgrade | Verb::Release
+        );
         let ended_without = matches!(
             operation.outcome,
             Outcome::Taken | Outcome::Unavailable | Outcome::Cancelled
@@ -261,6 +335,15 @@ impl History {
             .values()
             .map(|lock| lock.holds.len() as u64)
             .sum()
+    }
+
+    /// Returns the number of entries in each mode.
+    pub(super) fn grants_by_mode(&self) -> BTreeMap<Mode, u64> {
+        let mut counts = BTreeMap::new();
+        for hold in self.locks.values().flat_map(|lock| &lock.holds) {
+            *counts.entry(hold.mode).or_default() += 1;
+        }
+        counts
     }
 
     /// Returns the faults that made the store forget this lock.
@@ -310,11 +393,15 @@ impl History {
             // lower bound of the grant, which was alive at the confirmation.
             let within = |hold: &Hold| {
                 let may_be_older = hold.earliest <= fault.end + hold.lease.max(GRACE);
-                hold.invoke <= fault.end && may_be_older && hold.granted >= fault.start
+                hold.asked <= fault.end && may_be_older && hold.granted >= fault.start
             };
             within(one) && within(other)
         });
         splits.any(|within| within)
+    }
+
+    pub(super) fn is_of_quorum(&self) -> bool {
+        (self.run.as_ref()).is_some_and(|run| run.store == Kind::Quorum)
     }
 
     /// Returns the process of this owner's client.

@@ -5,7 +5,7 @@ use std::fmt;
 use rlock_core::OwnerId;
 use serde::{Deserialize, Serialize};
 
-use super::options::Kind;
+use super::{mode::Mode, options::Kind};
 
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,12 +34,15 @@ pub(super) enum Record {
         at: u64,
         valid_until: Option<u64>,
     },
+    /// A holder is about to downgrade its lock. It writes no more.
+    Downgraded { key: String, owner: String, at: u64 },
     /// A holder is about to release its lock, or has stopped.
     Left { key: String, owner: String, at: u64 },
-    /// A write to the resource.
-    Written(Written),
-    /// The first and the last time when the store had a lock for this owner, without another owner
-    /// in between.
+    /// An access to the resource.
+    #[serde(alias = "written")]
+    Accessed(Access),
+    /// The first and the last time when the store had a lock for this owner. Each observation in
+    /// between found it, too.
     Locked {
         key: String,
         owner: String,
@@ -82,6 +85,9 @@ pub(super) struct Operation {
     #[serde(rename = "operation")]
     pub(super) verb: Verb,
     pub(super) key: String,
+    /// Missing in histories from before shared locks.
+    #[serde(default)]
+    pub(super) mode: Mode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +123,8 @@ pub(super) enum Verb {
     RunBoth,
     /// Acquire a held lock again.
     Enter,
+    /// Downgrade a lock.
+    Downgrade,
     Release,
 }
 
@@ -127,9 +135,13 @@ pub(super) enum Outcome {
     /// The lock was granted.
     Granted,
     Released,
+    /// A lock was downgraded.
+    Shared,
     /// Another owner had the lock until the wait ended.
     Taken,
     Lost,
+    /// A nested call asked for more than its hold, as intended.
+    Upgrade,
     /// The store did not reply in time.
     Unavailable,
     Closed,
@@ -141,16 +153,34 @@ pub(super) enum Outcome {
     Refused,
 }
 
-/// A write, as the resource saw it.
+/// What an access to the resource does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AccessKind {
+    #[default]
+    Write,
+    Read,
+}
+
+impl fmt::Display for AccessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// An access, as the resource saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Written {
+pub(super) struct Access {
+    #[serde(default)]
+    pub(super) kind: AccessKind,
     pub(super) key: String,
     pub(super) owner: String,
     pub(super) token: u64,
     pub(super) at: u64,
     /// Whether the fence accepted it.
     pub(super) accepted: bool,
-    /// Whether a later holder had already written, which only the register without a fence allows.
+    /// Whether it is a write after that of a later writer, which only the register without a fence
+    /// allows.
     pub(super) late: bool,
 }
 
@@ -332,7 +362,40 @@ pub(super) fn owner_of(hold: &str) -> &str {
     hold.split_once('/').map_or(hold, |(owner, _)| owner)
 }
 
+/// The ownership of a hold or of an owner. A downgrade does not change it.
+pub(super) fn ownership_of(hold: &str) -> &str {
+    let owner = owner_of(hold);
+    owner.strip_suffix('s').unwrap_or(owner)
+}
+
 /// The client of an owner.
 pub(super) fn client_of(owner: &str) -> &str {
     owner.rsplit_once(':').map_or(owner, |(client, _)| client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histories_from_before_shared_locks_are_read() {
+        let line = r#"{"event":"written","key":"k0","owner":"a:1/7","token":7,"at":5,"accepted":true,"late":false}"#;
+        let Record::Accessed(access) = serde_json::from_str(line).expect("a record") else {
+            panic!("not an access");
+        };
+        assert_eq!(access.kind, AccessKind::Write);
+        let line = r#"{"process":0,"task":0,"operation":"acquire","key":"k0","lease":1,"retain":0,"invoke":0,"return":1,"outcome":"taken"}"#;
+        let operation: Operation = serde_json::from_str(line).expect("an operation");
+        assert_eq!(operation.mode, Mode::Exclusive);
+    }
+
+    #[test]
+    fn a_hold_keeps_its_ownership_when_it_is_shared() {
+        assert_eq!(owner_of("a:1s/7/0"), "a:1s");
+        for hold in ["a:1", "a:1/7", "a:1s/7/0"] {
+            assert_eq!(ownership_of(hold), "a:1");
+            assert_eq!(client_of(hold), "a");
+        }
+        assert_eq!(ownership_of("a:1.3p/7"), "a:1.3p");
+    }
 }

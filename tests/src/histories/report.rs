@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     check::{self, Findings, Property, Violation},
     history::History,
-    record::{FaultKind, Outcome, Run, Verb},
+    record::{AccessKind, FaultKind, Outcome, Run, Verb},
 };
 
 /// The number of violations of a property to print in full.
@@ -24,6 +24,7 @@ pub(super) struct Report {
     calls: u64,
     /// The number of entries into locks.
     grants: u64,
+    grants_by_mode: BTreeMap<String, u64>,
     faults: BTreeMap<String, u64>,
     /// The number of requests and replies that the proxies lost one by one.
     messages_lost: u64,
@@ -32,6 +33,8 @@ pub(super) struct Report {
     told: Vec<Violation>,
     findings: Counts,
     fenced: Writes,
+    /// The counts of the register with a fence.
+    reads: Reads,
     unfenced: Writes,
     counts: bool,
 }
@@ -55,6 +58,15 @@ struct Writes {
     violations: u64,
 }
 
+/// The reads by holders that do not write.
+#[derive(Clone, Debug, Serialize)]
+struct Reads {
+    accepted: u64,
+    refused: u64,
+    /// Reads whose data changed during a hold.
+    torn: u64,
+}
+
 impl Report {
     pub(super) fn on(history: &History) -> Self {
         let Findings {
@@ -75,12 +87,13 @@ impl Report {
             }
         }
         let faults = history.faults_by_kind();
-        let writes = || history.locks.values().flat_map(|lock| &lock.writes);
-        let count = |which: &dyn Fn(bool, bool) -> bool| {
-            writes()
-                .filter(|write| which(write.accepted, write.late))
+        let accesses = || history.locks.values().flat_map(|lock| &lock.accesses);
+        let count = |kind: AccessKind, which: &dyn Fn(bool, bool) -> bool| {
+            accesses()
+                .filter(|access| access.kind == kind && which(access.accepted, access.late))
                 .count() as u64
         };
+        let grants_by_mode = history.grants_by_mode().into_iter();
         let mut operations: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
         for ((verb, outcome), count) in &history.operations {
             let by_outcome = operations.entry(verb.to_string()).or_default();
@@ -88,7 +101,7 @@ impl Report {
         }
         let run = history.run.clone();
         let grants = history.grants();
-        let late = count(&|_, late| late);
+        let late = count(AccessKind::Write, &|_, late| late);
         let counts = run
             .as_ref()
             .is_some_and(|run| grants >= run.floor && (late > 0 || run.seconds < LONG_ENOUGH));
@@ -97,6 +110,9 @@ impl Report {
             operations,
             calls: calls(history),
             grants,
+            grants_by_mode: grants_by_mode
+                .map(|(mode, count)| (mode.to_string(), count))
+                .collect(),
             findings: Counts {
                 intervals_compared: beliefs,
                 data_losses: faults
@@ -115,12 +131,17 @@ impl Report {
                 .filter_map(|fault| fault.messages)
                 .sum(),
             fenced: Writes {
-                accepted: count(&|accepted, _| accepted),
-                refused: count(&|accepted, _| !accepted),
+                accepted: count(AccessKind::Write, &|accepted, _| accepted),
+                refused: count(AccessKind::Write, &|accepted, _| !accepted),
                 violations: violations[&Property::NoStaleWrite],
             },
+            reads: Reads {
+                accepted: count(AccessKind::Read, &|accepted, _| accepted),
+                refused: count(AccessKind::Read, &|accepted, _| !accepted),
+                torn: violations[&Property::NoTornRead],
+            },
             unfenced: Writes {
-                accepted: count(&|_, _| true),
+                accepted: count(AccessKind::Write, &|_, _| true),
                 refused: 0,
                 violations: late,
             },
@@ -176,7 +197,8 @@ impl fmt::Display for Report {
                 run.store, run.seed, run.seconds
             )?;
         }
-        writeln!(f, "{} calls, {} grants", self.calls, self.grants)?;
+        let grants = list(&self.grants_by_mode);
+        writeln!(f, "{} calls, {} grants: {grants}", self.calls, self.grants)?;
         for (verb, outcomes) in &self.operations {
             writeln!(f, "  {verb:<12} {}", list(outcomes))?;
         }
@@ -209,6 +231,15 @@ impl fmt::Display for Report {
                 writes.accepted, writes.refused, writes.violations
             )?;
         }
+        let Reads {
+            accepted,
+            refused,
+            torn,
+        } = self.reads;
+        writeln!(
+            f,
+            "reads: {accepted} accepted, {refused} refused, {torn} torn"
+        )?;
         for (property, count) in &self.violations {
             writeln!(f, "{property:?}: {count} violations")?;
         }
@@ -227,9 +258,9 @@ impl fmt::Display for Report {
 }
 
 fn list(outcomes: &BTreeMap<String, u64>) -> String {
-    let told: Vec<String> = outcomes
+    let counts: Vec<String> = outcomes
         .iter()
         .map(|(outcome, count)| format!("{outcome} {count}"))
         .collect();
-    told.join(", ")
+    counts.join(", ")
 }

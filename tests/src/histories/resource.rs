@@ -1,8 +1,9 @@
 //! The data that the locks protect: two registers for each key.
 //!
-//! One refuses tokens below the highest it has seen. The other accepts every write and counts the
-//! stale ones. The resource lives in the process of the run and accepts writes over TCP, so that
-//! they may be late.
+//! One refuses stale accesses by their tokens: writes below the highest token of any access, and
+//! reads below the highest token of a write. Readers have no order among themselves. The other
+//! accepts every access and counts the stale writes. The resource lives in the process of the run
+//! and accepts accesses over TCP, so that they may be late.
 
 use std::{
     collections::HashMap,
@@ -19,30 +20,40 @@ use tokio::{
 use super::{
     clock,
     collect::Recorder,
-    record::{Record, Written},
+    record::{Access, AccessKind, Record},
 };
 use rlock_testkit::port;
 
 /// The two registers of a key.
 #[derive(Debug, Default)]
 pub(super) struct Registers {
-    highest: u64,
+    /// The highest tokens of writes and of reads.
+    written: u64,
+    read: u64,
     /// The owners that have written, numbered in the order of their first writes.
-    holders: HashMap<String, u64>,
-    /// The holder with the highest number.
+    writers: HashMap<String, u64>,
+    /// The writer with the highest number.
     newest: u64,
 }
 
 impl Registers {
-    /// Returns whether the fence accepted the write, and whether a later holder had already
+    /// Returns whether the fence accepted the write, and whether a later writer had already
     /// written.
     pub(super) fn write(&mut self, owner: &str, token: u64) -> (bool, bool) {
-        let accepted = token >= self.highest;
-        self.highest = self.highest.max(token);
+        let accepted = token >= self.written.max(self.read);
+        self.written = self.written.max(token);
         let next = self.newest + 1;
-        let holder = *self.holders.entry(owner.to_owned()).or_insert(next);
-        self.newest = self.newest.max(holder);
-        (accepted, holder < self.newest)
+        let writer = *self.writers.entry(owner.to_owned()).or_insert(next);
+        self.newest = self.newest.max(writer);
+        (accepted, writer < self.newest)
+    }
+
+    /// Returns whether the fence accepted the read. From then on it refuses writes with smaller
+    /// tokens.
+    pub(super) fn read(&mut self, token: u64) -> bool {
+        let accepted = token >= self.written;
+        self.read = self.read.max(token);
+        accepted
     }
 }
 
@@ -85,13 +96,18 @@ async fn serve(stream: TcpStream, registers: Shared, recorder: Recorder) {
 
 fn take(line: &str, registers: &Shared, recorder: &Recorder) -> bool {
     let mut words = line.split(' ');
-    let mut word = || words.next().expect("clients write three words");
-    let (key, owner, token) = (word(), word(), word());
+    let mut word = || words.next().expect("clients send four words");
+    let (kind, key, owner, token) = (word(), word(), word(), word());
     let token = token.parse().expect("a token is a number");
     let mut all = registers.lock().unwrap_or_else(PoisonError::into_inner);
-    let (accepted, late) = all.entry(key.to_owned()).or_default().write(owner, token);
+    let registers = all.entry(key.to_owned()).or_default();
+    let (kind, (accepted, late)) = match kind {
+        "read" => (AccessKind::Read, (registers.read(token), false)),
+        _ => (AccessKind::Write, registers.write(owner, token)),
+    };
     // Recorded under the mutex, so that the history has the order of the resource.
-    recorder.note(Record::Written(Written {
+    recorder.note(Record::Accessed(Access {
+        kind,
         key: key.to_owned(),
         owner: owner.to_owned(),
         token,
@@ -102,12 +118,13 @@ fn take(line: &str, registers: &Shared, recorder: &Recorder) -> bool {
     accepted
 }
 
-/// A client's access to the resource. A write whose caller gave up still happens, perhaps late.
+/// A client's connection to the resource. An access whose caller gave up still happens, perhaps
+/// late.
 #[derive(Clone, Debug)]
-pub(super) struct Resource(mpsc::UnboundedSender<Write>);
+pub(super) struct Resource(mpsc::UnboundedSender<Request>);
 
 #[derive(Debug)]
-struct Write {
+struct Request {
     line: String,
     answer: oneshot::Sender<bool>,
 }
@@ -116,24 +133,30 @@ impl Resource {
     pub(super) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("the run is alive");
         let _ = stream.set_nodelay(true);
-        let (sender, writes) = mpsc::unbounded_channel();
-        tokio::spawn(carry(stream, writes));
+        let (sender, requests) = mpsc::unbounded_channel();
+        tokio::spawn(carry(stream, requests));
         Self(sender)
     }
 
-    /// Writes, and returns whether the fence accepted it.
-    pub(super) async fn write(&self, key: &str, owner: &str, token: u64) -> bool {
+    /// Reads or writes, and returns whether the fence accepted it.
+    pub(super) async fn access(
+        &self,
+        kind: AccessKind,
+        key: &str,
+        owner: &str,
+        token: u64,
+    ) -> bool {
         let (answer, answered) = oneshot::channel();
-        let line = format!("{key} {owner} {token}\n");
-        let sent = self.0.send(Write { line, answer });
+        let line = format!("{kind} {key} {owner} {token}\n");
+        let sent = self.0.send(Request { line, answer });
         sent.is_ok() && answered.await.unwrap_or(false)
     }
 }
 
-async fn carry(stream: TcpStream, mut writes: mpsc::UnboundedReceiver<Write>) {
+async fn carry(stream: TcpStream, mut requests: mpsc::UnboundedReceiver<Request>) {
     let (from, mut to) = stream.into_split();
     let mut answers = BufReader::new(from).lines();
-    while let Some(Write { line, answer }) = writes.recv().await {
+    while let Some(Request { line, answer }) = requests.recv().await {
         if to.write_all(line.as_bytes()).await.is_err() {
             return;
         }
@@ -167,5 +190,17 @@ mod tests {
         registers.write("a", 7);
         registers.write("b", 7);
         assert_eq!(registers.write("a", 7), (PASSES, LATE));
+    }
+
+    #[test]
+    fn the_fence_refuses_a_write_below_a_read_and_a_read_below_a_write() {
+        let mut registers = Registers::default();
+        assert_eq!(registers.write("a", 2), (PASSES, !LATE));
+        assert!(registers.read(4));
+        assert!(registers.read(3), "readers have no order");
+        assert_eq!(registers.write("a", 2), (!PASSES, !LATE));
+        assert_eq!(registers.write("b", 5), (PASSES, !LATE));
+        assert!(!registers.read(4));
+        assert!(registers.read(5));
     }
 }

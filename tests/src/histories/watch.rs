@@ -1,14 +1,18 @@
 //! Observes the owners of locks from outside every few milliseconds.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, aio::MultiplexedConnection};
 
 use super::{clock, collect::Recorder, outage::Server, record::Record};
 
 /// The interval between observations.
 pub(super) const POLL: Duration = Duration::from_millis(40);
-/// The owner of a lock that `at_least` keeps.
+/// The owner of a lock that `at_least` keeps, or the start of the owner's name.
 const KEPT: &str = "kept";
 
 /// The name on the server of the lock that clients call `k<number>`.
@@ -19,14 +23,9 @@ pub(super) fn name_of(number: u32) -> String {
 /// Merges consecutive observations of the same owner into one record.
 pub(super) struct Sightings<F: FnMut(Record)> {
     server: Option<usize>,
-    present: HashMap<String, Sighting>,
+    /// The first and the last observation, by key and owner.
+    present: HashMap<String, BTreeMap<String, (u64, u64)>>,
     note: F,
-}
-
-struct Sighting {
-    owner: String,
-    first: u64,
-    last: u64,
 }
 
 impl<F: FnMut(Record)> Sightings<F> {
@@ -39,31 +38,25 @@ impl<F: FnMut(Record)> Sightings<F> {
         }
     }
 
-    /// Adds an observation: the lock had this owner at this time or later.
-    pub(super) fn saw(&mut self, key: &str, owner: Option<&str>, at: u64) {
-        let owner = owner.filter(|owner| *owner != KEPT);
-        if let Some(present) = self.present.get_mut(key)
-            && owner == Some(&present.owner)
-        {
-            present.last = at;
-            return;
+    /// Adds an observation: the lock had these owners at this time or later.
+    pub(super) fn observe(&mut self, key: &str, owners: &[String], at: u64) {
+        let present = self.present.entry(key.to_owned()).or_default();
+        let is_gone = |owner: &&String| !owners.contains(owner);
+        let gone: Vec<String> = present.keys().filter(is_gone).cloned().collect();
+        for owner in gone {
+            if let Some(times) = present.remove(&owner) {
+                (self.note)(record(key.to_owned(), owner, times, self.server));
+            }
         }
-        if let Some(former) = self.present.remove(key) {
-            (self.note)(record(key.to_owned(), former, self.server));
-        }
-        if let Some(owner) = owner {
-            let sighting = Sighting {
-                owner: owner.to_owned(),
-                first: at,
-                last: at,
-            };
-            self.present.insert(key.to_owned(), sighting);
+        let held = owners.iter().filter(|owner| !owner.starts_with(KEPT));
+        for owner in held {
+            let (_, last) = present.entry(owner.clone()).or_insert((at, at));
+            *last = at;
         }
     }
 }
 
-fn record(key: String, sighting: Sighting, server: Option<usize>) -> Record {
-    let Sighting { owner, first, last } = sighting;
+fn record(key: String, owner: String, (first, last): (u64, u64), server: Option<usize>) -> Record {
     Record::Locked {
         key,
         owner,
@@ -75,9 +68,39 @@ fn record(key: String, sighting: Sighting, server: Option<usize>) -> Record {
 
 impl<F: FnMut(Record)> Drop for Sightings<F> {
     fn drop(&mut self) {
-        for (key, sighting) in self.present.drain() {
-            (self.note)(record(key, sighting, self.server));
+        for (key, owners) in self.present.drain() {
+            for (owner, times) in owners {
+                (self.note)(record(key.clone(), owner, times, self.server));
+            }
         }
+    }
+}
+
+/// What a server replies about a lock: its fields, its holders with the ends of their leases (ms)
+/// if there may be several, and the time in seconds and microseconds.
+pub(super) type LockState = (Vec<String>, Vec<(String, f64)>, (f64, f64));
+
+/// Adds the requests for a lock, whose replies are [`LockState`].
+pub(super) fn look(pipe: &mut Pipeline, name: &str) {
+    pipe.cmd("HKEYS").arg(name);
+    let holders = format!("{name}:shared");
+    pipe.cmd("ZRANGE")
+        .arg(holders)
+        .arg(0)
+        .arg(-1)
+        .arg("WITHSCORES");
+    pipe.cmd("TIME");
+}
+
+/// Returns the owners whose leases have not ended.
+pub(super) fn owners((fields, holders, (seconds, micros)): LockState) -> Vec<String> {
+    match fields.first().map(String::as_str) {
+        Some("shared" | "permits") => {
+            let now = seconds * 1_000.0 + micros / 1_000.0;
+            let valid = holders.into_iter().filter(|(_, end)| *end > now);
+            valid.map(|(owner, _)| owner).collect()
+        }
+        _ => fields,
     }
 }
 
@@ -101,10 +124,10 @@ pub(super) async fn watch(
                 None => redis.connection().await,
             };
             // A connection from before a kill is replaced.
-            if let Ok((known, owners)) = owners(known, keys).await {
+            if let Ok((known, all)) = all_owners(known, keys).await {
                 connection = Some(known);
-                for (number, owner) in owners.iter().enumerate() {
-                    sightings.saw(&format!("k{number}"), owner.as_deref(), at);
+                for (number, owners) in all.iter().enumerate() {
+                    sightings.observe(&format!("k{number}"), owners, at);
                 }
             }
         }
@@ -112,19 +135,18 @@ pub(super) async fn watch(
     }
 }
 
-type Looked = (MultiplexedConnection, Vec<Option<String>>);
-
-async fn owners(
+/// Returns the connection, and the owners of each lock.
+async fn all_owners(
     mut connection: MultiplexedConnection,
     keys: u32,
-) -> Result<Looked, redis::RedisError> {
-    let mut look = redis::pipe();
+) -> Result<(MultiplexedConnection, Vec<Vec<String>>), RedisError> {
+    let mut all = Vec::new();
     for number in 0..keys {
-        look.cmd("HKEYS").arg(name_of(number));
+        let mut pipe = redis::pipe();
+        look(&mut pipe, &name_of(number));
+        all.push(owners(pipe.query_async(&mut connection).await?));
     }
-    let fields: Vec<Vec<String>> = look.query_async(&mut connection).await?;
-    let owners = fields.into_iter().map(|fields| fields.into_iter().next());
-    Ok((connection, owners.collect()))
+    Ok((connection, all))
 }
 
 #[cfg(test)]
@@ -140,30 +162,65 @@ mod tests {
         records
     }
 
-    #[test]
-    fn looks_that_find_the_same_owner_are_one_record() {
-        let records = seen(|sightings| {
-            sightings.saw("k", Some("a:1"), 1);
-            sightings.saw("k", Some("a:1"), 2);
-            sightings.saw("k", Some("b:1"), 3);
-            sightings.saw("k", None, 4);
-        });
-        let locked = |owner: &str, first, last| Record::Locked {
+    fn names(owners: &[&str]) -> Vec<String> {
+        owners.iter().map(|owner| (*owner).to_owned()).collect()
+    }
+
+    fn locked(owner: &str, first: u64, last: u64) -> Record {
+        Record::Locked {
             key: "k".to_owned(),
             owner: owner.to_owned(),
             first,
             last,
             server: None,
-        };
+        }
+    }
+
+    #[test]
+    fn looks_that_find_the_same_owner_are_one_record() {
+        let records = seen(|sightings| {
+            sightings.observe("k", &names(&["a:1"]), 1);
+            sightings.observe("k", &names(&["a:1"]), 2);
+            sightings.observe("k", &names(&["b:1"]), 3);
+            sightings.observe("k", &[], 4);
+        });
         assert_eq!(records, [locked("a:1", 1, 2), locked("b:1", 3, 3)]);
+    }
+
+    #[test]
+    fn each_of_several_owners_has_its_times() {
+        let records = seen(|sightings| {
+            sightings.observe("k", &names(&["a:1s"]), 1);
+            sightings.observe("k", &names(&["a:1s", "b:1s"]), 2);
+            sightings.observe("k", &names(&["b:1s"]), 3);
+            sightings.observe("k", &names(&["a:1s"]), 4);
+        });
+        let expected = [
+            locked("a:1s", 1, 2),
+            locked("b:1s", 2, 3),
+            locked("a:1s", 4, 4),
+        ];
+        assert_eq!(records, expected);
     }
 
     #[test]
     fn locks_at_the_end_are_recorded_and_kept_ones_have_no_holder() {
         let records = seen(|sightings| {
-            sightings.saw("k", Some(KEPT), 1);
-            sightings.saw("l", Some("a:1"), 2);
+            sightings.observe("k", &names(&[KEPT]), 1);
+            sightings.observe("l", &names(&["kept:a:1s", "a:1s"]), 2);
         });
         assert_eq!(records.len(), 1);
+    }
+
+    #[test]
+    fn holders_whose_leases_ended_do_not_count_nor_those_of_a_lock_that_is_gone() {
+        let looked = |fields: &[&str]| {
+            let holders = [("a:1s".to_owned(), 7_000.0), ("b:1s".to_owned(), 7_001.0)];
+            (names(fields), holders.to_vec(), (7.0, 500.0))
+        };
+        assert_eq!(owners(looked(&["shared"])), ["b:1s"]);
+        assert_eq!(owners(looked(&["permits"])), ["b:1s"]);
+        assert_eq!(owners(looked(&["c:1"])), ["c:1"]);
+        assert_eq!(owners(looked(&[])), [""; 0]);
     }
 }

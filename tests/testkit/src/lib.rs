@@ -1,12 +1,11 @@
 //! Fixtures for the tests of this workspace: servers, a network that fails on demand, other
 //! processes, and witnesses of mutual exclusion.
 //!
-//! Only [`Topology`], [`Fronted`], [`batch`] and [`assert_taken`] use the library under test. A
+//! Only [`Topology`], [`Fronted`], [`simultaneous`] and [`assert_taken`] use the library under test. A
 //! fixture that fails panics with a reason, so its methods have no "Panics" sections.
 
 #![allow(clippy::missing_panics_doc)]
 
-pub mod batch;
 mod child;
 mod cluster;
 mod eventually;
@@ -21,6 +20,7 @@ mod scripts;
 mod serve;
 mod server;
 mod signals;
+pub mod simultaneous;
 mod taken;
 mod topology;
 

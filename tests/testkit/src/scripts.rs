@@ -18,8 +18,6 @@ pub struct Scripts {
     pub acquire: Script,
     /// Releases one lock, or lowers its count.
     pub release: Script,
-    /// Acquires several simple locks, each for itself.
-    pub acquire_batch: Script,
     /// Extends leases.
     pub renew: Script,
     /// Reads a lock.
@@ -39,7 +37,6 @@ impl Scripts {
         Self {
             acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
             release: Script::new(concat!(lua!("library"), lua!("release"))),
-            acquire_batch: Script::new(concat!(lua!("library"), lua!("acquire_batch"))),
             renew: Script::new(concat!(lua!("library"), lua!("renew"))),
             inspect: Script::new(lua!("inspect")),
         }

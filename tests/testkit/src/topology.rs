@@ -177,6 +177,12 @@ impl Place {
         !matches!(self.topology, Topology::Quorum { .. })
     }
 
+    /// Returns whether locks may have permits. On a quorum, too many holders could each have a majority.
+    #[must_use]
+    pub fn has_permits(&self) -> bool {
+        !matches!(self.topology, Topology::Quorum { .. })
+    }
+
     /// Deletes the lock of a key without braces behind its holder's back. Returns whether there was
     /// one.
     pub async fn delete(&self, key: &str) -> bool {

@@ -2,18 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    rc::Rc,
 };
 
 use uuid::Uuid;
 
 use crate::{
-    engine::machine::{Ask, CallId, Entry, Machine, Owner, Renew, Request},
+    engine::machine::{
+        Ask, CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request,
+    },
     key::Key,
     lease::Time,
+    mode::Mode,
     notes::Notes,
     options::LockOptions,
-    servers::Answer,
+    servers::{Answer, Body},
 };
 
 /// A clock that is too fast or too slow by some millionths.
@@ -58,98 +61,104 @@ pub(crate) enum Life {
 #[derive(Clone, Debug)]
 pub(crate) enum Sent {
     Request(Box<Request>),
-    Renew(Renew),
-}
-
-impl Sent {
-    /// Returns the lease that it asks for, unless it is a renewal or a release.
-    pub(crate) fn lease(&self) -> Option<Duration> {
-        match self {
-            Self::Request(request) => match request.what {
-                Ask::Acquire { lease, .. } | Ask::Enter { lease, .. } => Some(lease),
-                Ask::Lower { .. } => None,
-            },
-            Self::Renew(_) => None,
-        }
-    }
+    Renew(Box<Renew>),
 }
 
 /// The reply of a server, or how the request failed.
-#[derive(Clone, Debug)]
-pub(crate) enum Vote {
-    Answer(Answer),
-    Failed {
-        maybe_executed: bool,
-        transient: bool,
-    },
-}
+pub(crate) type Vote = Result<Answer, Failure>;
 
 /// A request under way.
 #[derive(Debug)]
 pub(crate) struct Awaited {
     pub(crate) sent: Sent,
-    pub(crate) call: Option<CallId>,
+    pub(crate) body: Rc<Body>,
     pub(crate) began: u64,
     pub(crate) sent_at: Time,
-    /// The reply of each server.
+    /// The reply of each server. None any more: the outcome is on its way.
     pub(crate) votes: Vec<Option<Vote>>,
+}
+
+impl Awaited {
+    /// Returns the call that sent it.
+    pub(crate) fn call(&self) -> Option<CallId> {
+        match &self.sent {
+            Sent::Request(request) => request.call,
+            Sent::Renew(_) => None,
+        }
+    }
+
+    /// Returns whether it releases this lock.
+    pub(crate) fn releases(&self, key: &Key) -> bool {
+        matches!(&*self.body, Body::Release(release) if release.count == 0 && release.key == *key)
+    }
+
+    /// Returns whether it changes the count of this owner.
+    pub(crate) fn changes_count(&self, owner: Owner) -> bool {
+        match &self.sent {
+            Sent::Request(request) => {
+                !matches!(request.what, Ask::Acquire { .. }) && request.claims[0].owner == owner
+            }
+            Sent::Renew(_) => false,
+        }
+    }
 }
 
 /// An entry that a task has to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) entry: Entry,
+    /// The mode of its hold.
+    pub(crate) mode: Mode,
     pub(crate) token: u64,
     pub(crate) in_body: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Held {
+    /// Returns the hold as a call inside of it sees it.
+    pub(crate) fn inside(&self) -> Inside {
+        Inside {
+            owner: self.entry.owner,
+            token: self.token,
+            entry: self.entry.number,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// Does the next thing.
+    #[default]
     Ready,
     Acquiring(CallId),
     Leaving(CallId),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they do not depend on each other"
+)]
 pub(crate) struct Task {
     pub(crate) doing: Doing,
     pub(crate) entries: Vec<Held>,
-    /// Only the latest plan counts.
+    /// Only the latest plan counts; none while it waits.
     pub(crate) ticket: u64,
+    pub(crate) is_planned: bool,
     /// Whether the request of its call is under way: then it is not polled.
     pub(crate) is_sending: bool,
     /// When its call began, when a call that waits may be refused, and when it has to have ended.
     pub(crate) since: u64,
     pub(crate) not_before: u64,
     pub(crate) deadline: u64,
-    /// The keys that its call acquires outside of its holds.
-    pub(crate) wants: Vec<usize>,
+    /// The keys that its call acquires outside of its holds, and the options of the call.
+    pub(crate) wants: Vec<Key>,
     pub(crate) is_inside: bool,
     pub(crate) terms: LockOptions,
+    /// How many requests for locks its call has sent, and whether a request has failed.
+    pub(crate) asked: u32,
+    pub(crate) has_failed: bool,
     /// The lock that it leaves, and whether its call sends the release.
     pub(crate) leaves: Option<(Key, Owner, bool)>,
-    /// Whether a request of its call has failed.
-    pub(crate) has_failed: bool,
-}
-
-impl Task {
-    pub(crate) fn new() -> Self {
-        Self {
-            doing: Doing::Ready,
-            entries: Vec::new(),
-            ticket: 0,
-            is_sending: false,
-            since: 0,
-            not_before: 0,
-            deadline: u64::MAX,
-            wants: Vec::new(),
-            is_inside: false,
-            terms: LockOptions::default(),
-            leaves: None,
-            has_failed: false,
-        }
-    }
 }
 
 pub(crate) struct Client {
@@ -177,4 +186,35 @@ pub(crate) struct Client {
     /// When it began to shut down.
     pub(crate) drained: u64,
     pub(crate) notes: Notes,
+}
+
+impl Client {
+    /// Returns the current ownership of a key.
+    pub(crate) fn current(&self, key: &Key) -> Option<&Ownership> {
+        self.machine.slot(key)?.current()
+    }
+
+    /// Returns whether a call may enter a hold.
+    pub(crate) fn is_entering(&self) -> bool {
+        let enters = |task: &Task| task.is_inside && matches!(task.doing, Doing::Acquiring(_));
+        self.tasks.iter().any(enters)
+    }
+
+    /// Returns whether no request is on its way, and no call enters a hold.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.awaited.is_empty() && !self.is_entering()
+    }
+
+    /// Returns the requests whose replies are awaited, but for those of calls that are not polled any more.
+    pub(crate) fn polled(&self) -> impl Iterator<Item = &Awaited> {
+        let awaited = self.awaited.values();
+        awaited.filter(|awaited| !self.is_unpolled(awaited))
+    }
+
+    /// Returns whether a call that is not polled any more sent a request.
+    pub(crate) fn is_unpolled(&self, awaited: &Awaited) -> bool {
+        awaited
+            .call()
+            .is_some_and(|call| self.unpolled.contains(&call))
+    }
 }

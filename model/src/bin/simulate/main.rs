@@ -7,31 +7,29 @@
 //! A seed draws the clients, their options and the faults, and repeats the run exactly. Time is virtual.
 
 mod clients;
-mod fences;
-mod judge;
+mod network;
 mod notes;
 mod plan;
-mod seen;
+mod rules;
 mod servers;
 mod shrink;
 mod store;
 mod strikes;
 mod tasks;
-mod transport;
-mod words;
 mod world;
 
 use std::{
+    collections::BTreeMap,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use self::{
-    plan::{Fault, Plan, World as Kind},
+    plan::{Part, Plan, WorldKind},
     product::{
-        engine, error, escape_control, few, info, key, lease, observe, options, owner, wait,
+        engine, error, escape_control, few, info, key, lease, mode, observe, options, owner, wait,
     },
-    seen::Seen,
+    rules::Seen,
     world::{MS, World},
 };
 
@@ -50,6 +48,7 @@ mod product {
     pub(crate) mod info;
     pub(crate) mod key;
     pub(crate) mod lease;
+    pub(crate) mod mode;
     pub(crate) mod observe;
     pub(crate) mod options;
     pub(crate) mod owner;
@@ -66,64 +65,54 @@ const HELP: &str = "simulate: runs clients, servers and a network under faults, 
   --seeds <n>      the number of seeds; 1 by default
   --inputs <n>     the inputs of each seed; 1,000,000 by default
   --seconds <n>    goes on with further seeds for this time instead
-  --world <name>   server, crowd, quorum or calm; drawn by the seed by default
-  --coverage       prints which transitions of the machine were taken
+  --world <name>   server, crowd, quorum, calm or modes; drawn by the seed by default
+  --coverage       prints how often each fault and each change of a phase occurred
   --lines <n>      the last lines of the trace of a failure; 200 by default
   --trace          prints the trace of a run that passes, too
 ";
 
+/// The options without a value, and those with a number, and the default of each.
+const FLAGS: [&str; 2] = ["--coverage", "--trace"];
+const NUMBERS: [(&str, u64); 5] = [
+    ("--seed", 1),
+    ("--seeds", 1),
+    ("--inputs", 1_000_000),
+    ("--seconds", 0),
+    ("--lines", 200),
+];
+
 struct Orders {
-    seed: u64,
-    seeds: u64,
-    inputs: u64,
-    seconds: Option<u64>,
-    world: Option<Kind>,
-    lines: usize,
-    coverage: bool,
-    trace: bool,
+    numbers: BTreeMap<&'static str, u64>,
+    flags: Vec<String>,
+    world: Option<WorldKind>,
 }
 
 fn orders() -> Result<Orders, String> {
+    let (numbers, flags, world) = (BTreeMap::from(NUMBERS), Vec::new(), None);
     let mut orders = Orders {
-        seed: 1,
-        seeds: 1,
-        inputs: 1_000_000,
-        seconds: None,
-        world: None,
-        lines: 200,
-        coverage: false,
-        trace: false,
+        numbers,
+        flags,
+        world,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or(format!("`{word}` needs a value"));
-        let number = |text: String| {
-            let digits = text.replace('_', "");
-            digits
-                .parse()
-                .map_err(|_| format!("`{text}` is not a number"))
-        };
-        match word.as_str() {
-            "--seed" => orders.seed = number(value()?)?,
-            "--seeds" => orders.seeds = number(value()?)?,
-            "--inputs" => orders.inputs = number(value()?)?,
-            "--seconds" => orders.seconds = Some(number(value()?)?),
-            "--world" => {
-                let name = value()?;
-                let known = Kind::ALL.into_iter().find(|world| world.name() == name);
-                // Without a name, the seed draws it.
-                if !name.is_empty() {
-                    orders.world = Some(known.ok_or(format!("there is no world `{name}`"))?);
-                }
-            }
-            "--lines" => orders.lines = usize::try_from(number(value()?)?).unwrap_or(usize::MAX),
-            "--coverage" => orders.coverage = true,
-            "--trace" => orders.trace = true,
-            "--help" | "-h" => {
-                print!("{HELP}");
-                std::process::exit(0);
-            }
-            _ => return Err(format!("`{word}` is unknown")),
+        if FLAGS.contains(&&*word) {
+            orders.flags.push(word);
+        } else if let Some(number) = orders.numbers.get_mut(&*word) {
+            let value = words.next().unwrap_or_default().replace('_', "");
+            let value = value.parse();
+            *number = value.map_err(|_| format!("`{word}` needs a number"))?;
+        } else if word == "--world" {
+            let name = words.next().unwrap_or_default();
+            let world = WorldKind::ALL
+                .into_iter()
+                .find(|world| world.name() == name);
+            orders.world = Some(world.ok_or(format!("there is no world `{name}`"))?);
+        } else if word == "--help" || word == "-h" {
+            print!("{HELP}");
+            std::process::exit(0);
+        } else {
+            return Err(format!("`{word}` is unknown"));
         }
     }
     Ok(orders)
@@ -139,36 +128,29 @@ fn main() -> ExitCode {
     };
     // A failed check of the machine is printed with its run.
     std::panic::set_hook(Box::new(|info| shrink::note_panic(&info.to_string())));
-    let mut totals = Totals::default();
-    let started = Instant::now();
-    let goes_on = |runs: u64| match orders.seconds {
-        Some(seconds) => started.elapsed().as_secs() < seconds,
-        None => runs < orders.seeds,
-    };
-    while goes_on(totals.runs) {
-        let seed = orders.seed.wrapping_add(totals.runs);
+    let (mut totals, started) = (Totals::default(), Instant::now());
+    let has = |flag: &str| orders.flags.iter().any(|given| given == flag);
+    let (inputs, seconds) = (orders.numbers["--inputs"], orders.numbers["--seconds"]);
+    while totals.runs < orders.numbers["--seeds"] || started.elapsed().as_secs() < seconds {
+        let seed = orders.numbers["--seed"].wrapping_add(totals.runs);
         let plan = Plan::draw(&mut fastrand::Rng::with_seed(seed), orders.world);
         let began = Instant::now();
-        match shrink::run(seed, &plan, orders.inputs, orders.trace) {
+        match shrink::run(seed, &plan, inputs, has("--trace")) {
             Ok(world) => totals.add(seed, world, began.elapsed()),
             Err(failed) => {
-                let world = orders.world.map_or("", Kind::name);
+                let world = orders
+                    .world
+                    .map(|world| format!(" --world {}", world.name()));
                 println!(
-                    "again: --seed {seed} --inputs {} --world '{world}'",
-                    orders.inputs
+                    "again: --seed {seed} --inputs {inputs}{}",
+                    world.unwrap_or_default()
                 );
-                report(failed, orders.lines);
+                report(*failed, orders.numbers["--lines"]);
                 return ExitCode::FAILURE;
             }
         }
     }
-    totals.print(started.elapsed());
-    if orders.coverage {
-        for (fault, times) in Fault::ALL.iter().zip(&totals.faults) {
-            println!("{:<32} {times:>12}", fault.name());
-        }
-        totals.seen.print();
-    }
+    totals.print(started.elapsed(), has("--coverage"));
     ExitCode::SUCCESS
 }
 
@@ -185,33 +167,40 @@ struct Totals {
 impl Totals {
     /// Prints a run, and adds it.
     fn add(&mut self, seed: u64, mut world: World, took: Duration) {
+        let counts = &world.counts;
         println!(
             "seed {seed} {}: {} inputs, {} holds, {} faults, {} excused, {} stale writes, \
              longest idle {} ms, digest {:016x}, {:.1} s",
             world.plan.world.name(),
             world.inputs,
-            world.judge.holds,
+            counts.holds,
             world.faults.iter().sum::<u64>(),
-            world.judge.excused,
-            world.judge.stale_writes,
-            world.judge.longest_idle / MS,
+            counts.excused,
+            counts.stale_writes,
+            counts.longest_idle / MS,
             world.digest(),
             took.as_secs_f64(),
         );
-        for line in world.take_trace() {
-            println!("{line}");
-        }
+        world
+            .take_trace()
+            .iter()
+            .for_each(|line| println!("{line}"));
         self.runs += 1;
         self.inputs += world.inputs;
-        self.holds += world.judge.holds;
-        self.faults.resize(Fault::ALL.len(), 0);
-        for (all, of_run) in self.faults.iter_mut().zip(&world.faults) {
-            *all += of_run;
-        }
-        self.seen.add(world.seen);
+        self.holds += world.counts.holds;
+        self.faults.resize(Part::ALL.len(), 0);
+        let faults = self.faults.iter_mut().zip(&world.faults);
+        let phases = self
+            .seen
+            .iter_mut()
+            .flatten()
+            .zip(world.seen.iter().flatten());
+        faults
+            .chain(phases)
+            .for_each(|(all, of_run)| *all += of_run);
     }
 
-    fn print(&self, took: Duration) {
+    fn print(&self, took: Duration, coverage: bool) {
         let faults: u64 = self.faults.iter().sum();
         #[expect(clippy::cast_precision_loss, reason = "printed")]
         let speed = self.inputs as f64 / took.as_secs_f64();
@@ -223,36 +212,37 @@ impl Totals {
             self.holds,
             took.as_secs_f64(),
         );
+        if !coverage {
+            return;
+        }
+        for fault in Part::faults() {
+            println!("{fault:<32} {:>12}", self.faults[fault as usize]);
+        }
+        let phases = ["requested", "held", "retained", "lost", "ended", "none"];
+        for (from, row) in phases.iter().zip(&self.seen) {
+            for (to, times) in phases.iter().zip(row).filter(|(_, times)| **times > 0) {
+                println!("{from:>9} -> {to:<9} {times:>12}");
+            }
+        }
     }
 }
 
-fn report(failed: Box<shrink::Failed>, most: usize) {
-    println!(
-        "seed {} breaks a rule after {} inputs: {}\n  {}\n  {}",
-        failed.seed,
-        failed.inputs,
-        failed.violation.rule.text(),
-        failed.violation.what,
-        failed.plan,
-    );
-    let least = shrink::shrink(failed);
-    println!(
-        "\na smaller run: seed {}, {} inputs: {}\n  {}\n",
-        least.seed, least.inputs, least.violation.what, least.plan,
-    );
-    // What concerns other keys is left out, if the rule names one.
-    let keys = |line: &str| {
-        (0..9)
-            .filter(|n| line.contains(&format!("k{n}")))
-            .collect::<Vec<_>>()
+fn report(failed: shrink::Failed, most: u64) {
+    let print = |title: &str, run: &shrink::Failed| {
+        let (rule, what) = (run.violation.rule, &run.violation.what);
+        println!(
+            "{title} seed {} after {} inputs: {rule}\n  {what}\n  {}\n",
+            run.seed, run.inputs, run.plan
+        );
     };
-    let broken = keys(&least.violation.what);
-    let concerns = |line: &&String| {
-        let of_line = keys(line);
-        broken.is_empty() || of_line.is_empty() || of_line.iter().any(|key| broken.contains(key))
-    };
-    let lines: Vec<&String> = least.trace.iter().filter(concerns).collect();
-    for line in &lines[lines.len().saturating_sub(most)..] {
-        println!("{line}");
+    print("a rule is broken:", &failed);
+    if most == 0 {
+        return;
     }
+    let least = shrink::shrink(failed);
+    print("a smaller run:", &least);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let skipped = least.trace.len().saturating_sub(most);
+    let lines = least.trace.iter().skip(skipped);
+    lines.for_each(|line| println!("{line}"));
 }

@@ -1,90 +1,154 @@
 //! What a run does: its seed draws the clients, their options, and the faults. Each run has some of them only, so that
 //! rare combinations are not hidden by frequent ones ("swarm testing", Groce et al., 2012).
 
-use std::fmt;
+use std::{fmt, ops::Index};
 
 use fastrand::Rng;
 
-/// Defines the faults, with the rate of each if a run has it.
-macro_rules! faults {
-    ($($fault:ident: $name:literal, $from:literal..$to:literal,)+) => {
+/// What a part of a plan is about. Whole kinds of faults are left out, because some excuse what others break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A number of clients or the like, or a time in milliseconds. Every run has it.
+    Size,
+    /// An option, in percent of the calls.
+    Option,
+    /// How many of 10,000 messages, or steps of a call.
+    OfMessages,
+    OfCalls,
+    /// The mean pause in milliseconds.
+    OfClients,
+    OfServers,
+    OfOperators,
+    /// Whether it occurs.
+    OfClocks,
+}
+
+/// What a fault may do, which excuses what is broken otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Requests fail.
+    Fails,
+    /// Clients, servers or messages stand still for longer than a renewal takes.
+    Stalls,
+    /// Grants are late.
+    Delays,
+    /// A server keeps a lock whose owner has gone; or a server that is in the minority.
+    Leaves,
+    LeavesOfMinority,
+    /// A server executes a request for which its client has no reply, or forgets one.
+    Repeats,
+}
+
+/// Defines the parts of a plan: the kind, in how many runs (one of …), between which numbers, and the effects.
+macro_rules! parts {
+    ($($part:ident: $kind:ident, 1 of $of:literal, $from:literal..=$to:literal $(, $effect:ident)*;)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub(crate) enum Fault {
-            $($fault,)+
+        pub(crate) enum Part {
+            $($part,)+
         }
 
-        impl Fault {
-            pub(crate) const ALL: &[Self] = &[$(Self::$fault,)+];
-
-            pub(crate) fn name(self) -> &'static str {
-                match self {
-                    $(Self::$fault => $name,)+
-                }
-            }
-
-            /// Returns its rate, drawn evenly over orders of magnitude.
-            fn draw(self, rng: &mut Rng) -> u32 {
-                match self {
-                    $(Self::$fault => drawn(rng, $from, $to),)+
-                }
-            }
+        impl Part {
+            pub(crate) const ALL: &[Self] = &[$(Self::$part,)+];
         }
+
+        /// The parts with their kinds, in how many runs they are, between which numbers, and their effects.
+        const PARTS: &[(Part, Kind, u8, (u32, u32), &[Effect])] =
+            &[$((Part::$part, Kind::$kind, $of, ($from, $to), &[$(Effect::$effect),*]),)+];
     };
 }
 
-faults! {
-    // How many of 10,000 messages, polls or bodies.
-    RequestLost: "request lost", 10..1_500,
-    ReplyLost: "reply lost", 10..1_500,
-    EventLost: "notification lost", 10..9_000,
-    Held: "message held", 10..500,
-    Repeated: "request repeated", 10..500,
-    Unsent: "request not sent", 10..500,
-    Refused: "request refused", 5..100,
-    Cancelled: "call cancelled", 50..2_000,
-    Unpolled: "call not polled any more", 5..300,
-    PolledEarly: "call polled early", 50..2_000,
-    Slow: "executor slow", 50..1_000,
-    Panicked: "body panicked", 50..1_000,
-    // The mean pause in milliseconds.
-    Paused: "client paused", 300..10_000,
-    Died: "client died", 1_000..20_000,
-    Closed: "client shut down", 1_000..20_000,
-    Disconnected: "notifications interrupted", 300..10_000,
-    Reported: "change falsely reported", 300..10_000,
-    ServerPaused: "server paused", 1_000..20_000,
-    ServerCleared: "server restarted empty", 2_000..20_000,
-    ServerOlder: "older copy took over", 2_000..20_000,
-    FenceLost: "fence evicted", 2_000..20_000,
-    ClockAhead: "server's clock set ahead", 2_000..20_000,
-    ClockBack: "server's clock set back", 2_000..20_000,
-    Asked: "holder asked to release", 300..10_000,
-    Taken: "lock taken by force", 300..10_000,
-    // Whether it occurs.
-    Drift: "clocks drift", 1..2,
-    Beyond: "clock drifts beyond the margin", 1..2,
+parts! {
+    Clients: Size, 1 of 1, 1..=6;
+    Tasks: Size, 1 of 1, 1..=4;
+    Keys: Size, 1 of 1, 1..=3;
+    ShortestLease: Size, 1 of 1, 40..=2_000;
+    Leases: Size, 1 of 1, 1..=4;
+    LongestWait: Size, 1 of 1, 20..=30_000;
+    LongestHold: Size, 1 of 1, 1..=20_000;
+    LongestRetain: Size, 1 of 1, 10..=60_000;
+    LocalHandovers: Size, 1 of 1, 0..=4;
+    CountsEntries: Option, 1 of 2, 1..=1;
+    Replicas: Option, 1 of 8, 1..=1;
+    TwoConnections: Option, 1 of 2, 1..=1;
+    Days: Option, 1 of 6, 1..=1;
+    NeverRenewed: Option, 1 of 8, 100..=100;
+    Unrenewed: Option, 1 of 2, 1..=20;
+    NeverWaits: Option, 1 of 2, 1..=30;
+    WaitsForever: Option, 1 of 2, 1..=20;
+    MaxHold: Option, 1 of 2, 1..=10;
+    AtLeast: Option, 1 of 2, 1..=10;
+    Retains: Option, 1 of 2, 1..=100;
+    Nests: Option, 1 of 2, 1..=40;
+    EntersOthers: Option, 1 of 2, 1..=20;
+    SeveralKeys: Option, 1 of 2, 1..=30;
+    KeepsEntries: Option, 1 of 2, 1..=5;
+    // Shared locks, but for those of `Modes`: permits are refused on a quorum.
+    Shares: Option, 1 of 2, 30..=80;
+    Downgrades: Option, 1 of 2, 1..=60;
+    Writes: Option, 1 of 2, 1..=60;
+    RequestLost: OfMessages, 1 of 2, 10..=1_500, Fails, Delays, LeavesOfMinority;
+    ReplyLost: OfMessages, 1 of 2, 10..=1_500, Fails, Delays;
+    NotificationLost: OfMessages, 1 of 2, 10..=9_000, Delays;
+    MessageHeld: OfMessages, 1 of 2, 10..=500, Fails, Stalls, Delays, Leaves;
+    RequestRepeated: OfMessages, 1 of 2, 10..=500, Delays, Leaves, Repeats;
+    RequestNotSent: OfMessages, 1 of 2, 10..=500, Fails, Delays, LeavesOfMinority;
+    RequestRefused: OfMessages, 1 of 2, 5..=100, Fails, Delays, Leaves, Repeats;
+    CallCancelled: OfCalls, 1 of 2, 50..=2_000;
+    CallNotPolled: OfCalls, 1 of 2, 5..=300, Fails, Delays;
+    CallPolledEarly: OfCalls, 1 of 2, 50..=2_000;
+    ExecutorSlow: OfCalls, 1 of 2, 50..=1_000, Fails, Stalls, Delays;
+    BodyPanicked: OfCalls, 1 of 2, 50..=1_000;
+    ClientPaused: OfClients, 1 of 2, 300..=10_000, Fails, Stalls, Delays;
+    ClientDied: OfClients, 1 of 2, 1_000..=20_000, Delays;
+    ClientShutDown: OfClients, 1 of 2, 1_000..=20_000, Fails, Delays;
+    NotificationsInterrupted: OfClients, 1 of 2, 300..=10_000, Delays;
+    ChangeFalselyReported: OfClients, 1 of 2, 300..=10_000, Delays;
+    ServerPaused: OfServers, 1 of 2, 1_000..=20_000, Fails, Stalls, Delays, LeavesOfMinority;
+    ServerRestartedEmpty: OfServers, 1 of 2, 2_000..=20_000, Delays;
+    OlderCopyTookOver: OfServers, 1 of 2, 2_000..=20_000, Delays, Leaves, Repeats;
+    FenceEvicted: OfServers, 1 of 2, 2_000..=20_000, Delays;
+    ClockSetAhead: OfServers, 1 of 2, 2_000..=20_000, Delays, Leaves;
+    ClockSetBack: OfServers, 1 of 2, 2_000..=20_000, Delays, Leaves;
+    HolderAsked: OfOperators, 1 of 2, 300..=10_000;
+    LockTakenByForce: OfOperators, 1 of 2, 300..=10_000;
+    LockDeleted: OfOperators, 1 of 2, 300..=10_000;
+    ClocksDrift: OfClocks, 1 of 2, 1..=1;
+    // With such a clock, no overlap counts.
+    ClockBeyondTheMargin: OfClocks, 1 of 8, 1..=1;
 }
 
-impl Fault {
-    /// The first fault of each kind: of messages, calls, clients, servers, operators and clocks.
-    const KINDS: [Self; 6] = [
-        Self::RequestLost,
-        Self::Cancelled,
-        Self::Paused,
-        Self::ServerPaused,
-        Self::Asked,
-        Self::Drift,
-    ];
+impl Part {
+    /// Returns all faults.
+    pub(crate) fn faults() -> impl Iterator<Item = Self> {
+        let faults = PARTS.iter().filter(|(_, kind, ..)| *kind > Kind::Option);
+        faults.map(|(part, ..)| *part)
+    }
 
-    fn kind(self) -> usize {
-        Self::KINDS.iter().filter(|first| **first <= self).count() - 1
+    pub(crate) fn kind(self) -> Kind {
+        PARTS[self as usize].1
+    }
+}
+
+/// In words: `ServerPaused` is `server paused`.
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{self:?}");
+        let words = name.split_inclusive(|_: char| true).map(|letter| {
+            let is_first = letter.starts_with(char::is_uppercase);
+            if is_first {
+                format!(" {}", letter.to_lowercase())
+            } else {
+                letter.to_owned()
+            }
+        });
+        f.pad(words.collect::<String>().trim_start())
     }
 }
 
 /// Returns a number between these, evenly over orders of magnitude.
 fn drawn(rng: &mut Rng, from: u32, to: u32) -> u32 {
-    let (low, high) = (f64::from(from).ln(), f64::from(to).ln());
-    let drawn = (low + rng.f64() * (high - low)).exp();
+    let (low, high) = (f64::from(from + 1).ln(), f64::from(to + 1).ln());
+    let drawn = (low + rng.f64() * (high - low)).exp() - 1.0;
     // It is between the two.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let drawn = drawn.round() as u32;
@@ -93,7 +157,7 @@ fn drawn(rng: &mut Rng, from: u32, to: u32) -> u32 {
 
 /// The kinds of worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum World {
+pub(crate) enum WorldKind {
     /// A few clients and one server.
     Server,
     /// 50 to 300 clients, one server, and one or two keys.
@@ -102,202 +166,154 @@ pub(crate) enum World {
     Quorum,
     /// A few clients and one server, without faults. Nothing is excused.
     Calm,
+    /// Like `Server`, with shared locks and permits.
+    Modes,
 }
 
-impl World {
-    pub(crate) const ALL: [Self; 4] = [Self::Server, Self::Crowd, Self::Quorum, Self::Calm];
+impl WorldKind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Server,
+        Self::Crowd,
+        Self::Quorum,
+        Self::Calm,
+        Self::Modes,
+    ];
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Crowd => "crowd",
-            Self::Quorum => "quorum",
-            Self::Calm => "calm",
-        }
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     fn draw(rng: &mut Rng) -> Self {
         match rng.u8(..10) {
             0 => Self::Calm,
             1 => Self::Crowd,
-            2..5 => Self::Quorum,
+            2..4 => Self::Quorum,
+            4..6 => Self::Modes,
             _ => Self::Server,
         }
     }
 }
 
-/// What the calls of a run may have, each in percent of the calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
-    pub(crate) never: u32,
-    pub(crate) forever: u32,
-    pub(crate) unrenewed: u32,
-    pub(crate) max_hold: u32,
-    pub(crate) at_least: u32,
-    pub(crate) retain: u32,
-    pub(crate) nests: u32,
-    pub(crate) enters_others: u32,
-    pub(crate) several: u32,
-    pub(crate) keeps: u32,
-    pub(crate) writes: u32,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) world: World,
-    pub(crate) clients: usize,
-    pub(crate) tasks: usize,
-    pub(crate) keys: usize,
-    /// In milliseconds.
-    pub(crate) leases: Vec<u32>,
-    pub(crate) longest_wait: u32,
-    pub(crate) longest_hold: u32,
-    pub(crate) longest_retain: u32,
-    pub(crate) counts_entries: bool,
-    pub(crate) replicas: bool,
-    pub(crate) two_connections: bool,
-    pub(crate) local_handovers: usize,
-    pub(crate) options: Options,
-    /// The rate of each fault; zero for none.
-    pub(crate) rates: Vec<u32>,
+    pub(crate) world: WorldKind,
+    /// The number of each part; zero for an option or a fault that the run does not have.
+    numbers: Vec<u32>,
+}
+
+impl Index<Part> for Plan {
+    type Output = u32;
+
+    fn index(&self, part: Part) -> &u32 {
+        &self.numbers[part as usize]
+    }
 }
 
 impl Plan {
-    pub(crate) fn draw(rng: &mut Rng, world: Option<World>) -> Self {
-        let world = world.unwrap_or_else(|| World::draw(rng));
-        let is_crowd = world == World::Crowd;
-        let some = |rng: &mut Rng, most: u32| {
-            if rng.bool() { rng.u32(1..=most) } else { 0 }
+    pub(crate) fn draw(rng: &mut Rng, world: Option<WorldKind>) -> Self {
+        let world = world.unwrap_or_else(|| WorldKind::draw(rng));
+        let mut kinds = [true; Kind::OfClocks as usize + 1];
+        kinds[Kind::OfMessages as usize..].fill_with(|| world != WorldKind::Calm && rng.bool());
+        let mut draw = |kind: Kind, of: u8, (from, to): (u32, u32)| {
+            let is_part = kinds[kind as usize] && rng.u8(..of) == 0;
+            if is_part { drawn(rng, from, to) } else { 0 }
         };
-        let options = Options {
-            never: some(rng, 30),
-            forever: some(rng, 20),
-            unrenewed: some(rng, 20),
-            max_hold: some(rng, 10),
-            at_least: some(rng, 10),
-            retain: some(rng, 100),
-            nests: some(rng, 40),
-            enters_others: some(rng, 20),
-            several: some(rng, 30),
-            keeps: some(rng, 5),
-            writes: some(rng, 60),
-        };
-        let leases = [[100, 300, 1_000, 3_000], [40, 100, 300, 1_000], [2_000; 4]];
-        // Whole kinds of faults are left out, because some excuse what others break.
-        let kinds = [(); Fault::KINDS.len()].map(|()| rng.bool());
-        let mut rates: Vec<u32> = (Fault::ALL.iter())
-            .map(|fault| {
-                // With such a clock, no overlap counts.
-                let one_of = if *fault == Fault::Beyond { 8 } else { 2 };
-                let is_wanted = rng.u8(..one_of) == 0 && kinds[fault.kind()];
-                if is_wanted { fault.draw(rng) } else { 0 }
-            })
+        let mut numbers: Vec<u32> = PARTS
+            .iter()
+            .map(|(_, kind, of, range, _)| draw(*kind, *of, *range))
             .collect();
-        if world == World::Calm {
-            rates.fill(0);
+        if world == WorldKind::Crowd {
+            numbers[Part::Clients as usize] = rng.u32(50..=300);
+            for part in [Part::Tasks, Part::Keys] {
+                numbers[part as usize] = rng.u32(1..=2);
+            }
         }
-        Self {
-            world,
-            clients: if is_crowd {
-                rng.usize(50..=300)
-            } else {
-                rng.usize(1..=6)
-            },
-            tasks: if is_crowd {
-                rng.usize(1..=2)
-            } else {
-                rng.usize(1..=4)
-            },
-            keys: if is_crowd {
-                rng.usize(1..=2)
-            } else {
-                rng.usize(1..=3)
-            },
-            leases: leases[rng.usize(..leases.len())].to_vec(),
-            longest_wait: drawn(rng, 20, 10_000),
-            longest_hold: drawn(rng, 1, 20_000),
-            longest_retain: drawn(rng, 10, 60_000),
-            counts_entries: rng.bool(),
-            replicas: rng.u8(..8) == 0,
-            two_connections: rng.bool(),
-            local_handovers: rng.usize(..5),
-            options,
-            rates,
+        if world == WorldKind::Quorum {
+            // A new fence is ahead of the clock by 65 ms. A lease that ends before may be followed by a smaller fence.
+            let shortest = &mut numbers[Part::ShortestLease as usize];
+            *shortest = (*shortest).max(100);
         }
+        numbers[Part::Shares as usize] = match world {
+            WorldKind::Modes => 75,
+            WorldKind::Quorum => numbers[Part::Shares as usize],
+            _ => 0,
+        };
+        Self { world, numbers }
     }
 
-    pub(crate) fn rate(&self, fault: Fault) -> u32 {
-        self.rates[fault as usize]
+    pub(crate) fn has(&self, part: Part) -> bool {
+        self[part] > 0
     }
 
-    pub(crate) fn has(&self, fault: Fault) -> bool {
-        self.rate(fault) > 0
+    pub(crate) fn has_any(&self, parts: &[Part]) -> bool {
+        parts.iter().any(|part| self.has(*part))
+    }
+
+    /// Returns whether a fault of this run may do this.
+    pub(crate) fn may(&self, effect: Effect) -> bool {
+        let mut parts = PARTS
+            .iter()
+            .filter(|(.., effects)| effects.contains(&effect));
+        parts.any(|(part, ..)| self.has(*part))
+    }
+
+    /// Returns a size.
+    pub(crate) fn size(&self, part: Part) -> usize {
+        usize::try_from(self[part]).unwrap_or(usize::MAX)
+    }
+
+    /// Returns by how much leases, waits, holds, and the pauses between faults are longer.
+    pub(crate) fn scale(&self) -> u32 {
+        if self.has(Part::Days) { 20_000 } else { 1 }
+    }
+
+    /// Returns the leases of its calls in milliseconds, in ascending order.
+    pub(crate) fn leases(&self) -> Vec<u32> {
+        let lease = |n: u32| (self[Part::ShortestLease] * 3u32.pow(n)).min(3_000) * self.scale();
+        (0..self[Part::Leases]).map(lease).collect()
+    }
+
+    pub(crate) fn longest_lease(&self) -> u32 {
+        self.leases().last().copied().unwrap_or_default()
     }
 
     /// Returns the plans that have less than this one, those with much less first.
     pub(crate) fn simpler(&self) -> Vec<Self> {
-        let mut plans = Vec::new();
-        let mut add = |change: &dyn Fn(&mut Self)| {
+        let less = |is_less: &dyn Fn(Kind) -> bool| {
             let mut plan = self.clone();
-            change(&mut plan);
-            if plan != *self {
+            let parts = PARTS.iter().filter(|(_, kind, ..)| is_less(*kind));
+            parts.for_each(|(part, ..)| plan.numbers[*part as usize] = 0);
+            plan
+        };
+        let mut plans = vec![
+            less(&|kind| kind > Kind::Option),
+            less(&|kind| kind == Kind::Option),
+        ];
+        for (part, kind, _, (from, _), _) in PARTS {
+            let number = self[*part];
+            let (least, half) = if *kind == Kind::Size {
+                (*from, number / 2)
+            } else {
+                (0, 0)
+            };
+            for smaller in [least, half, number.saturating_sub(1)] {
+                let mut plan = self.clone();
+                plan.numbers[*part as usize] = smaller.max(least);
                 plans.push(plan);
             }
-        };
-        add(&|plan| plan.rates.fill(0));
-        add(&|plan| plan.options = Options::default());
-        add(&|plan| plan.clients = plan.clients.div_ceil(2).max(1));
-        add(&|plan| plan.clients = (plan.clients - 1).max(1));
-        add(&|plan| plan.tasks = 1);
-        add(&|plan| plan.tasks = (plan.tasks - 1).max(1));
-        add(&|plan| plan.keys = 1);
-        for fault in 0..Fault::ALL.len() {
-            add(&|plan| plan.rates[fault] = 0);
         }
-        let options: [fn(&mut Options) -> &mut u32; 11] = [
-            |options| &mut options.never,
-            |options| &mut options.forever,
-            |options| &mut options.unrenewed,
-            |options| &mut options.max_hold,
-            |options| &mut options.at_least,
-            |options| &mut options.retain,
-            |options| &mut options.nests,
-            |options| &mut options.enters_others,
-            |options| &mut options.several,
-            |options| &mut options.keeps,
-            |options| &mut options.writes,
-        ];
-        for option in options {
-            add(&|plan| *option(&mut plan.options) = 0);
-        }
-        add(&|plan| plan.counts_entries = false);
-        add(&|plan| plan.replicas = false);
-        add(&|plan| plan.two_connections = false);
-        add(&|plan| plan.leases.truncate(1));
+        plans.dedup();
+        plans.retain(|plan| plan != self);
         plans
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            world,
-            clients,
-            tasks,
-            keys,
-            ..
-        } = self;
-        write!(
-            f,
-            "{}: {clients} clients with {tasks} tasks, {keys} keys",
-            world.name()
-        )?;
-        write!(f, ", leases {:?} ms, {:?}", self.leases, self.options)?;
-        for (fault, rate) in Fault::ALL.iter().zip(&self.rates) {
-            if *rate > 0 {
-                write!(f, ", {} ({rate})", fault.name())?;
-            }
-        }
-        Ok(())
+        write!(f, "{}", self.world.name())?;
+        let present = PARTS.iter().filter(|(part, ..)| self.has(*part));
+        present
+            .into_iter()
+            .try_for_each(|(part, ..)| write!(f, ", {part} {}", self[*part]))
     }
 }

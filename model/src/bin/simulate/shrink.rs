@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    judge::{Rule, Violation},
     plan::Plan,
+    rules::{CONSISTENT, Violation},
     world::World,
 };
 
@@ -41,59 +41,56 @@ pub(crate) fn note_panic(text: &str) {
 pub(crate) fn run(
     seed: u64,
     plan: &Plan,
-    inputs: u64,
+    limit: u64,
     is_traced: bool,
 ) -> Result<World, Box<Failed>> {
     let mut world = World::new(seed, plan.clone(), is_traced);
-    let outcome = catch_unwind(AssertUnwindSafe(|| world.run(inputs)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.run(limit)));
     let violation = match outcome {
         Ok(Ok(())) => return Ok(world),
         Ok(Err(violation)) => violation,
         Err(_) => Violation {
-            rule: Rule::IsConsistent,
+            rule: CONSISTENT,
             what: PANIC.take(),
         },
     };
+    let (inputs, trace) = (world.inputs, world.take_trace());
     Err(Box::new(Failed {
         seed,
         plan: plan.clone(),
         violation,
-        inputs: world.inputs,
-        limit: inputs,
-        trace: world.take_trace(),
+        inputs,
+        limit,
+        trace,
     }))
 }
 
 /// Returns a smaller run that breaks the same rule, with its trace.
-pub(crate) fn shrink(failed: Box<Failed>) -> Box<Failed> {
-    let (end, rule) = (Instant::now() + PATIENCE, failed.violation.rule);
+pub(crate) fn shrink(failed: Failed) -> Failed {
+    let end = Instant::now() + PATIENCE;
     let mut least = failed;
-    let mut goes_on = true;
-    while goes_on && Instant::now() < end {
-        goes_on = false;
-        // The same plan with another seed may fail sooner.
-        let plans = std::iter::once(least.plan.clone()).chain(least.plan.simpler());
-        for plan in plans {
-            let is_same = plan == least.plan;
-            let most = if is_same {
-                least.inputs / 2
-            } else {
-                least.inputs * 2
-            };
-            let found = (0..SEEDS)
-                .take_while(|_| Instant::now() < end)
-                .find_map(|n| {
-                    let failed =
-                        run(least.seed.wrapping_add(n * 7_919), &plan, most, false).err()?;
-                    (failed.violation.rule == rule && failed.inputs <= most).then_some(failed)
-                });
-            if let Some(smaller) = found {
-                least = smaller;
-                goes_on = true;
-                break;
-            }
-        }
+    while let Some(smaller) = smaller(&least, end) {
+        least = *smaller;
     }
     let traced = run(least.seed, &least.plan, least.limit, true);
-    traced.err().unwrap_or(least)
+    traced.err().map_or(least, |failed| *failed)
+}
+
+/// Looks for a smaller run until this time.
+fn smaller(least: &Failed, end: Instant) -> Option<Box<Failed>> {
+    // The same plan with another seed may fail sooner.
+    let same = (least.plan.clone(), least.inputs / 2);
+    let plans = least
+        .plan
+        .simpler()
+        .into_iter()
+        .map(|plan| (plan, least.inputs * 2));
+    std::iter::once(same).chain(plans).find_map(|(plan, most)| {
+        let seeds = (0..SEEDS).take_while(|_| Instant::now() < end);
+        seeds.into_iter().find_map(|n| {
+            let failed = run(least.seed.wrapping_add(n * 7_919), &plan, most, false).err()?;
+            (failed.violation.rule == least.violation.rule && failed.inputs <= most)
+                .then_some(failed)
+        })
+    })
 }

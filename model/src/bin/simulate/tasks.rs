@@ -1,20 +1,17 @@
 //! What tasks do: they acquire, enter again, write, leave, and give up.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    clients::{Doing, Held, Life, Sent, Task},
-    engine::machine::{
-        Ask, By, CallId, Entered, HoldEnd, Input, Loss, Owner, Refusal, Reply, Step,
-    },
-    error::LostCause,
-    few::Few,
-    judge::{Hold, Rule},
+    clients::{Awaited, Doing, Held, Life, Sent, Task},
+    engine::machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Reply, Step},
+    few::{Few, one},
     key::Key,
-    notes::Note,
+    mode::Mode,
     options::{LockOptions, Site, Wait},
-    plan::{Fault, World as Kind},
-    world::{Happening, MS, World, nanos},
+    plan::{Part, WorldKind},
+    rules::Hold,
+    world::{MS, Place, World, nanos},
 };
 
 /// How much later than its deadline a call may end: its last request has a time-out, and its reply may be late.
@@ -27,65 +24,61 @@ const RELEASE: u64 = 4_000 * MS;
 const LAST_PART: Duration = Duration::from_millis(10);
 
 impl World {
+    fn state(&mut self, client: usize, task: usize) -> &mut Task {
+        &mut self.clients[client].tasks[task]
+    }
+
     pub(crate) fn task(&mut self, client: usize, task: usize) {
         let is_open = self.clients[client].life == Life::Open && !self.is_over;
-        let state = &mut self.clients[client].tasks[task];
+        let state = &self.clients[client].tasks[task];
         match state.doing {
             Doing::Ready if !state.entries.is_empty() => self.inside(client, task, is_open),
-            Doing::Ready if is_open => self.begins(client, task),
+            Doing::Ready if is_open => self.begins_call(client, task),
             Doing::Ready => {}
-            Doing::Acquiring(call) => {
-                if self.occurs(Fault::Cancelled) {
+            Doing::Acquiring(call) | Doing::Leaving(call) => {
+                let is_acquiring = state.doing == Doing::Acquiring(call);
+                if self.occurs(Part::CallCancelled) {
                     self.drops(client, call);
-                } else if self.occurs(Fault::Unpolled) {
+                } else if is_acquiring && self.occurs(Part::CallNotPolled) {
                     self.forgets(client, task, call);
-                } else {
-                    self.polls(client, call);
-                }
-            }
-            Doing::Leaving(call) => {
-                if self.occurs(Fault::Cancelled) {
-                    self.drops(client, call);
-                } else {
-                    self.polls(client, call);
+                } else if !self.clients[client].tasks[task].is_sending {
+                    self.on(client, Input::Poll(call), Some(call));
                 }
             }
         }
     }
 
-    fn polls(&mut self, client: usize, call: CallId) {
-        let Some(task) = self.clients[client].calls.get(&call).copied() else {
-            return;
-        };
-        if !self.clients[client].tasks[task].is_sending {
-            self.on(client, Input::Poll(call), Some(call));
-        }
+    /// Draws whether a call has an option.
+    fn is(&mut self, option: Part) -> bool {
+        self.plan.has(option) && self.rng.u32(..100) < self.plan[option]
     }
 
-    /// Draws whether something happens, in percent.
-    fn is(&mut self, percent: u32) -> bool {
-        percent > 0 && self.rng.u32(..100) < percent
+    /// Draws a time up to this size.
+    fn time_up_to(&mut self, longest: Part) -> Duration {
+        let ms = self.rng.u32(1..=self.plan[longest]) * self.plan.scale();
+        Duration::from_millis(u64::from(ms))
     }
 
     fn terms(&mut self) -> LockOptions {
         let ms = |ms: u32| Duration::from_millis(u64::from(ms));
-        let options = self.plan.options;
-        let lease = self.plan.leases[self.rng.usize(..self.plan.leases.len())];
-        let wait = if self.is(options.never) {
+        let leases = self.plan.leases();
+        let lease = ms(leases[self.rng.usize(..leases.len())]);
+        let wait = if self.is(Part::NeverWaits) {
             Wait::Never
-        } else if self.is(options.forever) {
+        } else if self.is(Part::WaitsForever) {
             Wait::Forever
         } else {
-            Wait::For(ms(self.rng.u32(1..=self.plan.longest_wait)))
+            Wait::For(self.time_up_to(Part::LongestWait))
         };
         LockOptions {
-            lease: ms(lease),
+            mode: Mode::Exclusive,
+            lease,
             wait,
-            watchdog: !self.is(options.unrenewed),
-            max_hold: self.is(options.max_hold).then(|| ms(self.rng.u32(5..200))),
-            at_least: self.is(options.at_least).then(|| ms(self.rng.u32(1..100))),
-            retain: if self.is(options.retain) {
-                ms(self.rng.u32(1..=self.plan.longest_retain))
+            watchdog: !self.is(Part::Unrenewed) && !self.is(Part::NeverRenewed),
+            max_hold: self.is(Part::MaxHold).then(|| ms(self.rng.u32(5..200))),
+            at_least: self.is(Part::AtLeast).then(|| ms(self.rng.u32(1..100))),
+            retain: if self.is(Part::Retains) {
+                self.time_up_to(Part::LongestRetain)
             } else {
                 Duration::ZERO
             },
@@ -94,44 +87,56 @@ impl World {
     }
 
     /// Acquires one key or several, perhaps inside a hold of another task.
-    fn begins(&mut self, client: usize, task: usize) {
-        if self.is(self.plan.options.enters_others) {
+    fn begins_call(&mut self, client: usize, task: usize) {
+        if self.is(Part::EntersOthers) {
             let tasks = self.clients[client].tasks.iter();
             let entries: Vec<_> = tasks.flat_map(|other| &other.entries).collect();
             if !entries.is_empty() {
                 let held = entries[self.rng.usize(..entries.len())];
-                let inside = (held.entry.key.clone(), Some((held.entry.owner, held.token)));
-                return self.acquires(client, task, [inside].into_iter().collect(), true, false);
+                let inside = (held.entry.key.clone(), held.mode, Some(held.inside()));
+                return self.acquires(client, task, one(inside), true);
             }
         }
-        let most = if self.is(self.plan.options.several) {
+        let most = if self.is(Part::SeveralKeys) {
             self.rng.usize(1..=3)
         } else {
             1
         };
-        let mut keys: Vec<Key> = (0..most)
-            .map(|_| self.keys[self.rng.usize(..self.keys.len())].clone())
-            .collect();
-        keys.sort();
+        let mode = self.any_mode();
+        let mut keys: Few<_> = (0..most).map(|_| (self.any_key(), mode, None)).collect();
+        keys.sort_by(|(one, ..), (other, ..)| one.cmp(other));
         keys.dedup();
-        let keys = keys.into_iter().map(|key| (key, None)).collect();
-        self.acquires(client, task, keys, false, true);
+        self.acquires(client, task, keys, false);
+    }
+
+    /// Draws the mode of a call.
+    fn any_mode(&mut self) -> Mode {
+        if !self.is(Part::Shares) {
+            Mode::Exclusive
+        } else if self.plan.world == WorldKind::Modes && self.rng.u8(..3) == 0 {
+            // All calls agree on the number of permits.
+            Mode::Permits(2)
+        } else {
+            Mode::Shared
+        }
+    }
+
+    fn any_key(&mut self) -> Key {
+        self.keys[self.rng.usize(..self.keys.len())].clone()
     }
 
     fn acquires(
         &mut self,
         client: usize,
         task: usize,
-        keys: Few<(Key, Option<(Owner, u64)>)>,
+        keys: Few<(Key, Mode, Option<Inside>)>,
         is_inside: bool,
-        may_wait_long: bool,
     ) {
         let (call, mut terms) = (CallId(self.number()), self.terms());
-        if !may_wait_long && terms.wait == Wait::Forever {
+        if is_inside && terms.wait == Wait::Forever {
             // Calls that nest locks in different orders block each other.
             terms.wait = Wait::For(Duration::from_millis(500));
         }
-        let (now, slow) = (self.now, self.slowness());
         let (shortest, longest) = match terms.wait {
             Wait::Never => (0, ATTEMPT),
             // Clocks drift.
@@ -141,20 +146,14 @@ impl World {
             ),
             Wait::Forever => (u64::MAX / 2, u64::MAX / 2),
         };
-        let wants = keys.iter().filter(|(_, inside)| inside.is_none());
-        let wants = wants.map(|(key, _)| self.keys.iter().position(|own| own == key).unwrap_or(0));
-        let wants = wants.collect();
-        let state = &mut self.clients[client].tasks[task];
-        state.doing = Doing::Acquiring(call);
-        (state.since, state.has_failed, state.wants) = (now, false, wants);
-        (state.is_inside, state.terms) = (is_inside, terms);
-        state.not_before = now + shortest;
-        state.deadline = now + longest + slow;
+        let (now, slow) = (self.now, self.slowness());
+        let state = self.state(client, task);
+        let wants = keys.iter().filter(|(.., inside)| inside.is_none());
+        state.wants = wants.map(|(key, ..)| key.clone()).collect();
+        (state.doing, state.is_inside, state.terms) = (Doing::Acquiring(call), is_inside, terms);
+        (state.since, state.asked, state.has_failed) = (now, 0, false);
+        (state.not_before, state.deadline) = (now + shortest, now + longest + slow);
         self.clients[client].calls.insert(call, task);
-        for (owner, _) in keys.iter().filter_map(|(_, inside)| *inside) {
-            // It may enter this hold before it has its other locks.
-            self.clients[client].notes.renews(owner, terms.watchdog);
-        }
         let input = Input::Acquire {
             call,
             keys,
@@ -162,26 +161,21 @@ impl World {
             is_inside,
         };
         self.on(client, input, Some(call));
-        self.may_be_dropped(client, call);
-        self.may_be_polled_early(client, task);
+        self.may_be_dropped(client, task, call);
     }
 
     /// Returns how much later calls may end because their executor is slow.
     fn slowness(&self) -> u64 {
-        u64::from(self.plan.has(Fault::Slow)) * 1_000 * MS
+        u64::from(self.plan.has(Part::ExecutorSlow)) * 1_000 * MS
     }
 
-    /// The future of a call may be dropped at any time.
-    fn may_be_dropped(&mut self, client: usize, call: CallId) {
-        if self.clients[client].calls.contains_key(&call) && self.occurs(Fault::Cancelled) {
-            let (who, after) = (self.who(client), self.rng.u64(..20 * MS));
-            self.later(after, Happening::Dropped(who, call));
+    /// The future of a call may be dropped, or polled, at any time.
+    fn may_be_dropped(&mut self, client: usize, task: usize, call: CallId) {
+        if self.clients[client].calls.contains_key(&call) && self.occurs(Part::CallCancelled) {
+            let after = self.rng.u64(..20 * MS);
+            self.at_client(client, after, move |world| world.drops(client, call));
         }
-    }
-
-    fn may_be_polled_early(&mut self, client: usize, task: usize) {
-        if self.occurs(Fault::PolledEarly) && self.clients[client].tasks[task].doing != Doing::Ready
-        {
+        if self.clients[client].calls.contains_key(&call) && self.occurs(Part::CallPolledEarly) {
             let after = self.rng.u64(..20 * MS);
             self.goes_on(client, task, after);
         }
@@ -189,51 +183,64 @@ impl World {
 
     /// Does something with the locks that a task holds.
     fn inside(&mut self, client: usize, task: usize, is_open: bool) {
-        let options = self.plan.options;
         let entries = &self.clients[client].tasks[task].entries;
         let (depth, held) = (entries.len(), entries[entries.len() - 1].clone());
         let stays = self.clients[client].life < Life::Closed && !self.is_over;
-        if stays && depth < 5 && self.is(options.nests) {
-            let inside = Some((held.entry.owner, held.token));
-            let mut keys: Few<_> = [(held.entry.key.clone(), inside)].into_iter().collect();
-            if is_open && self.is(20) {
+        if stays && depth < 5 && self.is(Part::Nests) {
+            let mut keys = one((held.entry.key.clone(), held.mode, Some(held.inside())));
+            if is_open && self.rng.u8(..5) == 0 {
                 // Another lock, or another one with it.
-                let other = self.keys[self.rng.usize(..self.keys.len())].clone();
+                let other = self.any_key();
                 let entries = &self.clients[client].tasks[task].entries;
                 let outer = entries.iter().rev().find(|held| held.entry.key == other);
-                let inside = outer.map(|held| (held.entry.owner, held.token));
-                if self.rng.bool() {
-                    keys.clear();
-                }
-                keys.retain(|(key, _)| *key != other);
-                keys.push((other, inside));
-                keys.sort();
+                let (inside, mode) = (outer.map(Held::inside), outer.map(|held| held.mode));
+                let mode = mode.unwrap_or_else(|| self.any_mode());
+                let is_alone = self.rng.bool();
+                keys.retain(|(key, ..)| *key != other && !is_alone);
+                keys.push((other, mode, inside));
+                keys.sort_by(|(one, ..), (other, ..)| one.cmp(other));
             }
-            return self.acquires(client, task, keys, true, false);
+            return self.acquires(client, task, keys, true);
         }
-        if stays && self.is(options.keeps) {
-            let own = self.clients[client]
-                .machine
-                .own_mut(&held.entry.key, held.entry.owner);
-            if let Some(number) = own.and_then(|own| own.keep(held.entry.number)) {
-                let mut kept = held.clone();
+        if stays && self.is(Part::Downgrades) {
+            self.downgrades(client, &held);
+            let after = self
+                .rng
+                .u64(..=u64::from(self.plan[Part::LongestHold]) * MS);
+            return self.goes_on(client, task, after);
+        }
+        if stays && self.is(Part::KeepsEntries) {
+            let mut kept = held.clone();
+            let machine = &mut self.clients[client].machine;
+            let own = machine.own_mut(&kept.entry.key, kept.entry.owner);
+            if let Some(number) = own.and_then(|own| own.keep(kept.entry.number)) {
                 kept.entry.number = number;
-                self.clients[client].tasks[task].entries.insert(0, kept);
+                self.state(client, task).entries.insert(0, kept);
             }
         }
-        if self.is(options.writes) {
-            let writer = self.hold(client, &held);
-            if self.relies(&held.entry.key, &writer) {
-                let after = if self.rng.u8(..10) == 0 {
-                    3_000 * MS
-                } else {
-                    5 * MS
-                };
-                let after = self.rng.u64(..after);
-                self.later(after, Happening::Write(writer, held.entry.key.clone()));
-            }
+        let writer = self.hold(client, &held);
+        // Those who share a lock only read.
+        let may_write = held.mode == Mode::Exclusive && self.relies(&held.entry.key, &writer);
+        if self.is(Part::Writes) && may_write {
+            let is_late = self.rng.u8(..10) == 0;
+            let after = self.rng.u64(..if is_late { 3_000 * MS } else { 5 * MS });
+            self.later(Place::World, after, move |world| {
+                world.writes(&held.entry.key, writer);
+            });
         }
         self.leaves(client, task);
+    }
+
+    /// Makes the exclusive hold of a task a shared one.
+    fn downgrades(&mut self, client: usize, held: &Held) {
+        let entry = &held.entry;
+        let step = self.on(client, Input::Downgrade(entry.clone()), None);
+        if self.downgraded(client, held, step.as_ref()) {
+            let tasks = self.clients[client].tasks.iter_mut();
+            let entries = tasks.flat_map(|task| &mut task.entries);
+            let of_hold = entries.filter(|held| held.entry.owner == entry.owner);
+            of_hold.for_each(|held| held.mode = Mode::Shared);
+        }
     }
 
     fn hold(&self, client: usize, held: &Held) -> Hold {
@@ -243,22 +250,23 @@ impl World {
             life,
             owner: held.entry.owner,
             token: held.token,
+            mode: held.mode,
         }
     }
 
     /// Ends the innermost entry of a task, by a release or by dropping its guard.
-    pub(crate) fn leaves(&mut self, client: usize, task: usize) {
-        let Some(held) = self.clients[client].tasks[task].entries.pop() else {
+    fn leaves(&mut self, client: usize, task: usize) {
+        let Some(Held { entry, .. }) = self.clients[client].tasks[task].entries.pop() else {
             return;
         };
-        let (entry, drops) = (held.entry, self.rng.bool());
-        self.judge.moves(&entry.key, self.now);
-        let end = if self.occurs(Fault::Panicked) {
+        self.moves(&entry.key, self.now);
+        let has_panicked = self.occurs(Part::BodyPanicked);
+        let end = if has_panicked {
             HoldEnd::Panicked
         } else {
             HoldEnd::Released
         };
-        if drops || end == HoldEnd::Panicked {
+        if has_panicked || self.rng.bool() {
             self.on(
                 client,
                 Input::Leave {
@@ -272,11 +280,10 @@ impl World {
             return self.goes_on(client, task, after);
         }
         let call = CallId(self.number());
-        let slow = self.slowness();
-        let state = &mut self.clients[client].tasks[task];
-        state.doing = Doing::Leaving(call);
+        let deadline = self.now + RELEASE + SLACK + self.slowness();
+        let state = self.state(client, task);
+        (state.doing, state.deadline) = (Doing::Leaving(call), deadline);
         state.leaves = Some((entry.key.clone(), entry.owner, false));
-        state.deadline = self.now + RELEASE + SLACK + slow;
         self.clients[client].calls.insert(call, task);
         self.on(
             client,
@@ -287,11 +294,10 @@ impl World {
             },
             Some(call),
         );
-        if self.clients[client].calls.contains_key(&call) && self.occurs(Fault::Unpolled) {
+        if self.clients[client].calls.contains_key(&call) && self.occurs(Part::CallNotPolled) {
             self.forgets(client, task, call);
         }
-        self.may_be_dropped(client, call);
-        self.may_be_polled_early(client, task);
+        self.may_be_dropped(client, task, call);
     }
 
     /// Takes the next step of a call.
@@ -299,280 +305,113 @@ impl World {
         let Some(task) = self.clients[client].calls.get(&call).copied() else {
             return;
         };
-        match step {
+        if step.is_last() {
+            self.is_in_time(client, task);
+        }
+        let longest = match step {
+            Step::Wait | Step::AskHolder(_) => return,
             Step::Send(request) => {
-                let state = &mut self.clients[client].tasks[task];
+                let state = self.state(client, task);
                 state.is_sending = true;
-                if let (Ask::Lower { count: 0, .. }, Some(leaves)) =
+                state.asked += u32::from(matches!(request.what, Ask::Acquire { .. }));
+                if let (Ask::Lower { count: 0, .. }, Some((.., releases))) =
                     (&request.what, &mut state.leaves)
                 {
-                    leaves.2 = true;
+                    *releases = true;
                 }
-                self.sends(client, Sent::Request(request), Some(call));
+                return self.sends(client, Sent::Request(request));
             }
-            Step::Wait | Step::AskHolder(_) => {}
             Step::Entered(entered) => {
-                self.is_in_time(client, task, call);
-                for one in &entered {
-                    self.entered(client, task, one, entered.len() == 1);
+                let is_single = entered.len() == 1;
+                for one in entered {
+                    self.entered(client, task, one, is_single);
                 }
-                self.ended(client, task, call);
-                let longest = if self.is_over {
-                    5
+                let longest = self.plan[Part::LongestHold] * self.plan.scale();
+                if self.is_over {
+                    5 * MS
                 } else {
-                    self.plan.longest_hold
-                };
-                let after = self.rng.u64(..=u64::from(longest) * MS);
-                self.goes_on(client, task, after);
+                    u64::from(longest) * MS
+                }
             }
             Step::Left(outcome) => {
-                self.is_in_time(client, task, call);
                 self.has_left(client, task, outcome);
-                self.ended(client, task, call);
-                let after = self.rng.u64(..5 * MS);
-                self.goes_on(client, task, after);
+                5 * MS
             }
             Step::Refused(why) => {
-                self.is_in_time(client, task, call);
                 self.refused(client, task, &why);
-                self.ended(client, task, call);
-                let after = self.rng.u64(..5 * MS);
-                self.goes_on(client, task, after);
+                5 * MS
             }
-        }
+        };
+        self.ended(client, task, call);
+        let after = self.rng.u64(..=longest);
+        self.goes_on(client, task, after);
     }
 
     /// Ends a call of a task.
     fn ended(&mut self, client: usize, task: usize, call: CallId) {
         let client = &mut self.clients[client];
         client.calls.remove(&call);
-        client.tasks[task].doing = Doing::Ready;
+        (client.tasks[task].doing, client.tasks[task].is_sending) = (Doing::Ready, false);
     }
 
-    fn is_in_time(&mut self, client: usize, task: usize, call: CallId) {
-        let (now, state) = (self.now, &self.clients[client].tasks[task]);
-        if now > state.deadline {
-            let late = Duration::from_nanos(now - state.deadline);
-            let what = || format!("client {client}: {call:?} ends {late:?} late");
-            self.judge.breaks(Rule::InTime, what);
-        }
-    }
-
-    fn refused(&mut self, client: usize, task: usize, why: &Refusal) {
-        let state = &self.clients[client].tasks[task];
-        let is_leaving = matches!(state.doing, Doing::Leaving(_));
-        let is_early = self.now < state.not_before && !is_leaving;
-        // A release fails if requests of the background did, and a nested call if others of its hold did.
-        let has_failed = state.has_failed || is_leaving || state.is_inside;
-        // The end of a wait cuts the last request short.
-        let has_failed = has_failed && (self.may_fail() || self.now >= state.not_before);
-        let is_own = self.is_refused_by_itself(client, task, why);
-        let (began, drained) = (
-            self.clients[client].tasks[task].since,
-            self.clients[client].drained,
-        );
-        if matches!(why, Refusal::Draining) && began < drained {
-            let what = || format!("client {client}: a call that waits is refused");
-            self.judge.breaks(Rule::NoRefusalWithoutReason, what);
-        }
-        self.judge.refuses(why, is_early || is_own, has_failed);
-    }
-
-    /// Returns whether a call that does not wait was refused although no other client exists, and no other task uses the key.
-    fn is_refused_by_itself(&self, client: usize, task: usize, why: &Refusal) -> bool {
-        let Refusal::Taken(key, _) = why else {
-            return false;
-        };
-        let tasks = self.clients[client].tasks.iter().enumerate();
-        let is_used = |other: &Task| {
-            // A nested call acquires the lock itself if its hold has ended.
-            let wants =
-                other.is_inside || (other.wants.iter()).any(|wanted| self.keys[*wanted] == *key);
-            wants && other.doing != Doing::Ready
-                || other.entries.iter().any(|held| held.entry.key == *key)
-        };
-        let is_alone = self.clients.len() == 1 && self.is_calm() && self.plan.options.at_least == 0;
-        let waits = self.clients[client].tasks[task].terms.wait;
-        is_alone
-            && waits == Wait::Never
-            && !tasks
-                .filter(|(n, _)| *n != task)
-                .any(|(_, other)| is_used(other))
-    }
-
-    /// Returns whether requests may fail in this run.
-    pub(crate) fn may_fail(&self) -> bool {
-        use Fault::{
-            Held, Paused, Refused, ReplyLost, RequestLost, ServerPaused, Slow, Unpolled, Unsent,
-        };
-        let faults = [
-            Held,
-            Paused,
-            Refused,
-            ReplyLost,
-            RequestLost,
-            ServerPaused,
-            Slow,
-            Unpolled,
-            Unsent,
-            Fault::Closed,
-        ];
-        self.servers.len() > 1 || faults.iter().any(|fault| self.plan.has(*fault))
-    }
-
-    /// Notes an entry. `is_single`: the call has no other.
-    fn entered(&mut self, client: usize, task: usize, entered: &Entered, is_single: bool) {
-        let (entry, token) = (entered.entry.clone(), entered.token);
-        let in_body = self.rng.bool();
-        if in_body
-            && let Some(own) = self.clients[client]
-                .machine
-                .own_mut(&entry.key, entry.owner)
-        {
+    /// A task has an entry. `is_single`: its call has no other.
+    fn entered(&mut self, client: usize, task: usize, entered: Entered, is_single: bool) {
+        let (token, in_body, by) = (entered.token, self.rng.bool(), entered.began);
+        let entry = entered.entry;
+        let machine = &mut self.clients[client].machine;
+        let own = machine.own_mut(&entry.key, entry.owner);
+        if let Some(own) = own.filter(|_| in_body) {
             own.runs_body(entry.number);
         }
+        let own = machine.own(&entry.key, entry.owner);
         let held = Held {
+            mode: own.map_or(entered.mode, |own| own.used),
             entry,
             token,
             in_body,
         };
-        let (key, began) = (held.entry.key.clone(), self.hold(client, &held));
-        self.clients[client].tasks[task].entries.push(held);
-        let terms = self.clients[client].tasks[task].terms;
-        if let Some(by) = entered.began {
-            self.seen.began(by);
-            self.check_hold(&key, began);
-            let slot = self.clients[client].machine.slot(&key);
-            let is_next = by == By::Local && slot.is_some_and(|slot| slot.wanted);
-            let most = self.plan.local_handovers;
-            self.judge.serves(&key, client, is_next, most);
-            self.notes_hold(client, &key, (began.owner, began.token), by, &terms);
-            self.audit_reliance(client, &key);
+        let (begun, terms) = (self.hold(client, &held), self.state(client, task).terms);
+        if let Some(by) = by {
+            self.begins(client, &held.entry.key, begun, by, &terms);
         }
-        // A call for several keys enters this hold first. The hold may be lost before the call has the other locks.
-        let is_lost = |note: &Note| note.is_lost && is_single && entered.began.is_none();
-        if self.clients[client]
-            .notes
-            .of(began.owner)
-            .is_some_and(is_lost)
-        {
-            let what = || format!("{key}: a call of client {client} enters a hold that is lost");
-            self.judge.breaks(Rule::IsUsable, what);
-        }
-        // A call for several keys enters the hold it nests in before it has the other locks.
-        let began_at = self.clients[client].tasks[task].since;
-        let since = entered.began.map_or(began_at, |_| self.now);
-        self.notes_entry(client, began.owner, &terms, since);
-    }
-
-    /// A call has left. A loss that it learns was told before.
-    fn has_left(&mut self, client: usize, task: usize, outcome: Result<(), LostCause>) {
-        let Some((key, owner, releases)) = self.clients[client].tasks[task].leaves.take() else {
-            return;
-        };
-        if outcome.is_ok() && releases {
-            self.checks_release(client, &key, owner);
-        }
-        let was_told = self.clients[client]
-            .notes
-            .of(owner)
-            .is_some_and(|note| note.is_lost);
-        if let Err(cause) = outcome
-            && !was_told
-            && cause != LostCause::Closed
-        {
-            let what = || {
-                format!(
-                    "{key}: a release of client {client} finds a loss that is not told: {cause:?}"
-                )
-            };
-            self.judge.breaks(Rule::NoFalseLoss, what);
-        }
-    }
-
-    fn check_hold(&mut self, key: &Key, hold: Hold) {
-        // With a clock beyond the margin, a client may rely on its lock for too long.
-        if self.plan.has(Fault::Beyond) {
-            self.judge.voids(key, hold.token, self.now, self.now);
-        }
-        let mut judge = std::mem::take(&mut self.judge);
-        judge.begins(key, hold, self.now, |other| self.relies(key, other));
-        self.judge = judge;
+        self.enters(client, task, &held.entry, is_single, by.is_some());
+        self.state(client, task).entries.push(held);
     }
 
     /// A hold is lost: its bodies stop.
-    pub(crate) fn lost(&mut self, client: usize, loss: &Loss) {
-        self.judge.moves(&loss.key, self.now);
-        self.seen.lost(loss.cause);
+    pub(crate) fn stops_bodies(&mut self, client: usize, loss: &Loss) {
         for task in 0..self.clients[client].tasks.len() {
-            let entries = &self.clients[client].tasks[task].entries;
-            let of_hold = entries
-                .iter()
-                .find(|held| held.entry.owner == loss.owner && held.entry.key == loss.key);
-            let Some(held) = of_hold else { continue };
-            if held.in_body && self.clients[client].tasks[task].doing == Doing::Ready {
+            let state = &self.clients[client].tasks[task];
+            let is_lost =
+                |held: &Held| held.entry.owner == loss.owner && held.entry.key == loss.key;
+            let held = state.entries.iter().find(|held| is_lost(held));
+            if held.is_some_and(|held| held.in_body) && state.doing == Doing::Ready {
                 self.goes_on(client, task, 0);
             }
         }
-        let time = self.clients[client].clock.time(self.now);
-        let note = self.clients[client].notes.of(loss.owner);
-        let (token, valid_until) = note.map_or((0, time), |note| (note.token, note.valid_until));
-        if token > 0 {
-            let is_expected = match loss.cause {
-                LostCause::Expired => !self.is_calm() || self.plan.options.unrenewed > 0,
-                // The lease ended while the release was on its way.
-                _ if loss.entries.is_empty() && time >= valid_until => true,
-                _ => self.plan.has(Fault::Repeated),
-            };
-            self.judge.loses(loss, token, is_expected);
-        }
-    }
-
-    /// Returns whether faults may delay grants.
-    pub(crate) fn may_delay(&self) -> bool {
-        let delays = |fault: &&Fault| {
-            let is_harmless =
-                [Fault::Cancelled, Fault::PolledEarly, Fault::Panicked].contains(fault);
-            self.plan.has(**fault) && **fault < Fault::Asked && !is_harmless
-        };
-        self.servers.len() > 1 || Fault::ALL.iter().any(|fault| delays(&fault))
-    }
-
-    /// Returns whether nothing delays renewals.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.plan.world == Kind::Calm
     }
 
     /// The future of a call is neither polled nor dropped for a long time.
     fn forgets(&mut self, client: usize, task: usize, call: CallId) {
-        let who = self.who(client);
         self.ended(client, task, call);
-        self.clients[client].tasks[task].is_sending = false;
         self.clients[client].unpolled.insert(call);
         let after = self.rng.u64(500 * MS..60_000 * MS);
-        self.later(after, Happening::Dropped(who, call));
+        self.at_client(client, after, move |world| world.drops(client, call));
         self.goes_on(client, task, MS);
     }
 
     /// Drops the future of a call: first its request, then the call.
     pub(crate) fn drops(&mut self, client: usize, call: CallId) {
-        let state = &mut self.clients[client];
-        let was_forgotten = state.unpolled.remove(&call);
-        let Some(task) = state
-            .calls
-            .remove(&call)
-            .or(was_forgotten.then_some(usize::MAX))
-        else {
+        let was_unpolled = self.clients[client].unpolled.remove(&call);
+        let task = self.clients[client].calls.get(&call).copied();
+        if let Some(task) = task {
+            self.ended(client, task, call);
+        } else if !was_unpolled {
             return;
-        };
-        let of_task = state.tasks.get_mut(task);
-        let was_polled = of_task.is_some();
-        if let Some(task) = of_task {
-            (task.doing, task.is_sending) = (Doing::Ready, false);
         }
         self.drops_requests(client, |of| of == Some(call));
         self.on(client, Input::Cancel(call), None);
-        if was_polled {
+        if let Some(task) = task {
             self.goes_on(client, task, MS);
         }
         self.moves_all();
@@ -584,13 +423,14 @@ impl World {
         client: usize,
         are_dropped: impl Fn(Option<CallId>) -> bool,
     ) {
-        let awaited = self.clients[client].awaited.iter();
-        let dropped = awaited.filter(|(_, awaited)| are_dropped(awaited.call));
-        let dropped: Vec<u64> = dropped.map(|(id, _)| *id).collect();
-        for id in dropped {
-            if let Some(awaited) = self.clients[client].awaited.remove(&id)
-                && let Sent::Request(request) = awaited.sent
-            {
+        let awaited = std::mem::take(&mut self.clients[client].awaited);
+        let (dropped, kept) = awaited
+            .into_iter()
+            .partition(|(_, awaited)| are_dropped(awaited.call()));
+        self.clients[client].awaited = kept;
+        let dropped: BTreeMap<u64, Awaited> = dropped;
+        for (_, awaited) in dropped {
+            if let Sent::Request(request) = awaited.sent {
                 self.on(client, Input::Reply(request, Reply::None), None);
             }
         }

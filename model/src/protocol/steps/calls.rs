@@ -2,9 +2,11 @@
 
 use crate::{
     error::LostCause,
+    mode,
     observe::HoldEnd,
     product::engine::machine::{
-        Ask, By, CallId, Entered, Event, Input, Output, Owner, Phase, Refusal, Renew, Request, Step,
+        Ask, By, CallId, Entered, Event, Input, Inside, Output, Owner, Phase, Refusal, Renew,
+        Request, Step,
     },
     protocol::{
         Config, Faults, State, Time,
@@ -29,7 +31,7 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
         keys: caller
             .keys
             .iter()
-            .map(|key| (words::key(*key), None))
+            .map(|key| (words::key(*key), words::mode(caller.mode), None))
             .collect(),
         terms: caller.terms(caller.lease),
         is_inside: false,
@@ -44,9 +46,14 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     task.nested += 1;
     task.stage = Stage::Calling(Work::Enter, Ready::Waiting);
     let (entry, token) = &task.entries[0];
+    let inside = Inside {
+        owner: entry.owner,
+        token: *token,
+        entry: entry.number,
+    };
     let input = Input::Acquire {
         call: task.call,
-        keys: crate::few::one((entry.key.clone(), Some((entry.owner, *token)))),
+        keys: crate::few::one((entry.key.clone(), words::mode(caller.mode), Some(inside))),
         // The hold has its own lease.
         terms: caller.terms(2 * caller.lease),
         is_inside: true,
@@ -138,13 +145,23 @@ fn poll_all(config: &Config, state: &mut State, name: u8) {
     }
 }
 
+/// Downgrades the lock of a holder.
+pub(super) fn downgrade(config: &Config, state: &mut State, name: u8, at: usize) {
+    let entry = state.client(name).tasks[at].entries[0].0.clone();
+    feed(config, state, name, Input::Downgrade(entry.clone()), None);
+    let client = state.client(name);
+    let own = client.machine.own(&entry.key, entry.owner);
+    // Refused while nested calls need the exclusive lock.
+    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used == mode::Mode::Shared);
+}
+
 /// Sends a holder's write to the resource.
 pub(super) fn write(state: &mut State, name: u8, at: usize) {
     let task = &mut state.client(name).tasks[at];
     task.wrote = true;
     let (entry, token) = &task.entries[0];
     let write = Message::Write {
-        owner: words::owner(name, entry.owner),
+        owner: words::owner(name, entry.owner, mode::Mode::Exclusive),
         token: *token,
     };
     state.network.send(write);
@@ -330,7 +347,8 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
             let has_reason = match why {
                 Refusal::Taken(..) | Refusal::Failed => !waits,
                 Refusal::Lost(..) => !is_acquire,
-                Refusal::Draining => false,
+                Refusal::Upgrade(..) => task.is_downgraded,
+                Refusal::Draining | Refusal::Nested(_) => false,
                 Refusal::Closed => state.client(name).life >= Life::Closed,
             };
             if is_acquire {
@@ -348,20 +366,34 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
     let Entered {
         entry,
         token,
+        mode,
         began,
+        ..
     } = entered;
-    match began {
-        Some(by) => {
-            if by == By::Message {
-                state.seen.note(Situation::HandedOff);
-            }
-            let key = words::key_of(&entry.key);
-            if state.is_believed(name) {
-                state.seen.note(Situation::Paused);
-            }
-            state.begins(config, key, name, entry.owner, token);
+    if let Some(by) = began {
+        if by == By::Message {
+            state.seen.note(Situation::HandedOff);
         }
-        None => state.seen.note(Situation::Nested),
+        let key = words::key_of(&entry.key);
+        if state.is_believed(name) {
+            state.seen.note(Situation::Paused);
+        }
+        let owner = words::owner(name, entry.owner, mode);
+        let used = config.caller(name, at).mode;
+        state.begins(config, key, (owner, used), token);
+        let own = state.clients[usize::from(name)]
+            .machine
+            .own(&entry.key, entry.owner);
+        if own.is_some_and(|own| own.entries() > 1) {
+            state.seen.note(Situation::Joined);
+        }
+        if state.are_together(key) {
+            state.seen.note(Situation::Together);
+        }
+    } else {
+        state.seen.note(Situation::Nested);
+        // The nested call relies on the mode that it asked for.
+        state.client(name).tasks[at].is_downgraded = false;
     }
     state.client(name).tasks[at].entries.push((entry, token));
 }

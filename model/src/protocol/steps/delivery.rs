@@ -13,7 +13,7 @@ use crate::{
         words,
     },
     store::RenewalOutcome,
-    words::{Acquire, Claim, Effects, Holder, Notification, Owner, Release},
+    words::{Acquire, Claim, Effects, Holder, Mode, Notification, Owner, Release},
 };
 
 /// A client outside the world.
@@ -98,9 +98,14 @@ fn renewal_ends(
         return;
     };
     let Renew {
-        key, owner, lease, ..
+        key,
+        owner,
+        mode,
+        lease,
+        ..
     } = *renew;
     let event = Event::Renewed {
+        mode,
         lease,
         sent_at: time(awaited.sent),
         outcome,
@@ -152,6 +157,7 @@ pub(super) fn try_in_vain(state: &mut State) {
     let owner = Owner {
         client: STRANGER,
         sequence: 0,
+        mode: Mode::Exclusive,
     };
     let ask = Acquire {
         claims: vec![Claim { key: 0, owner }],
@@ -179,10 +185,12 @@ pub(super) fn tell_holder(config: &Config, state: &mut State, at_once: bool) {
 
 /// Returns the owner that has the first lock.
 pub(super) fn holder(state: &State) -> Option<Owner> {
-    match state.server.inspect(0)?.holder {
+    let holders = state.server.inspect(0)?.holders.into_iter();
+    let mut owners = holders.filter_map(|holder| match holder {
         Holder::Owner(owner) => Some(owner),
         Holder::Kept => None,
-    }
+    });
+    owners.next()
 }
 
 /// Releases the lock in its holder's name, as an operator.

@@ -213,7 +213,8 @@ impl LockClientBuilder {
             Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
         };
         let clock = self.redis.clock;
-        Ok(Core::new(id, clock, self.options, store, shell, thread))
+        let options = (self.options, needs_majority);
+        Ok(Core::new(id, clock, options, store, shell, thread))
     }
 
     /// Checks all options, and whether this store supports them.

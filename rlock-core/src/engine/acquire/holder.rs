@@ -1,6 +1,6 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{process, time::Duration};
+use std::{process, sync::Once, time::Duration};
 
 use super::Attempt;
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     escape_control::{escape_control, shown},
     info::{Holder, LockInfo},
     key::Key,
+    mode::Mode,
     options::{Identity, Wait},
     owner::OwnerId,
     store::SendOptions,
@@ -40,14 +41,31 @@ impl Attempt<'_> {
             return;
         }
         let send = SendOptions::new(self.core().options.response_timeout);
-        if let Ok(Some(entry)) = self.core().store.inspect(key, send).await
-            && let Some(owner) = OwnerId::parse(&entry.owner)
-            && !owner.is_of(self.core().id)
+        let Ok(Some(entry)) = self.core().store.inspect(key, send).await else {
+            return;
+        };
+        let Some(owner) = OwnerId::parse(&entry.owner) else {
+            return;
+        };
+        self.compare_permits(key, owner);
+        if !owner.is_of(self.core().id)
             && let Some(info) = ask_holder(self.core(), key, owner).await
         {
             let ttl = Some(entry.ttl.unwrap_or_default());
             let replies = &self.core().holder_replies;
             replies.add(LockInfo { ttl, ..info }, self.now());
+        }
+    }
+
+    /// Warns once if a holder counts permits by another number.
+    fn compare_permits(&self, key: &Key, owner: OwnerId) {
+        static WARNED: Once = Once::new();
+        if let (Mode::Permits(mine), Mode::Permits(theirs)) = (self.mode_of(key), owner.mode())
+            && mine != theirs
+        {
+            let key = escape_control(key.shown(self.request.options.site));
+            let warn = || tracing::warn!(%key, %owner, mine, theirs, "calls disagree on the number of permits");
+            WARNED.call_once(warn);
         }
     }
 
@@ -82,7 +100,7 @@ impl Attempt<'_> {
             return error(unpolled, None, format!("{UNPOLLED}{own_locks}"));
         }
         let known = match &own {
-            Some(_) => describe(self.core(), key),
+            Some(_) => describe(self.core(), key).into_iter().next(),
             // A call that does not wait sends only one request.
             None => self.reply_within(RECENT, key).filter(|_| !self.asks_once()),
         };

@@ -50,7 +50,7 @@ pub(super) fn report(core: &Core, failures: &[Failure]) {
     let (attempt, error) = (attempt_number(renew), failure.error.clone().hide(keys));
     hold.in_span(|| {
         let key = escape_control(hold.key.shown(hold.site));
-        let owner = core.owner_id(hold.owner);
+        let owner = core.owner_id(hold.owner, hold.mode);
         tracing::warn!(%key, %owner, holds = count, attempt, ?remaining, %error,
             "renewal failed, it will be tried again");
     });

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::{BoxFuture, join_all};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -65,7 +66,7 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     let sent = core.clock.now();
     let claim = |renew: &Renew| Claim {
         key: renew.key.clone(),
-        owner: core.owner_id(renew.owner),
+        owner: core.owner_id(renew.owner, renew.mode),
     };
     let renewals: Vec<Renewal> = batch
         .iter()
@@ -92,6 +93,14 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
         fail(core, batch.clone(), StoreError::no_reply(pause));
         reply.await
     };
+    if let Err(error) = &outcome
+        && !error.transient
+        && batch.len() > 1
+    {
+        // One of the locks may be the cause.
+        join_all(batch.into_iter().map(|one| alone(core, one))).await;
+        return;
+    }
     let (kept, sent_at) = match &outcome {
         Ok(renewed) => (&*renewed.kept, renewed.sent_at),
         Err(_) => (&[][..], sent),
@@ -118,6 +127,7 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     let events = batch.into_iter().enumerate().map(|(n, renew)| {
         let outcome = kept.get(n).copied();
         let event = Event::Renewed {
+            mode: renew.mode,
             lease: by,
             sent_at,
             outcome,
@@ -131,6 +141,10 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     }
 }
 
+fn alone(core: &Core, one: Renew) -> BoxFuture<'_, ()> {
+    Box::pin(renew(core, vec![one]))
+}
+
 fn fail(core: &Core, batch: Vec<Renew>, error: StoreError) {
     core.shell.fail(Failure { batch, error });
 }
@@ -140,7 +154,7 @@ fn log_late(core: &Core, renew: &Renew) {
     if let Some((_, hold)) = present(core, renew) {
         hold.in_span(|| {
             let key = escape_control(hold.key.shown(hold.site));
-            let owner = core.owner_id(hold.owner);
+            let owner = core.owner_id(hold.owner, hold.mode);
             tracing::debug!(%key, %owner, "renewal arrived late");
         });
     }
@@ -149,7 +163,7 @@ fn log_late(core: &Core, renew: &Renew) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockClient, key::Key};
+    use crate::{LockClient, key::Key, mode::Mode};
 
     #[test]
     fn only_renewals_by_the_same_lease_share_a_batch_and_never_more_than_fit() {
@@ -157,6 +171,7 @@ mod tests {
         let renew = |lease| Renew {
             key: Key::parse("k").expect("valid"),
             owner: 1,
+            mode: Mode::Exclusive,
             lease,
             confirmed: lease,
             left: lease,

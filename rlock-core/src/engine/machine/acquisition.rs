@@ -1,4 +1,4 @@
-//! The steps of a call that acquires locks: first it enters the holds that it is inside of, then it gets the turns of
+//! The steps of a call that acquires locks: first it enters the holds that it is inside, then it gets the turns of
 //! its other keys, then it asks the store, all locks or none.
 
 use std::time::Duration;
@@ -6,14 +6,16 @@ use std::time::Duration;
 use super::{
     By, CallId, Context, Entry, HoldEnd, IDLE, Machine, Owner, Ownership, Phase,
     call::{Acquisition, Stage, Wanted},
-    input::Failure,
+    input::{Failure, Inside},
     output::{Ask, Claimed, Entered, Refusal, Request, Step},
+    slot::Turn,
 };
 use crate::{
     error::LostCause,
     few::{Few, one},
     key::Key,
     lease::{Time, valid_until},
+    mode::Mode,
     store::{Acquired, Grant},
 };
 
@@ -69,9 +71,33 @@ impl Acquisition {
         })
     }
 
-    /// Notes that the hold of this key, which the call is inside of, is lost.
+    /// Notes that the hold of this key, which the call is inside, is lost.
     pub(super) fn is_lost(&mut self, key: &Key, cause: LostCause) {
         self.stage = Stage::Refused(Refusal::Lost(key.clone(), cause));
+    }
+
+    /// Notes that the store has refused this key to another attempt, whose request was sent at this time.
+    pub(super) fn is_refused(&mut self, key: &Key, mode: Mode, sent_at: Time) {
+        let at = self.position(key);
+        if self.stage == Stage::Ready && self.locks[at].mode == mode && self.started < sent_at {
+            self.stage = Stage::Refused(self.taken(at, None));
+        }
+    }
+
+    /// Returns whether the call is queued for this key, and wants nothing but to join its shared ownership.
+    pub(super) fn may_join(&self, key: &Key) -> bool {
+        let Stage::Queued(at) = self.stage else {
+            return false;
+        };
+        let lock = &self.locks[at];
+        lock.key == *key && lock.mode == Mode::Shared && self.fresh().len() == 1
+    }
+
+    /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled.
+    pub(super) fn joins(&mut self, key: &Key, own: &Ownership, number: u32) {
+        let at = self.position(key);
+        self.locks[at].enters(own, number, Some(By::Local));
+        self.stage = Stage::Joined(at);
     }
 
     /// Enters the stage after a failed request.
@@ -138,6 +164,10 @@ impl Machine {
                         continue;
                     }
                 }
+                Stage::Joined(at) => {
+                    let at = *at;
+                    self.pick_up(call, at);
+                }
                 Stage::Ready | Stage::Pausing(..) => {}
             }
             call.stage = Stage::Ready;
@@ -156,7 +186,11 @@ impl Machine {
     fn enter_step(&mut self, id: CallId, call: &mut Acquisition, at: usize) -> Option<Step> {
         let (now, counts) = (self.cx.now, self.cx.settings.counts_entries);
         let lock = &mut call.locks[at];
-        let (owner, token) = lock.inside?;
+        let Inside {
+            owner,
+            token,
+            entry,
+        } = lock.inside?;
         let slot = self.slots.get_mut(&lock.key);
         let own = slot.and_then(|slot| slot.find_mut(owner));
         let Some(own) = own.filter(|own| own.is_live(token)) else {
@@ -170,9 +204,13 @@ impl Machine {
             self.lose(&key, owner, cause);
             return None;
         }
-        if !counts {
-            let number = own.add(&call.terms, now);
-            lock.enters(owner, number, token, None);
+        if !lock.mode.fits_inside(own.used) {
+            call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used));
+            return None;
+        }
+        if !counts || own.used != Mode::Exclusive {
+            let number = own.add(&call.terms, Some(entry), now);
+            lock.enters(own, number, None);
             return None;
         }
         if own.count.is_under_way() {
@@ -192,6 +230,7 @@ impl Machine {
         let claim = Claimed {
             key: lock.key.clone(),
             owner,
+            mode: own.mode,
             in_doubt: own.requests.begin(false, now),
             arrives: false,
         };
@@ -208,18 +247,31 @@ impl Machine {
     /// Gets the turns, and then asks the store. `None` goes on.
     fn ready_step(&mut self, id: CallId, call: &mut Acquisition) -> Option<Step> {
         let now = self.cx.now;
-        let fresh = call.fresh();
-        if let Some(at) = fresh.iter().find(|at| !self.has_turn(id, call, **at)) {
+        let mut fresh = call.fresh();
+        let turn = |at: &usize| (*at, self.turn(id, call, *at));
+        let turn = fresh.iter().map(turn).find(|(_, turn)| *turn != Turn::Has);
+        if let Some((at, Turn::Joins)) = turn {
+            let lock = &mut call.locks[at];
+            let own = self.slots.get_mut(&lock.key)?.current_mut()?;
+            let number = own.join(&call.terms, now);
+            lock.enters(own, number, Some(By::Local));
+            fresh.clear();
+        } else if let Some((at, _)) = turn {
             // While a call waits for one turn it keeps no other: that would block other calls of a free lock.
             self.give_turns_back(id, call, None);
+            let (lock, limit) = (&call.locks[at], call.limit(&self.cx));
+            let slot = self.slots.get_mut(&lock.key)?;
             if call.asks_once() {
-                call.stage = Stage::Refused(call.taken(*at, None));
+                let may_share = lock.mode != Mode::Exclusive && now < limit;
+                if may_share && slot.attend(id, &self.cx) {
+                    return Some(self.cx.wait(limit));
+                }
+                call.stage = Stage::Refused(call.taken(at, None));
                 return None;
             }
-            let slot = self.slots.get_mut(&call.locks[*at].key)?;
             slot.enqueue(id, &mut self.cx);
-            call.contended = Some((*at, None));
-            call.stage = Stage::Queued(*at);
+            call.contended = Some((at, None));
+            call.stage = Stage::Queued(at);
             return None;
         }
         let slot = |at: &usize| self.slots.get(&call.locks[*at].key);
@@ -234,7 +286,7 @@ impl Machine {
         for at in &fresh {
             let lock = &mut call.locks[*at];
             let slot = self.slots.get_mut(&lock.key)?;
-            let own = slot.ownership(call.terms.lease, &mut self.cx);
+            let own = slot.ownership(call.terms.lease, lock.mode, &mut self.cx);
             // Without a watchdog, a grant for a short time is not renewed.
             let is_usable = |grant: &Grant| {
                 let is_long_enough = call.terms.watchdog || grant.ttl >= call.terms.lease;
@@ -269,9 +321,27 @@ impl Machine {
         Some(Step::Send(self.ask(id, call, &fresh)?))
     }
 
-    fn has_turn(&mut self, id: CallId, call: &Acquisition, at: usize) -> bool {
-        let (slot, cx) = self.slot_mut(&call.locks[at].key);
-        slot.take_turn(id, &call.terms, cx)
+    fn turn(&mut self, id: CallId, call: &Acquisition, at: usize) -> Turn {
+        let lock = &call.locks[at];
+        // A call that waits for several locks keeps none: that would block other calls of a free lock.
+        let may_join = call.fresh().len() == 1;
+        let (slot, cx) = self.slot_mut(&lock.key);
+        slot.take_turn(id, (&call.terms, lock.mode, may_join), cx)
+    }
+
+    /// Begins the renewals of an entry in a shared ownership. If that was lost since, the call gives the entry back.
+    fn pick_up(&mut self, call: &mut Acquisition, at: usize) {
+        let (lock, now) = (&mut call.locks[at], self.cx.now);
+        let Some(entered) = &lock.entered else {
+            return;
+        };
+        let (owner, number) = (entered.entry.owner, entered.entry.number);
+        let slot = self.slots.get_mut(&lock.key);
+        let own = slot.and_then(|slot| slot.find_mut(owner));
+        match own.filter(|own| own.valid_until(now).is_ok()) {
+            Some(own) => own.pick_up(number, call.terms.watchdog),
+            None => self.leave_all(call),
+        }
     }
 
     /// Waits for a report about the lock at this index, whose turn the call has. `None` goes on.
@@ -281,7 +351,7 @@ impl Machine {
         let slot = self.slots.get(key).filter(|slot| slot.turn == Some(id))?;
         let own = slot
             .current()
-            .filter(|own| own.is_usable(call.terms.lease, now))?;
+            .filter(|own| own.is_usable(call.terms.lease, call.locks[at].mode, now))?;
         let until = own.requests.ask_at()?.min(call.deadline);
         let last_part = call.last_part();
         if now >= until {
@@ -338,14 +408,15 @@ impl Machine {
             let lock = &mut call.locks[*at];
             let (grant, slot) = (lock.grant.take()?, self.slots.get_mut(&lock.key)?);
             let own = slot.current_mut()?;
-            let Some(number) = own.begin(&call.terms, grant, now) else {
+            let Some(number) = own.begin((&call.terms, lock.mode), grant, now) else {
                 // The call asks with another owner.
                 self.leave_all(call);
                 return None;
             };
             let by = Some(own.requests.by);
-            lock.enters(own.owner, number, own.token, by);
+            lock.enters(own, number, by);
             slot.turn = None;
+            slot.admit(&mut self.cx);
         }
         let entered = call.locks.iter_mut().filter_map(|lock| lock.entered.take());
         Some(entered.collect())
@@ -413,6 +484,10 @@ impl Machine {
                 fences,
                 retired,
             }) => {
+                let refused = &request.claims[claim];
+                if !waits && let Some(slot) = self.slots.get_mut(&refused.key) {
+                    slot.refused = Some((refused.mode, sent_at));
+                }
                 for (n, (claimed, fence)) in request.claims.iter().zip(fences).enumerate() {
                     let timing = (self.cx.now, self.cx.spread());
                     let own = self.own_mut(&claimed.key, claimed.owner);
@@ -550,12 +625,12 @@ impl Machine {
                     let at = call.position(&claim.key);
                     let inside = call.locks[at]
                         .inside
-                        .filter(|(_, token)| own.is_live(*token));
+                        .filter(|inside| own.is_live(inside.token));
                     match (inside, own.valid_until(now)) {
-                        (Some((_, token)), Ok(_)) => {
+                        (Some(inside), Ok(_)) => {
                             own.confirm(*sent_at, lease);
-                            let number = own.add(&call.terms, now);
-                            call.locks[at].enters(claim.owner, number, token, None);
+                            let number = own.add(&call.terms, Some(inside.entry), now);
+                            call.locks[at].enters(own, number, None);
                         }
                         // A late grant does not bring the hold back.
                         (Some(_), Err(cause)) => call.is_lost(&claim.key, cause),
@@ -605,8 +680,8 @@ impl Machine {
     pub(super) fn abandon(&mut self, id: CallId, call: &mut Acquisition) {
         self.give_turns_back(id, call, None);
         for lock in &call.locks {
-            if let Some((owner, _)) = lock.inside
-                && let Some(own) = self.own_mut(&lock.key, owner)
+            if let Some(inside) = lock.inside
+                && let Some(own) = self.own_mut(&lock.key, inside.owner)
             {
                 own.count.retries.take_if(|retries| *retries == id);
             }
@@ -628,15 +703,20 @@ impl Machine {
 }
 
 impl Wanted {
-    fn enters(&mut self, owner: Owner, number: u32, token: u64, began: Option<By>) {
+    fn enters(&mut self, own: &Ownership, number: u32, began: Option<By>) {
         let entry = Entry {
             key: self.key.clone(),
-            owner,
+            owner: own.owner,
             number,
         };
+        let first = own.first(number).unwrap_or(number);
+        // If that entry of a shared ownership has left, a new hold begins.
+        let began = began.or((first == number).then_some(By::Local));
         self.entered = Some(Entered {
             entry,
-            token,
+            first,
+            token: own.token,
+            mode: own.mode,
             began,
         });
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     Owner,
+    input::Inside,
     output::{Entered, Refusal},
 };
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     few::{Few, one},
     key::Key,
     lease::Time,
+    mode::Mode,
     options::{LockOptions, Wait},
     store::Grant,
 };
@@ -56,8 +58,9 @@ pub(super) struct Acquisition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
     pub(super) key: Key,
-    /// The hold that the call chain is inside of: its owner and its token.
-    pub(super) inside: Option<(Owner, u64)>,
+    pub(super) mode: Mode,
+    /// The hold that the call chain is inside.
+    pub(super) inside: Option<Inside>,
     pub(super) entered: Option<Entered>,
     /// The grant that the hold begins with, from the latest request.
     pub(super) grant: Option<Grant>,
@@ -69,6 +72,9 @@ pub(super) enum Stage {
     Ready,
     /// Waits for the turn of this key.
     Queued(usize),
+    /// Has an entry in a shared ownership whose hold began while the call was queued. The entry is not renewed until the
+    /// call is polled.
+    Joined(usize),
     /// Waits for a report about the lock of this key.
     Waiting(usize),
     /// This request is under way.
@@ -119,10 +125,13 @@ impl Call {
         }
     }
 
-    /// Returns the terms of a call that acquires.
-    pub(super) fn terms(&self) -> Option<&LockOptions> {
+    /// Returns the terms of a call that acquires this key, and the mode.
+    pub(super) fn terms(&self, key: &Key) -> Option<(&LockOptions, Mode)> {
         match &self.work {
-            Work::Acquire(acquisition) => Some(&acquisition.terms),
+            Work::Acquire(call) => {
+                let lock = call.locks.iter().find(|lock| lock.key == *key)?;
+                Some((&call.terms, lock.mode))
+            }
             Work::Leave(_) => None,
         }
     }
@@ -133,6 +142,15 @@ impl Call {
             Work::Acquire(call) => call.acts_by.max(call.kept_until),
             Work::Leave(_) => Time::default(),
         }
+    }
+
+    /// Returns whether the call has a request under way, or is about to send one.
+    pub(super) fn acts_soon(&self) -> bool {
+        let stage = match &self.work {
+            Work::Acquire(call) => &call.stage,
+            Work::Leave(_) => return false,
+        };
+        matches!(stage, Stage::Ready | Stage::Queued(_) | Stage::Asking(_))
     }
 
     pub(super) fn is_unpolled(&self, now: Time) -> bool {
@@ -156,12 +174,13 @@ impl Call {
 
 impl Acquisition {
     pub(super) fn new(
-        keys: Few<(Key, Option<(Owner, u64)>)>,
+        keys: Few<(Key, Mode, Option<Inside>)>,
         terms: LockOptions,
         now: Time,
     ) -> Self {
-        let locks = keys.into_iter().map(|(key, inside)| Wanted {
+        let locks = keys.into_iter().map(|(key, mode, inside)| Wanted {
             key,
+            mode,
             inside,
             entered: None,
             grant: None,

@@ -12,7 +12,7 @@ use super::{
     output::{Ask, Request},
     ownership::{Ownership, Phase},
 };
-use crate::{lease::Time, wait::Spread};
+use crate::{lease::Time, mode::Mode, wait::Spread};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Count {
@@ -146,12 +146,18 @@ impl Ownership {
     /// nested entries.
     pub(crate) fn wanted_count(&self, counts: bool) -> Option<u32> {
         match self.phase() {
-            Phase::Held => {
+            // The store does not count the calls that share a hold.
+            Phase::Held if counts && self.used == Mode::Exclusive => {
                 let is_off = self.count.known.is_none() || self.count.is_in_doubt;
-                (counts && is_off && self.count.retries.is_none()).then(|| self.entries())
+                (is_off && self.count.retries.is_none()).then(|| self.entries())
+            }
+            // An exclusive lock that became a shared one.
+            Phase::Held if self.mode == Mode::Shared => {
+                let is_off = self.count.known.is_none() || self.count.is_in_doubt;
+                is_off.then_some(1)
             }
             Phase::Ended => (self.count.release != Release::Confirmed).then_some(0),
-            Phase::Requested | Phase::Retained | Phase::Lost => None,
+            Phase::Held | Phase::Requested | Phase::Retained | Phase::Lost => None,
         }
     }
 

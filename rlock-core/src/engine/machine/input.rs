@@ -7,6 +7,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
+    mode::Mode,
     options::LockOptions,
     store::{Acquired, Released, RenewalOutcome},
 };
@@ -17,10 +18,10 @@ pub(crate) enum Input {
     /// A call asks for locks.
     Acquire {
         call: CallId,
-        /// The keys in ascending order, each with the hold that the call chain is inside of: its owner and its token.
-        keys: Few<(Key, Option<(Owner, u64)>)>,
+        /// The keys in ascending order, each with the hold that the call chain is inside.
+        keys: Few<(Key, Mode, Option<Inside>)>,
         terms: LockOptions,
-        /// Whether the call is inside of a hold, which may need further locks to end.
+        /// Whether the call is inside a hold, which may need further locks to end.
         is_inside: bool,
     },
     /// A call ends its entry. It waits for the store's reply as `call`, or leaves that to the background.
@@ -29,13 +30,15 @@ pub(crate) enum Input {
         end: HoldEnd,
         call: Option<CallId>,
     },
+    /// A holder downgrades its hold.
+    Downgrade(Entry),
     /// A call is polled.
     Poll(CallId),
     /// The future of a call was dropped.
     Cancel(CallId),
     /// The store has replied to a request, or no reply will come. With a reply, the call that sent it is polled.
     Reply(Box<Request>, Reply),
-    /// Something happened to a lock. It concerns this owner, or the current one.
+    /// Something happened to a lock. It concerns this owner, or all of the client.
     Event(Key, Option<Owner>, Event),
     /// A deadline may have come.
     Time,
@@ -47,24 +50,34 @@ pub(crate) enum Input {
     End,
 }
 
+/// A hold that a call chain is inside, and one of its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Inside {
+    pub(crate) owner: Owner,
+    pub(crate) token: u64,
+    pub(crate) entry: u32,
+}
+
 /// Something that happened to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
-    /// The store has replied to a renewal by `lease`, or no reply will come.
+    /// The store has replied to a renewal by `lease` in this mode, or no reply will come.
     Renewed {
+        mode: Mode,
         lease: Duration,
         sent_at: Time,
         outcome: Option<RenewalOutcome>,
     },
     /// The store handed the lock off to an owner in its wait queue.
     Granted {
+        mode: Mode,
         fence: u64,
         ttl: Duration,
         wanted: bool,
     },
     /// Another client waits for the lock.
     Wanted,
-    /// A waiter has to ask again after this time.
+    /// A waiter has to ask again after this time. A retention ends then.
     Retry(Duration),
     /// Another client changed the lock.
     Changed,

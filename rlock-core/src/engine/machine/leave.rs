@@ -11,7 +11,9 @@ use super::{
     ownership::Phase,
     slot::Slot,
 };
-use crate::{error::LostCause, few::one, lease::Time, observe::HoldEnd, store::Released};
+use crate::{
+    error::LostCause, few::one, lease::Time, mode::Mode, observe::HoldEnd, store::Released,
+};
 
 impl Slot {
     /// Removes an entry. Returns the next step of its call.
@@ -35,19 +37,23 @@ impl Slot {
             self.lose(owner, cause, cx);
         }
         let may_continue = broken.is_none() && !cx.settings.replicas && !cx.is_closed();
+        let counts = cx.settings.counts_entries;
         let Some(own) = self.find_mut(owner) else {
             return Step::Left(held);
         };
-        own.remove(entry.number);
+        let ended = own.remove(entry.number);
+        if let Some(first) = ended.filter(|_| matches!(own.phase(), Phase::Held | Phase::Lost)) {
+            cx.ended(own, first, end);
+        }
         match own.phase() {
-            // Sent although the store may have this count: its reply shows a loss.
-            Phase::Held if own.entries() > 0 => own.count.known = None,
-            Phase::Held => {
-                cx.ended(own, end);
-                self.end_hold(owner, may_continue, cx);
+            Phase::Held if own.entries() > 0 => {
+                if counts && own.used == Mode::Exclusive {
+                    // Sent although the store may have this count: its reply shows a loss.
+                    own.count.known = None;
+                }
             }
+            Phase::Held => self.end_hold(owner, may_continue, cx),
             Phase::Lost if own.entries() == 0 => {
-                cx.ended(own, end);
                 own.end(now);
                 return Step::Left(held);
             }
@@ -55,7 +61,6 @@ impl Slot {
                 return Step::Left(held);
             }
         }
-        let counts = cx.settings.counts_entries;
         let Some(own) = self.find_mut(owner) else {
             return Step::Left(held);
         };
@@ -86,6 +91,31 @@ impl Slot {
         Step::Wait
     }
 
+    /// Makes the exclusive lock of an entry a shared one, and lets those join who wait for that.
+    pub(super) fn downgrade(&mut self, entry: &Entry, cx: &mut Context) -> Step {
+        let now = cx.now;
+        let own = self.find_mut(entry.owner);
+        let Some(own) = own.filter(|own| own.has(entry.number)) else {
+            return Step::Left(Err(LostCause::Released));
+        };
+        if let Err(cause) = own.valid_until(now) {
+            return Step::Left(Err(cause));
+        }
+        let count = &own.count;
+        let enters = |call: &CallId| cx.calls.get(call)?.terms(&entry.key);
+        let is_entered = count.entering().or(count.retries).is_some()
+            || count.waiting.iter().any(|call| enters(call).is_some());
+        let others = own.entries() - 1 + u32::from(is_entered);
+        if own.used == Mode::Exclusive && others > 0 {
+            return Step::Refused(Refusal::Nested(others));
+        }
+        if own.mode == Mode::Exclusive {
+            own.downgrade(now);
+            self.admit(cx);
+        }
+        Step::Left(Ok(()))
+    }
+
     /// Makes the background correct the store's count, unless a request does, or it is right.
     pub(super) fn correct(&mut self, owner: Owner, cx: &mut Context) {
         let (now, counts) = (cx.now, cx.settings.counts_entries);
@@ -107,14 +137,17 @@ impl Slot {
             }
             Todo::GiveUp => {
                 // The lease has ended the lock.
-                let has_failed = own.count.has_failed();
-                if own.phase() == Phase::Ended {
+                let is_release = own.phase() == Phase::Ended;
+                let has_failed = is_release && own.count.has_failed();
+                if is_release {
                     own.count.release = Release::Confirmed;
                 }
                 own.count.confirmed(own.entries(), own.entries());
                 own.count.restart(now, Time::NEVER);
                 if has_failed {
-                    cx.outputs.push(Output::GaveUp(self.key.clone(), owner));
+                    let mode = own.mode;
+                    cx.outputs
+                        .push(Output::GaveUp(self.key.clone(), owner, mode));
                 }
                 self.count_ended(owner, Ok(()), cx);
             }
@@ -150,6 +183,7 @@ impl Slot {
         let claim = Claimed {
             key,
             owner,
+            mode: own.mode,
             in_doubt,
             arrives: false,
         };
@@ -185,12 +219,18 @@ impl Slot {
         let (owner, count, repeats) = (claim.owner, *count, *repeats);
         let own = self.find_mut(owner)?;
         own.count.ended(request.number)?;
+        if count > 0 && claim.mode != own.mode {
+            // Sent before the lock became a shared one.
+            own.count.known = None;
+            self.count_ended(owner, Ok(()), cx);
+            return None;
+        }
         let may_be_lost = count > 0 || own.ends_hold && own.count.release == Release::InDoubt;
         let outcome = match reply {
             // Within its lease a lock is not lost by itself, so an earlier copy released it. No hold loses a lock that was
             // passed on or retained, or whose release was sent after its lease.
             Ok(Released::NotHeld) if repeats || !may_be_lost => Ok(()),
-            Ok(Released::NotHeld) => Err(LostCause::Removed),
+            Ok(Released::NotHeld) => Err(own.ended_by_clock(now).unwrap_or(LostCause::Removed)),
             Ok(Released::Done) => Ok(()),
             Err(failure) => {
                 own.count.failed(failure.maybe_executed, now, spread);
@@ -208,7 +248,9 @@ impl Slot {
         };
         // The server executed requests in doubt before this one.
         own.requests.all_replied();
-        own.count.confirmed(count, own.entries());
+        let is_shared = own.mode == Mode::Shared && count > 0;
+        let entries = if is_shared { count } else { own.entries() };
+        own.count.confirmed(count, entries);
         if count == 0 {
             own.count.release = Release::Confirmed;
             if let Err(cause) = outcome

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CallId, Entry, HoldEnd, Owner};
-use crate::{error::LostCause, few::Few, key::Key, lease::Time, options::Site};
+use crate::{error::LostCause, few::Few, key::Key, lease::Time, mode::Mode, options::Site};
 
 /// An action or an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,9 +16,10 @@ pub(crate) enum Output {
     Send(Box<Request>),
     /// The background sends this renewal, with others.
     Renew(Box<Renew>),
-    /// A hold has ended, after this number of renewals.
+    /// A hold has ended, after this number of renewals. `first` is the number of its first entry.
     Ended {
         owner: Owner,
+        first: u32,
         end: HoldEnd,
         renewals: u32,
     },
@@ -27,7 +28,7 @@ pub(crate) enum Output {
     /// What became of a lock that another client asked for.
     Revoked(Revoked),
     /// The background could not release the lock in time. Its lease ends it.
-    GaveUp(Key, Owner),
+    GaveUp(Key, Owner, Mode),
 }
 
 /// The next step of a call.
@@ -41,7 +42,7 @@ pub(crate) enum Step {
     AskHolder(Key),
     /// The call has these entries, in the order of its keys.
     Entered(Few<Entered>),
-    /// The entry has ended.
+    /// The entry has ended, or its hold is shared now.
     Left(Result<(), LostCause>),
     Refused(Refusal),
 }
@@ -57,7 +58,11 @@ impl Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entered {
     pub(crate) entry: Entry,
+    /// The number of the first entry of its hold.
+    pub(crate) first: u32,
     pub(crate) token: u64,
+    /// The mode in which the store granted the lock.
+    pub(crate) mode: Mode,
     /// How the lock came, if the hold began with this entry.
     pub(crate) began: Option<By>,
 }
@@ -83,8 +88,12 @@ pub(crate) enum Refusal {
     Taken(Key, Option<Duration>),
     /// Requests failed.
     Failed,
-    /// The hold that the call is inside of is lost.
+    /// The hold that the call is inside is lost.
     Lost(Key, LostCause),
+    /// The call is inside a hold in this mode, which does not admit it.
+    Upgrade(Key, Mode),
+    /// Other entries of the hold, this many, need the exclusive lock.
+    Nested(u32),
     Draining,
     Closed,
 }
@@ -94,6 +103,7 @@ pub(crate) enum Refusal {
 pub(crate) struct Loss {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
     pub(crate) site: Site,
     pub(crate) cause: LostCause,
     /// The lease that was confirmed last.
@@ -141,6 +151,7 @@ impl Request {
 pub(crate) struct Claimed {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
     /// An earlier request of the owner has no reply.
     pub(super) in_doubt: bool,
     /// Whether the lock is not granted yet.
@@ -172,6 +183,7 @@ pub(crate) enum Ask {
 pub(crate) struct Renew {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     /// The lease that was confirmed last, and what is left of it.
     pub(crate) confirmed: Duration,

@@ -22,6 +22,7 @@ use crate::{
     error::LostCause,
     key::Key,
     lease::{Time, valid_until},
+    mode::Mode,
     options::{LockOptions, Site},
     store::{Grant, TOKENS},
 };
@@ -29,6 +30,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ownership {
     pub(crate) owner: Owner,
+    /// The mode that the store knows, and that of the present hold: a shared one may use an exclusive lock.
+    pub(crate) mode: Mode,
+    pub(crate) used: Mode,
     phase: Phase,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
@@ -88,6 +92,8 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Present {
     number: u32,
+    /// The first entry of its hold. In a shared ownership, each call that joins has a hold of its own.
+    first: u32,
     /// Whether it wants renewals.
     renewed: bool,
     /// Whether a body runs inside, which a loss stops.
@@ -95,9 +101,11 @@ struct Present {
 }
 
 impl Ownership {
-    pub(super) fn new(owner: Owner, lease: Duration) -> Self {
+    pub(super) fn new(owner: Owner, mode: Mode, lease: Duration) -> Self {
         Self {
             owner,
+            mode,
+            used: mode,
             phase: Phase::Requested,
             requests: Requests::default(),
             tokens: Tokens::default(),
@@ -194,13 +202,18 @@ impl Ownership {
 
     /// Begins a hold with a grant of the store or of the hold before. Returns its first entry. Returns `None` if no token
     /// is left.
-    pub(super) fn begin(&mut self, terms: &LockOptions, grant: Grant, now: Time) -> Option<u32> {
+    pub(super) fn begin(
+        &mut self,
+        (terms, mode): (&LockOptions, Mode),
+        grant: Grant,
+        now: Time,
+    ) -> Option<u32> {
         self.tokens.granted(grant);
         let Some(token) = self.tokens.take() else {
             self.requests.retire();
             return None;
         };
-        self.token = token;
+        (self.token, self.used) = (token, mode);
         (self.site, self.since, self.lease) = (terms.site, now, terms.lease);
         (self.renewals, self.revoked_at) = (0, None);
         self.enter_phase(Phase::Held);
@@ -211,34 +224,90 @@ impl Ownership {
         (self.at_least_until, self.retain) = (None, Duration::ZERO);
         self.hold_until = terms.max_hold.map_or(Time::NEVER, |most| now + most);
         self.count.known = Some(1);
-        Some(self.add(terms, now))
+        Some(self.add(terms, None, now))
     }
 
-    /// Adds an entry. Returns its number.
-    pub(super) fn add(&mut self, terms: &LockOptions, now: Time) -> u32 {
+    /// Adds an entry: the first one of a hold, or one in the same hold as this entry. Returns its number.
+    pub(super) fn add(&mut self, terms: &LockOptions, beside: Option<u32>, now: Time) -> u32 {
         self.retain = self.retain.max(terms.retain);
         let at_least = terms.at_least.map(|least| now + least);
         self.at_least_until = self.at_least_until.max(at_least);
-        self.add_entry(terms.watchdog, false)
+        // That entry may have left. All entries of an exclusive lock are in one hold.
+        let of_any = || Some(self.entries.first()?.first);
+        let first = beside.and_then(|number| match self.first(number) {
+            None if self.used == Mode::Exclusive => of_any(),
+            first => first,
+        });
+        self.add_entry(first, terms.watchdog, false)
     }
 
-    fn add_entry(&mut self, renewed: bool, in_body: bool) -> u32 {
+    fn add_entry(&mut self, first: Option<u32>, renewed: bool, in_body: bool) -> u32 {
         let number = self.number;
         self.number += 1;
         self.entries.push(Present {
             number,
+            first: first.unwrap_or(number),
             renewed,
             in_body,
         });
         number
     }
 
+    /// Makes the exclusive lock a shared one. The next count informs the store.
+    pub(super) fn downgrade(&mut self, now: Time) {
+        (self.mode, self.used) = (Mode::Shared, Mode::Shared);
+        self.count.known = None;
+        self.count.restart(now, Time::NEVER);
+    }
+
+    /// Returns whether a further call can join the shared ownership. With another lease it cannot: the renewals set one.
+    /// Without a `max_hold` it cannot join one that has an end.
+    pub(super) fn may_join(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
+        let is_shared = self.used == Mode::Shared && mode == Mode::Shared;
+        let ends_alike = (self.hold_until == Time::NEVER) == terms.max_hold.is_none();
+        let is_sure = self.valid_until(now).is_ok() && self.doubted_at.is_none();
+        self.phase == Phase::Held
+            && is_shared
+            && ends_alike
+            && is_sure
+            && self.fits(terms, mode, now)
+    }
+
+    /// Adds the first entry of a call that joins the shared ownership, which then ends by the latest `max_hold`.
+    pub(super) fn join(&mut self, terms: &LockOptions, now: Time) -> u32 {
+        let until = terms.max_hold.map_or(Time::NEVER, |most| now + most);
+        self.hold_until = self.hold_until.max(until);
+        self.add(terms, None, now)
+    }
+
+    /// Returns the first entry of the hold that this entry is in.
+    pub(super) fn first(&self, number: u32) -> Option<u32> {
+        let entry = self.entries.iter().find(|entry| entry.number == number)?;
+        Some(entry.first)
+    }
+
+    /// Returns the first entries of all holds.
+    pub(super) fn firsts(&self) -> SmallVec<[u32; 1]> {
+        let mut firsts: SmallVec<[u32; 1]> = self.entries.iter().map(|entry| entry.first).collect();
+        firsts.sort_unstable();
+        firsts.dedup();
+        firsts
+    }
+
+    /// Begins the renewals that an entry wants, because its call was polled.
+    pub(super) fn pick_up(&mut self, number: u32, renewed: bool) {
+        let mut entries = self.entries.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.number == number) {
+            entry.renewed = renewed;
+        }
+    }
+
     /// Adds an entry with the renewal of a present one, for work that a loss does not stop. Returns `None` if that entry
     /// has left.
     pub(crate) fn keep(&mut self, number: u32) -> Option<u32> {
         let entry = self.entries.iter().find(|entry| entry.number == number)?;
-        let renewed = entry.renewed;
-        Some(self.add_entry(renewed, true))
+        let (first, renewed) = (entry.first, entry.renewed);
+        Some(self.add_entry(Some(first), renewed, true))
     }
 
     /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
@@ -258,8 +327,12 @@ impl Ownership {
         self.entries.iter().any(|entry| entry.number == number)
     }
 
-    pub(super) fn remove(&mut self, number: u32) {
+    /// Removes an entry. Returns the first one of its hold, if that has no other entry.
+    pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
+        let first = self.first(number)?;
         self.entries.retain(|entry| entry.number != number);
+        let is_last = self.entries.iter().all(|entry| entry.first != first);
+        is_last.then_some(first)
     }
 
     pub(super) fn wants_renewals(&self) -> bool {
@@ -328,8 +401,12 @@ impl Ownership {
     }
 
     /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and will not be rolled back.
-    pub(super) fn is_usable(&self, lease: Duration, now: Time) -> bool {
-        let is_valid = self.token == 0 || now < self.valid_until && lease == self.lease;
+    pub(super) fn is_usable(&self, lease: Duration, mode: Mode, now: Time) -> bool {
+        let is_valid = if self.token == 0 {
+            mode == self.mode
+        } else {
+            now < self.valid_until && lease == self.lease && mode.fits_grant(self.mode)
+        };
         let is_possible = self.lost.is_none() && !self.requests.is_retired();
         self.phase == Phase::Requested && is_valid && is_possible
     }
@@ -347,8 +424,8 @@ impl Ownership {
 
     /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
     /// would set the old one.
-    pub(super) fn fits(&self, terms: &LockOptions, now: Time) -> bool {
-        let is_like = terms.watchdog && terms.lease == self.lease;
+    pub(super) fn fits(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
+        let is_like = terms.watchdog && terms.lease == self.lease && mode.fits_grant(self.mode);
         is_like && self.confirmed().is_fresh(terms.lease, now)
     }
 
@@ -370,6 +447,7 @@ impl Ownership {
         Claimed {
             key,
             owner: self.owner,
+            mode: self.mode,
             arrives: self.grant().is_none(),
             in_doubt: self.requests.begin(rolls_back, now),
         }
@@ -380,6 +458,7 @@ impl Ownership {
         Loss {
             key: key.clone(),
             owner: self.owner,
+            mode: self.mode,
             site: self.site,
             cause,
             lease: self.confirmed_lease,
@@ -410,6 +489,10 @@ impl Ownership {
         }
         let are_sorted = self.entries.is_sorted_by_key(|entry| entry.number);
         is(are_sorted, "each entry has a number");
+        is(
+            self.used.fits_grant(self.mode) || self.used == self.mode,
+            "the hold tolerates no more than the store",
+        );
         if matches!(self.phase, Phase::Held | Phase::Retained) {
             let left = self.valid_until.since(now);
             is(left <= self.lease, "no lease ends later than the server's");

@@ -2,6 +2,12 @@
 //!
 //! At each moment, a call has the turn and may ask the store, or the current ownership has a hold or is retained, or
 //! nobody uses the key. To the store, all calls of a client are one waiter.
+//!
+//! Further shared calls join the current shared ownership under four conditions. They lock one key, ask for its lease and
+//! use the watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed
+//! since its last confirmation. When another client or a local call waits, the ownership stops being current
+//! (`leave_shared`). Its calls continue, and later calls ask with another owner, behind the earlier waiters. A permit is
+//! never current while it is held.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,13 +16,26 @@ use smallvec::SmallVec;
 use super::{
     CallId, Context, Owner,
     call::Call,
+    count::Todo,
     output::Output,
     ownership::{Ownership, Phase},
     schedule::Target,
 };
 use crate::{
-    error::LostCause, key::Key, lease::Time, observe::HoldEnd, options::LockOptions, store::GRACE,
+    error::LostCause, key::Key, lease::Time, mode::Mode, observe::HoldEnd, options::LockOptions,
+    store::GRACE,
 };
+
+/// What a call that wants to use a key does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It has the turn.
+    Has,
+    /// It joins the shared ownership.
+    Joins,
+    /// It waits for its turn.
+    Waits,
+}
 
 /// How long an ownership waits for a new fence while local calls wait.
 const FENCE_WAIT: Duration = Duration::from_secs(1);
@@ -30,6 +49,10 @@ pub(crate) struct Slot {
     current: Option<Owner>,
     pub(super) turn: Option<CallId>,
     queue: VecDeque<CallId>,
+    /// Calls that ask once, and first learn what the call with the turn gets. The lock may have room for them, too.
+    attempts: Vec<CallId>,
+    /// The mode of an attempt that the store has just refused, and when its request was sent.
+    pub(super) refused: Option<(Mode, Time)>,
     /// Whether other clients wait for the lock, as far as is known.
     pub(crate) wanted: bool,
     /// How many further calls are served before other clients are.
@@ -44,6 +67,8 @@ impl Slot {
             current: None,
             turn: None,
             queue: VecDeque::new(),
+            attempts: Vec::new(),
+            refused: None,
             wanted: false,
             handovers: 0,
         }
@@ -51,6 +76,10 @@ impl Slot {
 
     pub(super) fn is_empty(&self) -> bool {
         self.ownerships.is_empty() && self.turn.is_none() && self.queue.is_empty()
+    }
+
+    pub(crate) fn ownerships(&self) -> &[Ownership] {
+        &self.ownerships
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -83,22 +112,80 @@ impl Slot {
         self.ownerships.iter().any(is_releasing)
     }
 
-    /// Gives the call the turn, if it has it, or no other call has it or waits for it.
+    /// Gives the call the turn, unless another call has it or waits for it. A call that `may_join` need not have it.
     pub(super) fn take_turn(
         &mut self,
         call: CallId,
-        terms: &LockOptions,
+        (terms, mode, may_join): (&LockOptions, Mode, bool),
         cx: &mut Context,
-    ) -> bool {
+    ) -> Turn {
         if self.turn.is_none() && self.queue.is_empty() {
-            let is_free = match self.current().map(Ownership::phase) {
-                Some(Phase::Held) => false,
-                Some(Phase::Retained) => self.resume(terms, cx),
+            let is_free = match self.current() {
+                Some(own) if own.phase() == Phase::Held => {
+                    if may_join && !self.wanted && own.may_join(terms, mode, cx.now) {
+                        return Turn::Joins;
+                    }
+                    // An attempt that the store would refuse closes no shared lock.
+                    let is_vain = terms.wait.is_none()
+                        && mode != Mode::Shared
+                        && own.mode == Mode::Shared
+                        && own.valid_until(cx.now).is_ok();
+                    !is_vain && self.leave_shared()
+                }
+                Some(own) if own.phase() == Phase::Retained => self.resume(terms, mode, cx),
                 _ => true,
             };
             self.turn = is_free.then_some(call);
         }
-        self.turn == Some(call)
+        if self.turn == Some(call) {
+            Turn::Has
+        } else {
+            Turn::Waits
+        }
+    }
+
+    /// Lets no further call join a shared ownership or use a held permit: the next call asks the store with another owner.
+    /// Returns `false` if the current hold is exclusive on the store.
+    fn leave_shared(&mut self) -> bool {
+        let is_shared = (self.current())
+            .is_some_and(|own| own.phase() == Phase::Held && own.mode != Mode::Exclusive);
+        if is_shared {
+            (self.current, self.wanted) = (None, false);
+        }
+        is_shared
+    }
+
+    /// Lets the first calls of the queue join a shared ownership whose hold has begun.
+    pub(super) fn admit(&mut self, cx: &mut Context) {
+        let (key, now) = (self.key.clone(), cx.now);
+        while let Some(next) = self.queue.front().copied()
+            && let Some(call) = cx.calls.get_mut(&next).and_then(Call::acquisition)
+            && let Some(own) = self.current.and_then(|owner| self.find_mut(owner))
+            && call.may_join(&key)
+            && own.may_join(&call.terms, Mode::Shared, now)
+        {
+            let number = own.join(&call.terms, now);
+            own.pick_up(number, false);
+            call.joins(&key, own, number);
+            self.queue.pop_front();
+            cx.wake(next);
+        }
+    }
+
+    /// Makes a call that asks once wait, if the call with the turn is about to learn what it gets. Returns `false` if that
+    /// call waits for another client, or the lock is held.
+    pub(super) fn attend(&mut self, call: CallId, cx: &Context) -> bool {
+        let is_decided_soon = self.is_decided_soon(cx);
+        if is_decided_soon && !self.attempts.contains(&call) {
+            self.attempts.push(call);
+        }
+        is_decided_soon
+    }
+
+    fn is_decided_soon(&self, cx: &Context) -> bool {
+        let turn = self.turn.and_then(|turn| cx.calls.get(&turn));
+        let waits = (self.current()).is_some_and(|own| own.requests.ask_at().is_some());
+        turn.is_some_and(Call::acts_soon) && !waits
     }
 
     /// Makes the call wait for its turn.
@@ -120,12 +207,12 @@ impl Slot {
 
     /// Ends the retention for a call with these terms, which then uses the ownership. If it cannot, the ownership is
     /// released instead. Returns `false` if its tokens are on their way.
-    fn resume(&mut self, terms: &LockOptions, cx: &mut Context) -> bool {
+    fn resume(&mut self, terms: &LockOptions, mode: Mode, cx: &mut Context) -> bool {
         let now = cx.now;
         let Some(own) = self.current_mut() else {
             return true;
         };
-        let fits = own.fits(terms, now);
+        let fits = own.fits(terms, mode, now);
         if fits && own.tokens.is_left() {
             own.pass_on();
         } else if fits && own.tokens.is_coming() {
@@ -150,8 +237,8 @@ impl Slot {
 
     /// Releases a lock that the store granted to an owner which no call uses any more. The other waiters need not wait
     /// until the grant ends.
-    pub(super) fn decline(&mut self, owner: Owner, now: Time) {
-        let mut own = Ownership::new(owner, GRACE);
+    pub(super) fn decline(&mut self, owner: Owner, mode: Mode, now: Time) {
+        let mut own = Ownership::new(owner, mode, GRACE);
         own.end(now);
         self.ownerships.push(own);
     }
@@ -219,14 +306,19 @@ impl Slot {
     }
 
     /// Returns the ownership for the call with the turn: the one that the call before left, or a fresh one.
-    pub(super) fn ownership(&mut self, lease: Duration, cx: &mut Context) -> &mut Ownership {
+    pub(super) fn ownership(
+        &mut self,
+        lease: Duration,
+        mode: Mode,
+        cx: &mut Context,
+    ) -> &mut Ownership {
         if self
             .current()
-            .is_none_or(|own| !own.is_usable(lease, cx.now))
+            .is_none_or(|own| !own.is_usable(lease, mode, cx.now))
         {
             self.end_current(cx);
             let owner = cx.number();
-            self.ownerships.push(Ownership::new(owner, lease));
+            self.ownerships.push(Ownership::new(owner, mode, lease));
             self.current = Some(owner);
         }
         let own = self.current_mut().expect("there is one now");
@@ -247,16 +339,20 @@ impl Slot {
     pub(super) fn end_hold(&mut self, owner: Owner, may_continue: bool, cx: &mut Context) {
         let now = cx.now;
         let next = self.queue.front().and_then(|next| cx.calls.get(next));
-        let terms = next.and_then(|next| next.terms());
+        let terms = next.and_then(|next| next.terms(&self.key));
         let (is_alone, may_serve) = (terms.is_none(), !self.wanted || self.handovers > 0);
         let may_retain = !self.wanted && !cx.is_draining();
+        let is_current = self.current == Some(owner);
         let Some(own) = self.find_mut(owner) else {
             return;
         };
+        if !is_current {
+            return own.end(now);
+        }
         if may_continue && own.is_certain(now) {
             own.tokens.run_low();
             own.hold_until = Time::NEVER;
-            let fits = terms.is_some_and(|terms| own.fits(terms, now));
+            let fits = terms.is_some_and(|(terms, mode)| own.fits(terms, mode, now));
             if fits && may_serve && own.tokens.is_left() {
                 own.pass_on();
                 self.handovers = self.handovers.saturating_sub(1);
@@ -302,6 +398,8 @@ impl Slot {
                 if let Some(call) = entering.and_then(|call| call.acquisition()) {
                     call.is_lost(&key, cause);
                 }
+                let waiting = own.count.waiting.clone();
+                waiting.into_iter().for_each(|call| cx.wake(call));
                 let keeps = matches!(cause, LostCause::MaxHold | LostCause::Revoked)
                     && is_held
                     && cx.now < own.valid_until;
@@ -337,7 +435,9 @@ impl Slot {
                 continue;
             };
             if own.phase() == Phase::Lost && !own.has_body() {
-                cx.ended(own, HoldEnd::Lost);
+                for first in own.firsts() {
+                    cx.ended(own, first, HoldEnd::Lost);
+                }
                 own.end(cx.now);
             }
         }
@@ -366,12 +466,19 @@ impl Slot {
         }
     }
 
-    /// Does what follows from the state of the slot, whatever the input was: ends a retention that another caller wants,
-    /// releases what has ended, plans the next look, and forgets what is over.
+    /// Does what follows from the state of the slot, whatever the input was: ends a retention or a shared ownership that a
+    /// call waits for, releases ended ownerships, schedules the next check, and forgets those that are over.
     pub(super) fn settle(&mut self, cx: &mut Context) {
+        let was_releasing = self.is_releasing();
+        let is_permit = (self.current()).is_some_and(|own| matches!(own.mode, Mode::Permits(_)));
+        let is_waited_for = self.wanted || !self.queue.is_empty() || cx.is_draining();
+        if (is_permit || is_waited_for) && self.leave_shared() {
+            self.pass_turn(cx);
+        }
         if self.is_retained() {
             let next = self.queue.front().and_then(|next| cx.calls.get(next));
-            let terms = next.and_then(|next| next.terms()).copied();
+            let terms = next.and_then(|next| next.terms(&self.key));
+            let terms = terms.map(|(terms, mode)| (*terms, mode));
             let is_kept = self.current().is_some_and(|own| {
                 // It may have waited for tokens on behalf of calls that are gone.
                 cx.now < own.retained_until && (terms.is_some() || !own.retain.is_zero())
@@ -379,7 +486,7 @@ impl Slot {
             if self.wanted || cx.is_draining() || !is_kept {
                 self.end_current(cx);
             }
-            let is_resumed = terms.is_some_and(|terms| self.resume(&terms, cx));
+            let is_resumed = terms.is_some_and(|(terms, mode)| self.resume(&terms, mode, cx));
             if is_resumed || self.current.is_none() {
                 self.pass_turn(cx);
             }
@@ -387,7 +494,9 @@ impl Slot {
         let mut at = 0;
         while let Some(own) = self.ownerships.get_mut(at) {
             let owner = own.owner;
-            self.correct(owner, cx);
+            if own.todo(cx.settings.counts_entries, cx.now) != Todo::Nothing {
+                self.correct(owner, cx);
+            }
             let Some(own) = self.ownerships.get_mut(at).filter(|own| own.owner == owner) else {
                 continue;
             };
@@ -401,7 +510,21 @@ impl Slot {
                 .look_by(due, target, Some(&self.key), &mut own.due);
             at += 1;
         }
-        if self.current.is_none() && self.turn != cx.stepped {
+        let refused = self.refused.take();
+        if !self.attempts.is_empty() && !self.is_decided_soon(cx) {
+            for id in std::mem::take(&mut self.attempts) {
+                // The store has refused the same to another attempt since this one began.
+                if let Some((mode, sent_at)) = refused
+                    && let Some(call) = cx.calls.get_mut(&id).and_then(Call::acquisition)
+                {
+                    call.is_refused(&self.key, mode, sent_at);
+                }
+                cx.wake(id);
+            }
+        }
+        // A call that has taken its step may wait for a release that has ended since.
+        let has_released = was_releasing && !self.is_releasing();
+        if self.current.is_none() && (self.turn != cx.stepped || has_released) {
             self.wake_turn(cx);
         }
     }
@@ -412,9 +535,15 @@ impl Slot {
         for own in &self.ownerships {
             own.check(cx.now);
             let is_over = matches!(own.phase(), Phase::Lost | Phase::Ended);
+            let is_shared = own.phase() == Phase::Held && own.mode != Mode::Exclusive;
+            let is_current = self.current == Some(own.owner);
             is(
-                is_over != (self.current == Some(own.owner)),
-                "only the current ownership is used",
+                is_over != is_current || is_shared,
+                "only the current ownership and shared ones are used",
+            );
+            is(
+                !is_current || !is_shared || self.queue.is_empty(),
+                "no call waits behind a shared ownership",
             );
         }
         match self.current().map(Ownership::phase) {
@@ -439,12 +568,13 @@ impl Slot {
 }
 
 impl Context {
-    /// Tells that a hold has ended.
-    pub(super) fn ended(&mut self, own: &Ownership, end: HoldEnd) {
+    /// Reports that the hold with this first entry has ended.
+    pub(super) fn ended(&mut self, own: &Ownership, first: u32, end: HoldEnd) {
         let end = own.lost.map_or(end, |_| HoldEnd::Lost);
         let (owner, renewals) = (own.owner, own.renewals);
         self.outputs.push(Output::Ended {
             owner,
+            first,
             end,
             renewals,
         });

@@ -215,10 +215,11 @@ fields!(LockInfo: Self {
     owner = |from| OwnerId::read(from).map(|owner| owner.to_string()),
     count, ttl, token, retained, wanted,
     holder = |from| Holder::read(from).map(Some);
-    address, queue
+    address, queue, holders, others
 });
 fields!(Holder: Self {
-    service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for
+    service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for;
+    mode
 });
 
 pub(crate) fn written(message: &impl Fields) -> Vec<u8> {
@@ -254,6 +255,7 @@ mod tests {
     use crate::{
         escape_control::{MOST_SHOWN, shown},
         key::MAX_KEY_BYTES,
+        mode::Mode,
     };
 
     fn key() -> impl Strategy<Value = Key> {
@@ -262,8 +264,9 @@ mod tests {
     }
 
     fn owner() -> impl Strategy<Value = OwnerId> {
-        (any::<u128>(), any::<u64>())
-            .prop_map(|(client, sequence)| OwnerId::new(Uuid::from_u128(client), sequence))
+        (any::<u128>(), any::<u64>()).prop_map(|(client, sequence)| {
+            OwnerId::new(Uuid::from_u128(client), sequence >> 1, Mode::Exclusive)
+        })
     }
 
     fn text() -> impl Strategy<Value = Option<String>> {
@@ -312,6 +315,7 @@ mod tests {
                 token: rest.0,
                 retained: rest.1,
                 holder: Some(Holder {
+                    mode: Mode::Exclusive,
                     service,
                     version,
                     host: host.unwrap_or_default(),
@@ -326,6 +330,8 @@ mod tests {
                 }),
                 address: None,
                 queue: Vec::new(),
+                holders: 0,
+                others: Vec::new(),
                 wanted: rest.3,
             }
         })
@@ -401,12 +407,13 @@ mod tests {
         let told = |report| Message::Report(2, report);
         let lock = LockInfo {
             key: key.as_str().to_owned(),
-            owner: OwnerId::new(from, 3).to_string(),
+            owner: OwnerId::new(from, 3, Mode::Exclusive).to_string(),
             count: 4,
             ttl: Some(Duration::from_micros(5_999)),
             token: None,
             retained: true,
             holder: Some(Holder {
+                mode: Mode::Exclusive,
                 service: None,
                 version: Some("6%".to_owned()),
                 host: "h".to_owned(),
@@ -421,6 +428,8 @@ mod tests {
             }),
             address: Some("not sent".to_owned()),
             queue: vec![OwnerId::KEPT],
+            holders: 1,
+            others: Vec::new(),
             wanted: false,
         };
         let uuid = "00000000-0000-0000-0000-000000000007";
@@ -439,7 +448,7 @@ mod tests {
             (
                 asked(Question::Release {
                     key,
-                    owner: OwnerId::new(from, 3),
+                    owner: OwnerId::new(from, 3, Mode::Exclusive),
                     token: Some(128),
                     at_once: true,
                     by: "`s`".to_owned(),

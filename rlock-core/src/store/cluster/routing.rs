@@ -36,6 +36,7 @@ pub(super) enum Needs<'a> {
 
 /// A request on its way.
 struct Routed<'a> {
+    key: &'a Key,
     slot: Slot,
     needs: Needs<'a>,
     send: SendOptions,
@@ -74,6 +75,7 @@ impl ClusterStore {
     ) -> Result<T, StoreError> {
         let (slot, until) = (Slot::of(key), Instant::now() + send.timeout);
         let mut request = Routed {
+            key,
             slot,
             needs,
             send,
@@ -203,14 +205,15 @@ impl ClusterStore {
 /// Returns whether all that belongs to the locks has left the master of a slot, or never was there, so that the importing
 /// node may be asked. Keys that have left do not come back: the master creates none.
 async fn has_left(master: &Node, request: &Routed<'_>) -> bool {
-    let keys = match request.needs {
+    let (keys, suffixes): (&[&Key], &[&str]) = match request.needs {
         Needs::OnePlace => return false,
-        Needs::Lock => return true,
-        Needs::All(keys) => keys,
+        // The lock itself has left. Its holders may follow.
+        Needs::Lock => (&[request.key], &[":shared"]),
+        Needs::All(keys) => (keys, &[":fence", ":queue", ":shared", ""]),
     };
     let names = keys.iter().flat_map(|key| {
         let lock = master.store.commands.keyspace.lock(key);
-        [format!("{lock}:fence"), format!("{lock}:queue"), lock]
+        suffixes.iter().map(move |suffix| format!("{lock}{suffix}"))
     });
     let send = request.send();
     let replies = join_all(names.map(|name| async move {

@@ -17,6 +17,7 @@ use crate::{
     clock::ClientClock,
     key::Key,
     lease::Time,
+    mode::Mode,
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Event, ReleaseRequest, Released, Renewal, RenewalOutcome,
@@ -54,13 +55,32 @@ fn key_back(key: &Key) -> words::Key {
 }
 
 fn owner(owner: words::Owner) -> OwnerId {
-    OwnerId::new(Uuid::from_u128(owner.client.into()), owner.sequence.into())
+    let mode = match owner.mode {
+        words::Mode::Exclusive => Mode::Exclusive,
+        words::Mode::Shared => Mode::Shared,
+        words::Mode::Permits(most) => Mode::Permits(most.into()),
+    };
+    let client = Uuid::from_u128(owner.client.into());
+    OwnerId::new(client, owner.sequence.into(), mode)
 }
 
 fn owner_back(owner: OwnerId) -> words::Owner {
     words::Owner {
         client: owner.client().as_u128().try_into().expect("small"),
         sequence: owner.sequence().try_into().expect("small"),
+        mode: match owner.mode() {
+            Mode::Exclusive => words::Mode::Exclusive,
+            Mode::Shared => words::Mode::Shared,
+            Mode::Permits(most) => words::Mode::Permits(most.try_into().expect("small")),
+        },
+    }
+}
+
+fn holder(owner: OwnerId) -> words::Holder {
+    if owner.is_kept() {
+        words::Holder::Kept
+    } else {
+        words::Holder::Owner(owner_back(owner))
     }
 }
 
@@ -194,7 +214,9 @@ impl Embedded {
         let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
         let mut state = self.shared.state();
         for lock in state.locks.values_mut() {
-            lock.expires = earlier(lock.expires);
+            for holder in &mut lock.holders {
+                holder.expires = earlier(holder.expires);
+            }
         }
         for (_, since) in state.queues.0.values_mut().flatten() {
             *since = earlier(*since);
@@ -207,13 +229,12 @@ impl Embedded {
         let entry = state
             .inspect(&key, ClientClock::default().now())
             .map(|entry| words::Entry {
-                holder: if entry.owner == OwnerId::KEPT.to_string() {
-                    words::Holder::Kept
-                } else {
-                    let (client, sequence) = entry.owner.rsplit_once(':').expect("an owner");
-                    let client: Uuid = client.parse().expect("a client");
-                    let sequence = sequence.parse().expect("a number");
-                    words::Holder::Owner(owner_back(OwnerId::new(client, sequence)))
+                holders: {
+                    let first = OwnerId::parse(&entry.owner).expect("an owner");
+                    let mut holders = vec![holder(first)];
+                    holders.extend(entry.others.iter().copied().map(holder));
+                    holders.sort_unstable();
+                    holders
                 },
                 count: entry.count.try_into().expect("small"),
                 ttl: millis(entry.ttl.expect("every lease ends")),
@@ -260,7 +281,6 @@ impl Subject for Embedded {
                     "the embedded store loses nothing while it lives, and others write nothing"
                 )
             }
-            Operation::Batch(_) => unreachable!("its requests do not travel"),
         };
         let mut notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
         let notifications = std::mem::take(&mut *notified);

@@ -2,23 +2,31 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use smallvec::SmallVec;
 use uuid::Uuid;
 
 use super::{fences, wait_queues::WaitQueues};
 use crate::{
+    few::Few,
     key::Key,
     lease::Time,
+    mode::Mode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, Listener, QueuePlace, ReleaseRequest,
-        Released, Renewal, RenewalOutcome, Renewed,
+        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, KeyFilter, Listener, QueuePlace,
+        ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed,
     },
 };
 
 /// A waiter that has been silent for longer than this may be dead.
 const LONGEST_SILENCE: Duration = Duration::from_millis(50);
-/// The number of waiters that an inspection shows.
-const MOST_QUEUED: usize = 100;
+/// When a waiter asks again that keeps others out. It asks sooner by itself.
+const PROBE: Duration = Duration::from_secs(20);
+/// The number of waiters and of holders that an inspection shows.
+const MOST_SHOWN: usize = 100;
+/// The number of waiters that one release lets in, and of holders that one waiter notifies.
+const MOST_LET_IN: usize = 64;
+const MOST_NOTIFIED: usize = 256;
 /// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 
@@ -33,65 +41,143 @@ pub(crate) struct State {
     pub(crate) messages: Vec<(Listener, Event)>,
 }
 
+/// A lock with at least one holder. All of them have the same mode, and only an exclusive one is alone.
 #[derive(Clone)]
 pub(crate) struct Lock {
-    owner: OwnerId,
-    count: u32,
+    pub(crate) holders: SmallVec<[Holder; 1]>,
+    /// The fence of the last grant.
     fence: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Holder {
+    pub(crate) owner: OwnerId,
+    count: u32,
     pub(crate) expires: Time,
+}
+
+impl Lock {
+    fn has(&self, owner: OwnerId) -> bool {
+        self.holders.iter().any(|holder| holder.owner == owner)
+    }
+
+    /// Returns whether this owner may hold the lock together with the other holders.
+    fn admits(&self, owner: OwnerId) -> bool {
+        let mode = self.holders.first().map(|holder| holder.owner.mode());
+        match (owner.mode(), mode) {
+            (_, None) | (Mode::Shared, Some(Mode::Shared)) => true,
+            (Mode::Permits(most), Some(Mode::Permits(_))) => {
+                self.holders.len() < usize::try_from(most).unwrap_or(usize::MAX)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns when the last holder's lease ends.
+    pub(crate) fn expires(&self) -> Time {
+        let each = self.holders.iter().map(|holder| holder.expires);
+        each.max().unwrap_or_default()
+    }
+
+    /// Returns when the lock may be free for this owner: a permit as soon as one lease has ended.
+    fn free_at(&self, owner: OwnerId) -> Time {
+        let mode = self.holders.first().map(|holder| holder.owner.mode());
+        match (owner.mode(), mode) {
+            (Mode::Permits(_), Some(Mode::Permits(_))) => {
+                let each = self.holders.iter().map(|holder| holder.expires);
+                each.min().unwrap_or_default()
+            }
+            _ => self.expires(),
+        }
+    }
 }
 
 impl State {
     pub(crate) fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         let (claims, count, waits) = (&request.claims, request.count, request.waits);
-        let mut taken = None;
-        for (n, claim) in claims.iter().enumerate() {
-            match self.live(&claim.key, now) {
-                None if count > 1 => return Acquired::NotOwner,
-                Some(lock) if lock.owner != claim.owner => {
-                    taken = Some(n);
-                    break;
-                }
-                _ => {}
+        let (mut taken, mut held) = (None, Few::new());
+        for (n, Claim { key, owner }) in claims.iter().enumerate() {
+            self.downgrade(key, *owner, now);
+            let lock = self.live(key, now);
+            if count > 1 && lock.is_none() {
+                return Acquired::NotOwner;
             }
+            let is_held = lock.as_ref().is_some_and(|lock| lock.has(*owner));
+            if lock.is_some_and(|lock| !is_held && !lock.admits(*owner)) {
+                taken = Some(n);
+                break;
+            }
+            held.push(is_held);
         }
         let was_taken = taken.is_some();
-        // A lock that ended by its lease goes to its first waiter.
+        // A lock that ended by its lease goes to its first waiters.
         let taken = taken.or_else(|| {
-            claims.iter().position(|Claim { key, owner }| {
-                self.live(key, now).is_none() && self.hand_off(key, Some(*owner), waits, now)
+            let mut claims = claims.iter().zip(&held);
+            claims.position(|(Claim { key, owner }, is_held)| {
+                if *is_held {
+                    return false;
+                }
+                let has_to_wait = self.hand_off(key, Some(*owner), waits, now);
+                let is_exclusive = owner.mode() == Mode::Exclusive;
+                if !has_to_wait
+                    && !is_exclusive
+                    && let Some(lock) = self.live(key, now)
+                {
+                    // The request takes a fence, although a later lock may be taken.
+                    lock.fence = fences::next();
+                }
+                has_to_wait
             })
         });
         let Some(taken) = taken else {
             let lease = request.lease;
             let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, count, now);
+            let fences = claims.iter().map(grant).collect();
+            for Claim { key, owner } in claims.iter() {
+                if owner.mode() != Mode::Exclusive {
+                    self.hand_off(key, None, false, now);
+                }
+            }
             return Acquired::Granted {
-                fences: claims.iter().map(grant).collect(),
+                fences,
                 wanted: claims.iter().any(|claim| self.is_wanted(&claim.key)),
                 sent_at: now,
             };
         };
+        let Claim { key, owner } = &claims[taken];
+        let lock = self.live(key, now);
+        let free_at = lock.map_or(now, |lock| lock.free_at(*owner));
         if claims.len() > 1 && count == 1 {
             self.hand_off_others(claims, taken, now);
         }
-        let Claim { key, owner } = &claims[taken];
         if waits {
             self.queues.join(key, *owner, now);
         }
-        let lock = self.live(key, now);
-        let (expires, holder) = lock.map_or((now, None), |lock| (lock.expires, Some(lock.owner)));
         let first = self.queues.first(key) == Some(*owner);
-        let watched = true;
         // A caller that does not wait can get the lock at its next attempt.
         let tries = !waits && count == 1;
-        if let Some(owner) = holder.filter(|_| was_taken && (waits && first || tries)) {
+        let lock = self.live(key, now);
+        let are_asked = was_taken && (waits && first || tries);
+        let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))
+            .map(|holder| holder.owner)
+            // Permits are never retained.
+            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), Mode::Permits(_)))
+            .take(if are_asked { MOST_NOTIFIED } else { 0 })
+            .collect();
+        for owner in holders {
+            if tries && owner.mode() == Mode::Shared {
+                // Ends a retention. The calls of a holder continue to share it.
+                self.ask_again(key, Some(owner), Duration::ZERO);
+                continue;
+            }
             let key = key.clone();
             self.notify(owner.client(), Event::Wanted { key, owner });
         }
         let fence = fences::last();
+        let watched = true;
         Acquired::Taken {
             claim: taken,
-            ttl: Some(expires.since(now)),
+            ttl: Some(free_at.since(now)),
             queued: waits.then_some(QueuePlace { first, watched }),
             sent_at: now,
             fences: claims.iter().map(|_| fence).collect(),
@@ -103,8 +189,12 @@ impl State {
     /// waited, and free ones before the one that is taken.
     fn hand_off_others(&mut self, claims: &[Claim], taken: usize, now: Time) {
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
-            if n < taken || self.held_by(key, *owner, now).is_some() {
-                self.locks.remove(key);
+            self.downgrade(key, *owner, now);
+            let is_held = self.held_by(key, *owner, now).is_some();
+            if is_held {
+                self.remove(key, *owner);
+            }
+            if is_held || n < taken && self.live(key, now).is_none() {
                 self.hand_off(key, None, false, now);
             }
         }
@@ -112,48 +202,61 @@ impl State {
 
     pub(crate) fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
         let (key, owner) = (&release.key, release.owner);
-        let Some(lock) = self.held_by(key, owner, now) else {
+        self.downgrade(key, owner, now);
+        let Some(holder) = self.held_by(key, owner, now) else {
             if release.count == 0 {
-                self.leave_queue(release);
+                self.leave_queue(release, now);
             }
             return Released::NotHeld;
         };
         if release.count > 0 {
-            lock.count = release.count;
+            holder.count = release.count;
+            if owner.mode() != Mode::Exclusive {
+                self.hand_off(key, None, false, now);
+            }
         } else if release.at_least.is_zero() {
-            self.locks.remove(key);
+            self.remove(key, owner);
             self.hand_off(key, None, false, now);
         } else {
-            (lock.owner, lock.count, lock.expires) = (OwnerId::KEPT, 1, now + release.at_least);
+            holder.owner = owner.kept();
+            (holder.count, holder.expires) = (1, now + release.at_least);
             self.ask_again(key, self.queues.first(key), release.at_least);
         }
         Released::Done
     }
 
-    /// Removes an owner that only waited. The next waiter asks, and learns that it is the first.
-    fn leave_queue(&mut self, release: &ReleaseRequest) {
+    /// Removes an owner that only waited. The waiters behind it may share the lock. Otherwise the next waiter asks,
+    /// and learns that it is the first.
+    fn leave_queue(&mut self, release: &ReleaseRequest, now: Time) {
         let (key, owner) = (&release.key, release.owner);
         let is_first = self.queues.first(key) == Some(owner);
         self.queues.leave(key, owner);
         if is_first {
+            if self.live(key, now).is_some() {
+                self.hand_off(key, None, false, now);
+            }
             self.ask_again(key, self.queues.first(key), release.at_least);
         }
     }
 
     pub(crate) fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
         let renew = |Renewal { claim, fence }: &Renewal| {
-            let Some(lock) = self.held_by(&claim.key, claim.owner, now) else {
+            self.downgrade(&claim.key, claim.owner, now);
+            let Some(holder) = self.held_by(&claim.key, claim.owner, now) else {
                 return RenewalOutcome::Lost;
             };
             if !lease.is_zero() {
-                lock.expires = now + lease;
+                holder.expires = now + lease;
             }
-            let is_new = *fence > lock.fence;
-            if is_new {
+            let mut new_fence = 0;
+            if let Some(lock) = self.live(&claim.key, now)
+                && *fence > lock.fence
+            {
                 lock.fence = fences::next();
+                new_fence = lock.fence;
             }
             RenewalOutcome::Held {
-                fence: if is_new { lock.fence } else { 0 },
+                fence: new_fence,
                 wanted: self.is_wanted(&claim.key),
             }
         };
@@ -164,92 +267,171 @@ impl State {
     }
 
     pub(crate) fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
-        let queue = self.queues.of(key).take(MOST_QUEUED).collect();
-        self.live(key, now).map(|lock| Entry {
-            owner: lock.owner.to_string(),
-            count: lock.count,
-            ttl: Some(lock.expires.since(now)),
+        let queue = self.queues.of(key).take(MOST_SHOWN).collect();
+        let lock = self.live(key, now)?;
+        let first = lock.holders.first()?;
+        let others = lock.holders.iter().skip(1).take(MOST_SHOWN - 1);
+        Some(Entry {
+            owner: first.owner.to_string(),
+            count: first.count,
+            ttl: Some(lock.expires().since(now)),
             fence: Some(lock.fence),
             queue,
+            holders: lock.holders.len(),
+            others: others.map(|holder| holder.owner).collect(),
         })
     }
 
-    /// Takes a lock from its holder, notifies the holder, and hands the lock off. Returns whether it was held.
+    /// Takes a lock from its holders, notifies them, and hands the lock off. Returns whether it was held.
     pub(crate) fn revoke(&mut self, key: &Key, now: Time) -> bool {
-        let Some(lock) = self.live(key, now) else {
+        if self.live(key, now).is_none() {
             return false;
-        };
-        let owner = lock.owner;
-        self.notify(owner.client(), Event::Changed(key.clone()));
-        self.locks.remove(key);
+        }
+        let lock = self.locks.remove(key);
+        for holder in lock.into_iter().flat_map(|lock| lock.holders) {
+            self.tell_taken(key, holder.owner);
+        }
         self.hand_off(key, None, false, now);
         true
     }
 
-    /// Returns the lock on `key`, unless it has expired.
+    /// Notifies an owner that its lock was taken.
+    pub(crate) fn tell_taken(&mut self, key: &Key, owner: OwnerId) {
+        let taken = key.clone();
+        let event = match owner.mode() {
+            Mode::Exclusive => Event::Changed(taken),
+            _ => Event::SomeChanged(KeyFilter::new(move |key| *key == taken)),
+        };
+        self.notify(owner.client(), event);
+    }
+
+    /// Returns the lock on `key` without the holders whose leases have ended.
     fn live(&mut self, key: &Key, now: Time) -> Option<&mut Lock> {
-        if self.locks.get(key).is_some_and(|lock| lock.expires <= now) {
+        let lock = self.locks.get_mut(key)?;
+        lock.holders.retain(|holder| holder.expires > now);
+        if lock.holders.is_empty() {
             self.locks.remove(key);
         }
         self.locks.get_mut(key)
     }
 
-    pub(crate) fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Lock> {
-        self.live(key, now).filter(|it| it.owner == owner)
+    pub(crate) fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Holder> {
+        let lock = self.live(key, now)?;
+        lock.holders.iter_mut().find(|it| it.owner == owner)
+    }
+
+    /// Downgrades an exclusive lock, if the owner had it.
+    fn downgrade(&mut self, key: &Key, owner: OwnerId, now: Time) {
+        if let Some(former) = owner.before_downgrade()
+            && let Some(holder) = self.held_by(key, former, now)
+        {
+            (holder.owner, holder.count) = (owner, 1);
+        }
+    }
+
+    /// Removes a holder.
+    fn remove(&mut self, key: &Key, owner: OwnerId) {
+        if owner.mode() == Mode::Exclusive {
+            // It is the only one.
+            self.locks.remove(key);
+        } else if let Some(lock) = self.locks.get_mut(key) {
+            lock.holders.retain(|holder| holder.owner != owner);
+            if lock.holders.is_empty() {
+                self.locks.remove(key);
+            }
+        }
     }
 
     fn is_wanted(&self, key: &Key) -> bool {
         self.queues.first(key).is_some()
     }
 
-    /// Grants a lock that is free, or is the owner's own. Returns its fence.
+    /// Grants a lock that admits the owner, or is the owner's own. Returns its fence.
     fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, count: u32, now: Time) -> u64 {
-        if let Some(lock) = self.live(key, now) {
-            lock.count = count;
-            lock.expires = lock.expires.max(now + ttl);
-            return lock.fence;
+        let mut is_new = true;
+        if let Some(lock) = self.live(key, now)
+            && let Some(holder) = lock.holders.iter_mut().find(|it| it.owner == owner)
+        {
+            is_new = false;
+            holder.count = count;
+            holder.expires = holder.expires.max(now + ttl);
+            if owner.mode() == Mode::Exclusive {
+                return lock.fence;
+            }
         }
         // Expired locks are removed, seldom enough to cost little for each new one.
         if self.locks.len() >= SWEEP_FROM.max(self.swept * 2) {
-            self.locks.retain(|_, lock| lock.expires > now);
+            self.locks.retain(|_, lock| lock.expires() > now);
             self.swept = self.locks.len();
         }
-        let fence = fences::next();
-        let lock = Lock {
-            owner,
-            count,
-            fence,
-            expires: now + ttl,
-        };
-        self.locks.insert(key.clone(), lock);
-        fence
+        let lock = self.locks.entry(key.clone()).or_insert_with(|| Lock {
+            holders: SmallVec::new(),
+            fence: 0,
+        });
+        lock.fence = fences::next();
+        if is_new {
+            lock.holders.push(Holder {
+                owner,
+                count,
+                expires: now + ttl,
+            });
+        }
+        lock.fence
     }
 
-    /// Hands a free lock to the first waiter. Returns `false` if there is none, or if that waiter `asks` just now. With
-    /// `joins`, another owner joins the queue after this. Clients that are gone have left all queues.
+    /// Hands a lock off to the first waiters, as far as it admits them and they precede the owner that `asks`. Returns
+    /// whether that owner has to wait. With `joins`, an owner joins the queue after this. Clients that are gone have left
+    /// all queues.
     fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
-        let first = self.queues.take_first(key);
-        let Some((owner, since)) = first.filter(|(owner, _)| asks != Some(*owner)) else {
-            return false;
-        };
-        let fence = self.grant(key, owner, GRACE, 1, now);
-        let event = Event::Granted {
-            key: key.clone(),
-            owner,
-            fence,
-            ttl: GRACE,
-            wanted: joins || self.is_wanted(key),
-        };
-        self.notify(owner.client(), event);
+        let (mut granted, mut longest) = (Vec::new(), Duration::ZERO);
+        let mut has_to_wait = false;
+        while let Some(first) = self.queues.first(key) {
+            let lock = self.live(key, now);
+            let precedes = |asks: OwnerId| {
+                asks != first && lock.as_ref().is_some_and(|lock| lock.admits(asks))
+            };
+            let keeps_off = asks.is_some_and(precedes);
+            let admits = lock.is_none_or(|lock| lock.admits(first));
+            if !admits || granted.len() == MOST_LET_IN {
+                has_to_wait = true;
+                if admits {
+                    self.ask_again(key, Some(first), Duration::ZERO);
+                } else if keeps_off {
+                    self.ask_again(key, Some(first), PROBE);
+                }
+                break;
+            }
+            if asks == Some(first) {
+                self.queues.leave(key, first);
+                break;
+            }
+            let since = self.queues.take_first(key).map_or(now, |(_, since)| since);
+            longest = longest.max(now.since(since));
+            granted.push((first, self.grant(key, first, GRACE, 1, now)));
+        }
+        for (owner, fence) in &granted {
+            let event = Event::Granted {
+                key: key.clone(),
+                owner: *owner,
+                fence: *fence,
+                ttl: GRACE,
+                wanted: joins || self.is_wanted(key),
+            };
+            self.notify(owner.client(), event);
+        }
         // The waiter may be dead. The next and the last waiter retry after the grace period: the last one asked most
         // recently.
-        if now.since(since) > LONGEST_SILENCE {
+        if longest > LONGEST_SILENCE {
             let mut others = self.queues.of(key);
             let (next, last) = (others.next(), others.last());
             self.ask_again(key, next, GRACE);
             self.ask_again(key, last, GRACE);
         }
-        true
+        let is_full = asks.is_some_and(|asks| {
+            let lock = self.live(key, now);
+            lock.is_some_and(|lock| !lock.admits(asks))
+        });
+        has_to_wait || is_full
     }
 
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
@@ -260,7 +442,7 @@ impl State {
 
     /// Returns the keys of all locks.
     pub(crate) fn held(&self, now: Time) -> Vec<Key> {
-        let live = self.locks.iter().filter(|(_, lock)| lock.expires > now);
+        let live = self.locks.iter().filter(|(_, lock)| lock.expires() > now);
         live.map(|(key, _)| key.clone()).collect()
     }
 
@@ -281,7 +463,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     fn owner(sequence: u64) -> OwnerId {
-        OwnerId::new(Uuid::nil(), sequence)
+        OwnerId::new(Uuid::nil(), sequence, Mode::Exclusive)
     }
 
     fn request(key: &str, owner: OwnerId) -> AcquireRequest {
@@ -301,7 +483,7 @@ mod tests {
             let clients: Vec<_> = (0..5).map(Uuid::from_u128).collect();
             let asks = |n: usize| AcquireRequest {
                 waits: true,
-                ..request("k", OwnerId::new(clients[n], 1))
+                ..request("k", OwnerId::new(clients[n], 1, Mode::Exclusive))
             };
             let now = Time::from(LEASE);
             for (n, client) in clients.iter().enumerate() {

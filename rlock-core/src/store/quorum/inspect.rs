@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority_has};
 use crate::{
     key::Key,
+    owner::OwnerId,
     store::{Entry, SendOptions, Store, StoreError},
 };
 
@@ -44,36 +45,52 @@ impl QuorumStore {
 /// The members that have not replied decide who has the lock.
 struct Undecided;
 
-/// Returns the entry of the owner that a majority names, if there is one.
+/// Returns the entry of an owner that a majority names, if there is one, with the other owners of this kind.
 fn holder(call: &Call<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
     let entries = || call.oks().filter_map(|(_, entry)| entry.as_ref());
+    let owners = |entry: &Entry| -> Vec<String> {
+        let others = entry.others.iter().map(OwnerId::to_string);
+        others.chain([entry.owner.clone()]).collect()
+    };
+    let mut named: Vec<String> = entries().flat_map(owners).collect();
+    named.sort_unstable();
+    named.dedup();
     // The owner without a name stands for one that no member has named yet.
-    for owner in entries().map(|entry| entry.owner.as_str()).chain([""]) {
-        let is_owners =
-            |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.owner == owner);
-        if call.votes().verdict(is_owners).ok_or(Undecided)? {
-            let of_owner = entries().filter(|entry| entry.owner == owner);
-            return Ok(Some(agreed(
-                &of_owner.collect::<Vec<_>>(),
-                call.votes().members,
-            )));
+    named.push(String::new());
+    let mut agreed: Option<Entry> = None;
+    for owner in &named {
+        let has = |entry: &Entry| owners(entry).contains(owner);
+        let is_named = |entry: &Option<Entry>| entry.as_ref().is_some_and(has);
+        match (call.votes().verdict(is_named), &mut agreed) {
+            (Some(true), None) => {
+                let of_owner: Vec<&Entry> = entries().filter(|entry| has(entry)).collect();
+                agreed = Some(agree(owner, &of_owner, call.votes().members));
+            }
+            (Some(true), Some(entry)) => entry.others.extend(OwnerId::parse(owner)),
+            (None, None) => return Err(Undecided),
+            (None | Some(false), _) => {}
         }
     }
-    Ok(None)
+    Ok(agreed.map(|entry| Entry {
+        holders: 1 + entry.others.len(),
+        ..entry
+    }))
 }
 
 /// Returns the largest count and TTL that a majority has at least, and the largest fence.
-fn agreed(entries: &[&Entry], members: usize) -> Entry {
+fn agree(owner: &str, entries: &[&Entry], members: usize) -> Entry {
     let ttl = |entry: &&Entry| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
     let fences = entries.iter().map(|entry| entry.fence);
     let ttl = majority_has(entries.iter().map(ttl).collect(), members);
     let queues = entries.iter().map(|entry| entry.queue.clone());
     Entry {
-        owner: entries[0].owner.clone(),
+        owner: owner.to_owned(),
         count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),
         fence: fences.max().flatten(),
         queue: queues.max_by_key(Vec::len).unwrap_or_default(),
+        holders: 1,
+        others: Vec::new(),
     }
 }

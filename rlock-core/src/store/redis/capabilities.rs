@@ -128,7 +128,7 @@ async fn warn_of_refusals(link: &Link, mut connection: MultiplexedConnection) ->
     if !better.is_empty() {
         let permissions = better.join(", ");
         tracing::warn!(%address, permissions, "the server's user lacks permissions: locks work, but waiters or \
-            losses are noticed later, or checks are skipped");
+            losses are noticed later, checks are skipped, or locks cannot be shared");
     }
     needed.extend(better);
     needed

@@ -30,7 +30,7 @@ macro_rules! scripts {
                 let library = include_str!("scripts/library.lua").to_owned();
                 Self {
                     $($name: Script::new(
-                        library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua")),
+                        &(library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua"))),
                     ),)*
                 }
             }
@@ -49,7 +49,14 @@ pub(super) struct Script {
 }
 
 impl Script {
-    fn new(text: String) -> Self {
+    /// Removes comments. Before login, a server closes a connection that sends an argument of more than 16 KiB, and does
+    /// not ask for the password.
+    fn new(text: &str) -> Self {
+        let lines = text.lines().map(str::trim_start);
+        let code: Vec<&str> = lines
+            .filter(|line| !line.is_empty() && !line.starts_with("--"))
+            .collect();
+        let text = code.join("\n");
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { hash, text }
     }
@@ -64,7 +71,7 @@ impl Scripts {
     }
 }
 
-scripts!(acquire release acquire_batch renew inspect);
+scripts!(acquire release renew inspect);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -170,7 +177,7 @@ impl Commands {
         command
     }
 
-    pub(super) fn acquire(&self, request: &AcquireRequest) -> Cmd {
+    fn acquire(&self, request: &AcquireRequest) -> Cmd {
         let keys = request.claims.iter().map(|claim| &claim.key);
         let mut command = self.begin(&self.scripts.acquire, keys);
         command
@@ -191,7 +198,7 @@ impl Commands {
         if self.of_quorum { "all" } else { "first" }
     }
 
-    pub(super) fn release(&self, request: &ReleaseRequest) -> Cmd {
+    fn release(&self, request: &ReleaseRequest) -> Cmd {
         // Other servers of a quorum may lack the fence.
         let fence = if self.of_quorum { request.fence } else { 0 };
         let mut command = self.begin(&self.scripts.release, [&request.key]);
@@ -218,18 +225,6 @@ impl Commands {
         }
         command
     }
-
-    /// Returns the command that serves several acquires of one free lock each.
-    pub(super) fn acquire_batch(&self, requests: &[AcquireRequest]) -> Cmd {
-        let keys = requests.iter().map(|request| &request.claims[0].key);
-        let mut command = self.begin(&self.scripts.acquire_batch, keys);
-        command.arg(millis(self.fence_retention));
-        for request in requests {
-            let owner = Text(request.claims[0].owner);
-            command.arg(owner).arg(millis(request.lease));
-        }
-        command
-    }
 }
 
 /// An owner that is written into a command without a string in between.
@@ -244,4 +239,17 @@ impl ToRedisArgs for Text {
 /// Returns whole milliseconds, the unit of the server.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_takes_each_script_from_a_user_that_has_not_logged_in() {
+        for script in Scripts::new().all() {
+            let length = script.text.len();
+            assert!((500..16 * 1024).contains(&length), "{length}");
+        }
+    }
 }

@@ -1,19 +1,20 @@
 //! A connection to the server. RESP2 cannot mix notifications with replies, so they have a connection of their own.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, io, sync::Arc};
 
 use futures_util::StreamExt;
 use redis::{
-    Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisResult, Value,
+    Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    Value,
     aio::{MultiplexedConnection, PubSubSink},
     from_redis_value, pipe,
 };
+use tokio::task::coop::unconstrained;
 use uuid::Uuid;
 
 use super::{
     RedisOptions,
     address::Server,
-    batch::{Batcher, gone},
     capabilities::{Capability, NOTIFICATIONS, RESP3, TRACKING, tracking, unless_refused},
     commands::{Call, Commands},
     dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
@@ -30,7 +31,6 @@ pub(in crate::store) struct Connection {
     pub(super) server: ConnectionAddr,
     pub(super) multiplexed: MultiplexedConnection,
     commands: Arc<Commands>,
-    batcher: Batcher,
     /// The server's id of this connection. Other connections redirect their reports of changes to it.
     pub(super) id: Option<i64>,
     pub(super) missing: Vec<Capability>,
@@ -67,7 +67,6 @@ impl Connection {
         let mut opened = Self {
             epoch,
             server: server.info.addr().clone(),
-            batcher: Batcher::new(multiplexed.clone(), Arc::clone(commands)),
             commands: Arc::clone(commands),
             multiplexed: multiplexed.clone(),
             id: None,
@@ -154,22 +153,23 @@ impl Connection {
         Ok(subscribed)
     }
 
-    /// Sends a request. With `may_share`, one script may serve it together with others. Returns `None` if it was batched
-    /// and must be sent by itself. `asking` is for a node of a cluster that imports the slot, and `with_text` for a
-    /// server that loads no scripts.
+    /// Sends a request. `asking` is for a node of a cluster that imports the slot, and `with_text` for a server that loads
+    /// no scripts. If the future is dropped before the request is written, it is not sent.
     pub(super) async fn send(
         &self,
         call: Call<'_>,
-        may_share: bool,
         asking: bool,
         with_text: bool,
-    ) -> RedisResult<Option<Value>> {
+    ) -> RedisResult<Value> {
         if asking || with_text {
-            let reply = boxed(self.send_apart(call, asking, with_text));
-            reply.await.map(Some)
-        } else {
-            self.batcher.send(call, may_share).await
+            return boxed(unconstrained(self.send_apart(call, asking, with_text))).await;
         }
+        let (command, mut connection) = (self.commands.command(call), self.multiplexed.clone());
+        // The first poll puts the request into the connection's queue, before any later request.
+        let reply = boxed(unconstrained(async move {
+            connection.send_packed_command(&command).await
+        }));
+        reply.await.and_then(Value::extract_error)
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {
@@ -199,6 +199,11 @@ impl Connection {
         let mut replies = connection.send_packed_commands(&commands, last, 1).await?;
         replies.pop().ok_or_else(gone)?.extract_error()
     }
+}
+
+/// Returns the error for a connection that ended before the reply.
+pub(super) fn gone() -> RedisError {
+    RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
 }
 
 /// Returns the `run_id` in a reply to INFO, if the server shows it.

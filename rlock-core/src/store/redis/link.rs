@@ -15,7 +15,6 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     RedisOptions,
     address::{Address, LOGIN},
-    batch::gone,
     capabilities::{self, unless_refused},
     commands::{Call, Commands},
     connection::{Connection, Inbox},
@@ -172,9 +171,9 @@ impl Link {
         connection.ok_or_else(|| self.why_down())
     }
 
-    /// Sends a request over this connection. Repeats it if a batch left it out, or if the server had lost the script. A
-    /// repetition takes the current connection, as a later release of the same owner does. Over a replaced connection,
-    /// the server might execute the repetition after that release.
+    /// Sends a request over this connection. Repeats it if the server had lost the script. A repetition takes the
+    /// current connection, as a later release of the same owner does. Over a replaced connection, the server might execute
+    /// the repetition after that release.
     pub(super) async fn send(
         &self,
         connection: &Connection,
@@ -182,32 +181,29 @@ impl Link {
         send: SendOptions,
     ) -> RedisResult<Value> {
         let (mut current, mut with_text) = (None::<Arc<Connection>>, false);
-        let mut last = gone();
-        for attempt in 0..4_u8 {
+        let mut repeats = 0..3;
+        loop {
             if call.is_void() {
                 // A reply that grants nothing: no caller reads it.
                 return Ok(Value::Array(vec![Value::Int(-1)]));
             }
             let connection = current.as_deref().unwrap_or(connection);
-            let reply = connection.send(call, attempt == 0, send.asking, with_text);
-            last = match reply.await {
-                Ok(Some(reply)) => return Ok(reply),
-                Ok(None) => gone(),
+            let reply = connection.send(call, send.asking, with_text);
+            let lost = match reply.await {
                 Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
                     // `EVAL` loads the script that it runs, even behind a proxy without `SCRIPT`.
                     let loaded = boxed(connection.load_scripts()).await;
                     with_text = unless_refused(loaded)?.is_none();
                     error
                 }
-                Err(error) => return Err(error),
+                reply => return reply,
             };
             // Without a connection, the request is not repeated.
-            let Some(present) = self.present() else {
-                break;
+            current = match (repeats.next(), self.present()) {
+                (Some(_), Some(present)) => Some(present),
+                _ => return Err(lost),
             };
-            current = Some(present);
         }
-        Err(last)
     }
 
     async fn wait_for(&self, is_met: impl FnMut(&LinkState) -> bool) -> Option<Arc<Connection>> {

@@ -19,10 +19,11 @@ use tokio::{
 };
 
 use super::{
-    address::LOGIN, batch::gone, commands::millis, dial::plain, errors::not_yet, link::Link,
+    address::LOGIN, commands::millis, connection::gone, dial::plain, errors::not_yet, link::Link,
 };
 use crate::{
     metrics,
+    mode::Mode,
     options::Replicas,
     store::{Claim, StoreError},
     wait::Backoff,
@@ -160,10 +161,14 @@ impl ReplicaCheck {
         for Granted { claims, lease, .. } in granted {
             let fence_ttl = millis(commands.fence_retention + *lease);
             for Claim { key, owner } in claims {
-                let (lock, owner) = (commands.keyspace.lock(key), owner.to_string());
+                let lock = commands.keyspace.lock(key);
                 let fence = format!("{lock}:fence");
                 request.cmd("PEXPIRE").arg(fence).arg(fence_ttl);
-                request.cmd("HEXISTS").arg(lock).arg(owner);
+                let (command, of_owners) = match owner.mode() {
+                    Mode::Exclusive => ("HEXISTS", lock),
+                    Mode::Shared | Mode::Permits(_) => ("ZSCORE", format!("{lock}:shared")),
+                };
+                request.cmd(command).arg(of_owners).arg(owner.to_string());
             }
         }
         let Replicas { least, within } = self.asked;
@@ -175,7 +180,12 @@ impl ReplicaCheck {
 /// Reads two replies for each lock, and the number of replicas. Where one of a lock's replies is an error, the master
 /// does not have it: another key took its place.
 fn read(answers: Vec<Value>, granted: &[Granted]) -> RedisResult<Vec<Confirmed>> {
-    let number = |answer: Value| Ok(from_redis_value::<usize>(answer.extract_error()?)?);
+    let number = |answer: Value| match answer.extract_error()? {
+        // The score of an owner that shares its lock.
+        Value::Nil => Ok(0),
+        Value::BulkString(_) => Ok(1),
+        answer => Ok(from_redis_value::<usize>(answer)?),
+    };
     let mut facts: Vec<RedisResult<usize>> = answers.into_iter().map(number).collect();
     let replicas = match facts.pop().ok_or_else(gone)? {
         Ok(replicas) => replicas,

@@ -107,13 +107,18 @@ pub(super) fn read_renewed(
 
 /// A text of the server, as bytes: other software may have written something that is not UTF-8.
 type Bytes = Vec<u8>;
+/// The reply of `inspect.lua`.
+type Inspected = (Bytes, Bytes, i64, Bytes, Vec<Bytes>, usize, Vec<Bytes>);
 
 pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
-    let (owner, count, millis, fence, queue): (Bytes, Bytes, i64, Bytes, Vec<Bytes>) =
-        read(answer)?;
+    let (owner, count, millis, fence, queue, holders, others): Inspected = read(answer)?;
+    let owners = |texts: &[Bytes]| {
+        let owner = |text: &Bytes| OwnerId::parse(str::from_utf8(text).ok()?);
+        texts.iter().filter_map(owner).collect()
+    };
     let fence = str::from_utf8(&fence)
         .ok()
         .and_then(|fence| fence.parse().ok());
@@ -125,9 +130,8 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
         count: count.unwrap_or(0),
         ttl: ttl(millis),
         fence: fence.filter(|fence| *fence < TOO_LARGE_FENCE),
-        queue: queue
-            .iter()
-            .filter_map(|owner| OwnerId::parse(str::from_utf8(owner).ok()?))
-            .collect(),
+        queue: owners(&queue),
+        holders,
+        others: owners(&others),
     }))
 }

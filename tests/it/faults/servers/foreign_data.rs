@@ -53,7 +53,6 @@ async fn an_invalid_fence_counts_as_lost() {
     }
 }
 
-/// Simultaneous requests share a script.
 #[tokio::test]
 async fn a_foreign_key_in_the_fence_s_place_fails_no_lock_that_is_acquired_at_the_same_time() {
     let server = RedisServer::start();

@@ -9,7 +9,7 @@ use rlock_testkit::{RedisServer, eventually};
 use super::{assert_idle, is, of_lock, of_lock_by, until_idle};
 use crate::common::{
     LASTING, LONG, assert_lost, client, ms, name,
-    recorder::{keep_metrics, values},
+    recorder::{keep_metrics, metric, values},
     resp2_client,
 };
 
@@ -233,4 +233,33 @@ async fn a_retained_lock_is_not_held() {
 async fn assert_lost_soon(client: &LockClient, guard: rlock_core::LockGuard) {
     assert!(client.revoke("retained").expect("the embedded store"));
     assert_lost(&guard, LONG, LostCause::Removed).await;
+}
+
+#[tokio::test]
+async fn shared_holds_and_permits_have_a_label_of_their_own() {
+    const LOCK: &str = "modes:<id>";
+    keep_metrics();
+    let client = LockClient::in_memory();
+    let lock = client.lock("modes:1").name(LOCK);
+    let held = |mode: Option<&'static str>| {
+        let labels: Vec<_> = mode.map(|mode| ("mode", mode)).into_iter().collect();
+        metric("rlock_held", &[&[("lock", LOCK)], &*labels].concat()).unwrap_or(0.0)
+    };
+    let readers = [
+        lock.clone().shared().acquire().await.expect("free"),
+        lock.clone().shared().acquire().await.expect("shared"),
+    ];
+    assert!(is(held(Some("shared")), 2) && is(held(None), 0));
+    for reader in readers {
+        reader.release().await.expect("held");
+    }
+    assert!(is(held(Some("shared")), 0));
+    let permit = lock.clone().permits(2).acquire().await.expect("free");
+    assert!(is(held(Some("permits")), 1) && is(held(Some("shared")), 0));
+    drop(permit);
+    let writer = lock.acquire().await.expect("free");
+    assert!(is(held(None), 1));
+    drop(writer);
+    let labels = [("lock", LOCK), ("mode", "shared"), ("end", "released")];
+    assert_eq!(values("rlock_hold_duration_seconds", &labels).len(), 2);
 }

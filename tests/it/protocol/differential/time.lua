@@ -18,4 +18,8 @@ for _, lock in ipairs(KEYS) do
   for _, owner in ipairs(redis.call('ZRANGE', lock .. ':queue', 0, -1)) do
     redis.call('ZINCRBY', lock .. ':queue', -1000 * by, owner)
   end
+  sooner(lock .. ':shared')
+  for _, owner in ipairs(redis.call('ZRANGE', lock .. ':shared', 0, -1)) do
+    redis.call('ZINCRBY', lock .. ':shared', -by, owner)
+  end
 end

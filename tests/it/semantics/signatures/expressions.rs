@@ -19,6 +19,7 @@ struct Config {
     wait: Duration,
     none: Duration,
     watchdog: bool,
+    permits: u32,
 }
 
 struct Orders(Mutex<Config>);
@@ -32,6 +33,7 @@ impl Orders {
             wait: Duration::from_secs(5),
             none: Duration::ZERO,
             watchdog: true,
+            permits: 2,
         }))
     }
 
@@ -61,6 +63,11 @@ impl Orders {
 
     #[distributed_lock(key = "mutex:here", lease = self.config().lease, wait = self.config().wait)]
     fn options_here(&self) -> Outcome {
+        self.inside()
+    }
+
+    #[distributed_lock(key = "mutex:permits", permits = self.config().permits, lease = self.config().lease)]
+    async fn permits(&self) -> Outcome {
         self.inside()
     }
 
@@ -145,6 +152,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 #[test]
 fn options_may_lock_the_same_mutex() {
     assert_returns("mutex:options", |orders| block_on(orders.options()));
+    assert_returns("mutex:permits", |orders| block_on(orders.permits()));
     assert_returns("mutex:here", |orders| orders.options_here());
     assert_returns("mutex:answers", |orders| orders.answers_here());
 }

@@ -327,3 +327,59 @@ async fn a_waiter_that_comes_while_the_slot_moves_has_the_lock_soon_after_its_re
     next.release().await.expect("held");
     cluster.end_to_move(slot, 0, 1).await;
 }
+
+/// While the keys of a lock lie at two masters, no script can change its holders.
+#[tokio::test]
+async fn readers_keep_a_writer_out_wherever_the_keys_of_their_lock_are() {
+    let (cluster, _, _) = cluster_and_key().await;
+    let clients = [client(&cluster).await, client(&cluster).await];
+    let ends = Mutex::new(());
+    let parts = [
+        ("nothing", &[][..]),
+        ("holders", &[":shared"]),
+        ("lock", &["", ":fence"]),
+        ("lock and holders", &["", ":shared"]),
+    ];
+    join_all(parts.map(async |(begins, moved)| {
+        let [one, other] = &clients;
+        let key = cluster.key_at(0, begins).await;
+        let slot = cluster.slot_of(&name(&key)).await;
+        let reader = one.lock(&key).shared().lease(LEASE * 2);
+        let reader = reader.acquire().await.expect("free");
+        cluster.begin_to_move(slot, 0, 1).await;
+        for suffix in moved {
+            let key = format!("{}{suffix}", name(&key));
+            cluster.move_key(&key, 0, 1).await;
+        }
+        // It may wait for the end of the move. It must not end the hold of the first.
+        let second = other.lock(&key).shared().wait(ms(500)).acquire().await;
+        let writer = other.lock(&key).wait(ms(500)).acquire().await;
+        assert!(writer.is_err(), "{begins}: {writer:?}");
+        assert!(reader.is_valid(), "{begins}");
+        drop(second);
+        let waiting = acquiring(other.lock(&key).wait(LONG));
+        {
+            let _alone = ends.lock().await;
+            cluster.end_to_move(slot, 0, 1).await;
+        }
+        tokio::time::sleep(LEASE).await;
+        reader.release().await.expect("renewed where it is now");
+        let (writer, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(1_500), "{begins}: {took:?}");
+        writer.release().await.expect("held");
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn the_last_reader_frees_its_lock_although_a_move_has_begun() {
+    let (cluster, key, slot) = cluster_and_key().await;
+    let (one, other) = (client(&cluster).await, client(&cluster).await);
+    let guard = one.lock(&key).shared().lease(LASTING).acquire().await;
+    cluster.begin_to_move(slot, 0, 1).await;
+    guard.expect("free").release().await.expect("held");
+    cluster.end_to_move(slot, 0, 1).await;
+    let (writer, took) = timed(other.lock(&key).wait(LONG).acquire()).await;
+    writer.expect("free").release().await.expect("held");
+    assert!(took < ms(3_000), "{took:?}");
+}

@@ -11,9 +11,8 @@ use std::{
 use futures_util::future::{join_all, try_join_all};
 use rlock_core::{LockClient, LockError, LockGuard};
 use rlock_testkit::{
-    ClientCommand, Proxy, RedisServer,
-    batch::{acquire_all, release_all},
-    eventually,
+    ClientCommand, Proxy, RedisServer, eventually,
+    simultaneous::{acquire_all, release_all},
 };
 
 use super::five::{SOON, Servers};

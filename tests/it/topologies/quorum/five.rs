@@ -1,6 +1,6 @@
 //! Five servers, or any number.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder, LockGuard};
@@ -67,15 +67,21 @@ impl Servers {
 
     /// Waits until these servers have no key of the lock but its fence.
     pub(crate) async fn assert_soon_clean(&self, key: &str, which: &[usize]) {
-        let name = name(key);
-        eventually(LONG, "nothing is left but tokens", async || {
+        // A wait queue whose owner did not leave it at each server ends after 20 s.
+        let (name, end) = (name(key), Instant::now() + LONG * 3 / 2);
+        loop {
             let keys = which.iter().map(|n| self.0[*n].keys("lock:*"));
             let keys = join_all(keys).await;
-            keys.concat()
-                .iter()
-                .all(|key| *key == format!("{name}:fence"))
-        })
-        .await;
+            let is_left = |key: &String| *key != format!("{name}:fence");
+            if !keys.iter().flatten().any(is_left) {
+                return;
+            }
+            if Instant::now() >= end {
+                let holders = which.iter().map(|n| self.0[*n].hgetall(&name));
+                panic!("left are {keys:?}, {:?}", join_all(holders).await);
+            }
+            tokio::time::sleep(ms(5)).await;
+        }
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use rlock_core::{LockClient, LockGuard};
 use rlock_testkit::{
     Proxy,
-    batch::{acquire_all_for, release_all},
+    simultaneous::{acquire_all_for, release_all},
 };
 
-use super::batch::{behind_proxies, keys};
+use super::simultaneous::{behind_proxies, keys};
 use crate::common::{LONG, ms};
 
 /// The delay of every reply.

@@ -121,7 +121,7 @@ async fn pass_on(waiting: Acquiring) {
     guard.release().await.expect("held");
 }
 
-/// The lock is deleted directly on a majority, so no release follows.
+/// The lock is deleted directly on the servers, so no release follows.
 #[tokio::test]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
     let three = Servers::some(3);
@@ -131,9 +131,12 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
         tokio::time::sleep(ms(300 + after)).await;
         assert!(!waiting.is_finished(), "it is held");
+        let mut deleted = 0;
         for server in &three.0 {
-            assert!(server.del(&name("k")).await);
+            deleted += usize::from(server.del(&name("k")).await);
         }
+        // A server that the release before reached late does not have it.
+        assert!(deleted >= 2, "a majority has it");
         let (next, took) = timed(its_turn(waiting)).await;
         assert!(took < ms(3500), "{took:?}");
         drop(guard);

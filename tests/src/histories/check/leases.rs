@@ -4,6 +4,8 @@
 //! any delay, and its lease counts from then. A request of a waiter may join the queue again, so the lock is
 //! handed off to the owner once more, and its client returns it within the grace period.
 //!
+//! Several holds may have one owner, in turn or together. The last one to end counts.
+//!
 //! An owner without an entry stands for a call that retries until its wait ends. So it may own the
 //! lock for its wait and a lease more without noticing.
 //!
@@ -17,7 +19,7 @@
 use super::{Findings, Property};
 use crate::histories::{
     clock::ms,
-    history::{GRACE, History, Lock, Sighting},
+    history::{GRACE, History, Hold, Lock, Sighting},
     record::{Fault, client_of},
 };
 
@@ -68,20 +70,28 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 /// Returns the end of the owner and its lease; `None` if it has not ended.
 fn end_of(history: &History, lock: &Lock, sighting: &Sighting) -> Option<(u64, u64)> {
     let died = history.dead.get(client_of(&sighting.owner)).copied();
-    let Some(hold) = lock.hold(&sighting.owner) else {
+    let mut holds = lock.holds_of(&sighting.owner).peekable();
+    if holds.peek().is_none() {
         let gave_up = sighting.first + LONGEST_WAIT;
         let died = died.map_or(gave_up, |died| died.max(sighting.first));
         return Some((gave_up.min(died), LONGEST_LEASE));
-    };
-    // A killed owner did not leave.
-    let ended = hold.left.into_iter().chain(died).min()?;
+    }
+    holds.try_fold((0, 0), |(latest, longest), hold| {
+        // A killed owner did not leave.
+        let ended = hold.left.into_iter().chain(died).min()?;
+        let lease = lease_of(lock, hold);
+        Some((latest.max(ended + hold.retain), longest.max(lease)))
+    })
+}
+
+/// Returns the longest lease that calls of this owner asked for, by the entry of this hold.
+fn lease_of(lock: &Lock, hold: &Hold) -> u64 {
     let given_up = lock.given_up.iter().filter(|call| {
         let before = call.at + LONGEST_WAIT >= hold.invoke && call.at <= hold.granted;
         before && call.process == hold.process
     });
     let asked_before = given_up.map(|call| call.lease).max();
-    let lease = hold.lease.max(asked_before.unwrap_or(0));
-    Some((ended + hold.retain, lease))
+    hold.lease.max(asked_before.unwrap_or(0))
 }
 
 /// Returns the latest arrival of a request that was on its way at this time.
@@ -212,6 +222,65 @@ mod tests {
         sample.hold("a:1", 1).called(0, 5, 100).left(20);
         sample.server_paused(15, 1_000);
         sample.seen("a:1", 10, 1_001 + AFTER_LEASE);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn the_last_of_several_readers_of_one_owner_counts() {
+        let mut sample = Sample::default();
+        sample
+            .hold("a:1s/1/0", 1)
+            .called(0, 5, 100)
+            .shares()
+            .left(60);
+        sample
+            .hold("a:1s/1/1", 1)
+            .called(6, 7, 100)
+            .shares()
+            .left(20);
+        sample.seen("a:1s", 10, 60 + AFTER_LEASE);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:1s", 10, 61 + AFTER_LEASE);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+        let mut sample = Sample::default();
+        sample.hold("a:1s/1/0", 1).called(0, 5, 100).shares();
+        sample
+            .hold("a:1s/1/1", 1)
+            .called(6, 7, 100)
+            .shares()
+            .left(20);
+        sample.seen("a:1s", 10, 1_000_000);
+        assert_eq!(sample.violations(), []);
+    }
+
+    #[test]
+    fn each_of_several_owners_has_its_own_end() {
+        let mut sample = Sample::default();
+        sample
+            .hold("a:1.3p", 1)
+            .called(0, 5, 100)
+            .permit_of(3)
+            .left(20);
+        sample
+            .hold("b:1.3p", 2)
+            .called(0, 5, 100)
+            .permit_of(3)
+            .left(900);
+        sample.seen("b:1.3p", 10, 900 + AFTER_LEASE);
+        sample.seen("a:1.3p", 10, 20 + AFTER_LEASE);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:1.3p", 10, 21 + AFTER_LEASE);
+        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
+    }
+
+    #[test]
+    fn a_writer_that_shares_its_lock_is_the_same_owner() {
+        let mut sample = Sample::default();
+        let writer = sample.hold("a:1/1", 1).called(0, 5, 100);
+        writer.downgraded(10).left(20);
+        sample.seen("a:1s", 10, 20 + AFTER_LEASE);
+        assert_eq!(sample.violations(), []);
+        sample.seen("a:1s", 10, 21 + AFTER_LEASE);
         assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
     }
 

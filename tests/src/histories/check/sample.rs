@@ -3,7 +3,11 @@
 use super::{Findings, Property, Violation, check};
 use crate::histories::{
     history::History,
-    record::{Fault, FaultKind, Operation, Outcome, Record, Verb, Written, client_of},
+    mode::Mode,
+    options::Kind,
+    record::{
+        Access, AccessKind, Fault, FaultKind, Operation, Outcome, Record, Run, Verb, client_of,
+    },
 };
 
 pub(super) const MS: u64 = 1_000_000;
@@ -70,6 +74,7 @@ impl Sample {
             task: 0,
             verb,
             key: KEY.to_owned(),
+            mode: Mode::Exclusive,
             owner: Some(owner.to_owned()),
             count: Some(1),
             token: Some(token),
@@ -94,6 +99,14 @@ impl Sample {
 
     pub(super) fn entered(&mut self, owner: &str, token: u64) {
         self.operation(Verb::Enter, Outcome::Granted, owner, token);
+    }
+
+    /// Adds an entry in this mode.
+    pub(super) fn entered_in(&mut self, mode: Mode, owner: &str, token: u64, at: u64) {
+        self.entered(owner, token);
+        let operation = self.last_operation();
+        operation.mode = mode;
+        operation.invoke = at * MS;
     }
 
     pub(super) fn released(&mut self, owner: &str) {
@@ -133,6 +146,22 @@ impl Sample {
         });
     }
 
+    /// Makes this the history of a quorum.
+    pub(super) fn on_quorum(&mut self) {
+        self.0.push(Record::Run(Run {
+            seed: 0,
+            store: Kind::Quorum,
+            server: None,
+            seconds: 1,
+            processes: 1,
+            tasks: 1,
+            keys: 1,
+            floor: 0,
+            replicas: 0,
+            at: 0,
+        }));
+    }
+
     fn fault(&mut self, kind: FaultKind, key: Option<&str>, start: u64, end: u64) {
         self.0.push(Record::Fault(Fault {
             key: key.map(str::to_owned),
@@ -168,7 +197,16 @@ impl Sample {
     }
 
     pub(super) fn wrote(&mut self, owner: &str, token: u64, at: u64, accepted: bool) {
-        self.0.push(Record::Written(Written {
+        self.access(AccessKind::Write, owner, token, at, accepted);
+    }
+
+    pub(super) fn read(&mut self, owner: &str, token: u64, at: u64, accepted: bool) {
+        self.access(AccessKind::Read, owner, token, at, accepted);
+    }
+
+    fn access(&mut self, kind: AccessKind, owner: &str, token: u64, at: u64, accepted: bool) {
+        self.0.push(Record::Accessed(Access {
+            kind,
             key: KEY.to_owned(),
             owner: owner.to_owned(),
             token,
@@ -205,6 +243,26 @@ impl HoldOf<'_> {
         operation.invoke = invoke * MS;
         operation.returned = granted * MS;
         operation.valid_until = Some(valid_until * MS);
+        self
+    }
+
+    pub(super) fn shares(self) -> Self {
+        self.sample.last_operation().mode = Mode::Shared;
+        self
+    }
+
+    /// Has one of this many permits.
+    pub(super) fn permit_of(self, permits: u32) -> Self {
+        self.sample.last_operation().mode = Mode::Permits(permits);
+        self
+    }
+
+    pub(super) fn downgraded(self, at: u64) -> Self {
+        self.sample.0.push(Record::Downgraded {
+            key: KEY.to_owned(),
+            owner: self.owner.clone(),
+            at: at * MS,
+        });
         self
     }
 

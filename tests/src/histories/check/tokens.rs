@@ -1,12 +1,17 @@
 //! Tokens grow with each grant, and agree with real time.
 //!
+//! Tokens of readers have no order among themselves, nor have those of permits. A writer has a larger token than all
+//! readers before it, and each reader after it has a larger one. Readers of one client may have the same token. So may
+//! all readers on a quorum: a token is the largest fence of a majority, and each member counts by its own clock.
+//!
 //! Two masters exist when a replica replaces a running master, until that one is demoted. Neither
 //! knows the other's tokens. So of two grants in that time, the later call may have the smaller
-//! token. Such pairs are counted separately, and their tokens must still differ.
+//! token, or both have the same. Such pairs are counted separately.
 //!
 //! A local hand-over sends no request. The server may have forgotten the ownership just before,
 //! without closing connections. Then the hold may begin before the report arrives, beside the next
-//! owner and with a smaller token. It is counted separately, too.
+//! owner and with a smaller token. It is counted separately, too. A reader that joins a hold of its client needs no
+//! request either. No server reports a change of a shared lock, so it may join until the next renewal.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -16,7 +21,7 @@ use crate::histories::{
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
     for (key, lock) in &history.locks {
-        each_owner_has_its_own(key, lock, findings);
+        each_owner_has_its_own(history, key, lock, findings);
         later_calls_get_larger_ones(history, key, lock, findings);
         later_reliance_has_larger_ones(history, key, lock, findings);
         nested_entries_share_one(key, lock, findings);
@@ -24,7 +29,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 }
 
 fn breaks(findings: &mut Findings, key: &str, one: &Hold, other: &Hold, why: &str) {
-    let told = |hold: &Hold| {
+    let description = |hold: &Hold| {
         format!(
             "{} (token {}, called {} ms, inside {} ms)",
             hold.owner,
@@ -33,17 +38,60 @@ fn breaks(findings: &mut Findings, key: &str, one: &Hold, other: &Hold, why: &st
             ms(hold.granted)
         )
     };
-    let what = format!("{key}: {} and {}: {why}", told(one), told(other));
+    let what = format!(
+        "{key}: {} and {}: {why}",
+        description(one),
+        description(other)
+    );
     findings.breaks(Property::TokensGrow, what);
 }
 
-fn each_owner_has_its_own(key: &str, lock: &Lock, findings: &mut Findings) {
+fn each_owner_has_its_own(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
     let mut holds: Vec<&Hold> = lock.holds.iter().collect();
     holds.sort_by_key(|hold| hold.token);
-    for pair in holds.windows(2) {
-        if pair[0].token == pair[1].token {
-            breaks(findings, key, pair[0], pair[1], "the same token");
+    for same in holds.chunk_by(|one, other| one.token == other.token) {
+        let first = same[0];
+        for other in &same[1..] {
+            let are_readers = first.is_reader() && other.is_reader();
+            if first.may_share(other) || are_readers && history.is_of_quorum() {
+                continue;
+            }
+            if history.led_by_two(first, other) {
+                findings.others_by_nature += 1;
+            } else {
+                breaks(findings, key, first, other, "the same token");
+            }
         }
+    }
+}
+
+/// The holds with the largest tokens so far.
+#[derive(Default)]
+struct Largest<'a> {
+    exclusive: Option<&'a Hold>,
+    any: Option<&'a Hold>,
+}
+
+impl<'a> Largest<'a> {
+    fn add(&mut self, hold: &'a Hold) {
+        let is_larger = |largest: &Hold| hold.token > largest.token;
+        if self.any.is_none_or(is_larger) {
+            self.any = Some(hold);
+        }
+        if hold.mode.is_exclusive() && self.exclusive.is_none_or(is_larger) {
+            self.exclusive = Some(hold);
+        }
+    }
+
+    /// Returns the hold whose token this later hold should exceed, but does not.
+    fn not_below(&self, hold: &Hold) -> Option<&'a Hold> {
+        let before = if hold.mode.is_exclusive() {
+            self.any
+        } else {
+            self.exclusive
+        };
+        let joins = |before: &Hold| before.token == hold.token && before.may_share(hold);
+        before.filter(|before| before.token >= hold.token && !joins(before))
     }
 }
 
@@ -55,17 +103,16 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
     by_return.sort_by_key(|hold| hold.granted);
     by_call.sort_by_key(|hold| hold.invoke);
     let mut returned = by_return.into_iter().peekable();
-    let mut largest: Option<&Hold> = None;
+    let mut largest = Largest::default();
     for hold in by_call {
         while let Some(before) = returned.next_if(|before| before.granted < hold.invoke) {
-            if largest.is_none_or(|largest| before.token > largest.token) {
-                largest = Some(before);
-            }
+            largest.add(before);
         }
-        if let Some(before) = largest.filter(|before| before.token >= hold.token) {
-            let may_be =
-                history.led_by_two(before, hold) || before_report(history, key, lock, hold);
-            if before.token > hold.token && may_be {
+        if let Some(before) = largest.not_below(hold) {
+            let is_smaller = before.token > hold.token;
+            if history.led_by_two(before, hold)
+                || is_smaller && before_notice(history, key, lock, hold)
+            {
                 findings.others_by_nature += 1;
                 continue;
             }
@@ -85,16 +132,19 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
 /// The longest time for a report on an open connection to reach a process on a busy machine.
 const REPORT: u64 = 1_000_000_000;
 
-/// Returns whether a process handed this hold over just after the server forgot its ownership. If
-/// the fault closes the connection, the process notices by itself.
-fn before_report(history: &History, key: &str, lock: &Lock, hold: &Hold) -> bool {
-    let owner = |hold: &Hold| hold.owner.split('/').next().map(str::to_owned);
-    let mut others = lock.holds.iter();
-    let is_handed_over =
-        others.any(|other| other.token < hold.token && owner(other) == owner(hold));
+/// Returns whether a process handed this hold over, or let a reader join it, before it noticed that
+/// the server had forgotten its ownership. If the fault closes the connection, the process notices
+/// by itself.
+fn before_notice(history: &History, key: &str, lock: &Lock, hold: &Hold) -> bool {
+    let is_before = |other: &Hold| other.token < hold.token || hold.may_share(other);
+    let mut others = lock.holds_of(&hold.owner);
+    if !others.any(|other| other.owner != hold.owner && is_before(other)) {
+        return false;
+    }
+    let joins = hold.is_reader() && history.forgotten(key, hold.earliest, hold.granted);
     let mut losses = history.data_losses(key);
-    is_handed_over
-        && losses.any(|fault| {
+    joins
+        || losses.any(|fault| {
             fault.kind.leaves_connections()
                 && fault.end >= hold.earliest
                 && fault.start <= hold.granted
@@ -113,20 +163,17 @@ fn later_reliance_has_larger_ones(
     let rightful = |hold: &&Hold| hold.first_valid_until > hold.granted;
     let mut holds: Vec<&Hold> = lock.holds.iter().filter(rightful).collect();
     holds.sort_by_key(|hold| hold.granted);
-    let mut largest: Option<&Hold> = None;
+    let mut largest = Largest::default();
     for hold in holds {
-        match largest {
-            Some(before) if before.token >= hold.token => {
-                if history.forgotten(key, hold.earliest, hold.granted)
-                    || before.token > hold.token && history.led_by_two(before, hold)
-                {
-                    findings.others_by_nature += 1;
-                } else {
-                    let why = "who was inside later has no larger token";
-                    breaks(findings, key, before, hold, why);
-                }
-            }
-            _ => largest = Some(hold),
+        let Some(before) = largest.not_below(hold) else {
+            largest.add(hold);
+            continue;
+        };
+        if history.forgotten(key, hold.earliest, hold.granted) || history.led_by_two(before, hold) {
+            findings.others_by_nature += 1;
+        } else {
+            let why = "who was inside later has no larger token";
+            breaks(findings, key, before, hold, why);
         }
     }
 }
@@ -229,7 +276,8 @@ mod tests {
         assert!(sample.findings().others_by_nature > 0);
         assert!(broken(&split(16, 40, [10, 9])).contains(&Property::TokensGrow));
         assert!(broken(&split(12, 22, [10, 9])).contains(&Property::TokensGrow));
-        assert!(broken(&split(12, 40, [10, 10])).contains(&Property::TokensGrow));
+        assert_eq!(split(12, 40, [10, 10]).violations(), []);
+        assert!(broken(&split(16, 40, [10, 10])).contains(&Property::TokensGrow));
     }
 
     #[test]
@@ -247,5 +295,133 @@ mod tests {
         let mut sample = Sample::default();
         sample.entered("a:1", 10);
         assert_eq!(broken(&sample), [Property::TokensGrow]);
+    }
+
+    #[test]
+    fn readers_of_one_client_or_on_a_quorum_may_have_one_token_and_no_others() {
+        let sample = |owner: &str| {
+            let mut sample = Sample::default();
+            sample
+                .hold("a:1s/10/0", 10)
+                .called(0, 5, 100)
+                .shares()
+                .left(20);
+            sample.hold(owner, 10).called(6, 7, 100).shares().left(30);
+            sample
+        };
+        assert_eq!(sample("a:1s/10/1").violations(), []);
+        assert_eq!(broken(&sample("b:1s/10/1")), [Property::TokensGrow]);
+        assert_eq!(broken(&sample("a:2s/10/1")), [Property::TokensGrow]);
+        let of_quorum = |owner: &str| {
+            let mut sample = sample(owner);
+            sample.on_quorum();
+            sample
+        };
+        assert_eq!(of_quorum("b:1s/10/1").violations(), []);
+        let mut writer = sample("a:1s/10/1");
+        writer.on_quorum();
+        writer.hold("b:1/10", 10).called(31, 32, 130).left(40);
+        assert!(broken(&writer).contains(&Property::TokensGrow));
+    }
+
+    #[test]
+    fn a_reader_may_have_the_token_of_a_writer_that_shares_its_lock_and_of_no_other() {
+        let mut sample = Sample::default();
+        let writer = sample.hold("a:1/10", 10).called(0, 5, 100);
+        writer.downgraded(10).left(20);
+        sample
+            .hold("a:1s/10/0", 10)
+            .called(6, 12, 100)
+            .shares()
+            .left(30);
+        assert_eq!(sample.violations(), []);
+        let mut sample = Sample::default();
+        sample.hold("a:1/10", 10).called(0, 5, 100).left(10);
+        sample
+            .hold("a:1/10/0", 10)
+            .called(6, 12, 100)
+            .shares()
+            .left(30);
+        assert!(broken(&sample).contains(&Property::TokensGrow));
+    }
+
+    /// Returns two readers, of which the later one has the smaller token.
+    fn two_readers() -> Sample {
+        let mut sample = Sample::default();
+        sample
+            .hold("a:1s/10/0", 10)
+            .called(0, 5, 100)
+            .shares()
+            .left(20);
+        sample
+            .hold("b:1s/8/0", 8)
+            .called(6, 7, 100)
+            .shares()
+            .left(30);
+        sample
+    }
+
+    #[test]
+    fn readers_have_no_order_nor_have_permits() {
+        assert_eq!(two_readers().violations(), []);
+        let mut sample = Sample::default();
+        sample
+            .hold("a:1.3p", 10)
+            .called(0, 5, 100)
+            .permit_of(3)
+            .left(20);
+        sample
+            .hold("b:1.3p", 8)
+            .called(6, 7, 100)
+            .permit_of(3)
+            .left(30);
+        assert_eq!(sample.violations(), []);
+        sample
+            .hold("c:1.3p", 8)
+            .called(6, 7, 100)
+            .permit_of(3)
+            .left(30);
+        assert_eq!(broken(&sample), [Property::TokensGrow]);
+    }
+
+    #[test]
+    fn a_writer_after_readers_has_a_larger_token_than_all_of_them() {
+        for (token, is_broken) in [(11, false), (9, true)] {
+            let mut sample = two_readers();
+            sample.hold("c:1", token).called(0, 35, 130).left(40);
+            assert_eq!(!broken(&sample).is_empty(), is_broken);
+        }
+    }
+
+    #[test]
+    fn a_reader_after_a_writer_has_a_larger_token() {
+        for (token, is_broken) in [(11, false), (9, true)] {
+            let mut sample = Sample::default();
+            sample.hold("a:1", 10).called(0, 5, 100).left(20);
+            let owner = format!("b:1s/{token}/0");
+            sample
+                .hold(&owner, token)
+                .called(6, 25, 120)
+                .shares()
+                .left(30);
+            assert_eq!(!broken(&sample).is_empty(), is_broken);
+        }
+    }
+
+    #[test]
+    fn a_reader_may_join_a_hold_that_was_forgotten_until_its_next_renewal() {
+        let sample = |owner: &str, valid_until| {
+            let mut sample = Sample::default();
+            sample.hold("a:1s/8/0", 8).called(0, 5, 100).shares();
+            sample.flushed(20, 20);
+            sample.hold("b:1", 10).called(21, 22, 120).left(23);
+            let joined = sample.hold(owner, 8).called(24, 25, valid_until);
+            joined.shares().left(30);
+            sample
+        };
+        let joined = sample("a:1s/8/1", 100);
+        assert_eq!(joined.violations(), []);
+        assert!(joined.findings().others_by_nature > 0);
+        assert!(broken(&sample("a:1s/8/1", 121)).contains(&Property::TokensGrow));
     }
 }

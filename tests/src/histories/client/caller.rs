@@ -1,11 +1,14 @@
 //! Callers, and the records of their observations.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rlock_core::{CurrentHold, LockError, LockGuard};
 
 use super::terms::Terms;
 use crate::histories::{
     clock,
-    record::{Fault, FaultKind, Operation, Outcome, Record, Verb, hold_name},
+    mode::Mode,
+    record::{AccessKind, Fault, FaultKind, Operation, Outcome, Record, Verb, hold_name},
     resource::Resource,
 };
 
@@ -32,6 +35,7 @@ impl Caller {
             task: self.task,
             verb,
             key: key.to_owned(),
+            mode: terms.mode,
             owner: None,
             count: None,
             token: None,
@@ -165,11 +169,18 @@ impl Held for CurrentHold {
     }
 }
 
+/// The number of readers of this process so far.
+static READERS: AtomicU64 = AtomicU64::new(0);
+
 /// An owner inside its lock. Dropping it records the exit.
 #[derive(Debug)]
 pub(super) struct Inside {
     key: String,
     owner: String,
+    /// The end of the owner's name, which tells apart the readers of a client.
+    reader: String,
+    pub(super) mode: Mode,
+    token: u64,
     valid_until: u64,
 }
 
@@ -182,7 +193,11 @@ impl Inside {
         invoke: u64,
     ) -> Self {
         let (at, valid_until) = held.look();
-        let (key, owner) = (held.key().to_owned(), held.owner());
+        let reader = match terms.mode {
+            Mode::Shared => format!("/{}", READERS.fetch_add(1, Ordering::Relaxed)),
+            _ => String::new(),
+        };
+        let (key, owner) = (held.key().to_owned(), held.owner() + &reader);
         print(&Record::Operation(Operation {
             owner: Some(owner.clone()),
             count: Some(held.count()),
@@ -195,8 +210,48 @@ impl Inside {
         Self {
             key,
             owner,
+            reader,
+            mode: terms.mode,
+            token: held.token(),
             valid_until: valid_until.unwrap_or(at),
         }
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(super) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Returns the name of the hold that a nested entry is in.
+    pub(super) fn name_of(&self, nested: &LockGuard) -> String {
+        hold_name(nested.owner(), nested.fencing_token()) + &self.reader
+    }
+
+    /// Writes to the resource, or reads if another holder may be inside, too.
+    pub(super) async fn access(&self, caller: &Caller) {
+        let kind = match self.mode {
+            Mode::Exclusive => AccessKind::Write,
+            Mode::Shared | Mode::Permits(_) => AccessKind::Read,
+        };
+        let resource = &caller.resource;
+        resource
+            .access(kind, &self.key, &self.owner, self.token)
+            .await;
+    }
+
+    /// Downgrades the lock of this guard.
+    pub(super) fn downgrade(&mut self, guard: &LockGuard) -> Result<(), LockError> {
+        // Recorded first: afterwards, a process that is killed could not report that other holders may be inside.
+        print(&Record::Downgraded {
+            key: self.key.clone(),
+            owner: self.owner.clone(),
+            at: clock::now(),
+        });
+        self.mode = Mode::Shared;
+        guard.downgrade()
     }
 
     /// Checks whether the hold is valid, and records a change.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::{Phase, caller::print};
 use crate::histories::{
     clock,
+    mode::Usage,
     options::ClientOptions,
     record::{Fault, FaultKind, Record, client_of},
 };
@@ -50,6 +51,14 @@ impl Clients {
     /// The URL of the store, or of its first server.
     pub(super) fn url(&self) -> &str {
         &self.options.urls[0]
+    }
+
+    /// Returns the modes of the calls of the key with this number.
+    pub(super) fn usage_of(&self, number: u32) -> Usage {
+        match *self.options.urls {
+            [_] => Usage::of(number),
+            _ => Usage::of(number).on_quorum(),
+        }
     }
 
     pub(super) fn number(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Observes an embedded store from inside its process.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
-use rlock_core::LockClient;
+use rlock_core::{LockClient, LockInfo};
 
 use super::{caller::print, clients::Clients};
 use crate::histories::{
@@ -29,11 +29,16 @@ pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
             let key = format!("k{number}");
             let at = clock::now();
             let info = client.inspect(&key).await.expect("the store is there");
-            let owner = info.map(|info| info.owner);
-            sightings.saw(&key, owner.as_deref(), at);
+            let owners = info.map_or_else(Vec::new, owners);
+            sightings.observe(&key, &owners, at);
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+fn owners(info: LockInfo) -> Vec<String> {
+    let others = info.others.iter().map(ToString::to_string);
+    iter::once(info.owner).chain(others).collect()
 }
 
 /// Records locks with a holder or a queue.

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use fastrand::Rng;
-use rlock_core::LockClient;
+use rlock_core::{LockClient, LockError};
 
 use super::{
     caller::{Caller, Held, Inside, outcome_of, print},
@@ -11,25 +11,27 @@ use super::{
 };
 use crate::histories::{
     clock,
-    record::{FaultKind, Operation, Outcome, Record, Verb, hold_name},
+    mode::{Mode, Usage},
+    record::{FaultKind, Operation, Outcome, Record, Verb},
 };
 
-/// A critical section: several writes with pauses between them.
+/// A critical section: several accesses with pauses between them.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    writes: u32,
+    accesses: u32,
     pause: Duration,
-    /// Whether it checks its validity before each write. Fences exist for those that do not.
+    /// Whether it checks its validity before each access. Fences protect against holders that do not.
     careful: bool,
-    /// Blocks its executor for this long, after the first write.
+    /// Blocks its executor for this long, after the first access.
     blocks: Option<Duration>,
-    /// Enters once more with each of these, after the first write.
+    /// Enters once more with each of these, after the first access.
     nested: Vec<Terms>,
     panics: bool,
 }
 
 impl Section {
-    pub(super) fn by_chance(rng: &mut Rng, lease: Duration) -> Self {
+    /// `outer`: the mode of the hold that it works in.
+    pub(super) fn by_chance(rng: &mut Rng, lease: Duration, usage: Usage, outer: Mode) -> Self {
         let chance = |rng: &mut Rng, percent| rng.u8(..100) < percent;
         // Some sections need several renewals.
         let pause = if chance(rng, 6) {
@@ -38,12 +40,17 @@ impl Section {
             Duration::from_micros(rng.u64(0..10_000))
         };
         let nested = if chance(rng, 20) { rng.u8(1..4) } else { 0 };
+        let nested = (0..nested).map(|_| {
+            let mode = usage.nested(outer, rng);
+            Terms::nested(rng, usage, mode)
+        });
+        let nested = nested.collect();
         Self {
-            writes: rng.u32(2..6),
+            accesses: rng.u32(2..6),
             pause,
             careful: chance(rng, 60),
             blocks: chance(rng, 2).then(|| lease.mul_f64(0.5 + 1.5 * rng.f64())),
-            nested: (0..nested).map(|_| Terms::nested(rng)).collect(),
+            nested,
             panics: chance(rng, 4),
         }
     }
@@ -56,15 +63,14 @@ impl Section {
         held: &impl Held,
         inside: &mut Inside,
     ) {
-        let (key, owner, token) = (held.key(), held.owner(), held.token());
-        for number in 0..self.writes {
+        for number in 0..self.accesses {
             if !inside.look(held) && self.careful {
                 return;
             }
-            caller.resource.write(key, &owner, token).await;
+            inside.access(caller).await;
             if number == 0 {
                 self.block(caller);
-                self.enter_again(caller, client, key).await;
+                self.enter_again(caller, client, inside).await;
                 if self.panics {
                     caller.fault(FaultKind::BodyPanicked, clock::now());
                     // Like `panic!`, without the message.
@@ -84,38 +90,39 @@ impl Section {
         }
     }
 
-    /// Enters as often as requested, writes inside, and leaves again.
-    async fn enter_again(&self, caller: &Caller, client: &LockClient, key: &str) {
+    /// Enters as often as requested, accesses the resource inside, and leaves again.
+    async fn enter_again(&self, caller: &Caller, client: &LockClient, inside: &Inside) {
+        let key = inside.key();
         let mut guards = Vec::new();
         for terms in &self.nested {
             let invoke = clock::now();
             match terms.on(client.lock(key)).acquire().await {
                 Ok(guard) => {
                     print(&Record::Operation(Operation {
-                        owner: Some(hold_name(guard.owner(), guard.fencing_token())),
+                        owner: Some(inside.name_of(&guard)),
                         count: Some(guard.count()),
                         token: Some(guard.fencing_token()),
                         outcome: Outcome::Granted,
                         ..caller.operation(Verb::Enter, key, terms, invoke)
                     }));
-                    guards.push(guard);
+                    guards.push((guard, terms));
+                }
+                Err(LockError::Upgrade { .. }) if !terms.mode.may_enter(inside.mode) => {
+                    caller.ended(Verb::Enter, key, terms, invoke, Outcome::Upgrade);
                 }
                 Err(error) => caller.failed(Verb::Enter, key, terms, invoke, Some(&error)),
             }
         }
-        if let Some(guard) = guards.last() {
-            let token = guard.fencing_token();
-            let owner = hold_name(guard.owner(), token);
-            caller.resource.write(key, &owner, token).await;
+        if !guards.is_empty() {
+            inside.access(caller).await;
         }
         // A random part of them leaves by a drop.
         let drops = self.pause.subsec_micros().is_multiple_of(2);
-        while let Some(guard) = guards.pop() {
+        while let Some((guard, terms)) = guards.pop() {
             if drops {
                 continue;
             }
             let invoke = clock::now();
-            let terms = &self.nested[guards.len()];
             let released = guard.release().await;
             let outcome = released
                 .as_ref()

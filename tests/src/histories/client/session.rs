@@ -17,7 +17,8 @@ use super::{
 };
 use crate::histories::{
     clock,
-    record::{FaultKind, Operation, Outcome, Record, Verb, hold_name},
+    mode::{Mode, Usage},
+    record::{FaultKind, Operation, Outcome, Record, Verb},
 };
 
 pub(super) struct Session {
@@ -35,6 +36,8 @@ struct Call {
     key: String,
     terms: Terms,
     section: Section,
+    /// What a writer does after it downgraded its lock.
+    then: Option<Section>,
     invoke: u64,
 }
 
@@ -54,11 +57,18 @@ impl Session {
     }
 
     fn call(&mut self) -> Call {
-        let terms = Terms::by_chance(&mut self.rng);
+        let rng = &mut self.rng;
+        let number = rng.u32(..self.keys);
+        let usage = self.clients.usage_of(number);
+        let mode = usage.mode(rng);
+        let terms = Terms::by_chance(rng, usage, mode);
+        let downgrades = usage == Usage::ReadersAndWriters && mode == Mode::Exclusive;
         Call {
             client: self.clients.at(self.place),
-            key: format!("k{}", self.rng.u32(..self.keys)),
-            section: Section::by_chance(&mut self.rng, terms.lease),
+            key: format!("k{number}"),
+            section: Section::by_chance(rng, terms.lease, usage, mode),
+            then: (downgrades && rng.u8(..100) < 50)
+                .then(|| Section::by_chance(rng, terms.lease, usage, Mode::Shared)),
             terms,
             invoke: clock::now(),
         }
@@ -82,17 +92,31 @@ impl Session {
         finish(caller, &call, Verb::Run, was_inside, ended);
     }
 
-    /// Runs a body inside two locks.
+    /// Runs a body inside two locks. The first one may be shared.
     async fn run_both(&mut self, call: Call) {
-        let caller = &self.caller;
-        let (terms, invoke) = (&call.terms, call.invoke);
-        let (first, second) = two(&mut self.rng, self.keys);
+        let (caller, rng) = (&self.caller, &mut self.rng);
+        let ((first, second), mode) = two(rng, self.keys, &self.clients);
+        let terms = [mode, Mode::Exclusive].map(|mode| call.terms.in_mode(mode));
+        let sections = [first, second].map(|number| {
+            let usage = self.clients.usage_of(number);
+            let outer = if number == first {
+                mode
+            } else {
+                Mode::Exclusive
+            };
+            Section::by_chance(rng, call.terms.lease, usage, outer)
+        });
+        let call = Call {
+            terms: call.terms.in_mode(mode),
+            ..call
+        };
+        let invoke = call.invoke;
         let mut was_inside = false;
         let work = async {
             was_inside = true;
             // A nested entry returns the token of each.
             let mut held: Vec<LockGuard> = Vec::new();
-            for number in [first, second] {
+            for (number, terms) in [first, second].into_iter().zip(&terms) {
                 let key = format!("k{number}");
                 match terms.on(call.client.lock(&key)).acquire().await {
                     Ok(guard) => held.push(guard),
@@ -101,19 +125,24 @@ impl Session {
                     }
                 }
             }
-            let mut insides: Vec<Inside> = held
-                .iter()
-                .map(|guard| Inside::enter(caller, guard, Verb::RunBoth, terms, invoke))
+            let entered = held.iter().zip(&terms);
+            let mut insides: Vec<Inside> = entered
+                .map(|(guard, terms)| Inside::enter(caller, guard, Verb::RunBoth, terms, invoke))
                 .collect();
-            for (guard, inside) in held.iter().zip(&mut insides) {
-                let work = call.section.work(caller, &call.client, guard, inside);
-                work.await;
+            for ((guard, inside), section) in held.iter().zip(&mut insides).zip(&sections) {
+                section.work(caller, &call.client, guard, inside).await;
             }
             // They leave before the outer holds.
             drop(insides);
         };
-        let cut = Cut::by_chance(&mut self.rng, 15);
-        let body = both(&call.client, first, second, terms.lease, terms.wait(), work);
+        let cut = Cut::by_chance(rng, 15);
+        let (lease, wait) = (call.terms.lease, call.terms.wait());
+        let body = async {
+            match mode {
+                Mode::Shared => one_shared(&call.client, first, second, lease, wait, work).await,
+                _ => both(&call.client, first, second, lease, wait, work).await,
+            }
+        };
         let ended = ending(cut.short(body)).await;
         finish(caller, &call, Verb::RunBoth, was_inside, ended);
     }
@@ -155,7 +184,15 @@ impl Session {
         let Call { client, terms, .. } = &call;
         let caller = &self.caller;
         let mut inside = Inside::enter(caller, &guard, verb, terms, call.invoke);
-        let work = call.section.work(caller, client, &guard, &mut inside);
+        let owner = inside.owner().to_owned();
+        let work = async {
+            let section = &call.section;
+            section.work(caller, client, &guard, &mut inside).await;
+            if let Some(section) = &call.then {
+                downgrade(caller, &call, &guard, &mut inside);
+                section.work(caller, client, &guard, &mut inside).await;
+            }
+        };
         let panicked = AssertUnwindSafe(guard.scope(work)).catch_unwind().await;
         drop(inside);
         let invoke = clock::now();
@@ -163,7 +200,6 @@ impl Session {
             drop(guard);
             return caller.fault(FaultKind::GuardDropped, invoke);
         }
-        let owner = hold_name(guard.owner(), guard.fencing_token());
         let released = Cut::by_chance(&mut self.rng, 5)
             .short(guard.release())
             .await;
@@ -177,6 +213,15 @@ impl Session {
             outcome,
             ..caller.operation(Verb::Release, &call.key, terms, invoke)
         }));
+    }
+}
+
+/// Downgrades the lock of a writer.
+fn downgrade(caller: &Caller, call: &Call, guard: &LockGuard, inside: &mut Inside) {
+    let (verb, invoke) = (Verb::Downgrade, clock::now());
+    match inside.downgrade(guard) {
+        Ok(()) => caller.ended(verb, &call.key, &call.terms, invoke, Outcome::Shared),
+        Err(error) => caller.failed(verb, &call.key, &call.terms, invoke, Some(&error)),
     }
 }
 
@@ -230,10 +275,14 @@ fn cancelled(caller: &Caller, call: &Call, verb: Verb) {
     );
 }
 
-/// Returns two different numbers.
-fn two(rng: &mut Rng, below: u32) -> (u32, u32) {
+/// Returns two different numbers, and the mode of the first.
+fn two(rng: &mut Rng, below: u32, clients: &Clients) -> ((u32, u32), Mode) {
     let first = rng.u32(..below);
-    (first, (first + rng.u32(1..below)) % below)
+    let both = (first, (first + rng.u32(1..below)) % below);
+    match clients.usage_of(first) {
+        usage @ Usage::ReadersAndWriters => (both, usage.mode(rng)),
+        _ => (both, Mode::Exclusive),
+    }
 }
 
 #[distributed_lock(
@@ -244,6 +293,25 @@ fn two(rng: &mut Rng, below: u32) -> (u32, u32) {
     crate = rlock_core
 )]
 async fn both(
+    client: &LockClient,
+    first: u32,
+    second: u32,
+    lease: Duration,
+    wait: Duration,
+    work: impl Future<Output = ()>,
+) -> Result<(), LockError> {
+    work.await;
+    Ok(())
+}
+
+#[distributed_lock(
+    key = [shared "k<first>", "k<second>"],
+    client = client,
+    lease = lease,
+    wait = wait,
+    crate = rlock_core
+)]
+async fn one_shared(
     client: &LockClient,
     first: u32,
     second: u32,

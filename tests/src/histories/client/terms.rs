@@ -5,11 +5,15 @@ use std::time::Duration;
 use fastrand::Rng;
 use rlock_core::Lock;
 
-use crate::histories::check::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT};
+use crate::histories::{
+    check::{LONGEST_LEASE, LONGEST_RETAIN, LONGEST_WAIT},
+    mode::{Mode, Usage},
+};
 
 /// Random options of a lock.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
+    pub(super) mode: Mode,
     pub(super) lease: Duration,
     wait: Duration,
     watchdog: bool,
@@ -19,11 +23,18 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    pub(super) fn by_chance(rng: &mut Rng) -> Self {
+    pub(super) fn by_chance(rng: &mut Rng, usage: Usage, mode: Mode) -> Self {
         const LEASES: [u64; 6] = [200, 300, 500, 800, 1_200, LONGEST_LEASE / 1_000_000];
+        // Calls with different leases do not share a hold.
+        const FEW_LEASES: [u64; 2] = [300, 1_200];
         const WAITS: [u64; 6] = [0, 50, 300, 1_000, 1_000, LONGEST_WAIT / 1_000_000];
+        let leases: &[u64] = match usage {
+            Usage::ReadersAndWriters => &FEW_LEASES,
+            Usage::Exclusive | Usage::Permits => &LEASES,
+        };
         let mut terms = Self {
-            lease: Duration::from_millis(LEASES[rng.usize(..LEASES.len())]),
+            mode,
+            lease: Duration::from_millis(leases[rng.usize(..leases.len())]),
             wait: Duration::from_millis(WAITS[rng.usize(..WAITS.len())]),
             watchdog: rng.u8(..100) < 88,
             max_hold: (rng.u8(..100) < 8).then(|| Duration::from_millis(rng.u64(30..600))),
@@ -34,6 +45,10 @@ impl Terms {
                 Duration::ZERO
             },
         };
+        if let Mode::Permits(_) = mode {
+            // The client refuses to retain a permit.
+            terms.retain = Duration::ZERO;
+        }
         // The client refuses a `max_hold` below `at_least`.
         terms.max_hold = terms
             .max_hold
@@ -42,11 +57,19 @@ impl Terms {
     }
 
     /// Returns the options of a nested acquire.
-    pub(super) fn nested(rng: &mut Rng) -> Self {
+    pub(super) fn nested(rng: &mut Rng, usage: Usage, mode: Mode) -> Self {
         Self {
             max_hold: None,
             at_least: None,
-            ..Self::by_chance(rng)
+            ..Self::by_chance(rng, usage, mode)
+        }
+    }
+
+    /// Returns these options in another mode.
+    pub(super) fn in_mode(&self, mode: Mode) -> Self {
+        Self {
+            mode,
+            ..self.clone()
         }
     }
 
@@ -66,6 +89,6 @@ impl Terms {
         if let Some(least) = self.at_least {
             lock = lock.at_least(least);
         }
-        lock
+        self.mode.of(lock)
     }
 }

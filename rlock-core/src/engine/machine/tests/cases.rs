@@ -2,6 +2,7 @@
 
 mod client;
 mod leases;
+mod modes;
 
 use self::client::*;
 use super::super::*;
@@ -893,7 +894,7 @@ fn a_client_that_drains_serves_calls_that_wait_or_are_inside_of_a_hold() {
     client.on(Input::Drain);
     let refused = client.acquire("k", terms(LEASE)).1;
     assert_eq!(refused, Step::Refused(Refusal::Draining));
-    let other = Few::from_elem((key("other"), None), 1);
+    let other = Few::from_elem((key("other"), Mode::Exclusive, None), 1);
     asked(client.begin(other, terms(LEASE), true).1);
     client.leave(&entered);
     let next = only(client.poll(call));
@@ -1004,4 +1005,54 @@ fn the_release_of_an_owner_that_several_calls_asked_with_is_repeated_for_the_lon
     client.tick(20_000);
     client.tick(20_100);
     assert_eq!(owner_of(&client.sent_one()), owner);
+}
+
+#[test]
+fn an_attempt_that_is_polled_when_a_release_is_given_up_asks_at_once() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.leave_as(&entered, None);
+    let release = client.sent_one();
+    client.on(Input::Reply(release, UNANSWERED));
+    // The lease has ended the lock.
+    client.now = LEASE + 10;
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert!(step == Step::Wait && client.is_woken(call));
+    asked(client.poll(call));
+}
+
+#[test]
+fn a_nested_call_that_waits_for_another_learns_of_a_loss_at_once() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    asked(client.nest(&entered, LEASE).1);
+    let (second, step) = client.nest(&entered, LEASE);
+    assert_eq!(step, Step::Wait);
+    client.tick(1_000);
+    client.renew(Some(RenewalOutcome::Lost));
+    assert!(client.is_woken(second));
+    let step = client.poll(second);
+    assert!(matches!(step, Step::Refused(Refusal::Lost(..))), "{step:?}");
+}
+
+#[test]
+fn a_release_that_finds_no_lock_after_its_lease_reports_that_the_lease_has_ended() {
+    for (now, cause) in [
+        (LEASE - 100, LostCause::Removed),
+        (LEASE + 100, LostCause::Expired),
+    ] {
+        let (mut client, entered) = Client::holding(terms(LEASE));
+        client.now = LEASE - 200;
+        let release = asked(client.leave(&entered));
+        client.now = now;
+        assert_eq!(client.reply(release, NOT_HELD), Step::Left(Err(cause)));
+    }
+}
+
+#[test]
+fn a_hold_whose_nested_entries_are_not_counted_is_retained() {
+    let mut client = Client::with(|settings| settings.counts_entries = false);
+    let outer = client.hold(retained());
+    let inner = only(client.nest(&outer, LEASE).1);
+    client.leave(&inner);
+    assert_eq!(client.leave(&outer), Step::Left(Ok(())));
+    assert_eq!(client.own().phase(), Phase::Retained);
 }

@@ -11,8 +11,8 @@
 -- The count is absolute, so a repeated request changes nothing.
 local lock = KEYS[1]
 
--- The usual case: one free lock without waiters.
-if not KEYS[2] and ARGV[2] == '1' and redis.pcall('EXISTS', lock, lock .. ':queue') == 0 then
+-- The usual case: one free lock without waiters, and an owner that ends with a digit, so it is exclusive.
+if not KEYS[2] and ARGV[2] == '1' and string.byte(ARGV[7], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0 then
   local fence, done = next_fence(lock, ARGV[3])
   if fence then
     done = redis.pcall('HSET', lock, ARGV[7], '1')
@@ -30,7 +30,7 @@ end
 
 local lib = library()
 local lease, count, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
-local held, ttls, fences, taken, handed_off = {}, {}, {}, nil, nil
+local held, ttls, modes, fences, taken, handed_off = {}, {}, {}, {}, nil, nil
 -- Returns the last fence of a lock, or nil and the error if the server refuses that.
 local function last_fence(lock)
   local text = redis.pcall('GET', lock .. ':fence')
@@ -41,23 +41,39 @@ local function last_fence(lock)
   return nil, type(text) == 'table' and not string.find(text.err, 'WRONGTYPE', 1, true) and text or nil
 end
 
--- Hands a free lock off to a waiter, and returns whether there is one.
-local function hand_off(lock, asks)
+-- Hands a lock off to its waiters, and returns whether the owner that `asks` has to wait.
+local function hand_off(lock, asks, shared)
   if ARGV[6] == 'all' then
     redis.pcall('ZREM', lock .. ':queue', asks or '')
     return false
   end
-  return lib.hand_off(channel, lock, fence_ttl, asks, asks and waits)
+  return lib.hand_off(channel, lock, fence_ttl, asks, asks and waits, shared)
 end
 
 for n, lock in ipairs(KEYS) do
-  ttls[n] = redis.call('PTTL', lock)
+  local owner = ARGV[n + 6]
+  ttls[n], modes[n] = redis.call('PTTL', lock), lib.mode(owner)
+  if modes[n] then
+    -- Refused before anything is written, if the user lacks the permissions.
+    redis.call('ZSCORE', lock .. ':shared', owner)
+    redis.call('ZRANGE', lock .. ':shared', '0', '0')
+    redis.call('HGETALL', lock)
+  end
   if ttls[n] ~= -2 then
-    held[n] = redis.call('HGET', lock, ARGV[n + 6])
-    if not held[n] then
-      taken = n
+    if modes[n] then
+      local shares = lib.shares(lock, owner)
+      if type(shares) == 'table' then
+        return shares
+      end
+      held[n] = shares and '1'
+    else
+      held[n] = redis.call('HGET', lock, owner)
+    end
+    if not held[n] and not (modes[n] and lib.admits(lock, owner)) then
+      taken, ttls[n] = n, modes[n] and lib.rest(lock, owner) or ttls[n]
       break
     end
+    ttls[n] = modes[n] and redis.call('PTTL', lock) or ttls[n]
   elseif count ~= '1' then
     return {-1}
   end
@@ -65,12 +81,12 @@ end
 
 for n, lock in ipairs(taken and {} or KEYS) do
   -- If the lease of the lock ended, its waiters precede this owner.
-  if not held[n] and hand_off(lock, ARGV[n + 6]) then
-    taken, ttls[n], handed_off = n, tonumber(lib.GRACE), true
+  if not held[n] and hand_off(lock, ARGV[n + 6], modes[n]) then
+    taken, ttls[n], handed_off = n, modes[n] and lib.rest(lock, ARGV[n + 6]) or tonumber(lib.GRACE), true
     break
   end
   local refused
-  fences[n], refused = (held[n] and last_fence or next_fence)(lock, fence_ttl)
+  fences[n], refused = (held[n] and not modes[n] and last_fence or next_fence)(lock, fence_ttl)
   if not fences[n] and not refused then
     fences[n], refused = next_fence(lock, fence_ttl)
   end
@@ -81,8 +97,8 @@ end
 
 -- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
 local function give_back(n)
-  if redis.pcall('HDEL', KEYS[n], ARGV[n + 6]) == 1 then
-    hand_off(KEYS[n])
+  if lib.leave(KEYS[n], ARGV[n + 6]) == 1 then
+    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 6]))
   end
 end
 
@@ -97,16 +113,26 @@ if taken then
   local lock, owner, place = KEYS[taken], ARGV[taken + 6], 0
   local queue = lock .. ':queue'
   if waits and type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', micros()), owner)) == 'number' then
-    -- Waiters ask again sooner, which renews the queue.
-    redis.pcall('PEXPIRE', queue, '20000')
+    redis.pcall('PEXPIRE', queue, lib.QUEUE)
     place = redis.pcall('ZRANGE', queue, '0', '0')[1] == owner and 2 or 1
   end
   -- An owner that retains the lock releases it for the first waiter, or for the next attempt of an owner that is not in
   -- the queue. After a hand-off, the new owner knows from its grant that others wait.
   if (place == 2 or place == 0 and count == '1') and not handed_off then
-    local holder = redis.pcall('HGETALL', lock)[1]
-    if holder and holder ~= 'kept' then
-      lib.notify(channel, holder, lock, 'wanted', '0')
+    local holders, what = {redis.pcall('HGETALL', lock)[1]}, 'wanted'
+    if holders[1] == 'shared' then
+      lib.purge(lock)
+      -- An owner that is not in the queue ends retentions. The calls of a holder continue to share it.
+      what = place == 0 and '' or what
+      holders = redis.pcall('ZRANGE', lock .. ':shared', '0', '255')
+    elseif holders[1] == 'permits' then
+      -- Permits are never retained.
+      holders = {}
+    end
+    for _, holder in ipairs(holders) do
+      if string.sub(holder, 1, 4) ~= 'kept' then
+        lib.notify(channel, holder, lock, what, '0')
+      end
     end
   end
   local refusal = {0, taken - 1, ttls[taken], place}
@@ -118,8 +144,17 @@ end
 
 local reply = 1
 for n, lock in ipairs(KEYS) do
-  local refused = held[n] ~= count and redis.pcall('HSET', lock, ARGV[n + 6], count)
-  if type(refused) ~= 'table' then
+  local refused
+  if modes[n] then
+    refused = lib.grant(lock, ARGV[n + 6], lease)
+    if redis.pcall('EXISTS', lock .. ':queue') == 1 then
+      -- Others that waited share the lock.
+      hand_off(lock, nil, true)
+    end
+  else
+    refused = held[n] ~= count and redis.pcall('HSET', lock, ARGV[n + 6], count)
+  end
+  if type(refused) ~= 'table' and not modes[n] then
     -- Sent even if it changes nothing, so that a demoted master refuses the request.
     refused = redis.pcall('PEXPIRE', lock, ttls[n] < lease and ARGV[1] or ttls[n])
   end

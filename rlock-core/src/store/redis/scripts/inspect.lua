@@ -1,18 +1,32 @@
 -- Returns the owner of a lock, and the owners that wait for it.
 -- KEYS  lock
--- Replies  {owner, count, ttl (ms, -1: no end), fence or '', {first waiter, ...}}, or {} if the lock is free
+-- Replies  {owner, count, ttl (ms, -1: no end), fence or '', {first waiter, …}, number of holders (at most 1000), {other holder, …}}, or {}
+--          if the lock is free
 local lock = KEYS[1]
 local entry = redis.pcall('HGETALL', lock)
 if entry.err then
   -- A key of another type has the lock's name.
   local is_foreign = string.find(entry.err, 'WRONGTYPE', 1, true)
-  return is_foreign and {'(not a hash)', '0', redis.call('PTTL', lock), '', {}} or entry
+  return is_foreign and {'(not a hash)', '0', redis.call('PTTL', lock), '', {}, 1, {}} or entry
 elseif #entry == 0 then
   return {}
 end
 -- A foreign key with the name of the queue or the fence, or a missing permission, must not hide the owner.
 local queue = redis.pcall('ZRANGE', lock .. ':queue', 0, 99)
 local fence = redis.pcall('GET', lock .. ':fence')
+local owner, count, others = entry[1], 1, {}
+if owner == 'shared' or owner == 'permits' then
+  local shared, time = lock .. ':shared', redis.call('TIME')
+  local now = string.format('(%d%03d', time[1], math.floor(time[2] / 1000))
+  local all = redis.call('ZRANGE', shared, now, '+inf', 'BYSCORE', 'LIMIT', 0, 1000)
+  owner, count = all[1], #all
+  if not owner then
+    return {}
+  end
+  for n = 2, math.min(count, 100) do
+    others[n - 1] = all[n]
+  end
+end
 return {
-  entry[1], entry[2], redis.call('PTTL', lock), type(fence) == 'string' and fence or '', queue.err and {} or queue,
+  owner, entry[2], redis.call('PTTL', lock), type(fence) == 'string' and fence or '', queue.err and {} or queue, count, others,
 }

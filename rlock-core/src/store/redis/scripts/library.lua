@@ -1,9 +1,12 @@
 -- What several scripts share. This file precedes each of them.
 --
 -- The keys of a lock have one hash tag:
---   <lock>        a hash of the owner to the count of its entries
---   <lock>:fence  the last fence
---   <lock>:queue  the wait queue: a sorted set of owners, one for each process, by the server's time (µs) at joining
+--   <lock>         a hash of the owner to the count of its entries; or of `shared` or `permits` to 1, until the last lease
+--                  of the holders ends
+--   <lock>:shared  the holders of a shared lock or of permits: a sorted set of owners by the end of their leases (ms)
+--   <lock>:fence   the last fence
+--   <lock>:queue   the wait queue: a sorted set of owners, one for each process, by the server's time (µs) at joining
+-- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits.
 --
 -- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
 -- read, and would report irrelevant changes. The last command on each lock reads it, so that tracking reports the
@@ -46,55 +49,248 @@ end
 local function library()
   -- The grace period (ms): a lock is reserved for a waiter that has not confirmed its wait.
   local GRACE = '1000'
+  -- The lifetime of a wait queue that no owner joins (ms). Each waiter asks sooner.
+  local QUEUE = '20000'
   -- A waiter that was silent for longer than this (ms) may be dead.
   local SILENT = 50
-  local lib = {GRACE = GRACE}
+  local lib = {GRACE = GRACE, QUEUE = QUEUE}
 
-  -- Notifies the client of an owner about a lock. Returns whether the client listens. `what` and `ms` are one of:
+  -- Notifies the client of an owner about a lock. Returns whether the client listens, and whether it surely does not.
+  -- `what` and `ms` are one of:
   --   `<fence>/<1 if others wait>` and the lease of a grant
   --   `wanted` and 0
-  --   an empty string and the time after which to ask again
+  --   an empty string and the time after which to ask again, or to end a retention
   function lib.notify(channel, owner, lock, what, ms)
     local message = owner .. ' ' .. what .. ' ' .. ms .. ' ' .. lock
     -- Not replicated: the script passes over a client that listens at a replica, so it must not receive the grant.
     redis.set_repl(redis.REPL_NONE)
     local receivers = redis.pcall('PUBLISH', channel .. string.sub(owner, 1, 36), message)
     redis.set_repl(redis.REPL_ALL)
-    return type(receivers) == 'number' and receivers > 0
+    return type(receivers) == 'number' and receivers > 0, receivers == 0
   end
 
-  -- Hands a free lock off to the first waiter whose client listens, and returns whether there is one. `asks` is the
-  -- owner of this request, which gets no notification. With `joins`, another owner joins the queue after this. A write
-  -- that the server refuses leaves the lock free.
-  function lib.hand_off(channel, lock, fence_ttl, asks, joins)
-    local queue = lock .. ':queue'
-    local first = redis.pcall('ZPOPMIN', queue)
-    while first[1] and first[1] ~= asks do
-      local owner, fence = first[1], next_fence(lock, fence_ttl)
-      if not fence or type(redis.pcall('HSET', lock, owner, '1')) ~= 'number' then
-        return false
+  -- Returns the field that stands for the holders in the mode of an owner, and how many there may be; nil if it is
+  -- exclusive.
+  function lib.mode(owner)
+    local last = string.sub(owner, -1)
+    if last == 's' then
+      return 'shared', math.huge
+    elseif last == 'p' then
+      return 'permits', tonumber(string.match(owner, '%.(%d+)p$'))
+    end
+  end
+
+  -- Returns the server's time (ms).
+  local function millis()
+    return math.floor(micros() / 1000)
+  end
+
+  -- Sets the TTL of a lock with several holders: the last lease of them. Without holders, the lock is free.
+  local function keep(lock, mode)
+    local last = redis.pcall('ZRANGE', lock .. ':shared', '-1', '-1', 'WITHSCORES')
+    if last.err then
+      return last
+    elseif last[2] then
+      local ttl = string.format('%.0f', last[2] - millis())
+      redis.pcall('PEXPIRE', lock .. ':shared', ttl)
+      return redis.pcall('PEXPIRE', lock, ttl)
+    end
+    return redis.pcall('HDEL', lock, mode)
+  end
+  lib.keep = keep
+
+  -- Removes the holders whose leases ended.
+  function lib.purge(lock)
+    local shared, now = lock .. ':shared', string.format('%.0f', millis())
+    repeat
+      local ended = redis.pcall('ZRANGE', shared, '-inf', now, 'BYSCORE', 'LIMIT', '0', '1000')
+      local removed = ended[1] and redis.pcall('ZREM', shared, unpack(ended))
+    until not ended[1000] or type(removed) ~= 'number'
+  end
+
+  -- Returns whether an owner that is not exclusive has its lease, or an error if the server refuses a write. The owner
+  -- may have had the exclusive lock before: then it shares the lock from now on.
+  function lib.shares(lock, owner)
+    local mode, shared, former = lib.mode(owner), lock .. ':shared', string.sub(owner, 1, -2)
+    local ends = redis.pcall('HGET', lock, mode)
+    if type(ends) == 'string' then
+      ends = redis.pcall('ZSCORE', shared, owner)
+    end
+    if type(ends) == 'string' then
+      return tonumber(ends) > millis()
+    elseif type(ends) == 'table' then
+      return ends
+    elseif mode ~= 'shared' or type(redis.pcall('HGET', lock, former)) ~= 'string' then
+      return false
+    end
+    local ttl = redis.call('PTTL', lock)
+    -- Whatever the server refuses, the lock keeps a holder and a TTL.
+    ttl = ttl > 0 and ttl or GRACE
+    redis.pcall('PEXPIRE', lock, ttl)
+    redis.pcall('PEXPIRE', shared, '0')
+    local refused = redis.pcall('ZADD', shared, string.format('%.0f', millis() + ttl), owner)
+    if type(refused) == 'table' then
+      return refused
+    end
+    refused = redis.pcall('HSET', lock, mode, '1')
+    if type(refused) == 'table' then
+      return refused
+    end
+    redis.pcall('HDEL', lock, former)
+    keep(lock, mode)
+    return true
+  end
+
+  -- Returns whether an owner may hold a lock together with the other holders.
+  function lib.admits(lock, owner)
+    local entry, mode, most = redis.pcall('HGETALL', lock), lib.mode(owner)
+    local present = entry[1]
+    if present == 'shared' or present == 'permits' then
+      lib.purge(lock)
+      local first = redis.pcall('ZRANGE', lock .. ':shared', '0', '0')
+      if not first[1] and not first.err then
+        return redis.pcall('HDEL', lock, present) == 1
       end
-      local given = redis.pcall('PEXPIRE', lock, GRACE) == 1
-      local wanted = given and (joins or redis.pcall('EXISTS', queue) == 1) and 1 or 0
-      if given and lib.notify(channel, owner, lock, string.format('%.0f/%d', fence, wanted), GRACE) then
-        -- The new owner may be dead, so the next waiter retries after the grace period. The next waiter may be dead,
-        -- too, so the last waiter retries as well: it was active most recently.
-        if micros() - first[2] > SILENT * 1000 then
-          local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
-          local last = redis.pcall('ZRANGE', queue, '-1', '-1')[1]
-          if second then
-            lib.notify(channel, second, lock, '', GRACE)
+      local last = mode == 'permits' and string.format('%.0f', most - 1)
+      return mode == present and not (last and redis.pcall('ZRANGE', lock .. ':shared', last, last)[1])
+    end
+    return not present and not entry.err
+  end
+
+  -- Gives an owner a lock that admits it, for this time (ms). A shared lease only grows. Returns an error if the server
+  -- refuses that.
+  function lib.grant(lock, owner, ttl)
+    local mode, refused = lib.mode(owner), nil
+    if not mode then
+      refused = redis.pcall('HSET', lock, owner, '1')
+      return type(refused) == 'table' and refused or redis.pcall('PEXPIRE', lock, ttl)
+    end
+    local shared, ends = lock .. ':shared', millis() + ttl
+    local added = redis.pcall('HSET', lock, mode, '1')
+    if type(added) == 'table' then
+      return added
+    end
+    local is_new = added == 1
+    if is_new then
+      redis.pcall('PEXPIRE', lock, ttl)
+      -- Removes the remains of a deleted lock.
+      redis.pcall('PEXPIRE', shared, '0')
+    end
+    local before = redis.pcall('ZSCORE', shared, owner)
+    if type(before) == 'string' and tonumber(before) > ends then
+      ends = tonumber(before)
+    end
+    refused = redis.pcall('ZADD', shared, string.format('%.0f', ends), owner)
+    if type(refused) == 'table' and is_new then
+      redis.pcall('HDEL', lock, mode)
+    end
+    local kept = keep(lock, mode)
+    return type(refused) == 'table' and refused or kept
+  end
+
+  -- Renews the lease of an owner that is not exclusive. Returns an error if the server refuses that.
+  function lib.extend(lock, owner, ttl)
+    -- A write that takes no memory precedes the other, which then does not fail on a full server.
+    redis.pcall('PEXPIRE', lock, ttl)
+    local refused = redis.pcall('ZADD', lock .. ':shared', string.format('%.0f', millis() + ttl), owner)
+    local kept = keep(lock, lib.mode(owner))
+    return type(refused) == 'table' and refused or kept
+  end
+
+  -- Takes a lock from an owner, and returns 1 if the owner held it. A lock that is shared is kept for `at_least` (ms).
+  function lib.leave(lock, owner, at_least)
+    local mode, shared = lib.mode(owner), lock .. ':shared'
+    if not mode then
+      return redis.pcall('HDEL', lock, owner)
+    end
+    if not at_least and mode == 'shared' and redis.pcall('HDEL', lock, string.sub(owner, 1, -2)) == 1 then
+      return 1
+    end
+    local held = lib.shares(lock, owner)
+    if held ~= true then
+      return held or 0
+    end
+    -- In a slot that migrates, a set that is empty cannot be read, nor be created again.
+    local is_last = not at_least and #redis.pcall('ZRANGE', shared, '0', '1') == 1
+    if at_least then
+      redis.pcall('ZADD', shared, string.format('%.0f', millis() + at_least), 'kept:' .. owner)
+    end
+    local removed = redis.pcall('ZREM', shared, owner)
+    if is_last and removed == 1 then
+      redis.pcall('HDEL', lock, mode)
+    elseif removed == 1 then
+      keep(lock, mode)
+    end
+    return removed
+  end
+
+  -- Returns how long a lock is not free for an owner (ms): a permit, until the first lease ends.
+  function lib.rest(lock, owner)
+    local mode = lib.mode(owner)
+    local first = mode == 'permits' and redis.pcall('HGET', lock, mode)
+      and redis.pcall('ZRANGE', lock .. ':shared', '0', '0', 'WITHSCORES')
+    return first and first[2] and first[2] - millis() or redis.call('PTTL', lock)
+  end
+
+  -- Hands a free lock off to the first waiter whose client listens, or to all first waiters that admit each other, but at
+  -- most 64. Returns whether others precede the owner that `asks`, which gets no notification. `joins`: another owner
+  -- joins the queue after this. `shared`: the lock may have holders. A write that the server refuses ends the hand-off.
+  function lib.hand_off(channel, lock, fence_ttl, asks, joins, shared)
+    local queue, since, blocked, asked, deaf, refused = lock .. ':queue', nil, false, false, nil, false
+    repeat
+      local batch, first = {}, nil
+      deaf, blocked = false, false
+      repeat
+        if shared or batch[1] then
+          first = redis.pcall('ZRANGE', queue, '0', '0', 'WITHSCORES')
+          blocked = first[1] and (#batch == 64 or not lib.admits(lock, first[1]))
+          -- A waiter that is gone must not keep those behind it from a lock that admits them.
+          local is_gone = blocked and asks and first[1] ~= asks and #batch < 64 and lib.admits(lock, asks)
+            and select(2, lib.notify(channel, first[1], lock, '', QUEUE))
+          if first[1] and (not blocked or is_gone) then
+            refused = type(redis.pcall('ZREM', queue, first[1])) ~= 'number'
           end
-          if last ~= second then
-            lib.notify(channel, last, lock, '', GRACE)
+          deaf = deaf or is_gone
+        else
+          first = redis.pcall('ZPOPMIN', queue)
+        end
+        asked = first[1] == asks and not blocked
+        if first[1] and not (asked or blocked or refused) then
+          local fence = next_fence(lock, fence_ttl)
+          refused = not fence or type(lib.grant(lock, first[1], GRACE)) == 'table'
+          if not refused then
+            batch[#batch + 1] = {first[1], fence, first[2]}
+            blocked = not lib.mode(first[1])
           end
         end
-        return true
+      until not first[1] or asked or blocked or refused
+      local wanted = batch[1] and (joins or redis.pcall('EXISTS', queue) == 1) and 1 or 0
+      for _, waiter in ipairs(batch) do
+        if lib.notify(channel, waiter[1], lock, string.format('%.0f/%d', waiter[2], wanted), GRACE) then
+          since = math.min(since or math.huge, waiter[3])
+        else
+          lib.leave(lock, waiter[1])
+          deaf = true
+        end
       end
-      redis.call('HDEL', lock, owner)
-      first = redis.pcall('ZPOPMIN', queue)
+      if #batch == 64 and blocked then
+        lib.notify(channel, first[1], lock, '', '0')
+      end
+      shared = shared or since
+    until not deaf or asked or refused
+    -- The new owner may be dead, so the next waiter retries after the grace period. The next waiter may be dead, too, so
+    -- the last waiter retries as well: it was active most recently.
+    if since and micros() - since > SILENT * 1000 then
+      local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
+      local last = redis.pcall('ZRANGE', queue, '-1', '-1')[1]
+      if second then
+        lib.notify(channel, second, lock, '', GRACE)
+      end
+      if last ~= second then
+        lib.notify(channel, last, lock, '', GRACE)
+      end
     end
-    return false
+    return blocked or (asks and (shared or since) and not lib.admits(lock, asks)) or false
   end
 
   return lib

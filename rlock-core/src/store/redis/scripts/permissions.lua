@@ -6,7 +6,7 @@
 -- refuses every command on locks, so that the reply names only the keys.
 local prefix, channel = ARGV[1], ARGV[2]
 local lock = prefix .. '{any}'
-local fence, queue = lock .. ':fence', lock .. ':queue'
+local fence, queue, shared = lock .. ':fence', lock .. ':queue', lock .. ':shared'
 
 -- For each use the needed calls, and those that make locks quicker.
 local calls = {
@@ -15,7 +15,7 @@ local calls = {
     {'pexpire', lock, 1}, {'pttl', lock}, {'set', fence, 1, 'PX', 1, 'GET'},
   }, {
     {'zadd', queue, 'NX', 1, 'm'}, {'zpopmin', queue}, {'zrange', queue, 0, 0}, {'zrem', queue, 'm'},
-    {'exists', lock}, {'hgetall', lock}, {'hsetnx', lock, 'f', 1},
+    {'exists', lock}, {'hgetall', lock}, {'hsetnx', lock, 'f', 1}, {'zscore', shared, 'm'},
   }},
   server = {{{'time'}}, {
     {'subscribe', channel}, {'publish', channel, ''}, {'client', 'id'}, {'client', 'tracking', 'on'}, {'info', 'memory'},

@@ -1,4 +1,5 @@
--- Lowers an owner's count. Zero hands the lock off to the first waiter or, without one, deletes it.
+-- Lowers an owner's count. Zero hands the lock off to the first waiter or, without one, deletes it. An owner that shares the
+-- lock has no count: 1 makes its exclusive lock a shared one.
 -- KEYS  lock
 -- ARGV  owner, count wanted, at least (ms), a fence to raise that of the lock to or 0, time to keep the fence (ms), channel
 --       prefix, `first` to hand the lock off or `all` to make all waiters ask again
@@ -7,7 +8,27 @@
 -- The count is absolute, so a repeated request changes nothing.
 local lock, owner, count, at_least = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local queue, held = lock .. ':queue', nil
-if count ~= '0' then
+-- An owner that does not end with a digit may share the lock.
+local lib = string.byte(owner, -1) > 57 and library() or nil
+local is_shared = lib ~= nil
+-- Makes the first waiters ask after this time.
+local function ask_all(after)
+  local waiters = redis.pcall('ZPOPMIN', queue, '100')
+  for n = 1, #waiters, 2 do
+    lib.notify(ARGV[6], waiters[n], lock, '', after)
+  end
+end
+if count ~= '0' and lib then
+  -- It had the exclusive lock, and shares it from now on.
+  held = lib.shares(lock, owner)
+  if held == true and ARGV[7] == 'all' then
+    ask_all('0')
+  elseif held == true then
+    lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, true)
+  end
+  redis.pcall('EXISTS', lock)
+  return held == true and 1 or held or 0
+elseif count ~= '0' then
   held = redis.call('HGET', lock, owner)
   if held and held ~= count then
     -- A write that takes no memory precedes the others, which then do not fail on a full server.
@@ -22,7 +43,9 @@ if count ~= '0' then
 end
 -- Before the lock changes: after a later read, the server would report the next acquire as a foreign change.
 local nobody_waits = redis.pcall('EXISTS', queue) == 0
-if at_least == '0' then
+if lib then
+  held = lib.leave(lock, owner, at_least ~= '0' and at_least)
+elseif at_least == '0' then
   held = redis.pcall('HDEL', lock, owner)
 elseif redis.call('HEXISTS', lock, owner) == 1 then
   -- The lock has no owner any more, so a late renewal or release finds none.
@@ -36,24 +59,27 @@ end
 if nobody_waits then
   return held or 0
 end
-local lib = library()
-if held == 1 and ARGV[7] == 'all' then
-  local waiters = redis.pcall('ZPOPMIN', queue, '100')
+lib = lib or library()
+if held == 1 and ARGV[7] == 'all' and is_shared and redis.pcall('EXISTS', lock) == 1 then
+  return held
+elseif held == 1 and ARGV[7] == 'all' then
   if at_least == '0' and redis.pcall('HSET', lock, 'kept', '1') == 1 then
     -- No owner gets the lock until the notifications have arrived: the releasing client would precede all others.
     at_least = '5'
     redis.call('PEXPIRE', lock, at_least)
   end
-  for n = 1, #waiters, 2 do
-    lib.notify(ARGV[6], waiters[n], lock, '', at_least)
-  end
+  ask_all(at_least)
 elseif held == 1 and at_least == '0' then
-  lib.hand_off(ARGV[6], lock, ARGV[5])
+  lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, is_shared)
 else
   -- An owner that only waited leaves the queue. Only the first waiter learns that a lock became free without a release,
   -- so the next one asks, and learns that it is the first.
   local first = redis.pcall('ZRANGE', queue, '0', '0')[1]
   redis.pcall('ZREM', queue, owner)
+  if first == owner and ARGV[7] ~= 'all' and redis.pcall('EXISTS', lock, lock .. ':shared') == 2 then
+    -- The waiters behind it may share the lock.
+    lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, true)
+  end
   local waiter = redis.pcall('ZRANGE', queue, '0', '0')[1]
   if waiter and (held == 1 or first == owner) then
     lib.notify(ARGV[6], waiter, lock, '', at_least)

@@ -18,12 +18,31 @@ local function holds(lock, owner)
   return 1 - added
 end
 
-local replies, queues, all, refused = {}, {}, 1, nil
+local replies, queues, all, refused, lib = {}, {}, 1, nil, nil
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
-  local held = holds(lock, ARGV[2 * n + 1])
+  local owner, held = ARGV[2 * n + 1], nil
+  -- An owner that does not end with a digit may share the lock.
+  local is_shared = string.byte(owner, -1) > 57
+  if is_shared then
+    lib = lib or library()
+    held = lib.shares(lock, owner)
+    held = held == true and 1 or held or 0
+  else
+    held = holds(lock, owner)
+  end
   if held == 1 then
-    replies[n] = ARGV[1] == '0' and 1 or redis.call('PEXPIRE', lock, ARGV[1])
+    replies[n] = 1
+    if is_shared then
+      -- Without a lease to set, a write that changes nothing: a demoted master refuses it, and a full server does not.
+      refused = ARGV[1] == '0' and lib.keep(lock, lib.mode(owner)) or lib.extend(lock, owner, ARGV[1])
+      if type(refused) == 'table' then
+        break
+      end
+      refused = nil
+    elseif ARGV[1] ~= '0' then
+      redis.call('PEXPIRE', lock, ARGV[1])
+    end
     if ARGV[2 * n + 2] ~= '0' then
       replies[n], all = next_fence(lock, ARGV[2], tonumber(ARGV[2 * n + 2])) or 1, nil
     end

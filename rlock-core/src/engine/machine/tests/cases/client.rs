@@ -108,8 +108,11 @@ impl Client {
         self.on(Input::Time);
     }
 
+    /// Applies an event of the current ownership.
     pub(super) fn event(&mut self, event: Event) {
-        self.on(Input::Event(key("k"), None, event));
+        let own = self.machine.slot(&key("k")).and_then(Slot::current);
+        let owner = own.map(|own| own.owner);
+        self.on(Input::Event(key("k"), owner, event));
     }
 
     /// Takes the outputs of a kind.
@@ -167,7 +170,7 @@ impl Client {
 
     pub(super) fn begin(
         &mut self,
-        keys: Few<(Key, Option<(Owner, u64)>)>,
+        keys: Few<(Key, Mode, Option<Inside>)>,
         terms: LockOptions,
         is_inside: bool,
     ) -> (CallId, Step) {
@@ -184,15 +187,23 @@ impl Client {
 
     /// Begins a call for these keys.
     pub(super) fn acquire(&mut self, keys: &str, terms: LockOptions) -> (CallId, Step) {
-        let keys = keys.split(' ').map(|name| (key(name), None));
+        let keys = keys.split(' ').map(|name| (key(name), terms.mode, None));
         self.begin(keys.collect(), terms, false)
     }
 
-    /// Begins a call inside of a hold of `k`.
+    /// Begins a call inside a hold of `k`.
     pub(super) fn nest(&mut self, outer: &Entered, lease: u64) -> (CallId, Step) {
-        let inside = Some((outer.entry.owner, outer.token));
-        let keys = Few::from_elem((key("k"), inside), 1);
-        self.begin(keys, terms(lease), true)
+        self.nest_as(outer, terms(lease))
+    }
+
+    pub(super) fn nest_as(&mut self, outer: &Entered, terms: LockOptions) -> (CallId, Step) {
+        let inside = Inside {
+            owner: outer.entry.owner,
+            token: outer.token,
+            entry: outer.entry.number,
+        };
+        let keys = Few::from_elem((key("k"), terms.mode, Some(inside)), 1);
+        self.begin(keys, terms, true)
     }
 
     /// Enters a hold of `k`.
@@ -254,6 +265,7 @@ impl Client {
     /// Replies to a renewal that was sent at `sent_at`.
     pub(super) fn renewed(&mut self, renew: &Renew, sent_at: u64, outcome: Option<RenewalOutcome>) {
         let event = Event::Renewed {
+            mode: renew.mode,
             lease: renew.lease,
             sent_at: at(sent_at),
             outcome,
@@ -345,6 +357,7 @@ pub(super) fn repeats(request: &Request) -> bool {
 /// Returns the message that the store handed the lock off for a second.
 pub(super) fn handed_off(fence: u64, wanted: bool) -> Event {
     Event::Granted {
+        mode: Mode::Exclusive,
         fence,
         ttl: ms(1_000),
         wanted,

@@ -1,0 +1,479 @@
+//! Requests on their way to the servers, and replies and notifications on their way back.
+
+use std::{rc::Rc, time::Duration};
+
+use crate::{
+    clients::{Awaited, Sent, Vote},
+    engine::machine::{Ask, Event, Failure, Input, Reply},
+    key::Key,
+    lease::Time,
+    owner::OwnerId,
+    plan::{Part, WorldKind},
+    rules::IN_TIME,
+    servers::{Answer, Body},
+    store::{
+        self, AcquireRequest, Acquired, Claim, ReleaseRequest, Released, Renewal, Renewed,
+        decisions::{self, Votes},
+    },
+    world::{MS, Place, Who, World, nanos},
+};
+
+/// The connection of callers, that of the background, and the way of notifications.
+const CALLERS: u8 = 0;
+const BACKGROUND: u8 = 1;
+const BACK: u8 = 2;
+/// A message that is not held takes no longer.
+const LATE: u64 = 100 * MS;
+/// How long a quorum waits for the members that take a grant back.
+const ROLLBACK: u64 = 250 * MS;
+
+/// No reply comes, the request was not sent, or the server refuses it for good.
+const UNANSWERED: Failure = Failure {
+    maybe_executed: true,
+    transient: true,
+};
+const UNSENT: Failure = Failure {
+    maybe_executed: false,
+    transient: true,
+};
+const REFUSED: Failure = Failure {
+    maybe_executed: false,
+    transient: false,
+};
+
+impl World {
+    /// Draws how long a message takes.
+    fn delay(&mut self) -> u64 {
+        if self.occurs(Part::MessageHeld) {
+            let delay = self.rng.u64(100 * MS..5_000 * MS);
+            self.moves_until(self.now + delay);
+            delay
+        } else if self.rng.u8(..) < 8 && self.plan.world != WorldKind::Calm {
+            self.rng.u64(..LATE)
+        } else {
+            self.rng.u64(MS / 5..2 * MS)
+        }
+    }
+
+    /// Returns after what time a message arrives. A connection keeps their order.
+    fn travels(&mut self, client: usize, server: usize, connection: u8, not_before: u64) -> u64 {
+        let at = (self.now + self.delay()).max(not_before);
+        let last = self.clients[client]
+            .arrivals
+            .entry((server, connection))
+            .or_default();
+        *last = at.max(*last + 1);
+        *last - self.now
+    }
+
+    /// Sends a request to all servers.
+    pub(crate) fn sends(&mut self, client: usize, sent: Sent) {
+        let (who, id, servers) = (self.who(client), self.number(), self.servers.len());
+        let body = Rc::new(self.body(client, &sent));
+        let (timeout, owner, in_doubt) = match &sent {
+            Sent::Request(asked) => (asked.timeout, asked.claims[0].owner, asked.is_in_doubt()),
+            Sent::Renew(renew) => (renew.left, renew.owner, false),
+        };
+        let state = &mut self.clients[client];
+        let awaited = Awaited {
+            sent,
+            body: Rc::clone(&body),
+            began: self.now,
+            sent_at: state.clock.time(self.now),
+            votes: std::iter::repeat_with(|| None).take(servers).collect(),
+        };
+        // A member of a quorum has one connection.
+        let has_two = self.plan.has(Part::TwoConnections) && servers == 1;
+        let in_background = has_two && awaited.call().is_none() && !in_doubt;
+        let connection = if in_background { BACKGROUND } else { CALLERS };
+        state.awaited.insert(id, awaited);
+        let not_before = state.owners.get(&owner).filter(|_| in_doubt);
+        let not_before = not_before.map_or(0, |at| at + 1);
+        self.at_client(client, nanos(timeout), move |world| {
+            world.timed_out(client, id);
+        });
+        if let (Some(lease), true) = (body.lease(), servers > 1) {
+            let within = nanos(decisions::decisive(timeout, lease));
+            self.at_client(client, within, move |world| world.decides(client, id));
+        }
+        // All servers refuse it for good, as without a permission.
+        let is_refused = self.occurs(Part::RequestRefused);
+        let mut latest = self.now;
+        for server in 0..servers {
+            if is_refused {
+                self.replies(who, id, server, MS, Err(REFUSED));
+            } else if self.occurs(Part::RequestNotSent) {
+                let after = self.rng.u64(..5 * MS);
+                self.replies(who, id, server, after, Err(UNSENT));
+            } else if self.occurs(Part::RequestLost) {
+                self.is_lost(who, id, server);
+            } else {
+                for _ in 0..=usize::from(self.occurs(Part::RequestRepeated)) {
+                    let after = self.travels(client, server, connection, not_before);
+                    latest = latest.max(self.now + after);
+                    if after > LATE {
+                        // It waits behind a message that is held.
+                        self.moves_until(self.now + after);
+                    }
+                    self.brings(who, server, after, Some(id), Rc::clone(&body));
+                }
+            }
+        }
+        let (now, owners) = (self.now, &mut self.clients[client].owners);
+        let known = owners.entry(owner).or_default();
+        *known = latest.max(*known);
+        if owners.len() > 64 {
+            owners.retain(|_, at| *at > now);
+        }
+    }
+
+    /// A message is lost. The connection may break, so that the client need not wait.
+    fn is_lost(&mut self, who: Who, id: u64, server: usize) {
+        self.moves_all();
+        if self.rng.bool() {
+            let after = self.rng.u64(..50 * MS);
+            self.replies(who, id, server, after, Err(UNANSWERED));
+        }
+    }
+
+    /// Brings a request to a server after this time. Without a number, no reply is awaited.
+    fn brings(&mut self, who: Who, server: usize, after: u64, id: Option<u64>, body: Rc<Body>) {
+        self.later(Place::Server(server), after, move |world| {
+            world.arrives(server, who, id, &body);
+        });
+    }
+
+    fn replies(&mut self, who: Who, id: u64, server: usize, after: u64, vote: Vote) {
+        self.later(Place::Client(who), after, move |world| {
+            world.voted(who.client, id, server, vote);
+        });
+    }
+
+    fn body(&self, client: usize, sent: &Sent) -> Body {
+        let id = self.clients[client].id;
+        let claim = |key: &Key, owner, mode| Claim {
+            key: key.clone(),
+            owner: OwnerId::new(id, owner, mode),
+        };
+        let (claims, what) = match sent {
+            Sent::Request(request) => (&request.claims, &request.what),
+            Sent::Renew(renew) => {
+                let (claim, fence) = (claim(&renew.key, renew.owner, renew.mode), renew.fence);
+                let mut renewal = Renewal { claim, fence };
+                if self.servers.len() > 1 {
+                    renewal = decisions::with_step(&renewal);
+                }
+                return Body::Renew(renewal, renew.lease);
+            }
+        };
+        let mut claims = claims
+            .iter()
+            .map(|one| claim(&one.key, one.owner, one.mode));
+        let (lease, count, waits) = match *what {
+            Ask::Acquire { lease, waits } => (lease, 1, waits),
+            Ask::Enter { lease, count } => (lease, count, false),
+            Ask::Lower {
+                fence,
+                count,
+                at_least,
+                ..
+            } => {
+                let claim = claims.next().expect("it has a lock");
+                let whole = ReleaseRequest::whole(&claim);
+                return Body::Release(ReleaseRequest {
+                    fence,
+                    count,
+                    at_least,
+                    ..whole
+                });
+            }
+        };
+        let claims = claims.collect();
+        Body::Acquire(AcquireRequest {
+            claims,
+            lease,
+            count,
+            waits,
+        })
+    }
+
+    /// A server executes a request.
+    fn arrives(&mut self, server: usize, who: Who, id: Option<u64>, body: &Body) {
+        let answer = self.servers[server].execute(body, self.now);
+        if let (Body::Release(release), Answer::Released(Released::Done)) = (body, &answer)
+            && release.count == 0
+            && self.servers.len() == 1
+            && release.owner.is_of(self.clients[who.client].id)
+        {
+            self.clients[who.client]
+                .notes
+                .released(release.owner.sequence());
+        }
+        self.note(|| {
+            format!(
+                "server {server} for client {}: {body:?}: {answer:?}",
+                who.client
+            )
+        });
+        self.notifies(server);
+        let Some(id) = id else { return };
+        if self.occurs(Part::ReplyLost) {
+            return self.is_lost(who, id, server);
+        }
+        let after = self.delay();
+        self.replies(who, id, server, after, Ok(answer));
+    }
+
+    /// Sends the notifications of a server.
+    pub(crate) fn notifies(&mut self, server: usize) {
+        let members = self.servers.len();
+        for (id, event) in self.servers[server].take_events() {
+            let client = self.clients.iter().position(|client| client.id == id);
+            let event = match members {
+                1 => Some(event),
+                _ => decisions::of_member(event, members),
+            };
+            let (Some(client), Some(input)) = (client, event.and_then(to_input)) else {
+                continue;
+            };
+            let is_deaf = self.clients[client].deaf_until > self.now;
+            if is_deaf || self.occurs(Part::NotificationLost) {
+                // A renewal tells that others wait, too.
+                if !matches!(input, Input::Event(_, _, Event::Wanted)) {
+                    self.moves_all();
+                }
+                continue;
+            }
+            let after = self.travels(client, server, BACK, 0);
+            self.tells_client(self.who(client), after, input);
+        }
+    }
+
+    /// Notes the reply of one server, and decides if it can.
+    fn voted(&mut self, client: usize, id: u64, server: usize, vote: Vote) {
+        if self.servers.len() == 1 {
+            return self.replied(client, id, vote);
+        }
+        let Some(awaited) = self.clients[client].awaited.get_mut(&id) else {
+            return;
+        };
+        let Some(place) = awaited.votes.get_mut(server) else {
+            return;
+        };
+        place.get_or_insert(vote);
+        let (votes, mut least) = (&awaited.votes, decisions::SHORTEST_LATE);
+        if let Sent::Renew(renew) = &awaited.sent {
+            least = renew.left / 4;
+        }
+        let is_over = match &*awaited.body {
+            Body::Renew(..) => decisions::is_held(&of(votes, renewed), 0).is_some(),
+            Body::Release(_) => decisions::is_released(&of(votes, released)).is_some(),
+            Body::Acquire(_) => decisions::is_acquired(&of(votes, acquired)) == Some(true),
+        };
+        if is_over || votes.iter().all(Option::is_some) {
+            self.decides(client, id);
+        } else if of(votes, Some).have_majority() {
+            let took = Duration::from_nanos(self.now - awaited.began);
+            let rest = nanos(decisions::rest(took, least));
+            self.at_client(client, rest, move |world| world.decides(client, id));
+        }
+    }
+
+    /// Decides about a request to a quorum by the replies so far. No further reply counts.
+    fn decides(&mut self, client: usize, id: u64) {
+        let Some(awaited) = self.clients[client].awaited.get_mut(&id) else {
+            return;
+        };
+        let (votes, sent_at) = (std::mem::take(&mut awaited.votes), awaited.sent_at);
+        let body = Rc::clone(&awaited.body);
+        if votes.is_empty() {
+            return;
+        }
+        let failure = |vote: &Option<Vote>| match vote {
+            Some(vote) => vote.as_ref().err().copied(),
+            None => Some(UNANSWERED),
+        };
+        let failures: Vec<Failure> = votes.iter().filter_map(failure).collect();
+        let in_doubt = failures.iter().any(|failure| failure.maybe_executed);
+        let are_final = failures.iter().filter(|failure| !failure.transient);
+        let failure = Failure {
+            maybe_executed: in_doubt || failures.len() < votes.len(),
+            transient: are_final.count() <= votes.len() / 2,
+        };
+        let outcome = match &*body {
+            Body::Renew(..) => {
+                let kept = vec![decisions::renewed(&of(&votes, renewed), 0)];
+                Some(Answer::Renewed(Renewed { kept, sent_at }))
+            }
+            Body::Release(_) => decisions::released(&of(&votes, released)).map(Answer::Released),
+            Body::Acquire(request) => {
+                let votes = of(&votes, acquired);
+                decisions::acquired(request, &votes, in_doubt, sent_at).map(Answer::Acquired)
+            }
+        };
+        let is_taken = matches!(&outcome, Some(Answer::Acquired(Acquired::Taken { .. })));
+        let after = if is_taken {
+            self.rolls_back(client, &body, &votes)
+        } else {
+            0
+        };
+        let vote = outcome.ok_or(failure);
+        if after == 0 {
+            return self.replied(client, id, vote);
+        }
+        self.at_client(client, after, move |world| world.replied(client, id, vote));
+    }
+
+    /// Takes the grants of members back. Returns for how long the call waits for that.
+    fn rolls_back(&mut self, client: usize, body: &Body, votes: &[Option<Vote>]) -> u64 {
+        let Body::Acquire(request) = body else {
+            return 0;
+        };
+        let mut after = 0;
+        for (server, vote) in votes.iter().enumerate() {
+            let answer = vote.as_ref().and_then(|vote| vote.as_ref().ok());
+            let is_granting = answer.and_then(acquired).is_some_and(decisions::is_granted);
+            for claim in request.claims.iter().filter(|_| is_granting) {
+                let takes = self.travels(client, server, CALLERS, 0);
+                if self.occurs(Part::RequestLost) {
+                    after = ROLLBACK;
+                } else {
+                    after = after.max(2 * takes).min(ROLLBACK);
+                    let body = Rc::new(Body::Release(ReleaseRequest::whole(claim)));
+                    self.brings(self.who(client), server, takes, None, body);
+                }
+            }
+        }
+        after
+    }
+
+    fn timed_out(&mut self, client: usize, id: u64) {
+        if self.servers.len() > 1 {
+            self.decides(client, id);
+        } else {
+            self.replied(client, id, Err(UNANSWERED));
+        }
+    }
+
+    /// Tells the machine the outcome of a request, and polls the call that sent it.
+    fn replied(&mut self, client: usize, id: u64, outcome: Vote) {
+        let state = &mut self.clients[client];
+        let awaited = state.awaited.get(&id);
+        if awaited.is_none_or(|awaited| state.is_unpolled(awaited)) {
+            return;
+        }
+        let Some(awaited) = state.awaited.remove(&id) else {
+            return;
+        };
+        let (took, lease) = (self.now - awaited.began, awaited.body.lease().map(nanos));
+        let polled = awaited.call().filter(|call| state.calls.contains_key(call));
+        if let Some(task) = polled.and_then(|call| state.calls.get(&call)) {
+            let task = &mut state.tasks[*task];
+            let most = lease.map(|lease| (lease / 10 * 9).saturating_sub(3 * MS));
+            task.is_sending = false;
+            task.has_failed |= outcome.is_err() || most.is_some_and(|most| took > most);
+        }
+        let sent_at = awaited.sent_at;
+        let input = match awaited.sent {
+            Sent::Request(request) => Input::Reply(request, reply(outcome, sent_at)),
+            Sent::Renew(renew) => {
+                let (key, owner, mode, lease) = (renew.key, renew.owner, renew.mode, renew.lease);
+                let outcome = outcome.ok();
+                let outcome = outcome.and_then(|answer| Some(renewed(&answer)?.kept[0]));
+                Input::Event(
+                    key,
+                    Some(owner),
+                    Event::Renewed {
+                        mode,
+                        lease,
+                        sent_at,
+                        outcome,
+                    },
+                )
+            }
+        };
+        let most = lease.map(|lease| (lease / 8).max(20 * MS) + ROLLBACK);
+        let is_late = most.is_some_and(|most| took > most) && self.servers.len() > 1;
+        if is_late && !self.plan.has(Part::ClientPaused) {
+            let what = format!("client {client} waits for a majority: {input:?}");
+            self.breaks(IN_TIME, what);
+        }
+        self.on(client, input, polled);
+    }
+}
+
+fn reply(outcome: Vote, at: Time) -> Reply {
+    match outcome {
+        Ok(Answer::Acquired(mut reply)) => {
+            // A lease counts from before its request was sent.
+            if let Acquired::Granted { sent_at, .. } | Acquired::Taken { sent_at, .. } = &mut reply
+            {
+                *sent_at = at;
+            }
+            Reply::Acquired(reply)
+        }
+        Ok(Answer::Released(reply)) => Reply::Released(reply),
+        Ok(Answer::Renewed(_)) => Reply::None,
+        Err(failure) => Reply::Failed(failure),
+    }
+}
+
+fn to_input(event: store::Event) -> Option<Input> {
+    let (key, owner, event) = match event {
+        store::Event::Granted {
+            key,
+            owner,
+            fence,
+            ttl,
+            wanted,
+        } => {
+            let granted = Event::Granted {
+                mode: owner.mode(),
+                fence,
+                ttl,
+                wanted,
+            };
+            (key, Some(owner), granted)
+        }
+        store::Event::Wanted { key, owner } => (key, Some(owner), Event::Wanted),
+        store::Event::Retry { key, owner, after } => (key, Some(owner), Event::Retry(after)),
+        store::Event::Changed(key) => (key, None, Event::Changed),
+        _ => return None,
+    };
+    Some(Input::Event(
+        key,
+        owner.map(|owner| owner.sequence()),
+        event,
+    ))
+}
+
+fn acquired(answer: &Answer) -> Option<&Acquired> {
+    match answer {
+        Answer::Acquired(reply) => Some(reply),
+        _ => None,
+    }
+}
+
+fn released(answer: &Answer) -> Option<&Released> {
+    match answer {
+        Answer::Released(reply) => Some(reply),
+        _ => None,
+    }
+}
+
+fn renewed(answer: &Answer) -> Option<&Renewed> {
+    match answer {
+        Answer::Renewed(reply) => Some(reply),
+        _ => None,
+    }
+}
+
+/// Returns the replies to a request so far.
+fn of<'a, T>(
+    votes: &'a [Option<Vote>],
+    reply: impl Fn(&'a Answer) -> Option<&'a T>,
+) -> Votes<'a, T> {
+    let answers = votes.iter().flatten().filter_map(|vote| vote.as_ref().ok());
+    let (members, replies) = (votes.len(), answers.filter_map(reply).collect());
+    Votes { members, replies }
+}

@@ -1,0 +1,467 @@
+//! Shared holds and permits of one client.
+
+use super::{client::*, *};
+use crate::mode::Mode;
+
+fn shared() -> LockOptions {
+    with(|terms| terms.mode = Mode::Shared)
+}
+
+fn permit() -> LockOptions {
+    with(|terms| terms.mode = Mode::Permits(3))
+}
+
+fn owners(client: &Client) -> Vec<Owner> {
+    client.machine.ownerships().map(|own| own.owner).collect()
+}
+
+#[test]
+fn readers_join_without_a_request_and_the_last_one_releases() {
+    let (mut client, first) = Client::holding(shared());
+    assert_eq!(client.own().mode, Mode::Shared);
+    let joined = only(client.acquire("k", shared()).1);
+    assert_eq!((joined.token, joined.began), (first.token, Some(By::Local)));
+    assert_ne!(joined.first, first.first, "each is a hold of its own");
+    assert_eq!(client.leave(&first), Step::Left(Ok(())));
+    assert!(client.sent().is_empty());
+    let release = asked(client.leave(&joined));
+    assert_eq!(
+        (lowers(&release).0, release.claims[0].mode),
+        (0, Mode::Shared)
+    );
+    client.reply(release, DONE);
+    assert!(client.is_empty());
+}
+
+#[test]
+fn readers_that_wait_are_let_in_together_and_the_writer_behind_them_asks_at_once() {
+    let mut client = Client::new();
+    let (first, step) = client.acquire("k", shared());
+    let (second, _) = client.acquire("k", shared());
+    let (writer, _) = client.acquire("k", terms(LEASE));
+    let (late, _) = client.acquire("k", shared());
+    client.refuse(asked(step), 0, 0);
+    client.event(Event::Granted {
+        mode: Mode::Shared,
+        fence: 8,
+        ttl: ms(1_000),
+        wanted: false,
+    });
+    only(client.poll(first));
+    assert!(client.is_woken(second) && !client.is_woken(late));
+    only(client.poll(second));
+    let request = client.next(writer);
+    assert_eq!(request.claims[0].mode, Mode::Exclusive);
+    assert_eq!(client.poll(late), Step::Wait);
+    assert_eq!(owners(&client).len(), 2);
+}
+
+#[test]
+fn a_reader_asks_anew_while_others_wait() {
+    let (mut client, first) = Client::holding(shared());
+    client.event(Event::Wanted);
+    let (call, step) = client.acquire("k", shared());
+    let request = asked(step);
+    assert_ne!(request.claims[0].owner, first.entry.owner);
+    client.refuse(request, 0, FENCE);
+    assert_eq!(client.poll(call), Step::Wait);
+    // The first hold is still renewed, and then released.
+    client.tick(1_000);
+    assert_eq!(client.renewal().owner, first.entry.owner);
+    let release = asked(client.leave(&first));
+    assert_eq!(owner(&release), first.entry.owner);
+    client.reply(release, DONE);
+    let again = asked(client.poll(call));
+    assert_ne!(owner(&again), first.entry.owner);
+}
+
+#[test]
+fn an_attempt_of_another_client_ends_the_retention_of_a_reader_and_keeps_no_other_out() {
+    let (mut client, first) = Client::holding(with(|terms| {
+        (terms.mode, terms.retain) = (Mode::Shared, ms(1_000));
+    }));
+    client.event(Event::Retry(ms(0)));
+    let second = only(client.acquire("k", shared()).1);
+    assert_eq!(second.entry.owner, first.entry.owner);
+    client.leave(&second);
+    assert_eq!(client.leave(&first), Step::Left(Ok(())));
+    assert_eq!(client.own().phase(), Phase::Retained);
+    client.event(Event::Retry(ms(0)));
+    assert_eq!(lowers(&client.sent_one()).0, 0);
+}
+
+#[test]
+fn a_reader_with_other_terms_has_an_owner_of_its_own() {
+    for other in [
+        with(|terms| (terms.mode, terms.lease) = (Mode::Shared, ms(LONG))),
+        with(|terms| (terms.mode, terms.watchdog) = (Mode::Shared, false)),
+        with(|terms| (terms.mode, terms.max_hold) = (Mode::Shared, Some(ms(500)))),
+    ] {
+        let (mut client, first) = Client::holding(shared());
+        let request = asked(client.acquire("k", other).1);
+        assert_ne!(owner(&request), first.entry.owner);
+    }
+}
+
+#[test]
+fn an_entry_that_no_poll_has_picked_up_is_not_renewed() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", shared());
+    let (second, _) = client.acquire("k", shared());
+    let entered = only(client.grant(asked(step), FENCE));
+    assert!(client.is_woken(second));
+    client.leave(&entered);
+    client.tick(1_000);
+    assert!(client.renewals().is_empty());
+    client.tick(LEASE);
+    assert_eq!(client.losses(), [LostCause::Expired]);
+    // It asks again.
+    asked(client.poll(second));
+}
+
+#[test]
+fn a_reader_that_gives_up_before_it_is_polled_leaves_the_hold() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", shared());
+    let (second, _) = client.acquire("k", shared());
+    let entered = only(client.grant(asked(step), FENCE));
+    client.on(Input::Cancel(second));
+    let release = asked(client.leave(&entered));
+    client.reply(release, DONE);
+    assert!(client.is_empty());
+}
+
+#[test]
+fn readers_share_an_exclusive_lock_that_their_client_has_anyway() {
+    let (mut client, writer) = Client::holding(terms(LEASE));
+    let (one, _) = client.acquire("k", shared());
+    let (other, _) = client.acquire("k", shared());
+    let (next, _) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.leave(&writer), Step::Left(Ok(())));
+    let one = only(client.poll(one));
+    assert!(one.token > writer.token);
+    let other = only(client.poll(other));
+    assert_eq!(
+        (one.mode, client.own().used),
+        (Mode::Exclusive, Mode::Shared)
+    );
+    client.leave(&one);
+    assert_eq!(client.poll(next), Step::Wait);
+    client.leave(&other);
+    let next = only(client.poll(next));
+    assert!(next.token > one.token);
+    assert!(client.sent().is_empty(), "nothing was asked");
+}
+
+#[test]
+fn only_what_a_hold_covers_enters_it() {
+    let exclusive = terms(LEASE);
+    for (outer, inner, enters) in [
+        (exclusive, shared(), true),
+        (exclusive, permit(), true),
+        (shared(), shared(), true),
+        (permit(), permit(), true),
+        (shared(), exclusive, false),
+        (permit(), exclusive, false),
+        (shared(), permit(), false),
+        (permit(), shared(), false),
+    ] {
+        let mut client = Client::with(|settings| settings.counts_entries = false);
+        let held = outer.mode;
+        let outer = client.hold(outer);
+        let (_, step) = client.nest_as(&outer, inner);
+        if enters {
+            assert_eq!(only(step).first, outer.first);
+        } else {
+            assert_eq!(step, Step::Refused(Refusal::Upgrade(key("k"), held)));
+        }
+    }
+}
+
+#[test]
+fn each_permit_has_an_owner_and_calls_of_one_client_ask_one_after_the_other() {
+    let (mut client, first) = Client::holding(permit());
+    let (_, step) = client.acquire("k", permit());
+    let request = asked(step);
+    assert_ne!(owner(&request), first.entry.owner);
+    let second = only(client.grant(request, FENCE + 1));
+    assert_ne!(first.token, second.token);
+    let (third, step) = client.acquire("k", permit());
+    client.refuse(asked(step), 0, FENCE + 1);
+    let (fourth, _) = client.acquire("k", permit());
+    assert!(!client.is_woken(fourth));
+    let release = asked(client.leave(&first));
+    assert_eq!(release.claims[0].mode, Mode::Permits(3));
+    client.reply(release, DONE);
+    assert_eq!(client.poll(third), Step::Wait);
+}
+
+#[test]
+fn a_loss_concerns_all_who_share_the_hold() {
+    let (mut client, first) = Client::holding(shared());
+    let joined = only(client.acquire("k", shared()).1);
+    client.tick(1_000);
+    client.renew(Some(RenewalOutcome::Lost));
+    let lost = client.take(|output| match output {
+        Output::Lost(loss) => Some(loss.entries.clone()),
+        _ => None,
+    });
+    assert_eq!(lost, [vec![first.entry.number, joined.entry.number]]);
+}
+
+#[test]
+fn other_holders_that_come_and_go_cause_no_renewals() {
+    let (mut client, _) = Client::holding(shared());
+    client.event(Event::Changed);
+    client.tick(10);
+    assert!(client.renewals().is_empty());
+    client.event(Event::Missed { is_heard: true });
+    client.tick(20);
+    client.renewal();
+}
+
+#[test]
+fn a_shared_hold_lasts_as_long_as_the_latest_call_allows() {
+    let short = |most| with(|terms| (terms.mode, terms.max_hold) = (Mode::Shared, Some(ms(most))));
+    let (mut client, _) = Client::holding(short(500));
+    client.now = 400;
+    only(client.acquire("k", short(500)).1);
+    client.tick(899);
+    assert!(client.losses().is_empty());
+    client.tick(900);
+    assert_eq!(client.losses(), [LostCause::MaxHold]);
+}
+
+#[test]
+fn a_downgrade_tells_the_store_and_lets_readers_in() {
+    let (mut client, writer) = Client::holding(terms(LEASE));
+    let (reader, _) = client.acquire("k", shared());
+    let step = client.on(Input::Downgrade(writer.entry.clone()));
+    assert_eq!(step, Step::Left(Ok(())));
+    let told = client.sent_one();
+    assert_eq!((told.claims[0].mode, lowers(&told).0), (Mode::Shared, 1));
+    let reader = only(client.poll(reader));
+    assert_eq!(reader.token, writer.token);
+    client.on(Input::Reply(told, DONE));
+    assert!(client.sent().is_empty());
+    client.leave(&writer);
+    let release = asked(client.leave(&reader));
+    assert_eq!(release.claims[0].mode, Mode::Shared);
+}
+
+#[test]
+fn a_downgrade_is_told_again_until_the_store_confirms_it() {
+    let (mut client, writer) = Client::holding(terms(LEASE));
+    client.on(Input::Downgrade(writer.entry));
+    let told = client.sent_one();
+    client.on(Input::Reply(told, UNANSWERED));
+    client.tick(500);
+    let told = client.sent_one();
+    assert_eq!((told.claims[0].mode, lowers(&told).0), (Mode::Shared, 1));
+    client.on(Input::Reply(told, NOT_HELD));
+    assert_eq!(client.losses(), [LostCause::Removed]);
+}
+
+#[test]
+fn a_renewal_from_before_a_downgrade_finds_no_loss() {
+    let (mut client, writer) = Client::holding(terms(LEASE));
+    client.tick(1_000);
+    let renew = client.renewal();
+    client.now = 1_001;
+    client.on(Input::Downgrade(writer.entry));
+    // It waited for a connection.
+    client.renewed(&renew, 1_002, Some(RenewalOutcome::Lost));
+    assert!(client.losses().is_empty());
+}
+
+#[test]
+fn a_hold_with_nested_entries_is_not_downgraded() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let inner = client.enter(&outer, LEASE);
+    for entered in [&inner, &outer] {
+        let step = client.on(Input::Downgrade(entered.entry.clone()));
+        assert_eq!(step, Step::Refused(Refusal::Nested(1)));
+    }
+    assert_eq!(client.own().mode, Mode::Exclusive);
+}
+
+#[test]
+fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let request = asked(client.nest(&outer, LEASE).1);
+    let step = client.on(Input::Downgrade(outer.entry.clone()));
+    assert_eq!(step, Step::Refused(Refusal::Nested(1)));
+    only(client.grant(request, FENCE));
+    assert_eq!(client.own().used, Mode::Exclusive);
+}
+
+#[test]
+fn a_call_inside_of_a_reader_that_has_left_is_a_hold_of_its_own() {
+    let (mut client, outer) = Client::holding(shared());
+    let stays = only(client.acquire("k", shared()).1);
+    client.leave(&outer);
+    let inner = only(client.nest_as(&outer, shared()).1);
+    assert_eq!(inner.began, Some(By::Local));
+    assert_ne!(inner.first, stays.first);
+}
+
+#[test]
+fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
+    let (mut client, writer) = Client::holding(terms(LEASE));
+    let (reader, _) = client.acquire("k", shared());
+    client.leave(&writer);
+    let reader = only(client.poll(reader));
+    client.event(Event::Wanted);
+    let (late, step) = client.acquire("k", shared());
+    assert_eq!(step, Step::Wait);
+    let release = asked(client.leave(&reader));
+    assert_eq!(release.claims[0].mode, Mode::Exclusive);
+    // It asks behind the others.
+    let request = client.next(late);
+    assert_eq!(request.claims[0].mode, Mode::Shared);
+}
+
+#[test]
+fn all_entries_of_an_exclusive_lock_are_in_one_hold() {
+    let mut client = Client::with(|settings| settings.counts_entries = false);
+    let outer = client.hold(terms(LEASE));
+    let kept = client.machine.own_mut(&key("k"), outer.entry.owner);
+    let kept = kept.and_then(|own| own.keep(outer.entry.number));
+    client.leave(&outer);
+    // A call that is inside the entry that has left.
+    let inner = only(client.nest(&outer, LEASE).1);
+    assert_eq!(inner.first, outer.first);
+    let ends = |client: &mut Client| {
+        let ended = client.take(|output| matches!(output, Output::Ended { .. }).then_some(()));
+        ended.len()
+    };
+    assert_eq!(ends(&mut client), 0);
+    client.leave(&inner);
+    let number = kept.expect("it is there");
+    let entry = Entry {
+        number,
+        ..outer.entry
+    };
+    client.on(Input::Leave {
+        entry,
+        end: HoldEnd::Released,
+        call: None,
+    });
+    assert_eq!(ends(&mut client), 1);
+}
+
+#[test]
+fn attempts_at_once_each_learn_whether_there_is_room() {
+    let attempt = |mode| with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
+    let permit = attempt(Mode::Permits(3));
+    let mut client = Client::new();
+    let (_, first) = client.acquire("k", permit);
+    let others = [(); 2].map(|()| client.acquire("k", permit));
+    assert!(others.iter().all(|(_, step)| *step == Step::Wait));
+    only(client.grant(asked(first), FENCE));
+    assert!(others.iter().all(|(call, _)| client.is_woken(*call)));
+    let [(second, _), (third, _)] = others;
+    let request = asked(client.poll(second));
+    assert_eq!(client.poll(third), Step::Wait);
+    only(client.grant(request, FENCE + 1));
+    let step = client.next(third);
+    assert!(matches!(
+        client.refuse(step, 0, 0),
+        Step::Refused(Refusal::Taken(..))
+    ));
+
+    let mut client = Client::new();
+    let (_, first) = client.acquire("k", attempt(Mode::Shared));
+    let (second, _) = client.acquire("k", attempt(Mode::Shared));
+    let first = only(client.grant(asked(first), FENCE));
+    let second = only(client.poll(second));
+    assert_eq!(second.entry.owner, first.entry.owner);
+}
+
+#[test]
+fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
+    let attempt = with(|terms| (terms.mode, terms.wait) = (Mode::Shared, Wait::Never));
+    let mut client = Client::new();
+    let (_, first) = client.acquire("k", shared());
+    let (second, step) = client.acquire("k", attempt);
+    assert_eq!(step, Step::Wait);
+    assert_eq!(client.refuse(asked(first), 0, 0), Step::Wait);
+    assert!(client.is_woken(second));
+    let step = client.poll(second);
+    assert!(
+        matches!(step, Step::Refused(Refusal::Taken(..))),
+        "{step:?}"
+    );
+
+    let mut client = Client::new();
+    let (_, first) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", attempt);
+    only(client.grant(asked(first), FENCE));
+    let step = client.poll(second);
+    assert!(
+        matches!(step, Step::Refused(Refusal::Taken(..))),
+        "{step:?}"
+    );
+}
+
+#[test]
+fn an_attempt_in_another_mode_closes_no_shared_lock() {
+    let (mut client, first) = Client::holding(shared());
+    for mode in [Mode::Exclusive, Mode::Permits(2)] {
+        let attempt = with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
+        let (_, step) = client.acquire("k", attempt);
+        assert!(
+            matches!(step, Step::Refused(Refusal::Taken(..))),
+            "{step:?}"
+        );
+    }
+    let joined = only(client.acquire("k", shared()).1);
+    assert_eq!(joined.entry.owner, first.entry.owner);
+}
+
+#[test]
+fn a_hold_is_not_downgraded_while_a_nested_call_pauses_or_waits_to_enter() {
+    let refused = Step::Refused(Refusal::Nested(1));
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let (nested, step) = client.nest(&outer, LEASE);
+    client.reply(asked(step), UNANSWERED);
+    assert_eq!(client.on(Input::Downgrade(outer.entry.clone())), refused);
+    client.on(Input::Cancel(nested));
+
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let inner = client.enter(&outer, LEASE);
+    let leaving = asked(client.leave(&inner));
+    let (_, step) = client.nest(&outer, LEASE);
+    assert_eq!(step, Step::Wait);
+    assert_eq!(client.on(Input::Downgrade(outer.entry.clone())), refused);
+    client.reply(leaving, DONE);
+}
+
+#[test]
+fn a_refusal_answers_all_attempts_that_began_before_its_request() {
+    let permit = with(|terms| (terms.mode, terms.wait) = (Mode::Permits(3), Wait::Never));
+    let shared = with(|terms| (terms.mode, terms.wait) = (Mode::Shared, Wait::Never));
+    let mut client = Client::new();
+    let (_, first) = client.acquire("k", permit);
+    let (late, _) = client.acquire("k", permit);
+    client.refuse(asked(first), 0, 0);
+    // It began when that request was sent, so a permit may be free for it.
+    client.next(late);
+
+    let mut client = Client::new();
+    let (_, first) = client.acquire("k", permit);
+    client.now += 1;
+    let others = [(); 3].map(|()| client.acquire("k", permit).0);
+    let (reader, _) = client.acquire("k", shared);
+    client.now += 1;
+    // A reply to a request that was sent now.
+    client.refuse(asked(first), 0, 0);
+    for other in others {
+        let step = client.poll(other);
+        assert!(
+            matches!(step, Step::Refused(Refusal::Taken(..))),
+            "{step:?}"
+        );
+    }
+    client.next(reader);
+}

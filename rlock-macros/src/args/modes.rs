@@ -1,0 +1,111 @@
+//! The checks of `shared` and `permits`.
+
+use proc_macro2::Ident;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::spanned::Spanned;
+use syn::{Expr, ExprLit, Lit, LitStr, Token};
+
+use super::{Args, errors, no_literal, skip_to_comma};
+use crate::duration::Time;
+use crate::errors::{Errors, error};
+use crate::options::LockOption;
+
+/// Refuses a value behind the flag `shared`.
+pub(super) fn flag(name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
+    if input.is_empty() || input.peek(Token![,]) || input.peek(Ident::peek_any) {
+        return Ok(());
+    }
+    let value = skip_to_comma(&input.fork())?;
+    let message = if input.peek(LitStr) {
+        "a key that is `shared` belongs to `key`: write `key = [shared \"tenant:<tenant>\", \"order:<id>\"]`"
+    } else {
+        "`shared` takes no value: write `key = \"config:<id>\", shared`, or leave `shared` out for an exclusive lock"
+    };
+    Err(syn::Error::new_spanned(quote!(#name #value), message))
+}
+
+/// Reads the value of `permits`, and checks it if it is a literal.
+pub(super) fn permits(value: Expr) -> syn::Result<Expr> {
+    let Expr::Lit(ExprLit {
+        lit: Lit::Int(number),
+        ..
+    }) = &value
+    else {
+        return no_literal(LockOption::Permits, value);
+    };
+    if !matches!(number.suffix(), "" | "u32") {
+        return Err(errors::wrong_kind(LockOption::Permits, &value));
+    }
+    match number.base10_digits().parse::<u32>() {
+        Ok(1..) => Ok(value),
+        Ok(0) => error(
+            number.span(),
+            format_args!(
+                "`permits = {number}` lets no call in: it must be at least 1; with 1, the lock is exclusive"
+            ),
+        ),
+        Err(_) => error(
+            number.span(),
+            format_args!(
+                "`permits = {number}` is too large: at most {} calls hold a lock at once; for no limit write `shared` \
+                 instead",
+                u32::MAX
+            ),
+        ),
+    }
+}
+
+/// Checks what the modes of a lock exclude.
+pub(super) fn check(args: &Args, errors: &mut Errors) {
+    errors.collect(shared_once(args));
+    if let Some(permits) = &args.permits {
+        errors.collect(permits_of_some_key(args, permits));
+        errors.collect(no_retention(args));
+    }
+}
+
+/// Refuses `shared` before a key if all keys are shared.
+fn shared_once(args: &Args) -> syn::Result<()> {
+    match args.words.iter().flatten().next() {
+        Some(word) if args.shared => error(
+            word.span(),
+            "`shared` before a key has no effect here: the option `shared` shares all keys; remove one of the two",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses `permits` if all keys are shared.
+fn permits_of_some_key(args: &Args, permits: &Expr) -> syn::Result<()> {
+    if args.shared {
+        return error(
+            permits.span(),
+            "`permits` with `shared`: a shared lock has no limit of holders; remove `shared` to limit them, or `permits` to \
+             share the lock",
+        );
+    }
+    if !args.words.is_empty() && args.words.iter().all(Option::is_some) {
+        return error(
+            permits.span(),
+            "`permits` applies to no key, because all keys are `shared`: remove `shared` before the key to limit, or remove \
+             `permits`",
+        );
+    }
+    Ok(())
+}
+
+/// Refuses `retain` with `permits`.
+fn no_retention(args: &Args) -> syn::Result<()> {
+    let at = match &args.retain {
+        None => return Ok(()),
+        Some(Time::Literal(time, _)) if time.is_zero() => return Ok(()),
+        Some(Time::Literal(_, text)) => text.span(),
+        Some(Time::Expression(value)) => value.span(),
+    };
+    error(
+        at,
+        "`retain` with `permits`: a permit is not retained, because each call has its own; remove `retain` or `permits`",
+    )
+}

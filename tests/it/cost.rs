@@ -1,3 +1,0 @@
-//! How many requests and scripts the server sees.
-
-mod batch;

@@ -1,0 +1,446 @@
+//! Shared locks and permits.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use rlock_core::{InCurrentScope, Lock, LockClient, LockError, LockGuard, LostCause, Mode};
+use rlock_testkit::{Place, assert_taken, eventually, within};
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+
+use super::LONG;
+
+fn reader(client: &LockClient) -> Lock {
+    client.lock("k").wait(LONG).shared()
+}
+
+/// Starts a task that waits for the lock, and leaves at once. Returns once it is queued.
+async fn enqueue(lock: Lock, name: &'static str, served: &Served) -> JoinHandle<()> {
+    let served = Arc::clone(served);
+    let waiting = tokio::spawn(async move {
+        let guard = lock.acquire().await.expect("its turn");
+        served.lock().expect("not poisoned").push(name);
+        guard.release().await.expect("held");
+    });
+    sleep(Duration::from_millis(150)).await;
+    waiting
+}
+
+type Served = Arc<std::sync::Mutex<Vec<&'static str>>>;
+
+pub(crate) async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let first = reader(&one).acquire().await.expect("free");
+    let joined = reader(&one).acquire().await.expect("shared");
+    assert_eq!(joined.owner(), first.owner(), "one holder for each client");
+    assert_eq!(joined.owner().mode(), Mode::Shared);
+    let second = reader(&other).acquire().await.expect("shared");
+    assert_ne!(second.owner(), first.owner());
+    let served = Served::default();
+    let writer = enqueue(one.lock("k").wait(LONG), "writer", &served).await;
+    for guard in [first, second] {
+        guard.release().await.expect("held");
+        sleep(Duration::from_millis(150)).await;
+        assert!(!writer.is_finished(), "a reader is inside");
+    }
+    let token = joined.fencing_token();
+    joined.release().await.expect("held");
+    within(LONG, "the writer is served", writer)
+        .await
+        .expect("no panic");
+    let next = one.lock("k").acquire().await.expect("free");
+    assert!(next.fencing_token() > token);
+}
+
+pub(crate) async fn readers_and_writers_are_served_in_the_order_of_their_requests(place: Place) {
+    if !place.keeps_strict_order() {
+        return;
+    }
+    let clients = [
+        place.client().await,
+        place.client().await,
+        place.client().await,
+        place.client().await,
+    ];
+    let (writer, served) = (
+        |n: usize| clients[n].lock("k").wait(LONG),
+        Served::default(),
+    );
+    let held = reader(&clients[1]).acquire().await.expect("free");
+    let waiting = [
+        enqueue(writer(0), "first writer", &served).await,
+        // These could share the lock at once, and do not overtake the writer.
+        enqueue(reader(&clients[2]), "reader", &served).await,
+        enqueue(reader(&clients[1]), "reader", &served).await,
+        enqueue(writer(3), "second writer", &served).await,
+    ];
+    assert!(served.lock().expect("not poisoned").is_empty());
+    held.release().await.expect("held");
+    for waiting in waiting {
+        within(LONG, "all are served", waiting)
+            .await
+            .expect("no panic");
+    }
+    let served = served.lock().expect("not poisoned").clone();
+    assert_eq!(
+        served,
+        ["first writer", "reader", "reader", "second writer"]
+    );
+}
+
+pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
+    let clients = [place.client().await, place.client().await];
+    if !place.has_permits() {
+        let refused = clients[0].lock("k").permits(3).acquire().await;
+        assert!(
+            matches!(&refused, Err(LockError::InvalidOption { option, .. }) if *option == "permits"),
+            "{refused:?}"
+        );
+        return;
+    }
+    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let calls = (0..24).map(|n| {
+        let lock = clients[n % 2].lock("k").permits(3).wait(LONG);
+        let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+        tokio::spawn(async move {
+            let body = async {
+                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                sleep(Duration::from_millis(20)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+            };
+            lock.run(body).await.expect("served");
+        })
+    });
+    for call in join_all(calls).await {
+        call.expect("no panic");
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    eventually(LONG, "all are released", async || {
+        clients[0].inspect("k").await.expect("a reply").is_none()
+    })
+    .await;
+}
+
+pub(crate) async fn attempts_at_once_get_all_the_room_there_is(place: Place) {
+    let client = place.client().await;
+    let attempt = async |lock: Lock| lock.try_acquire().await.expect("a reply");
+    for round in 0..10 {
+        let lock = client.lock(format!("readers {round}")).shared();
+        let held = join_all((0..5).map(|_| attempt(lock.clone()))).await;
+        assert_eq!(held.iter().flatten().count(), 5);
+        if place.has_permits() {
+            let lock = client.lock(format!("permits {round}")).permits(3);
+            let held = join_all((0..5).map(|_| attempt(lock.clone()))).await;
+            assert_eq!(held.iter().flatten().count(), 3);
+        }
+    }
+}
+
+pub(crate) async fn permits_are_given_in_the_order_of_requests(place: Place) {
+    if !place.has_permits() || !place.keeps_strict_order() {
+        return;
+    }
+    let clients = join_all((0..4).map(|_| place.client())).await;
+    let permits = |n: usize| clients[n].lock("k").permits(2).wait(LONG);
+    let held = [
+        permits(0).acquire().await.expect("free"),
+        permits(0).acquire().await.expect("free"),
+    ];
+    let served = Served::default();
+    let waiting = [
+        enqueue(permits(3), "first", &served).await,
+        enqueue(clients[1].lock("k").wait(LONG), "a writer", &served).await,
+        // A permit would be free for it before the writer is served.
+        enqueue(permits(2), "last", &served).await,
+    ];
+    for guard in held {
+        guard.release().await.expect("held");
+        sleep(Duration::from_millis(100)).await;
+    }
+    for waiting in waiting {
+        within(LONG, "all are served", waiting)
+            .await
+            .expect("no panic");
+    }
+    let served = served.lock().expect("not poisoned").clone();
+    assert_eq!(served, ["first", "a writer", "last"]);
+}
+
+pub(crate) async fn a_permit_that_is_not_renewed_is_free_when_its_lease_ends(place: Place) {
+    if !place.has_permits() {
+        return;
+    }
+    let (one, other) = (place.client().await, place.client().await);
+    let brief = Duration::from_millis(700);
+    let dead = one.lock("k").permits(2).lease(brief).watchdog(false);
+    let dead = dead.acquire().await.expect("free");
+    let lasting = other.lock("k").permits(2).acquire().await.expect("free");
+    assert!(
+        other
+            .lock("k")
+            .permits(2)
+            .try_acquire()
+            .await
+            .expect("a reply")
+            .is_none()
+    );
+    let next = other.lock("k").permits(2).wait(LONG);
+    let next = within(LONG, "its lease has ended", next.acquire()).await;
+    let next = next.expect("served");
+    assert!(lasting.is_valid() && next.is_valid() && !dead.is_valid());
+    assert_eq!(dead.lost().await, LostCause::Expired);
+}
+
+pub(crate) async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let brief = Duration::from_millis(700);
+    let dead = reader(&one).lease(brief).watchdog(false);
+    let dead = dead.acquire().await.expect("free");
+    let lasting = reader(&other).acquire().await.expect("shared");
+    let writer = one.lock("k").wait(LONG);
+    let writer = tokio::spawn(async move { writer.acquire().await });
+    sleep(Duration::from_millis(200)).await;
+    lasting.release().await.expect("held");
+    let next = within(LONG, "its lease has ended", writer).await;
+    drop(next.expect("no panic").expect("served"));
+    assert!(!dead.is_valid());
+}
+
+pub(crate) async fn only_what_a_shared_hold_covers_enters_it(place: Place) {
+    let client = place.client().await;
+    let exclusive = client.lock("k").wait(LONG);
+    let held = reader(&client).acquire().await.expect("free");
+    let inner = held.scope(reader(&client).acquire()).await.expect("enters");
+    assert_eq!(inner.fencing_token(), held.fencing_token());
+    let refused = held.scope(exclusive.acquire()).await;
+    assert!(
+        matches!(&refused, Err(LockError::Upgrade { key, held, .. }) if key == "k" && *held == Mode::Shared),
+        "{refused:?}"
+    );
+    inner.release().await.expect("held");
+    held.release().await.expect("held");
+    let held = exclusive.acquire().await.expect("free");
+    let inner = held.scope(reader(&client).acquire()).await.expect("enters");
+    assert_eq!(inner.fencing_token(), held.fencing_token());
+}
+
+pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_it(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let operator = place.client().await;
+    let held = [
+        reader(&one).acquire().await.expect("free"),
+        reader(&other).acquire().await.expect("shared"),
+    ];
+    let info = operator.inspect("k").await.expect("a reply").expect("held");
+    assert_eq!((info.mode(), info.holders), (Mode::Shared, 2));
+    let mut shown: Vec<String> = info.others.iter().map(ToString::to_string).collect();
+    shown.push(info.owner);
+    for guard in &held {
+        assert!(shown.contains(&guard.owner().to_string()), "{shown:?}");
+    }
+    assert_eq!(info.holder.expect("it replies").mode, Mode::Shared);
+    let asked = operator.ask_release("k");
+    let bodies = held.map(|guard| async move {
+        assert_eq!(guard.lost().await, LostCause::Revoked);
+        drop(guard);
+    });
+    let (asked, _) = tokio::join!(asked, join_all(bodies));
+    assert!(asked.expect("a reply"));
+    eventually(LONG, "it is free", async || {
+        operator.inspect("k").await.expect("a reply").is_none()
+    })
+    .await;
+}
+
+pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let first = reader(&one).acquire().await.expect("free");
+    let served = Served::default();
+    let writer = enqueue(other.lock("k").wait(LONG), "writer", &served).await;
+    let mut held = vec![first];
+    if place.has_permits() {
+        for client in [&one, &one, &other] {
+            let permit = client.lock("p").permits(3).acquire().await;
+            held.push(permit.expect("free"));
+        }
+    }
+    let operator = place.client().await;
+    let mut list = operator.list("*");
+    let mut listed = Vec::new();
+    while let Some(info) = list.next().await.expect("a reply") {
+        let waiting = usize::from(info.key == "k" && place.keeps_strict_order());
+        assert_eq!(info.queue.len().min(waiting), waiting, "{info:?}");
+        assert!(info.holder.is_some(), "{info:?}");
+        listed.push(info.owner);
+    }
+    let mut owners: Vec<String> = held.iter().map(|guard| guard.owner().to_string()).collect();
+    owners.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, owners);
+    for guard in held {
+        guard.release().await.expect("held");
+    }
+    within(LONG, "the writer is served", writer)
+        .await
+        .expect("no panic");
+}
+
+pub(crate) async fn a_scan_shows_holders_that_do_not_reply_beside_one_that_does(place: Place) {
+    let silent = place.client_of(LockClient::builder().answers(false)).await;
+    let held = [
+        reader(&place.client().await).acquire().await.expect("free"),
+        reader(&silent).acquire().await.expect("shared"),
+    ];
+    let mut list = place.client().await.list("*").scan(true);
+    let mut listed = Vec::new();
+    while let Some(info) = list.next().await.expect("a reply") {
+        assert_eq!(info.holders, 1, "{info:?}");
+        listed.push((info.owner, info.holder.is_some()));
+    }
+    listed.sort_unstable_by_key(|(_, replies)| !replies);
+    let owner = |n: usize| held[n].owner().to_string();
+    assert_eq!(listed, [(owner(0), true), (owner(1), false)]);
+}
+
+pub(crate) async fn a_shared_lock_is_taken_by_force_from_all_its_holders(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let held = [
+        reader(&one).acquire().await.expect("free"),
+        reader(&other).acquire().await.expect("shared"),
+    ];
+    let operator = place.client().await;
+    assert!(operator.force_release("k").await.expect("a reply"));
+    let next = operator.lock("k").acquire().await.expect("free");
+    for guard in held {
+        assert_eq!(guard.lost().await, LostCause::Revoked);
+        assert!(guard.fencing_token() < next.fencing_token());
+    }
+}
+
+pub(crate) async fn a_shared_lock_stays_taken_for_its_at_least(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let kept = reader(&one).at_least(Duration::from_millis(600));
+    kept.acquire()
+        .await
+        .expect("free")
+        .release()
+        .await
+        .expect("held");
+    assert_taken(&other, "k").await;
+    let also = reader(&other).try_acquire().await.expect("a reply");
+    also.expect("readers share it")
+        .release()
+        .await
+        .expect("held");
+    let writer = other.lock("k").wait(LONG);
+    let served = within(LONG, "the time has passed", writer.acquire()).await;
+    drop(served.expect("served"));
+}
+
+pub(crate) async fn several_keys_may_have_different_modes(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let order = |client: &LockClient, key: &str| {
+        client.lock_all([key]).and_shared(["{t}:tenant"]).wait(LONG)
+    };
+    let first = order(&one, "{t}:1").acquire().await.expect("free");
+    let second = order(&other, "{t}:2")
+        .acquire()
+        .await
+        .expect("another order");
+    assert_taken(&one, "{t}:tenant").await;
+    assert_taken(&other, "{t}:1").await;
+    first.release().await.expect("held");
+    second.release().await.expect("held");
+    let tenant = one.lock("{t}:tenant").try_acquire().await;
+    assert!(tenant.expect("a reply").is_some());
+}
+
+pub(crate) async fn a_downgrade_lets_all_readers_in_and_no_writer(place: Place) {
+    let clients = [
+        place.client().await,
+        place.client().await,
+        place.client().await,
+    ];
+    let held = clients[0].lock("k").acquire().await.expect("free");
+    let waiting = clients.each_ref().map(|client| {
+        let lock = reader(client);
+        tokio::spawn(async move { lock.acquire().await })
+    });
+    sleep(Duration::from_millis(300)).await;
+    let served = Served::default();
+    let writer = enqueue(clients[1].lock("k").wait(LONG), "writer", &served).await;
+    held.downgrade().expect("held");
+    let soon = Duration::from_secs(3);
+    let readers = within(soon, "readers are let in", join_all(waiting)).await;
+    let readers = readers.into_iter().map(|task| task.expect("no panic"));
+    let readers: Result<Vec<_>, _> = readers.collect();
+    let readers = readers.expect("served");
+    assert!(held.is_valid() && readers.iter().all(LockGuard::is_valid));
+    assert!(!writer.is_finished(), "readers are inside");
+    held.release().await.expect("held");
+    for guard in readers {
+        assert!(!writer.is_finished(), "a reader is inside");
+        guard.release().await.expect("held");
+    }
+    within(LONG, "the writer is served", writer)
+        .await
+        .expect("no panic");
+}
+
+pub(crate) async fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded(place: Place) {
+    let (client, other) = (place.client().await, place.client().await);
+    let lock = client.lock("k").wait(LONG);
+    let held = lock.acquire().await.expect("free");
+    let (inner, downgraded) = held
+        .scope(async { tokio::join!(lock.acquire(), async { held.downgrade() }) })
+        .await;
+    // If the nested call has entered without a request, or is on its way.
+    assert!(
+        matches!(&downgraded, Err(LockError::InvalidOption { .. })),
+        "{downgraded:?}"
+    );
+    let inner = inner.expect("enters");
+    assert!(
+        reader(&other)
+            .try_acquire()
+            .await
+            .expect("a reply")
+            .is_none()
+    );
+    inner.release().await.expect("held");
+    held.downgrade().expect("held");
+    let also = reader(&other).acquire().await.expect("shared");
+    also.release().await.expect("held");
+}
+
+pub(crate) async fn a_loss_stops_a_call_in_a_shared_hold_that_outlives_its_guard(place: Place) {
+    let (client, operator) = (place.client().await, place.client().await);
+    let stays = reader(&client).acquire().await.expect("free");
+    let outer = reader(&client).acquire().await.expect("shared");
+    let ((go, gone), inner) = (oneshot::channel::<()>(), reader(&client));
+    let child = async move {
+        gone.await.expect("not dropped");
+        inner.run(std::future::pending::<()>()).await
+    };
+    let [child] = outer
+        .scope(async { [tokio::spawn(child.in_current_scope())] })
+        .await;
+    outer.release().await.expect("held");
+    go.send(()).expect("it waits");
+    sleep(Duration::from_millis(100)).await;
+    assert!(!child.is_finished());
+    assert!(operator.force_release("k").await.expect("a reply"));
+    let ended = within(LONG, "the body is stopped", child).await;
+    let ended = ended.expect("no panic");
+    assert!(
+        matches!(&ended, Err(LockError::Lost { cause, .. }) if *cause == LostCause::Revoked),
+        "{ended:?}"
+    );
+    assert_eq!(stays.lost().await, LostCause::Revoked);
+}
