@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 
 pub(super) use self::verdict::MOST_SERVERS;
 use self::{
-    call::{Call, LateReplies, Members},
+    call::{Call, LateReplies, Members, patiently},
     decisions::{SHORTEST_LATE, of_member},
 };
 use super::{
@@ -125,18 +125,20 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
-        Box::pin(async move {
+        Box::pin(patiently(timeout, move |left| async move {
             let mut call = Call::to_all(&self.members, move |member| async move {
-                member.ping(timeout).await
+                member.ping(left).await
             });
-            call.collect(timeout, SHORTEST_LATE, Call::has_majority)
-                .await;
+            call.collect(left, SHORTEST_LATE, |call| {
+                call.has_majority() || call.lacks_majority()
+            })
+            .await;
             if call.has_majority() {
                 Ok(())
             } else {
                 Err(call.error())
             }
-        })
+        }))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {

@@ -2,8 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::future::{join_all, try_join_all};
-use tokio::time::Instant;
+use futures_util::{
+    StreamExt,
+    future::{join_all, try_join_all},
+    stream::FuturesUnordered,
+};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::{ClusterStore, nodes::Node};
@@ -27,9 +31,16 @@ impl ClusterStore {
         Ok(masters)
     }
 
-    /// Returns the masters to which there is a connection.
+    /// Returns the masters to which there is a connection. Waits for the first of them.
     async fn masters_up(&self, timeout: Duration) -> Result<Vec<Arc<Node>>, StoreError> {
+        let until = Instant::now() + timeout;
         let mut masters = self.known_masters(timeout).await?;
+        let up = masters.iter().map(|node| node.store.until_replying());
+        let mut up: FuturesUnordered<_> = up.collect();
+        if timeout_at(until, up.next()).await.is_err() {
+            return Err(masters[0].store.why_down());
+        }
+        drop(up);
         masters.retain(|node| node.store.is_up());
         Ok(masters)
     }

@@ -13,14 +13,17 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{Mutex, mpsc},
     task::coop::unconstrained,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
 
 use super::{
     decisions::{Votes, rest},
     verdict::majority,
 };
-use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
+use crate::{
+    store::{BoxFuture, Store, StoreError, redis::RedisStore},
+    wait::Backoff,
+};
 
 /// The most late replies of a member that are followed at a time, and the most that wait for that.
 const MOST_LATE: usize = 4096;
@@ -133,6 +136,12 @@ impl<T: Send + 'static> Call<T> {
         self.votes().have_majority()
     }
 
+    /// Returns whether too many requests have failed for a majority to reply.
+    pub(super) fn lacks_majority(&self) -> bool {
+        let members = self.members.len();
+        self.errors().count() > members - majority(members)
+    }
+
     /// Returns whether a member without a reply may have executed the request, or may still execute it.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.replies.iter().any(|reply| match reply {
@@ -183,6 +192,24 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
         maybe_executed: answered > 0 || failures.iter().any(|(_, error)| error.maybe_executed),
         foreign: too_many(|error| error.foreign),
         ..StoreError::ambiguous(text)
+    }
+}
+
+/// Asks again, after pauses that grow, until enough members reply or the time is over. Connections may just be being made, and
+/// members may be at different moments of one change. Each attempt may take the time that is left, and ends as soon as too many
+/// requests have failed.
+pub(super) async fn patiently<T, F>(within: Duration, ask: impl Fn(Duration) -> F) -> Reply<T>
+where
+    F: Future<Output = Reply<T>>,
+{
+    let (until, mut backoff) = (Instant::now() + within, Backoff::default());
+    loop {
+        let reply = ask(until.saturating_duration_since(Instant::now())).await;
+        let pause = backoff.next();
+        match reply {
+            Err(error) if error.transient && Instant::now() + pause < until => sleep(pause).await,
+            reply => return reply,
+        }
     }
 }
 
@@ -241,6 +268,34 @@ mod tests {
             "2 of 5 servers replied, 3 are needed (127.0.0.1:1: no reply within 2s; \
              127.0.0.1:2: no reply within 2s; 127.0.0.1:3: no reply within 2s)"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_asked_again_until_its_time_is_over_unless_it_is_refused() {
+        let asked = std::cell::Cell::new(0);
+        let ask = |error: StoreError, replies_at: u32| {
+            asked.set(0);
+            let asked = &asked;
+            patiently(Duration::from_secs(2), move |left| {
+                asked.set(asked.get() + 1);
+                assert!(left > Duration::ZERO && left <= Duration::from_secs(2));
+                let reply = if asked.get() < replies_at {
+                    Err(error.clone())
+                } else {
+                    Ok(())
+                };
+                ready(reply)
+            })
+        };
+        let silent = StoreError::ambiguous("0 of 3 servers replied");
+        assert!(ask(silent.clone(), 4).await.is_ok());
+        assert_eq!(asked.get(), 4);
+        assert!(ask(refusal(), 2).await.is_err());
+        assert_eq!(asked.get(), 1);
+        let started = Instant::now();
+        assert!(ask(silent, u32::MAX).await.is_err());
+        assert!((2..50).contains(&asked.get()), "{}", asked.get());
+        assert!(started.elapsed() < Duration::from_secs(2));
     }
 
     #[test]

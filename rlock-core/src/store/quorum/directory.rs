@@ -2,11 +2,16 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority};
+use super::{
+    QuorumStore,
+    call::{Call, patiently},
+    decisions::SHORTEST_LATE,
+};
 use crate::store::{
-    ReplyFuture, StoreError,
+    ReplyFuture,
     directory::{Cursor, Directory, Page},
 };
 
@@ -36,18 +41,20 @@ impl Directory for QuorumStore {
     }
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
-        Box::pin(async move {
+        Box::pin(patiently(timeout, move |left| async move {
             let mut call = Call::to_all(&self.members, move |member| async move {
-                member.clients(timeout).await
+                member.clients(left).await
             });
-            call.collect(timeout, SHORTEST_LATE, |_| false).await;
+            // All members, because a client may not be connected to each.
+            call.collect(left, SHORTEST_LATE, Call::lacks_majority)
+                .await;
+            if !call.has_majority() {
+                return Err(call.error());
+            }
             let clients = call.oks().flat_map(|(_, clients)| clients.iter().copied());
             let clients: HashSet<Uuid> = clients.collect();
-            match call.oks().next() {
-                Some(_) => Ok(clients.into_iter().collect()),
-                None => Err(call.error()),
-            }
-        })
+            Ok(clients.into_iter().collect())
+        }))
     }
 
     fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
@@ -67,20 +74,25 @@ impl Directory for QuorumStore {
     }
 
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
-        Box::pin(async move {
-            let members = self.members.len();
-            let up = self.members.iter().filter(|member| member.is_up());
-            if up.count() < majority(members) {
-                return Err(StoreError::no_majority());
+        Box::pin(patiently(timeout, move |left| async move {
+            let until = Instant::now() + left;
+            let mut call = Call::to_each(&self.members, |member| async move {
+                member.until_replying().await;
+                Ok(())
+            });
+            call.collect(left, SHORTEST_LATE, Call::has_majority).await;
+            if !call.has_majority() {
+                return Err(call.error());
             }
-            let next_server = from.next_server(members);
+            let next_server = from.next_server(self.members.len());
             let member = &self.members[from.server];
             if !member.is_up() {
                 // Its locks are on other members, too.
                 return Ok((Vec::new(), next_server));
             }
-            let (keys, next) = member.scan(from, timeout).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            let (keys, next) = member.scan(from, left).await?;
             Ok((keys, next.or(next_server)))
-        })
+        }))
     }
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-
-use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority_has};
+use super::{
+    QuorumStore,
+    call::{Call, patiently},
+    decisions::SHORTEST_LATE,
+    verdict::majority_has,
+};
 use crate::{
     key::Key,
     owner::OwnerId,
     store::{Entry, SendOptions, Store, StoreError},
 };
-
-/// The first pause before members that do not agree are asked again: they may be at different moments of one change.
-const PAUSE: Duration = Duration::from_millis(2);
 
 impl QuorumStore {
     pub(super) async fn inspect_all(
@@ -20,25 +20,17 @@ impl QuorumStore {
         key: &Key,
         send: SendOptions,
     ) -> Result<Option<Entry>, StoreError> {
-        let until = Instant::now() + send.timeout;
-        let mut pause = PAUSE;
-        loop {
+        patiently(send.timeout, |left| async move {
             let mut call = Call::to_all(&self.members, |member| {
                 let key = key.clone();
                 async move { member.inspect(&key, send).await }
             });
-            let left = until.saturating_duration_since(Instant::now());
             // All members, because any of them may know the largest fence.
-            call.collect(left, SHORTEST_LATE, |_| false).await;
-            if let Ok(holder) = holder(&call) {
-                return Ok(holder);
-            }
-            if !call.has_majority() || Instant::now() + pause >= until {
-                return Err(call.error());
-            }
-            sleep(pause).await;
-            pause *= 2;
-        }
+            call.collect(left, SHORTEST_LATE, Call::lacks_majority)
+                .await;
+            holder(&call).map_err(|Undecided| call.error())
+        })
+        .await
     }
 }
 

@@ -24,6 +24,11 @@ impl RedisStore {
         self.background.connection().await.map(drop)
     }
 
+    /// Waits for a connection that is not silent.
+    pub(crate) async fn until_replying(&self) {
+        self.background.until(true).await;
+    }
+
     pub(crate) fn why_down(&self) -> StoreError {
         self.background.why_down()
     }

@@ -1,0 +1,72 @@
+//! Questions to servers whose connections are being made: they wait, as an acquire does.
+
+use rlock_core::{LockClient, LockGuard};
+use rlock_testkit::{MASTERS, Proxy, RedisCluster, RedisServer, within};
+
+use crate::common::{LONG, builder, ms};
+
+/// Asks with a client whose connections are refused, lets the connections to these servers pass, and expects that each
+/// question shows the lock.
+async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
+    let key = held.key().to_owned();
+    let asked = tokio::spawn(async move {
+        let (mut clients, mut scan) = (asking.list("*"), asking.list("*").scan(true));
+        tokio::join!(
+            asking.ping(),
+            asking.inspect(&key),
+            clients.next(),
+            scan.next()
+        )
+    });
+    // Long enough for questions that do not wait.
+    tokio::time::sleep(ms(300)).await;
+    assert!(!asked.is_finished(), "no server can be reached");
+    for proxy in back {
+        proxy.pass();
+    }
+    let asked = within(LONG, "the servers are back", asked).await;
+    let (pinged, shown, listed, scanned) = asked.expect("no panic");
+    pinged.expect("a reply");
+    for info in [shown, listed, scanned] {
+        let owner = info.expect("a reply").map(|info| info.owner);
+        assert_eq!(owner, Some(held.owner().to_string()));
+    }
+}
+
+async fn hold(client: &LockClient) -> LockGuard {
+    let lock = client.lock("k").lease(LONG * 4);
+    lock.acquire().await.expect("free")
+}
+
+#[tokio::test]
+async fn a_quorum_is_asked_once_a_majority_is_connected() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+    let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
+    let urls = || proxies.iter().map(Proxy::url);
+    let client = builder().quorum(urls()).await.expect("it is up");
+    let held = hold(&client).await;
+    proxies.iter().for_each(Proxy::refuse);
+    let asking = builder().response_timeout(LONG).quorum_lazy(urls());
+    let asking = asking.expect("valid addresses");
+    assert_patient(asking, &held, &[&proxies[0], &proxies[2]]).await;
+    held.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_cluster_is_asked_once_its_masters_are_connected() {
+    let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
+    let client = builder().connect(&cluster.url()).await.expect("it is up");
+    let held = hold(&client).await;
+    let proxies: Vec<_> = (0..2 * MASTERS)
+        .map(|n| &**cluster.node(n).front())
+        .collect();
+    for proxy in &proxies {
+        proxy.refuse();
+    }
+    let asking = builder().response_timeout(LONG);
+    let asking = asking
+        .connect_lazy(&cluster.url())
+        .expect("a valid address");
+    assert_patient(asking, &held, &proxies).await;
+    held.release().await.expect("held");
+}
