@@ -1,5 +1,6 @@
 //! The lists and programs that other tests rely on.
 
 mod catalogue;
+mod gate;
 mod histories;
 mod mutants;
