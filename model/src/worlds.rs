@@ -92,9 +92,6 @@ pub fn with_modes() -> Vec<Config> {
             .one(1, 0, exclusive)
             .at_any_time()
             .until(1),
-        readers("in time, a writer shares its lock later", &[2, 1])
-            .one(0, 1, exclusive)
-            .one(0, 1, |caller| caller.downgrades = true),
         readers("in time, a writer enters again and shares", &[1, 1])
             .one(0, 0, exclusive)
             .one(0, 0, |caller| caller.downgrades = true)
@@ -111,6 +108,9 @@ pub fn with_modes() -> Vec<Config> {
 fn with_modes_and_faults() -> Vec<Config> {
     let among = |name| readers(name, &[2, 1]).one(1, 0, exclusive);
     vec![
+        readers("in time, a writer shares its lock later", &[2, 1])
+            .one(0, 1, exclusive)
+            .one(0, 1, |caller| caller.downgrades = true),
         readers("in time, a client of three reads and writes", &[3, 1]).one(0, 1, exclusive),
         among("in time, readers enter again").entries(2).until(7),
         among("in time, readers, lost replies")
@@ -177,7 +177,7 @@ pub fn small() -> Vec<Config> {
 pub fn at_any_time() -> Vec<Config> {
     vec![
         any("any delay, writes").unrenewed().writing(),
-        any("any delay, renewals").until(4),
+        any("any delay, renewals").until(3),
         any("any delay, two callers each").of(&[2, 2]).until(1),
         any("any delay, three callers").of(&[3, 1]).until(1),
         any("any delay, re-entry").entries(2).until(2),
@@ -237,10 +237,6 @@ pub fn at_any_time() -> Vec<Config> {
             .with(FORCED)
             .until(1),
         any("an operator forces, renewals").with(FORCED).until(1),
-        any("an operator forces, two callers")
-            .of(&[2, 1])
-            .with(FORCED)
-            .until(1),
     ]
 }
 
@@ -261,7 +257,7 @@ pub fn with_terms() -> Vec<Config> {
             .one(0, 0, |caller| {
                 (caller.lease, caller.max_hold) = (4, Some(1));
             })
-            .until(4),
+            .until(3),
         any("any delay, a lock that stays taken")
             .of(&[2, 1])
             .one(0, 0, |caller| caller.at_least = Some(2))
@@ -346,10 +342,6 @@ pub fn in_time() -> Vec<Config> {
         },
         prompt("in time, lost messages").with(LOST).until(13),
         prompt("in time, callers give up").with(LATE),
-        prompt("in time, the first of three gives up")
-            .of(&[1, 1, 1])
-            .with(GIVES_UP)
-            .until(6),
         prompt("in time, two callers, callers give up")
             .of(&[2, 1])
             .with(GIVES_UP),
@@ -357,20 +349,9 @@ pub fn in_time() -> Vec<Config> {
             .of(&[2, 1])
             .with(EARLY_POLLS)
             .until(6),
-        prompt("in time, re-entry, two callers")
-            .of(&[2, 1])
-            .entries(2)
-            .until(7),
-        prompt("in time, nested calls are given up")
-            .entries(2)
-            .with(LATE),
         prompt("in time, one of three dies")
             .of(&[1, 1, 1])
             .with(CRASHES),
-        prompt("in time, a call that is not polled")
-            .of(&[2, 1])
-            .with(UNPOLLED)
-            .until(13),
         prompt("in time, requests that are refused on their way").with(FAILURES),
         prompt("in time, reports").with(REPORTS),
         prompt("in time, an operator asks and forces")
@@ -384,10 +365,6 @@ pub fn in_time() -> Vec<Config> {
             .one(0, 0, several)
             .with(LOST_REPLIES)
             .until(13),
-        prompt("in time, leases of two lengths")
-            .of(&[3, 1])
-            .one(0, 1, |caller| caller.lease = 4)
-            .until(8),
         prompt("in time, the end of a hold")
             .of(&[2, 1])
             .each(|caller| caller.max_hold = Some(1)),
@@ -466,6 +443,41 @@ pub fn large() -> Vec<Config> {
             .writing()
             .with(RESTARTS)
             .until(3),
+        any("an operator forces, two callers")
+            .of(&[2, 1])
+            .with(FORCED)
+            .until(1),
+        any("any delay, the end of a hold, until 4")
+            .one(0, 0, |caller| {
+                (caller.lease, caller.max_hold) = (4, Some(1));
+            })
+            .until(4),
+    ]);
+    all.extend(large_in_time());
+    all
+}
+
+fn large_in_time() -> Vec<Config> {
+    vec![
+        prompt("in time, the first of three gives up")
+            .of(&[1, 1, 1])
+            .with(GIVES_UP)
+            .until(6),
+        prompt("in time, re-entry, two callers")
+            .of(&[2, 1])
+            .entries(2)
+            .until(7),
+        prompt("in time, nested calls are given up")
+            .entries(2)
+            .with(LATE),
+        prompt("in time, a call that is not polled")
+            .of(&[2, 1])
+            .with(UNPOLLED)
+            .until(13),
+        prompt("in time, leases of two lengths")
+            .of(&[3, 1])
+            .one(0, 1, |caller| caller.lease = 4)
+            .until(8),
         prompt("in time, two callers each").of(&[2, 2]),
         prompt("in time, two callers, lost replies")
             .of(&[2, 1])
@@ -483,8 +495,7 @@ pub fn large() -> Vec<Config> {
         prompt("in time, three clients, two callers of one")
             .of(&[2, 1, 1])
             .until(12),
-    ]);
-    all
+    ]
 }
 
 /// A bug of the server, in a world in which it shows.

@@ -1,6 +1,9 @@
 //! Runs the simulator: the machine that ships, under faults.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output},
+    time::SystemTime,
+};
 
 /// Runs the simulator with these arguments.
 fn simulate(words: &[&str]) -> Output {
@@ -40,6 +43,14 @@ fn fleets_under_faults_break_no_rule() {
     for world in ["server", "crowd", "quorum", "calm", "modes"] {
         passes(&["--world", world, "--seeds", "5", "--inputs", "100000"]);
     }
+}
+
+/// A failure prints the seed.
+#[test]
+fn a_fresh_seed_breaks_no_rule() {
+    let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+    let seed = now.as_secs().to_string();
+    passes(&["--seed", &seed, "--seeds", "5", "--inputs", "100000"]);
 }
 
 /// These seeds find bugs of `tests/mutants` that simulations found first. The numbers of their inputs are given.
