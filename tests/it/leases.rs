@@ -1,6 +1,6 @@
 //! Leases: renewal, loss, and the fencing tokens that outlive them.
 
-mod batches;
+pub(crate) mod clock;
 mod fences;
 mod loss;
 mod watchdog;

@@ -14,5 +14,6 @@ mod protocol;
 mod runtimes;
 mod security;
 mod semantics;
+mod timing;
 mod topologies;
 mod waiting;

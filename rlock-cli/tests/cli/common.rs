@@ -12,9 +12,10 @@ use std::{
 use rlock_testkit::{RedisServer, Worker, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::time::timeout;
 
-/// The limit for everything that takes milliseconds on an idle machine.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// The limit after which a test counts as hanging.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Returns a command `rlock` for this store, without options from the tests' environment, and without their terminal.
 pub(crate) fn rlock(url: &str, words: &[&str]) -> Command {
@@ -39,10 +40,37 @@ pub(crate) async fn run(url: &str, words: &[&str]) -> Outcome {
     start(url, words).end().await
 }
 
+/// Runs `rlock` until its output or its log contains this text, and returns the results. A holder that a busy machine lets
+/// wait for 200 ms counts as silent, so one run may not describe it.
+pub(crate) async fn run_until(url: &str, words: &[&str], text: &str) -> Outcome {
+    let mut latest = None;
+    let found = async {
+        loop {
+            let outcome = run(url, words).await;
+            let is_shown = |line: &String| line.contains(text);
+            if is_shown(&outcome.log) || outcome.output.iter().any(is_shown) {
+                return outcome;
+            }
+            latest = Some(outcome);
+        }
+    };
+    let found = timeout(LONG, found).await;
+    found.unwrap_or_else(|_| panic!("no {text:?} from {words:?}: {latest:?}"))
+}
+
 /// Starts `rlock run`, and returns when its command holds the lock, until its input ends.
 pub(crate) async fn hold(server: &RedisServer, options: &[&str]) -> Running {
     let script = ["--", "sh", "-c", "echo held; read -r line; echo $line"];
     let mut holder = start(&server.url(), &[&["run"], options, &script].concat());
+    holder.expect("held").await;
+    holder
+}
+
+/// Like [`hold`], with a command that ignores the request to stop, until its input ends.
+pub(crate) async fn hold_stubbornly(server: &RedisServer, options: &[&str]) -> Running {
+    let run = ["run", "--kill-after", "1h"];
+    let script = ["--", "sh", "-c", "trap '' TERM; echo held; read -r line"];
+    let mut holder = start(&server.url(), &[&run[..], options, &script].concat());
     holder.expect("held").await;
     holder
 }
@@ -103,6 +131,17 @@ impl Running {
         send_signal(self.pid(), signal);
     }
 
+    /// Stops `rlock` (SIGSTOP). Returns when all of its threads have stopped. `setsid` has become `rlock`, so it is a child
+    /// of the tests.
+    pub(crate) fn stop(&mut self) {
+        self.worker.pause();
+    }
+
+    /// Lets `rlock` continue.
+    pub(crate) fn resume(&mut self) {
+        self.worker.resume();
+    }
+
     /// Kills `rlock` alone.
     pub(crate) fn kill(&mut self) {
         self.worker.kill();
@@ -140,6 +179,12 @@ impl Outcome {
 pub(crate) fn send_signal(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a process id");
     kill_process(pid, signal).expect("the process is there");
+}
+
+/// Stops a process of one thread (SIGSTOP), which need not be a child of the tests. Returns when it has stopped.
+pub(crate) async fn stop_process(pid: i32) {
+    send_signal(pid, Signal::STOP);
+    eventually(LONG, "it stops", async || state_of(pid) == "T").await;
 }
 
 /// Returns whether the process runs. A zombie does not.

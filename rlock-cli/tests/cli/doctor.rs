@@ -1,6 +1,6 @@
 //! `rlock doctor`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rlock_testkit::{MASTERS, Proxy, RedisCluster, RedisServer, Trio};
 
@@ -153,13 +153,8 @@ async fn a_user_who_may_not_write_any_lock_is_1_and_learns_all_that_is_missing()
     let all = || commands.split(' ').collect::<Vec<_>>();
     let keys = "this user may not write the keys `lock:*`: grant `~lock:*`, or set the prefix to that of the service \
                 (`--prefix` or `RLOCK_PREFIX` here, `prefix` in the builder)";
-    for (rules, expected) in [
+    let cases = [
         ("~lock:* -@all +evalsha", grants(&all(), &[])),
-        ("~lock:* -@all +evalsha +time", grants(&all(), &["time"])),
-        (
-            "~lock:* -@all +evalsha +time +exists",
-            grants(&all(), &["time"]),
-        ),
         (
             "~lock:* -@all +evalsha +time +zadd",
             grants(&all(), &["time"]),
@@ -169,14 +164,16 @@ async fn a_user_who_may_not_write_any_lock_is_1_and_learns_all_that_is_missing()
             let rest = grants(&["time"], &[]);
             [vec![keys.to_owned()], rest].concat()
         }),
-    ] {
-        let rules = format!("on >s3cret resetkeys resetchannels {rules}");
-        let server = RedisServer::builder().acl_user("locker", &rules).start();
-        if major(&server).await < 7 {
-            return;
-        }
-        // Loads the script of this check.
-        assert_eq!(run(&server.url(), &["doctor"]).await.code, Some(0));
+    ];
+    let server = RedisServer::start();
+    if major(&server).await < 7 {
+        return;
+    }
+    // Loads the script of this check.
+    assert_eq!(run(&server.url(), &["doctor"]).await.code, Some(0));
+    for (rules, expected) in cases {
+        let all_rules = format!("reset on >s3cret resetkeys resetchannels {rules}");
+        server.set_user("locker", &all_rules).await;
         let url = server.url_as("locker", "s3cret");
         let outcome = run(&url, &["doctor", "--json"]).await;
         assert_eq!(outcome.code, Some(1), "{rules}: {outcome:?}");
@@ -323,12 +320,18 @@ async fn a_quorum_is_examined_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_slow_link_is_measured_for_seconds_only() {
+async fn a_slow_link_is_not_measured_as_often() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     proxy.delay_replies(Duration::from_millis(250));
-    let began = Instant::now();
     let outcome = run(&proxy.url(), &["doctor"]).await;
-    assert!(began.elapsed() < Duration::from_secs(15), "{outcome:?}");
     assert_eq!(marks(&outcome, "round trip"), ['✓'], "{outcome:?}");
+    let text = outcome.output.join("\n");
+    let (_, rest) = text.split_once("slowest of ").expect(&text);
+    let count: u32 = rest
+        .split(' ')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .expect(&text);
+    assert!(count < 50, "three seconds suffice: {text}");
 }

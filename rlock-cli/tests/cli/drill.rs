@@ -4,12 +4,13 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rlock_testkit::RedisServer;
+use tokio::time::sleep;
 
-use crate::common::{Running, run};
+use crate::common::{LONG, Running, run, start};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
 
@@ -107,56 +108,61 @@ impl Transcript {
     }
 }
 
-#[tokio::test]
-async fn the_page_shows_what_an_incident_looks_like() {
+/// Runs the drill, and returns its lines and the exit statuses.
+async fn drill(program: &Path) -> (Vec<String>, [Option<i32>; 6]) {
     let server = RedisServer::start();
-    let (url, program) = (server.url(), service());
+    let url = server.url();
     let billing = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command.args(arguments).env("REDIS_URL", &url);
         Running::start(command)
     };
-    let rlock = |words: &[&str]| crate::common::start(&url, words);
+    let rlock = |words: &[&str]| start(&url, words);
     let mut seen = Transcript::default();
 
     let mut stuck = billing(&["42", "--stuck"]);
     stuck.expect("order 42: waiting for the bank").await;
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
-    assert_eq!(seen.run("billing 42", billing(&["42"])).await, Some(1));
-    assert_eq!(
-        seen.run("rlock inspect order:42", rlock(&["inspect", "order:42"]))
-            .await,
-        Some(0)
-    );
+    // The page shows seconds.
+    sleep(Duration::from_millis(1_200)).await;
+    let refused = seen.run("billing 42", billing(&["42"])).await;
+    let inspect = ["inspect", "order:42"];
+    let inspected = seen.run("rlock inspect order:42", rlock(&inspect)).await;
     let words = ["release", "order:42", "--ask", "--yes"];
-    assert_eq!(
-        seen.run("rlock release order:42 --ask --yes", rlock(&words))
-            .await,
-        Some(0)
-    );
-
+    let asked = "rlock release order:42 --ask --yes";
+    let asked = seen.run(asked, rlock(&words)).await;
+    if asked != Some(0) {
+        stuck.kill();
+    }
     let held = stuck.end().await;
-    assert_eq!(held.code, Some(1), "{held:?}");
     seen.add(
         held.log
             .lines()
             .chain(held.output.iter().map(String::as_str)),
     );
+    let paid = seen.run("billing 42", billing(&["42"])).await;
+    let free = run(&url, &inspect).await.code;
+    (seen.0, [refused, inspected, asked, held.code, paid, free])
+}
 
-    assert_eq!(seen.run("billing 42", billing(&["42"])).await, Some(0));
-    assert_eq!(
-        run(&url, &["inspect", "order:42"]).await.code,
-        Some(1),
-        "free"
-    );
-
+#[tokio::test]
+async fn the_page_shows_what_an_incident_looks_like() {
+    let program = service();
     let shown =
         |lines: &[String]| -> Vec<String> { lines.iter().map(|line| masked(line)).collect() };
-    let (seen, documented) = (seen.0, documented());
+    let documented = shown(&documented());
+    let began = Instant::now();
+    let (seen, statuses) = loop {
+        let (seen, statuses) = drill(&program).await;
+        // A holder that a busy machine lets wait for 200 ms counts as silent.
+        if shown(&seen) == documented || began.elapsed() > LONG {
+            break (seen, statuses);
+        }
+    };
     assert_eq!(
-        shown(&documented),
+        documented,
         shown(&seen),
         "the drill printed:\n{}",
         seen.join("\n")
     );
+    assert_eq!(statuses, [1, 0, 0, 1, 0, 1].map(Some));
 }

@@ -1,13 +1,12 @@
 //! `rlock ls`.
 
-use std::{collections::BTreeSet, process::Command, time::Duration};
+use std::{collections::BTreeSet, process::Command};
 
 use rlock_core::LockClient;
-use rlock_testkit::{RedisCluster, RedisServer, Trio, eventually};
-use rustix::process::Signal;
+use rlock_testkit::{RedisServer, eventually};
 
 use crate::{
-    common::{LONG, Running, hold, run, start},
+    common::{LONG, Running, hold, run, run_until, start},
     holders::{client, objects},
     terminal::Shell,
 };
@@ -31,16 +30,8 @@ async fn nothing_held_is_no_row_and_no_failure() {
 #[tokio::test]
 async fn a_row_has_key_holder_age_lease_and_waiters() {
     let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "order:42", "-k", "job", "--lease", "60s"]).await;
-    let waiters = [(); 2].map(|()| {
-        start(
-            &server.url(),
-            &["run", "-v", "-k", "order:42", "--", "true"],
-        )
-    });
-    for waiter in &waiters {
-        waiter.logs("waiting").await;
-    }
+    let holder = hold(&server, &["-k", "order:42", "-k", "job", "--lease", "10h"]).await;
+    let _waiters = [(); 2].map(|()| start(&server.url(), &["run", "-k", "order:42", "--", "true"]));
     let mut rows = Vec::new();
     eventually(LONG, "both wait", async || {
         rows = run(&server.url(), &["ls"]).await.output;
@@ -63,41 +54,12 @@ async fn a_row_has_key_holder_age_lease_and_waiters() {
         );
         assert_eq!(row[2], holder.pid().to_string(), "{rows:?}");
         assert!(row[3].ends_with('s'), "{rows:?}");
-        assert!(row[4].starts_with('5') && row[4].ends_with('s'), "{rows:?}");
+        assert!(row[4].starts_with("9h5"), "{rows:?}");
     }
     let starts: BTreeSet<_> = rows.iter().map(|row| row.find("rlock/")).collect();
     assert_eq!(starts.len(), 1, "aligned: {rows:?}");
-    let listed = run(&server.url(), &["ls", "ord*:?2"]).await.output;
-    assert_eq!(listed.len(), 1, "{listed:?}");
-}
-
-#[tokio::test]
-async fn a_thousand_locks_are_listed_once_each_and_in_order() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let keys: BTreeSet<String> = (0..1_000).map(|n| format!("order:{n}")).collect();
-    let mut guards = Vec::new();
-    // In parts, because a busy machine would exceed the response time-out with all at once.
-    for part in keys.iter().collect::<Vec<_>>().chunks(100) {
-        let locks = client.lock_all(part.iter().copied()).wait(LONG);
-        guards.push(locks.acquire().await.expect("free"));
-    }
-    for scan in [&[][..], &["--scan"]] {
-        let words = [&["ls"], scan].concat();
-        let rows = run(&server.url(), &words).await.output;
-        let listed: Vec<_> = rows
-            .iter()
-            .filter_map(|row| row.split(' ').next())
-            .collect();
-        assert!(listed.iter().eq(keys.iter()), "{scan:?}: {listed:?}");
-        let outcome = run(&server.url(), &[&words[..], &["--json"]].concat()).await;
-        let objects = objects(&outcome);
-        let listed: Vec<_> = objects
-            .iter()
-            .filter_map(|object| object["key"].as_str())
-            .collect();
-        assert!(listed.iter().eq(keys.iter()), "{scan:?}: {listed:?}");
-    }
+    let listed = run_until(&server.url(), &["ls", "ord*:?2"], "order:42").await;
+    assert_eq!(listed.output.len(), 1, "{listed:?}");
 }
 
 #[tokio::test]
@@ -109,7 +71,7 @@ async fn with_json_each_lock_is_an_object() {
     let client = builder.connect(&server.url()).await.expect("it runs");
     let lock = client.lock("order:42").name("order:<id>");
     let guard = lock.acquire().await.expect("free");
-    let outcome = run(&server.url(), &["ls", "--json"]).await;
+    let outcome = run_until(&server.url(), &["ls", "--json"], "order:42").await;
     let object = &objects(&outcome)[0];
     assert_eq!(object["key"], "order:42");
     assert_eq!(object["owner"], guard.owner().to_string());
@@ -137,32 +99,27 @@ async fn with_json_each_lock_is_an_object() {
 #[tokio::test]
 async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "stopped"]).await;
+    let mut holder = hold(&server, &["-k", "stopped", "--lease", "10h"]).await;
     let client = client(&server).await;
-    let kept = client.lock("kept").at_least(Duration::from_secs(60));
+    let kept = client.lock("kept").at_least(LONG * 600);
     kept.run(async {}).await.expect("free");
-    let retained = client.lock("retained").retain(Duration::from_secs(60));
+    let retained = client.lock("retained").retain(LONG * 600);
     retained.run(async {}).await.expect("free");
     let _: u64 = server
         .command(&["HSET", "lock:{foreign}", "somebody", "1"])
         .await;
-    holder.signal(Signal::STOP);
-    let found = run(&server.url(), &["ls"]).await;
+    holder.stop();
+    let found = run_until(&server.url(), &["ls"], "(retained)").await;
     assert_eq!(found.output.len(), 1, "only who answers: {found:?}");
-    assert!(found.output[0].contains("(retained)"), "{found:?}");
     assert!(
         found.log.contains("1 client does not reply; `--scan`"),
         "{found:?}"
     );
     let mut top = start(&server.url(), &["top"]);
-    assert!(
-        top.line()
-            .await
-            .contains("1 held, 0 waiters, 0 lost, 1 client does not reply")
-    );
+    let silent = "1 held, 0 waiters, 0 lost, 1 client does not reply";
+    while !top.line().await.contains(silent) {}
     drop(top);
     let found = run(&server.url(), &["ls", "--scan"]).await;
-    holder.signal(Signal::CONT);
     let [foreign, kept, _, stopped] = &found.output[..] else {
         panic!("{found:?}")
     };
@@ -233,12 +190,19 @@ async fn it_lists_again_and_again_until_its_output_is_closed() {
     let guard = client.lock("order:42").acquire().await.expect("free");
     let mut watching = start(&server.url(), &["ls", "--watch", "100ms"]);
     for _ in 0..2 {
-        assert!(watching.line().await.starts_with("order:42"));
+        while !watching.line().await.starts_with("order:42") {}
         assert_eq!(watching.line().await, "");
     }
     guard.release().await.expect("held");
-    while !watching.line().await.is_empty() {}
-    assert_eq!(watching.line().await, "", "nothing is held");
+    // A list without locks is empty. Earlier ones end with an empty line.
+    let mut before = watching.line().await;
+    loop {
+        let line = watching.line().await;
+        if line.is_empty() && before.is_empty() {
+            break;
+        }
+        before = line;
+    }
     // An outage is logged, and the list goes on.
     server.kill();
     watching.logs("could not list").await;
@@ -271,30 +235,5 @@ async fn an_interval_is_a_duration() {
     for interval in ["order:*", "1ms", "25h"] {
         let outcome = run("redis://localhost/", &["ls", "--watch", interval]).await;
         assert_eq!(outcome.code, Some(64), "{interval}: {outcome:?}");
-    }
-}
-
-#[tokio::test]
-async fn every_topology_is_listed() {
-    let (trio, cluster) = (Trio::start().await, RedisCluster::start().await);
-    let servers = [(); 3].map(|()| RedisServer::start());
-    let quorum = servers.each_ref().map(RedisServer::url).join(" ");
-    for url in [trio.url(), cluster.url(), quorum] {
-        let script = ["--", "sh", "-c", "echo held; read -r line"];
-        let mut holder = start(
-            &url,
-            &[&["run", "-k", "a", "-k", "b"][..], &script].concat(),
-        );
-        holder.expect("held").await;
-        for words in [&["ls"][..], &["ls", "--scan"]] {
-            let listed = run(&url, words).await;
-            assert_eq!(listed.output.len(), 2, "{url} {words:?}: {listed:?}");
-        }
-        let inspected = run(&url, &["inspect", "a"]).await;
-        let pid = format!("(pid {})", holder.pid());
-        assert!(inspected.output[1].contains(&pid), "{url}: {inspected:?}");
-        let asked = run(&url, &["release", "b", "--ask", "--yes"]).await;
-        assert_eq!(asked.code, Some(0), "{url}: {asked:?}");
-        assert_eq!(holder.end().await.code, Some(124), "{url}");
     }
 }

@@ -3,7 +3,7 @@
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::{
-    common::{LONG, hold, run},
+    common::{LONG, hold, hold_stubbornly, run, run_until},
     holders::objects,
 };
 
@@ -11,18 +11,14 @@ use crate::{
 async fn shared_runs_go_on_beside_each_other_and_exclusive_ones_wait() {
     let server = RedisServer::start();
     let readers = [
-        hold(&server, &["-s", "-k", "data"]).await,
-        hold(&server, &["--shared", "-k", "data"]).await,
+        hold_stubbornly(&server, &["-s", "-k", "data"]).await,
+        hold_stubbornly(&server, &["--shared", "-k", "data"]).await,
     ];
     let words = ["run", "-n", "-k", "data", "--", "echo", "ran"];
     assert_eq!(run(&server.url(), &words).await.code, Some(75));
     let outcome = run(&server.url(), &["inspect", "data"]).await;
-    assert!(
-        outcome
-            .output
-            .contains(&"mode      shared, 2 holders".to_owned()),
-        "{outcome:?}"
-    );
+    let mode = "mode      shared, 2 holders".to_owned();
+    assert!(outcome.output.contains(&mode), "{outcome:?}");
     let outcome = run(&server.url(), &["inspect", "data", "--json"]).await;
     let object = &objects(&outcome)[0];
     assert_eq!(
@@ -30,19 +26,20 @@ async fn shared_runs_go_on_beside_each_other_and_exclusive_ones_wait() {
         (&"shared".into(), &2.into(), &None::<u32>.into())
     );
     assert_eq!(object["other_owners"].as_array().map(Vec::len), Some(1));
-    let listed = run(&server.url(), &["ls"]).await.output;
-    let rows = listed.iter().filter(|line| line.contains(" (shared)"));
-    assert_eq!(rows.count(), 2, "{listed:?}");
-    let asked = run(&server.url(), &["release", "--ask", "--yes", "data"]).await;
+    eventually(LONG, "both are listed", async || {
+        let listed = run(&server.url(), &["ls"]).await.output;
+        listed
+            .iter()
+            .filter(|line| line.contains(" (shared)"))
+            .count()
+            == 2
+    })
+    .await;
+    let asked = ["release", "--ask", "--yes", "data"];
+    run_until(&server.url(), &asked, "held by 2 holders, of which one is").await;
+    let text = "lock `data`: its holders stop their bodies, and then release it";
+    let asked = run_until(&server.url(), &asked, text).await;
     assert_eq!(asked.code, Some(0), "{asked:?}");
-    assert_eq!(
-        asked.output,
-        ["lock `data`: its holders stop their bodies, and then release it"]
-    );
-    assert!(
-        asked.log.contains("held by 2 holders, of which one is"),
-        "{asked:?}"
-    );
     for reader in readers {
         assert_eq!(reader.end().await.code, Some(124));
     }
@@ -55,31 +52,18 @@ async fn shared_runs_go_on_beside_each_other_and_exclusive_ones_wait() {
 #[tokio::test]
 async fn as_many_runs_go_on_at_once_as_there_are_permits() {
     let server = RedisServer::start();
-    let permits = ["--permits", "2", "-k", "exports", "--lease", "1s"];
+    let permits = ["--permits", "2", "-k", "exports"];
     let one = hold(&server, &permits).await;
     let _other = hold(&server, &permits).await;
-    let words = [
-        "run",
-        "-n",
-        "--permits",
-        "2",
-        "-k",
-        "exports",
-        "--",
-        "echo",
-        "ran",
-    ];
+    let words = [&["run", "-n"], &permits[..], &["--", "echo", "ran"]].concat();
     let outcome = run(&server.url(), &words).await;
     assert_eq!(
         (outcome.code, outcome.output.len()),
         (Some(75), 0),
         "{outcome:?}"
     );
-    drop(one);
-    eventually(LONG, "a permit is free", async || {
-        run(&server.url(), &words).await.code == Some(0)
-    })
-    .await;
+    assert_eq!(one.end().await.code, Some(0));
+    assert_eq!(run(&server.url(), &words).await.output, ["ran"]);
 }
 
 #[tokio::test]

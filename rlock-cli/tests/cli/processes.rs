@@ -1,12 +1,9 @@
 //! Processes that the command leaves behind, and processes that `rlock` leaves behind.
 
-use std::time::Duration;
-
 use rlock_testkit::{RedisServer, eventually};
 use rustix::process::Signal;
-use tokio::time::sleep;
 
-use crate::common::{LONG, hold, is_running, run, send_signal, start};
+use crate::common::{LONG, is_running, run_until, send_signal, start, stop_process};
 
 #[tokio::test]
 async fn a_process_that_outlives_the_command_keeps_the_lock() {
@@ -56,55 +53,36 @@ async fn a_process_that_leaves_the_group_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn if_rlock_is_killed_the_command_gets_a_signal_and_the_lock_is_free_after_its_lease() {
+async fn if_rlock_is_killed_the_command_receives_the_chosen_signal_and_the_lease_goes_on() {
     let server = RedisServer::start();
-    let script = "echo $$; exec sleep 60";
-    let words = ["run", "-k", "a", "--lease", "1s", "--", "sh", "-c", script];
-    let mut running = start(&server.url(), &words);
-    let child = running.number().await;
-    running.kill();
-    eventually(LONG, "the command ends", async || !is_running(child)).await;
-    let outcome = run(&server.url(), &["run", "-k", "a", "--", "echo", "next"]).await;
-    assert_eq!(
-        (outcome.code, outcome.output),
-        (Some(0), vec!["next".to_owned()])
-    );
-}
-
-#[tokio::test]
-async fn if_rlock_is_killed_the_command_receives_the_chosen_signal() {
-    let server = RedisServer::start();
-    let script = "trap 'echo told; exit' USR1; echo $$; for i in $(seq 1200); do sleep 0.05; done";
-    let words = [
-        "run", "-k", "a", "--signal", "USR1", "--", "sh", "-c", script,
-    ];
-    let mut running = start(&server.url(), &words);
-    let child = running.number().await;
-    running.kill();
-    running.expect("told").await;
-    eventually(LONG, "the command ends", async || !is_running(child)).await;
+    let script = "for s in TERM USR1; do trap \"echo $s; exit\" $s; done; echo $$; while :; do sleep 0.05; done";
+    for (options, expected) in [(&[][..], "TERM"), (&["--signal", "USR1"], "USR1")] {
+        let words = ["run", "-k", "a", "--lease", "1h"];
+        let words = [&words[..], options, &["--", "sh", "-c", script]].concat();
+        let mut running = start(&server.url(), &words);
+        let child = running.number().await;
+        running.kill();
+        running.expect(expected).await;
+        eventually(LONG, "the command ends", async || !is_running(child)).await;
+        let left = server.pttl("lock:{a}").await;
+        assert!((1..=3_600_000).contains(&left), "{left}");
+        assert!(server.del("lock:{a}").await);
+    }
 }
 
 #[tokio::test]
 async fn a_command_that_is_stopped_keeps_its_lock() {
     let server = RedisServer::start();
-    let script = "echo $$; read -r line";
-    let words = ["run", "-k", "a", "--lease", "1s", "--", "sh", "-c", script];
-    let mut running = start(&server.url(), &words);
+    let script = "echo $$; read -r line; echo $line";
+    let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
     let child = running.number().await;
-    send_signal(child, Signal::STOP);
-    sleep(Duration::from_secs(3)).await;
-    assert!(server.exists("lock:{a}").await, "renewed");
+    stop_process(child).await;
+    // `rlock` itself runs.
+    let pid = format!("(pid {})", running.pid());
+    run_until(&server.url(), &["inspect", "a"], &pid).await;
     send_signal(child, Signal::CONT);
-    running.send("");
-    assert_eq!(running.end().await.code, Some(0));
-}
-
-#[tokio::test]
-async fn a_long_command_is_renewed() {
-    let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "a", "--lease", "1s"]).await;
-    sleep(Duration::from_secs(3)).await;
-    assert!(server.exists("lock:{a}").await, "renewed");
-    assert_eq!(holder.end().await.code, Some(0));
+    running.send("continued");
+    let outcome = running.end().await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.output, ["continued"]);
 }

@@ -17,7 +17,8 @@ async fn the_status_of_the_command_is_passed_on() {
         ("kill -TERM $$", 128 + Signal::TERM.as_raw()),
         ("kill -KILL $$", 128 + Signal::KILL.as_raw()),
     ] {
-        let outcome = run(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]).await;
+        let words = ["run", "-n", "-k", "a", "--", "sh", "-c", script];
+        let outcome = run(&server.url(), &words).await;
         assert_eq!(outcome.code, Some(expected), "{script}: {outcome:?}");
         assert_eq!(outcome.log, "", "{script}");
         assert!(!server.exists("lock:{a}").await, "{script}: released");
@@ -28,14 +29,17 @@ async fn the_status_of_the_command_is_passed_on() {
 async fn a_lock_that_is_taken_is_75_or_the_given_status() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "a"]).await;
-    for (options, expected) in [
-        (&["-n"][..], 75),
-        (&["--no-wait", "-E", "9"], 9),
-        (&["-w", "200ms"], 75),
-        (&["--wait", "0s", "--conflict-exit-code", "0"], 0),
+    for (wait, options, expected) in [
+        ("0s", &[][..], 75),
+        ("1h", &["-n"], 75),
+        ("1h", &["--no-wait", "-E", "9"], 9),
+        ("1h", &["-w", "3s"], 75),
+        ("1h", &["--wait", "0s", "--conflict-exit-code", "0"], 0),
     ] {
         let words = [&["run", "-k", "a"], options, &["--", "echo", "ran"]].concat();
-        let outcome = run(&server.url(), &words).await;
+        let mut command = rlock(&server.url(), &words);
+        command.env("RLOCK_WAIT", wait);
+        let outcome = Running::start(command).end().await;
         assert_eq!(outcome.code, Some(expected), "{options:?}: {outcome:?}");
         assert!(outcome.output.is_empty(), "{options:?}: {outcome:?}");
         assert!(outcome.log.contains("lock `a`"), "{options:?}: {outcome:?}");
@@ -45,49 +49,6 @@ async fn a_lock_that_is_taken_is_75_or_the_given_status() {
     assert!(server.exists("lock:{a}").await, "still held");
     assert!(!server.exists("lock:{a}:queue").await, "all waits end");
     assert_eq!(holder.end().await.code, Some(0));
-}
-
-#[tokio::test]
-async fn no_wait_takes_precedence_over_a_wait_of_the_environment() {
-    let server = RedisServer::start();
-    let _holder = hold(&server, &["-k", "a"]).await;
-    let mut command = rlock(&server.url(), &["run", "-n", "-k", "a", "--", "true"]);
-    command.env("RLOCK_WAIT", "1h");
-    assert_eq!(Running::start(command).end().await.code, Some(75));
-}
-
-#[tokio::test]
-async fn a_waiter_runs_when_the_holder_has_ended() {
-    let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "a"]).await;
-    let waiter = start(
-        &server.url(),
-        &["run", "-v", "-k", "a", "--", "echo", "ran"],
-    );
-    waiter.logs("waiting").await;
-    assert_eq!(holder.end().await.code, Some(0));
-    let outcome = waiter.end().await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!(outcome.output, ["ran"]);
-}
-
-#[tokio::test]
-async fn a_store_that_cannot_be_reached_is_69() {
-    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
-    let server = RedisServer::builder().password("secret").start();
-    let wrong = format!("redis://:wrong@{}/", server.address());
-    for url in [&nobody, &wrong] {
-        for words in [
-            &["run", "-n", "-k", "a", "--", "echo", "ran"][..],
-            &["wait", "a"],
-        ] {
-            let outcome = run(url, words).await;
-            assert_eq!(outcome.code, Some(69), "{url}: {outcome:?}");
-            assert!(outcome.output.is_empty(), "{outcome:?}");
-            assert!(outcome.log.starts_with("rlock: could not "), "{outcome:?}");
-            assert!(!outcome.log.contains("wrong@"), "no password: {outcome:?}");
-        }
-    }
 }
 
 #[tokio::test]
@@ -159,30 +120,25 @@ async fn the_store_may_be_named_before_the_subcommand() {
 }
 
 #[tokio::test]
-async fn a_mistake_is_reported_with_the_way_out() {
-    let server = RedisServer::start();
-    let url = server.url();
+async fn a_mistake_is_reported_with_the_way_out_before_anything_is_connected() {
+    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let times = ["--max-hold", "5s", "--at-least", "1m 30s"];
+    let run_for = [&["run", "-k", "a"], &times[..], &["--", "echo", "ran"]].concat();
+    let too_short = "`--max-hold 5s` is shorter than `--at-least 1m 30s`: raise `--max-hold` or lower `--at-least`";
     for (url, words, way_out) in [
-        (&*url, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
-        (&url, &["wait", "order:{a"], "`%7B`"),
+        (&*nobody, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
         (" redis://h/", &["wait", "a"], "expected one of"),
+        (&nobody, &run_for, too_short),
     ] {
         let outcome = run(url, words).await;
         assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
+        assert!(outcome.output.is_empty(), "{words:?}: {outcome:?}");
         assert!(outcome.log.contains(way_out), "{words:?}: {outcome:?}");
     }
-}
-
-#[tokio::test]
-async fn a_max_hold_below_at_least_is_refused_before_anything_is_connected() {
-    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
-    let times = ["--max-hold", "5s", "--at-least", "1m 30s"];
-    let words = [&["run", "-k", "a"], &times[..], &["--", "echo", "ran"]].concat();
-    let outcome = run(&nobody, &words).await;
+    let server = RedisServer::start();
+    let outcome = run(&server.url(), &["wait", "order:{a"]).await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
-    assert!(outcome.output.is_empty(), "{outcome:?}");
-    let message = "`--max-hold 5s` is shorter than `--at-least 1m 30s`: raise `--max-hold` or lower `--at-least`";
-    assert!(outcome.log.contains(message), "{outcome:?}");
+    assert!(outcome.log.contains("`%7B`"), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -236,18 +192,6 @@ async fn a_forgotten_separator_is_shown_in_the_corrected_command_line() {
         let outcome = run("redis://h/", words).await;
         assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");
         assert!(!outcome.log.contains("precedes"), "{words:?}: {outcome:?}");
-    }
-}
-
-#[tokio::test]
-async fn the_embedded_store_is_refused_with_the_reason() {
-    for url in ["memory:", "memory:name"] {
-        for words in [&["run", "-k", "a", "--", "echo", "ran"][..], &["wait", "a"]] {
-            let outcome = run(url, words).await;
-            assert_eq!(outcome.code, Some(64), "{outcome:?}");
-            assert!(outcome.output.is_empty(), "{outcome:?}");
-            assert!(outcome.log.contains("locks nothing"), "{outcome:?}");
-        }
     }
 }
 

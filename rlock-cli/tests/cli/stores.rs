@@ -2,45 +2,54 @@
 
 use rlock_testkit::{RedisCluster, RedisServer, Trio};
 
-use crate::common::{Running, rlock, run, start};
+use crate::common::{Running, rlock, run, run_until, start};
 
-/// One run holds the lock, another does not get it, a third waits for it.
-async fn excludes(url: &str, options: &[&str]) {
-    let script = ["--", "sh", "-c", "echo held; read -r line"];
+/// Starts a run that holds two locks, until its input ends.
+async fn holding(url: &str, options: &[&str]) -> Running {
+    let script = ["--", "sh", "-c", "echo held; read -r line; echo $line"];
     let words = [&["run", "-k", "a", "-k", "b"], options, &script].concat();
     let mut holder = start(url, &words);
     holder.expect("held").await;
+    holder
+}
+
+/// One run holds the lock, another does not get it, a third waits for it.
+async fn excludes(url: &str, options: &[&str]) {
+    let holder = holding(url, options).await;
     let second = [&["run", "-n", "-k", "b"], options, &["--", "echo", "ran"]].concat();
     let refused = run(url, &second).await;
     assert_eq!(refused.code, Some(75), "{url}: {refused:?}");
     let third = [&["run", "-v", "-k", "b"], options, &["--", "echo", "ran"]].concat();
     let waiter = start(url, &third);
     waiter.logs("waiting").await;
-    holder.send("");
     let ended = holder.end().await;
     assert_eq!(ended.code, Some(0), "{url}: {ended:?}");
     let ran = waiter.end().await;
-    assert_eq!(
-        (ran.code, &*ran.output),
-        (Some(0), &["ran".to_owned()][..]),
-        "{url}: {ran:?}"
-    );
-    let words = [&["wait", "a", "--wait", "10s"], options].concat();
+    assert_eq!(ran.output, ["ran"], "{url}: {ran:?}");
+    let words = [&["wait", "a", "--wait", "60s"], options].concat();
     assert_eq!(run(url, &words).await.code, Some(0), "{url}");
 }
 
-#[tokio::test]
-async fn a_unix_socket() {
-    excludes(&RedisServer::start().unix_url(), &[]).await;
+/// The locks of a run are listed, inspected and taken from it.
+async fn shows(url: &str) {
+    let holder = holding(url, &[]).await;
+    let pid = holder.pid();
+    for words in [&["ls"][..], &["ls", "--scan"]] {
+        let listed = run_until(url, words, &format!(" {pid} ")).await;
+        assert_eq!(listed.output.len(), 2, "{url} {words:?}: {listed:?}");
+    }
+    let inspected = run_until(url, &["inspect", "a"], &format!("(pid {pid})")).await;
+    assert!(inspected.output[1].starts_with("holder "), "{inspected:?}");
+    let forced = run(url, &["release", "b", "--force", "--yes"]).await;
+    assert_eq!(forced.code, Some(0), "{url}: {forced:?}");
+    assert_eq!(holder.end().await.code, Some(124), "{url}");
 }
 
 #[tokio::test]
-async fn a_server_with_a_password() {
-    excludes(
-        &RedisServer::builder().password("secret").start().url(),
-        &[],
-    )
-    .await;
+async fn a_server_by_a_unix_socket_and_with_a_password() {
+    let server = RedisServer::builder().password("secret").start();
+    excludes(&server.unix_url(), &[]).await;
+    excludes(&server.url(), &[]).await;
 }
 
 #[tokio::test]
@@ -71,21 +80,23 @@ async fn a_server_by_tls() {
 async fn sentinels() {
     let trio = Trio::start().await;
     excludes(&trio.url(), &[]).await;
+    shows(&trio.url()).await;
 }
 
 #[tokio::test]
 async fn a_cluster() {
     let cluster = RedisCluster::start().await;
     excludes(&cluster.url(), &[]).await;
+    shows(&cluster.url()).await;
 }
 
 #[tokio::test]
 async fn a_quorum() {
     let servers = [(); 3].map(|()| RedisServer::start());
     let urls = servers.each_ref().map(RedisServer::url);
-    excludes(&urls.join(" "), &[]).await;
     let [one, two, three] = urls.each_ref().map(String::as_str);
     excludes("unused:", &["--url", one, "--url", two, "--url", three]).await;
+    shows(&urls.join(" ")).await;
     servers[0].kill();
     excludes(&urls.join(" "), &[]).await;
     servers[1].kill();

@@ -155,6 +155,13 @@ impl Drop for Shell {
 /// Asks for a line, and shows it.
 const READER: &str = r#"sh -c 'echo "ready"-; read -r line; echo "got-$line-"'"#;
 
+/// Returns the process id that a command shows as `pid-4711-`.
+pub(crate) async fn shown_pid(shell: &mut Shell) -> i32 {
+    shell.shows("pid-").await;
+    shell.shows("-").await;
+    shell.last_number()
+}
+
 /// Returns a command that shows `ready-`, and runs until a signal ends it. It is not a shell, because some shells lose a
 /// Ctrl-C that arrives while they start a program.
 fn shows_ready() -> (Scratch, String) {
@@ -168,11 +175,19 @@ fn shows_ready() -> (Scratch, String) {
 async fn a_command_reads_the_terminal_and_the_shell_gets_it_back() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    shell.type_line(&format!("rlock run -k a -- {READER}"));
-    shell.shows("ready-").await;
-    shell.type_line("hello");
-    shell.shows("got-hello-").await;
-    shell.is_back_after(0).await;
+    let asker = r#"sh -c 'echo "ready"-; read -r line </dev/tty; echo "got-$line-"'"#;
+    for line in [
+        format!("rlock run -k a -- {READER}"),
+        // It gets the terminal when it reads.
+        format!("rlock run -k a -- {READER} | cat"),
+        format!("rlock run -k a -- {asker} </dev/null"),
+    ] {
+        shell.type_line(&line);
+        shell.shows("ready-").await;
+        shell.type_line("hello");
+        shell.shows("got-hello-").await;
+        shell.is_back_after(0).await;
+    }
 }
 
 #[tokio::test]
@@ -187,7 +202,7 @@ async fn ctrl_c_interrupts_the_command_and_a_wait() {
     shell.is_back_after(130).await;
     assert!(!server.exists("lock:{a}").await);
 
-    shell.type_line("rlock run -k a -- sleep 60 &");
+    shell.type_line("rlock run -k a -- sleep 600 &");
     eventually(LONG, "it holds", async || server.exists("lock:{a}").await).await;
     shell.type_line("rlock run -k a -- true");
     eventually(LONG, "it waits", async || {
@@ -204,18 +219,21 @@ async fn ctrl_c_interrupts_the_command_and_a_wait() {
 async fn ctrl_z_stops_the_job_and_fg_continues_it() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    shell.type_line(&format!("rlock run -k a -- {READER}"));
-    shell.shows("ready-").await;
+    let reader = r#"sh -c 'echo "pid"-$$-; read -r line; echo "got-$line-"'"#;
+    // Nothing renews the lock of a job that is stopped.
+    shell.type_line(&format!("rlock run -k a --lease 1h -- {reader}"));
+    let pid = shown_pid(&mut shell).await;
     for _ in 0..2 {
         shell.press(CTRL_Z);
         shell.shows("Stopped").await;
+        assert_eq!(state_of(pid), "T");
         shell.type_line(r#"echo "shell"-"#);
         shell.shows("shell-").await;
         assert!(server.exists("lock:{a}").await, "held for its lease");
         shell.type_line("fg");
-        shell.shows("fg").await;
         // The shell shows which job continues.
         shell.shows("rlock run").await;
+        eventually(LONG, "it continues", async || state_of(pid) == "S").await;
     }
     shell.type_line("hello");
     shell.shows("got-hello-").await;
@@ -226,18 +244,12 @@ async fn ctrl_z_stops_the_job_and_fg_continues_it() {
 async fn a_job_that_was_stopped_for_longer_than_its_lease_is_stopped_before_it_runs_on() {
     let server = RedisServer::start();
     let written = Scratch::new("written");
-    let size = || fs::metadata(written.path()).map_or(0, |file| file.len());
     let mut shell = Shell::start(&server);
+    // Stops as by Ctrl-Z, long before the lease ends.
     let file = written.path().display();
-    let writer = format!(
-        r#"sh -c 'echo "ready"-; for i in $(seq 10000); do for j in $(seq 1000); do echo; done; done >{file}'"#
-    );
-    shell.type_line(&format!("rlock run -k a --lease 1s -- {writer}"));
-    shell.shows("ready-").await;
-    eventually(LONG, "it writes", async || size() > 0).await;
-    shell.press(CTRL_Z);
+    let writer = format!("sh -c 'kill -TSTP $$; echo written >{file}'");
+    shell.type_line(&format!("rlock run -k a --lease 10s -- {writer}"));
     shell.shows("Stopped").await;
-    let before = size();
     eventually(LONG, "the lease ends", async || {
         !server.exists("lock:{a}").await
     })
@@ -245,14 +257,17 @@ async fn a_job_that_was_stopped_for_longer_than_its_lease_is_stopped_before_it_r
     shell.type_line("fg");
     shell.shows("stopping the command").await;
     shell.is_back_after(124).await;
-    assert_eq!(size(), before, "nothing is written without the lock");
+    assert!(
+        !written.path().exists(),
+        "nothing is written without the lock"
+    );
 }
 
 #[tokio::test]
 async fn a_job_in_the_background_that_reads_stops_until_it_is_in_the_foreground() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    shell.type_line(&format!("rlock run -k a -- {READER} &"));
+    shell.type_line(&format!("rlock run -k a --lease 1h -- {READER} &"));
     shell.shows("ready-").await;
     // A shell reports that a job has stopped before its next command.
     eventually(LONG, "it stops", async || {
@@ -273,7 +288,7 @@ async fn a_job_in_the_background_that_reads_stops_until_it_is_in_the_foreground(
 async fn ctrl_z_stops_a_script_around_it_too_and_the_script_gets_the_terminal_back() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    let job = r#"rlock run -k a -- sh -c "echo ready-; read -r line; exit 3""#;
+    let job = r#"rlock run -k a --lease 1h -- sh -c "echo ready-; read -r line; exit 3""#;
     let script = format!(r#"{job}; status=$?; read -r line; echo "after-$status-$line-""#);
     shell.type_line(&format!("sh -c '{script}'"));
     shell.shows("ready-\r").await;
@@ -306,73 +321,26 @@ async fn a_pager_behind_it_reads_the_terminal_and_ctrl_c_interrupts_both() {
 }
 
 #[tokio::test]
-async fn ctrl_z_stops_a_command_with_a_pipe_behind_it() {
-    let server = RedisServer::start();
-    let mut shell = Shell::start(&server);
-    let writer = r#"sh -c 'echo "pid"-$$-; exec sleep 60'"#;
-    shell.type_line(&format!("rlock run -k a -- {writer} | cat"));
-    shell.shows("pid-").await;
-    shell.shows("-").await;
-    let pid = shell.last_number();
-    shell.press(CTRL_Z);
-    shell.shows("Stopped").await;
-    eventually(LONG, "it stops", async || state_of(pid) == "T").await;
-    shell.type_line("fg");
-    eventually(LONG, "it continues", async || state_of(pid) == "S").await;
-    shell.press(CTRL_C);
-    shell.is_back_after(130).await;
-    assert!(!is_running(pid));
-}
-
-#[tokio::test]
-async fn a_command_with_a_pipe_behind_it_gets_the_terminal_when_it_reads() {
-    let server = RedisServer::start();
-    let mut shell = Shell::start(&server);
-    shell.type_line(&format!("rlock run -k a -- {READER} | cat"));
-    shell.shows("ready-").await;
-    shell.type_line("hello");
-    shell.shows("got-hello-").await;
-    shell.is_back_after(0).await;
-}
-
-#[tokio::test]
-async fn a_command_with_another_input_gets_the_terminal_when_it_reads() {
-    let server = RedisServer::start();
-    let mut shell = Shell::start(&server);
-    let asker = r#"sh -c 'echo "ready"-; read -r line </dev/tty; echo "got-$line-"'"#;
-    shell.type_line(&format!("rlock run -k a -- {asker} </dev/null"));
-    shell.shows("ready-").await;
-    shell.type_line("hello");
-    shell.shows("got-hello-").await;
-    shell.is_back_after(0).await;
-}
-
-#[tokio::test]
 async fn ctrl_z_stops_all_commands_of_a_pipeline_and_one_fg_continues_them() {
     let server = RedisServer::start();
     let mut shell = Shell::start(&server);
-    let first = r#"rlock run -k a -- sh -c 'echo "pid"-$$- >/dev/tty; exec sleep 60'"#;
-    let second = r#"rlock run -k b -- sh -c 'echo "pid"-$$- >/dev/tty; exec cat'"#;
-    shell.type_line(&format!("{first} | {second}"));
-    let mut pids = Vec::new();
+    let first = r#"rlock run -k a --lease 1h -- sh -c 'echo "pid"-$$- >/dev/tty; exec sleep 600'"#;
+    let second = r#"rlock run -k b --lease 1h -- sh -c 'echo "pid"-$$- >/dev/tty; exec cat'"#;
+    shell.type_line(&format!("{first} | {second} | cat"));
+    let pids = [shown_pid(&mut shell).await, shown_pid(&mut shell).await];
     for _ in 0..2 {
-        shell.shows("pid-").await;
-        shell.shows("-").await;
-        pids.push(shell.last_number());
-    }
-    for _ in 0..5 {
         shell.press(CTRL_Z);
         shell.shows("Stopped").await;
-        for &pid in &pids {
-            assert_eq!(state_of(pid), "T");
-        }
+        assert_eq!(pids.map(state_of), ["T", "T"]);
         shell.type_line("fg");
-        for &pid in &pids {
-            eventually(LONG, "it continues", async || state_of(pid) == "S").await;
-        }
+        eventually(LONG, "both continue", async || {
+            pids.map(state_of) == ["S", "S"]
+        })
+        .await;
     }
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
+    assert_eq!(pids.map(is_running), [false, false]);
 }
 
 #[tokio::test]

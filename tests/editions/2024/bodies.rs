@@ -1,65 +1,14 @@
 #![deny(warnings)]
 // Bodies may hold whatever they like.
 #![allow(clippy::await_holding_lock, clippy::never_loop)]
-//! Every kind of body; whatever it holds is dropped before the lock is released.
+//! Every kind of body.
 
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard};
 
 use rlock_core::{LockClient, LockError, current, distributed_lock};
 
 type Outcome<T = ()> = Result<T, LockError>;
-
-/// Asserts that it is dropped while its lock is held.
-struct Probe;
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        assert!(current().is_some(), "dropped without the lock");
-    }
-}
-
-struct Pair {
-    left: Probe,
-    right: Probe,
-}
-
-#[distributed_lock(key = "drops")]
-async fn drops(
-    used: Probe,
-    _unused: Probe,
-    pair: Pair,
-    (first, _second): (Probe, Probe),
-) -> Outcome {
-    let _local = Probe;
-    let _mentioned = (&used, &pair.left, &first);
-    Ok(())
-}
-
-#[distributed_lock(key = "moves")]
-async fn moves_a_part(pair: Pair) -> Outcome {
-    drop(pair.left);
-    let _ = &pair.right;
-    Ok(())
-}
-
-#[distributed_lock(key = "drops-here")]
-fn drops_here(
-    used: Probe,
-    _unused: Probe,
-    pair: Pair,
-    (first, _second): (Probe, Probe),
-) -> Outcome {
-    let _local = Probe;
-    let _mentioned = (&used, &pair.left, &first);
-    Ok(())
-}
-
-#[distributed_lock(key = "moves-here")]
-fn moves_a_part_here(pair: Pair) -> Outcome {
-    drop(pair.left);
-    let _ = &pair.right;
-    Ok(())
-}
 
 #[distributed_lock(key = "labels")]
 async fn labels(number: u8) -> Outcome<u8> {
@@ -70,31 +19,6 @@ async fn labels(number: u8) -> Outcome<u8> {
         4
     };
     Ok(found)
-}
-
-#[distributed_lock(key = "items")]
-async fn items(number: u8) -> Outcome<u8> {
-    use Shadow::{None, Some};
-
-    enum Shadow {
-        Some,
-        None,
-    }
-
-    fn inner(shadow: Shadow) -> u8 {
-        match shadow {
-            Some => 1,
-            None => 0,
-        }
-    }
-
-    macro_rules! twice {
-        ($value:expr) => {
-            $value + $value
-        };
-    }
-
-    Ok(twice!(inner(if number > 1 { Some } else { None })))
 }
 
 #[distributed_lock(key = "attributes")]
@@ -114,11 +38,6 @@ async fn diverges(number: u8) -> Outcome<u8> {
     }
 }
 
-#[distributed_lock(key = "infers")]
-async fn infers(text: &str) -> Outcome<u8> {
-    Ok(text.parse().unwrap_or_default())
-}
-
 #[distributed_lock(key = "guards")]
 async fn guards(guard: MutexGuard<'_, u8>, number: std::future::Ready<u8>) -> Outcome<u8> {
     let held = *guard;
@@ -131,13 +50,42 @@ async fn names_of_the_expansion(plan: u8, body: u8, edge: u8) -> Outcome<u8> {
     Ok(plan + body + edge)
 }
 
-#[distributed_lock(key = "formats")]
-async fn formats(name: &str, width: usize) -> Outcome<String> {
-    Ok(format!("{name:>width$}"))
-}
-
 #[distributed_lock(key = "empty", or_else = |_| ())]
 async fn empty() {}
+
+struct Shelf(String);
+
+impl Shelf {
+    /// The block borrows its arguments.
+    #[distributed_lock(key = "shelf:<self.0>")]
+    fn shelve(&mut self, id: String) -> Pin<Box<dyn Future<Output = Outcome<usize>> + Send + '_>> {
+        Box::pin(async {
+            self.0 += &id;
+            Ok(self.0.len())
+        })
+    }
+}
+
+unsafe fn danger() -> u8 {
+    assert!(current().is_some(), "the body runs without its lock");
+    1
+}
+
+#[distributed_lock(key = "async")]
+async unsafe fn danger_later(number: u8) -> Outcome<u8> {
+    Ok(number + unsafe { danger() })
+}
+
+#[distributed_lock(key = "sync")]
+unsafe fn danger_here(number: u8) -> Outcome<u8> {
+    Ok(number + unsafe { danger() })
+}
+
+#[distributed_lock(key = "bare")]
+unsafe fn danger_without_a_block(number: u8) -> Outcome<u8> {
+    #![allow(unsafe_op_in_unsafe_fn)]
+    Ok(number + danger())
+}
 
 macro_rules! function {
     ($name:ident, $argument:ident, $key:literal, $lease:expr, $body:block) => {
@@ -158,47 +106,21 @@ macro_rules! hygienic {
 hygienic!(hygienic);
 
 async fn all() -> Outcome {
-    drops(
-        Probe,
-        Probe,
-        Pair {
-            left: Probe,
-            right: Probe,
-        },
-        (Probe, Probe),
-    )
-    .await?;
-    moves_a_part(Pair {
-        left: Probe,
-        right: Probe,
-    })
-    .await?;
-    tokio::task::block_in_place(|| {
-        drops_here(
-            Probe,
-            Probe,
-            Pair {
-                left: Probe,
-                right: Probe,
-            },
-            (Probe, Probe),
-        )?;
-        moves_a_part_here(Pair {
-            left: Probe,
-            right: Probe,
-        })
-    })?;
     labels(1).await?;
-    items(1).await?;
     inner_attributes().await?;
     diverges(1).await?;
-    infers("3").await?;
     names_of_the_expansion(1, 2, 3).await?;
-    assert_eq!(formats("x", 3).await?, "  x");
     empty().await;
+    let mut shelf = Shelf("top".to_owned());
+    assert_eq!(shelf.shelve("1".to_owned()).await?, 4);
     made(1).await?;
     hygienic(1).await?;
-    Ok(())
+    assert_eq!(unsafe { danger_later(1) }.await?, 2);
+    tokio::task::block_in_place(|| unsafe {
+        assert_eq!(danger_here(1)?, 2);
+        assert_eq!(danger_without_a_block(1)?, 2);
+        Ok(())
+    })
 }
 
 #[tokio::main]

@@ -1,9 +1,9 @@
 #![deny(warnings)]
-//! Every option, in every form that it has.
+//! Options in every form that they have.
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, current, distributed_lock};
+use rlock_core::{LockClient, LockError, distributed_lock};
 
 mod facade {
     pub use rlock_core as locks;
@@ -111,14 +111,6 @@ macro_rules! locked {
 
 locked!(by_macro, shared, "config", ["config", "tenant"], 1 + 1, [shared "config", "tenant"]);
 
-#[distributed_lock(key = "{tenant:<id>}:<<orders>>:100%")]
-async fn braces_and_brackets(id: &str) -> Outcome<String> {
-    let _ = id;
-    Ok(current()
-        .map(|hold| hold.key().to_owned())
-        .unwrap_or_default())
-}
-
 async fn late<T>(value: T) -> T {
     tokio::task::yield_now().await;
     value
@@ -140,25 +132,6 @@ async fn client_by_expression(locks: Option<LockClient>, fallback: LockClient) -
     Ok(())
 }
 
-fn nothing(_: LockError) -> u8 {
-    0
-}
-
-#[distributed_lock(key = "or", or_else = nothing)]
-async fn or_else_by_name() -> u8 {
-    1
-}
-
-#[distributed_lock(key = "or", or_else = |error| format!("{name}: {error}"))]
-async fn or_else_with_an_argument(name: &str) -> String {
-    name.to_owned()
-}
-
-#[distributed_lock(key = "or:<name>", or_else = |error| format!("{name}: {error}"))]
-async fn or_else_that_takes_an_argument(name: String) -> String {
-    String::new()
-}
-
 async fn all() -> Outcome {
     literals().await?;
     expressions(1).await?;
@@ -176,24 +149,16 @@ async fn all() -> Outcome {
     by_macro::only_word().await?;
     by_macro::list().await?;
     by_macro::tokens().await?;
-    assert_eq!(
-        braces_and_brackets("a:b").await?,
-        "{tenant:a%3Ab}:<orders>:100%"
-    );
     let client = LockClient::in_memory();
     client_by_expression(Some(client.clone()), client.clone()).await?;
     assert_eq!(awaited(1, &[2, 3], client.clone()).await?, 1);
     client_by_expression(None, client).await?;
-    assert_eq!(or_else_by_name().await, 1);
-    assert_eq!(or_else_with_an_argument("name").await, "name");
-    assert_eq!(or_else_that_takes_an_argument("name".to_owned()).await, "");
     Ok(())
 }
 
 #[tokio::main]
 async fn main() {
     assert!(literals().await.is_err(), "there is no client yet");
-    assert_eq!(or_else_by_name().await, 0);
     // All futures are `Send`.
     let all = async { LockClient::in_memory().scope(all()).await };
     tokio::spawn(all).await.unwrap().unwrap();

@@ -22,7 +22,7 @@ pub(crate) fn is_alone_with(module: &str, test: &str, variables: &[(&str, &str)]
     let (_, module) = module.split_once("::").expect("a module of this crate");
     let test = format!("{module}::{test}");
     let child = Command::new(env::current_exe().expect("the path of this program"))
-        .args(["--exact", &test, "--nocapture"])
+        .args(["--exact", &test, "--include-ignored", "--nocapture"])
         .env(ALONE, "1")
         .envs(variables.iter().copied())
         .stdin(Stdio::null())

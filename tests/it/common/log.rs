@@ -53,10 +53,8 @@ pub(crate) fn logged() -> String {
 
 /// Returns the lines of the log so far that contain this text.
 pub(crate) fn logged_of(what: &str) -> Vec<String> {
-    let mentions = |line: &&str| line.contains(what);
-    logged()
-        .lines()
-        .filter(mentions)
-        .map(str::to_owned)
-        .collect()
+    let log = log();
+    let text = String::from_utf8_lossy(&log);
+    let lines = text.lines().filter(|line| line.contains(what));
+    lines.map(str::to_owned).collect()
 }

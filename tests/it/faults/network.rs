@@ -1,5 +1,3 @@
-//! Networks that are slow, silent or cut.
+//! Networks that lose whole connections.
 
-mod frozen;
 mod half_open;
-mod outages;

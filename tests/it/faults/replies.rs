@@ -1,5 +1,4 @@
-//! Lost or late replies, which leave a request in doubt.
+//! Lost and late replies.
 
 mod lost;
-mod several_keys;
 mod simultaneous;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use rlock_core::{Lock, LockClient};
+use tokio::task::{JoinHandle, yield_now};
 use tracing::span::{Attributes, Id, Record};
 
 use crate::common::{LASTING, LONG, alone::alone, ms};
@@ -62,58 +63,38 @@ impl tracing::Subscriber for Fragile {
     }
 }
 
+/// Runs the call in a task, which may panic.
+fn spawn<F: Future<Output: Send> + Send + 'static>(call: F) -> JoinHandle<()> {
+    tokio::spawn(async move { drop(call.await) })
+}
+
 /// Uses the locks of two clients in many ways. Each task may panic.
-async fn use_everything(clients: &[LockClient; 2]) {
-    let [one, other] = clients;
-    let wait = ms(200);
-    let lock = |client: &LockClient| client.lock("k").lease(LASTING).wait(wait);
+async fn use_everything([one, other]: &[LockClient; 2]) {
+    let lock = |client: &LockClient| client.lock("k").lease(LASTING).wait(ms(200));
     let (first, mine, theirs) = (lock(one), lock(one), lock(other));
-    let first = tokio::spawn(async move {
+    let first = spawn(async move {
         let nested = async { first.run(tokio::time::sleep(ms(2))).await };
         drop(first.run(nested).await);
     });
-    tokio::task::yield_now().await;
-    let mine = tokio::spawn(async move { drop(mine.acquire().await) });
-    let theirs = tokio::spawn(async move {
-        if let Ok(guard) = theirs.acquire().await {
-            drop(guard.release().await);
-        }
-    });
+    yield_now().await;
+    let mine = spawn(async move { mine.acquire().await });
+    let theirs = spawn(async move { theirs.acquire().await?.release().await });
     let _ = (first.await, mine.await, theirs.await);
 
     let (retained, theirs) = (lock(one).retain(LONG), lock(other));
-    let retained = async move {
-        let _ = retained.run(async {}).await;
-        drop(retained.run(async {}).await);
-    };
-    let _ = tokio::spawn(retained).await;
-    let _ = tokio::spawn(async move { drop(theirs.run(async {}).await) }).await;
+    let _ = spawn(async move { retained.run(async {}).await }).await;
+    let _ = spawn(async move { theirs.run(async {}).await }).await;
 
-    let (brief, revoked) = (lock(one).max_hold(ms(2)), lock(one));
-    let _ = tokio::spawn(async move { drop(brief.run(tokio::time::sleep(LONG)).await) }).await;
-    let revoked = tokio::spawn(async move { drop(revoked.run(tokio::time::sleep(ms(50))).await) });
-    tokio::task::yield_now().await;
-    let asks = other.clone();
-    let _ = tokio::spawn(async move { drop(asks.ask_release("k").await) }).await;
-    let _ = revoked.await;
-
-    let lost = lock(one);
-    let lost = tokio::spawn(async move { drop(lost.run(tokio::time::sleep(ms(50))).await) });
-    tokio::task::yield_now().await;
+    let (brief, lost) = (lock(one).max_hold(ms(2)), lock(one));
+    let _ = spawn(async move { brief.run(tokio::time::sleep(LONG)).await }).await;
+    let lost = spawn(async move { lost.run(tokio::time::sleep(ms(50))).await });
+    yield_now().await;
     let deletes = other.clone();
-    let _ = tokio::spawn(async move { drop(deletes.revoke("k")) }).await;
+    let _ = spawn(async move { deletes.revoke("k") }).await;
     let _ = lost.await;
 
-    let several = one.lock_all(KEYS).lease(LASTING).wait(wait);
-    let taken = other.lock_all(KEYS).lease(LASTING).wait(ms(2));
-    let several = tokio::spawn(async move {
-        let guard = several.acquire().await;
-        let _ = taken.acquire().await;
-        drop(guard);
-    });
-    let _ = several.await;
-    let synchronous = lock(one);
-    let _ = tokio::task::spawn_blocking(move || drop(synchronous.run_blocking(|| ()))).await;
+    let several = one.lock_all(KEYS).lease(LASTING).wait(ms(200));
+    let _ = spawn(async move { several.acquire().await }).await;
 }
 
 async fn assert_free(lock: Lock, call: i64) {

@@ -6,7 +6,7 @@ use std::{
     future::pending,
 };
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError, current, distributed_lock};
 use rlock_testkit::{RedisServer, eventually};
 use tracing::level_filters::LevelFilter;
@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 use crate::common::{
     LASTING, LONG, acquiring,
     alone::alone,
-    builder, its_turn, ms, name,
+    assert_soon_queued, builder, its_turn, ms, name,
     spans::{all_text, keep_spans, spans_of},
 };
 
@@ -28,7 +28,10 @@ fn assert_no_secret(text: &str, of: &str) {
 
 /// Checks the text and the fields of an error. Returns its text.
 #[track_caller]
-fn assert_redacted(error: &LockError) -> String {
+fn redacted<T>(outcome: Result<T, LockError>) -> String {
+    let Err(error) = outcome else {
+        panic!("it has to fail");
+    };
     let mut text = format!("{error} {error:?} {error:#?} {:?}", error.key());
     let mut source = error.source();
     while let Some(error) = source {
@@ -39,6 +42,13 @@ fn assert_redacted(error: &LockError) -> String {
     error.to_string()
 }
 
+/// Like [`redacted`], for an error that begins with this text.
+#[track_caller]
+fn assert_redacted<T>(outcome: Result<T, LockError>, start: &str) {
+    let text = redacted(outcome);
+    assert!(text.starts_with(start), "{text}");
+}
+
 fn assert_debug(value: &dyn Debug) {
     assert_no_secret(&format!("{value:?} {value:#?}"), "Debug");
 }
@@ -47,61 +57,58 @@ fn key(n: u32) -> String {
     format!("patient:{SECRET}-{n}")
 }
 
-#[distributed_lock(key = "patient:<id>", client = client, wait = "50ms")]
+fn lock(client: &LockClient, n: u32) -> rlock_core::Lock {
+    client.lock(key(n)).name(TEMPLATE).lease(LASTING)
+}
+
+#[distributed_lock(key = "patient:<id>", client = client, wait = "1s")]
 async fn treat(client: &LockClient, id: &str) -> Result<(), LockError> {
     pending().await
 }
 
+#[distributed_lock(key = "patient:<id>")]
+async fn treat_without_a_client(id: &str) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
+/// Checks the errors of calls that time out, because another call holds the second lock.
+async fn time_out(client: &LockClient) {
+    const TAKEN: &str = "lock `patient:<id>` was still taken";
+    let late = lock(client, 2).wait(ms(1000));
+    assert_redacted(late.acquire().await, TAKEN);
+    assert_redacted(treat(client, &format!("{SECRET}-2")).await, TAKEN);
+    let unnamed = client.lock(key(2)).wait(ms(1000));
+    let unnamed = unnamed.acquire().await;
+    assert_redacted(unnamed, "lock `<redacted>` was still taken");
+    let nested = lock(client, 3).run(async { late.acquire().await });
+    let text = redacted(nested.await.expect("free"));
+    assert!(text.contains("; this call holds `patient:<id>`"), "{text}");
+}
+
 #[tokio::test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "the text of all is searched at the end"
-)]
 async fn nothing_that_is_written_contains_a_key() {
     alone!(nothing_that_is_written_contains_a_key);
     keep_spans(LevelFilter::TRACE);
     let server = RedisServer::start();
     let connect = async || {
-        let builder = builder().redact_keys(true).response_timeout(ms(500));
+        let builder = builder().redact_keys(true);
         builder.connect(&server.url()).await.expect("up")
     };
     let (one, other) = (connect().await, connect().await);
-    let lock = |client: &LockClient, n| client.lock(key(n)).name(TEMPLATE).lease(LASTING);
 
     // Contended, in and between processes.
     let guard = lock(&one, 1).acquire().await.expect("free");
     let calls = [&one, &other].map(|client| acquiring(lock(client, 1)));
-    tokio::time::sleep(ms(100)).await;
+    assert_soon_queued(&server, &key(1), 1).await;
     guard.release().await.expect("held");
     let calls = calls.map(|call| async move { its_turn(call).await.release().await });
-    try_join_all(calls).await.expect("held");
-
-    // Timed out.
-    let guard = lock(&one, 2).acquire().await.expect("free");
-    for client in [&one, &other] {
-        let timeout = lock(client, 2).wait(ms(50)).acquire().await;
-        let text = assert_redacted(&timeout.expect_err("held"));
-        assert!(
-            text.starts_with("lock `patient:<id>` was still taken"),
-            "{text}"
-        );
-        let id = format!("{SECRET}-2");
-        let text = assert_redacted(&treat(client, &id).await.expect_err("held"));
-        assert!(
-            text.starts_with("lock `patient:<id>` was still taken"),
-            "{text}"
-        );
-        let unnamed = client.lock(key(2)).wait(ms(50)).acquire().await;
-        let text = assert_redacted(&unnamed.expect_err("held"));
-        assert!(
-            text.starts_with("lock `<redacted>` was still taken"),
-            "{text}"
-        );
-        let nested = client.lock(key(2)).wait(ms(50));
-        let nested = lock(&one, 3).run(async { nested.acquire().await }).await;
-        let text = assert_redacted(&nested.expect("free").expect_err("held"));
-        assert!(text.contains("; this call holds `patient:<id>`"), "{text}");
+    for released in join_all(calls).await {
+        released.expect("held");
     }
+    let guard = lock(&one, 2).acquire().await.expect("free");
+    time_out(&one).await;
+    time_out(&other).await;
 
     // Shown.
     assert_eq!(guard.key(), key(2), "what it is, not how it is shown");
@@ -112,64 +119,51 @@ async fn nothing_that_is_written_contains_a_key() {
     let both = several.acquire().await.expect("free");
     assert_debug(&both);
     both.release().await.expect("held");
-    guard
-        .scope(async { assert_debug(&current().expect("inside")) })
-        .await;
+    let shown = async { assert_debug(&current().expect("inside")) };
+    guard.scope(shown).await;
 
-    // Lost: a guard, a body, and a hold that only the release finds lost.
+    // Lost: a guard, and bodies.
     assert!(server.del(&name(&key(2))).await);
     guard.lost().await;
-    let text = assert_redacted(&guard.release().await.expect_err("lost"));
-    assert!(text.starts_with("lock `patient:<id>` was lost"), "{text}");
+    assert_redacted(guard.release().await, "lock `patient:<id>` was lost");
     let body = async {
         assert!(server.del(&name(&key(3))).await);
         pending::<()>().await;
     };
-    let lost = lock(&one, 3).run(body).await.expect_err("lost");
-    assert_redacted(&lost);
-    let max_hold = lock(&one, 4).max_hold(ms(50)).run(pending::<()>()).await;
-    assert_redacted(&max_hold.expect_err("lost"));
+    redacted(lock(&one, 3).run(body).await);
+    let max_hold = lock(&one, 4).max_hold(ms(50));
+    redacted(max_hold.run(pending::<()>()).await);
 
     // Refused: the server's error names the key.
     let fence = format!("{}:fence", name(&key(5)));
     let _: u64 = server.command(&["RPUSH", &fence, "item"]).await;
-    let refused = lock(&one, 5).acquire().await.expect_err("no token");
-    assert!(matches!(refused, LockError::Store { .. }), "{refused:?}");
-    let text = assert_redacted(&refused);
+    let text = redacted(lock(&one, 5).acquire().await);
     assert!(text.contains("<redacted>"), "{text}");
     let () = server.command(&["SET", &name(&key(6)), "text"]).await;
-    assert_redacted(&lock(&one, 6).acquire().await.expect_err("no lock"));
-    assert_redacted(&one.inspect(&key(6)).await.expect_err("no lock"));
+    redacted(lock(&one, 6).acquire().await);
+    redacted(one.inspect(&key(6)).await);
 
     // Not valid, or not to be called here.
-    let invalid = one.lock(format!("{}{{", key(1))).acquire().await;
-    let text = assert_redacted(&invalid.expect_err("a brace"));
-    assert!(text.starts_with("invalid lock key `<redacted>`"), "{text}");
-    assert_redacted(
-        &one.inspect(&format!("{}{{", key(1)))
-            .await
-            .expect_err("a brace"),
-    );
-    assert_redacted(&one.revoke(&key(1)).expect_err("a server"));
-    assert_redacted(&lock(&one, 1).acquire_blocking().expect_err("in a task"));
+    let invalid = format!("{}{{", key(1));
+    let outcome = one.lock(&invalid).acquire().await;
+    assert_redacted(outcome, "invalid lock key `<redacted>`");
+    redacted(one.inspect(&invalid).await);
+    redacted(one.revoke(&key(1)));
+    redacted(lock(&one, 1).acquire_blocking());
+    let without_a_client = redacted(treat_without_a_client(SECRET).await);
+    assert!(without_a_client.contains(TEMPLATE), "{without_a_client}");
 
     // Unreachable.
-    let short = lock(&one, 9).lease(ms(1500)).acquire().await.expect("free");
+    let short = lock(&one, 9).lease(ms(6000)).acquire().await.expect("free");
     let held = lock(&one, 10).acquire().await.expect("free");
     server.kill();
-    assert_redacted(
-        &lock(&other, 1)
-            .wait(ms(100))
-            .acquire()
-            .await
-            .expect_err("gone"),
-    );
-    assert_redacted(&one.inspect(&key(1)).await.expect_err("gone"));
-    assert_redacted(&held.release().await.expect_err("gone"));
+    redacted(lock(&other, 1).wait(ms(100)).acquire().await);
+    redacted(one.inspect(&key(1)).await);
+    redacted(held.release().await);
     short.lost().await;
-    assert_redacted(&short.release().await.expect_err("lost"));
-    one.shutdown().await.expect_err("not released");
-    assert_redacted(&lock(&one, 1).acquire().await.expect_err("closed"));
+    redacted(short.release().await);
+    redacted(one.shutdown().await);
+    redacted(lock(&one, 1).acquire().await);
     drop(other);
 
     for message in [
@@ -184,32 +178,4 @@ async fn nothing_that_is_written_contains_a_key() {
     assert!(spans.len() > 10, "{spans:#?}");
     assert!(spans.iter().all(|seen| seen.field("lock.key").is_none()));
     assert_no_secret(&all_text(), "spans and events");
-}
-
-#[distributed_lock(key = "patient:<id>")]
-async fn treat_without_a_client(id: &str) -> Result<(), LockError> {
-    let _ = id;
-    Ok(())
-}
-
-#[tokio::test]
-async fn an_error_without_a_client_names_the_template_of_the_key() {
-    let error = treat_without_a_client(SECRET).await.expect_err("no client");
-    let text = assert_redacted(&error);
-    assert!(text.contains(TEMPLATE), "{text}");
-}
-
-#[tokio::test]
-async fn without_the_option_errors_and_spans_name_the_key() {
-    alone!(without_the_option_errors_and_spans_name_the_key);
-    keep_spans(LevelFilter::TRACE);
-    let client = LockClient::in_memory();
-    let lock = client.lock(key(1)).name(TEMPLATE);
-    let guard = lock.acquire().await.expect("free");
-    let timeout = client.lock(key(1)).wait(ms(50)).acquire().await;
-    let timeout = timeout.expect_err("held");
-    assert_eq!(timeout.key(), Some(&*key(1)));
-    assert!(timeout.to_string().contains(SECRET), "{timeout}");
-    assert!(format!("{guard:?} {lock:?}").matches(SECRET).count() >= 2);
-    assert!(all_text().contains(SECRET));
 }

@@ -1,7 +1,7 @@
 //! The spans of acquires and holds. Each test runs in its own process, because a process has one
 //! subscriber.
 
-use std::{collections::BTreeSet, future::pending, panic::AssertUnwindSafe, time::Duration};
+use std::{future::pending, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 use rlock_core::{LockClient, LockError, distributed_lock};
@@ -11,7 +11,8 @@ use tracing::{Instrument, Level, level_filters::LevelFilter};
 use crate::common::{
     LASTING, LONG, acquiring,
     alone::alone,
-    builder, client, connect, its_turn, ms, name,
+    assert_soon_queued, client, connect, its_turn, ms,
+    recorder::{keep_metrics, metric},
     spans::{Seen, keep_spans, spans_of},
 };
 
@@ -54,7 +55,7 @@ async fn an_uncontended_call_has_two_spans_at_debug() {
     assert_eq!(acquire.field("lock.outcome"), Some("granted"));
     assert_eq!(acquire.field("lock.contended"), Some("false"));
     let waited = acquire.field("lock.wait_ms").expect("recorded");
-    assert!(waited.parse::<f64>().expect("a number") < 10_000.0);
+    assert!(waited.parse::<f64>().expect("a number") >= 0.0);
     assert_eq!(acquire.field("lock.holder"), None);
     assert_eq!(acquire.field("db.system.name"), None, "the embedded store");
     assert_eq!((hold.name, hold.level), ("lock.hold", Level::DEBUG));
@@ -78,7 +79,8 @@ async fn at_info_a_call_has_spans_if_it_waits() {
     let guard = lock(&one).acquire().await.expect("free");
     assert!(spans_of(LOCK).is_empty(), "uncontended");
     let waiting = acquiring(lock(&other));
-    tokio::time::sleep(ms(300)).await;
+    assert_soon_queued(&server, "wait:1", 1).await;
+    tokio::time::sleep(ms(50)).await;
     guard.release().await.expect("held");
     let guard = its_turn(waiting).await;
     let token = guard.fencing_token().to_string();
@@ -88,15 +90,9 @@ async fn at_info_a_call_has_spans_if_it_waits() {
     };
     assert_eq!((acquire.name, acquire.level), ("lock.acquire", Level::INFO));
     assert_eq!(acquire.field("lock.contended"), Some("true"));
-    let waited: f64 = acquire
-        .field("lock.wait_ms")
-        .expect("recorded")
-        .parse()
-        .expect("a number");
-    assert!(
-        (250.0..20_000.0).contains(&waited),
-        "the whole wait: {waited}"
-    );
+    let waited = acquire.field("lock.wait_ms").expect("recorded");
+    let waited: f64 = waited.parse().expect("a number");
+    assert!(waited >= 50.0, "the whole wait: {waited}");
     assert_eq!(acquire.field("db.system.name"), Some("redis"));
     assert_eq!(acquire.field("server.address"), Some(&*server.address()));
     assert_eq!(acquire.field("otel.kind"), Some("client"));
@@ -110,51 +106,44 @@ async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
     alone!(an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder);
     keep_spans(LevelFilter::DEBUG);
     let client = LockClient::in_memory();
-    let held = client.lock("k").acquire().await.expect("free");
+    let held = client.lock("k").lease(LASTING).acquire().await;
     let lock = |template| client.lock("k").name(template).wait(ms(50));
-    let outcome = async |template| {
-        let mut spans = closed(template, 1).await;
-        let span = spans.remove(0);
-        let holder = span.field("lock.holder").map(str::to_owned);
-        (
-            span.field("lock.outcome").expect("recorded").to_owned(),
-            holder,
-        )
-    };
     lock("timeout").acquire().await.expect_err("held");
-    let (timeout, holder) = outcome("timeout").await;
-    assert_eq!(timeout, "timeout");
-    let this_process = format!("(pid {})", std::process::id());
-    assert!(holder.is_some_and(|holder| holder.contains(&this_process)));
-    let busy = lock("busy").try_acquire().await.expect("a reply");
-    assert!(busy.is_none());
-    assert_eq!(outcome("busy").await, ("busy".into(), None));
+    lock("busy").try_acquire().await.expect("a reply");
     let waiting = acquiring(lock("cancelled").wait(LONG));
     eventually(LONG, "it waits", async || !spans_of("cancelled").is_empty()).await;
     waiting.abort();
-    assert_eq!(outcome("cancelled").await, ("cancelled".into(), None));
+    closed("cancelled", 1).await;
     drop(held);
     client.shutdown().await.expect("released");
     lock("error").acquire().await.expect_err("closed");
-    assert_eq!(outcome("error").await, ("error".into(), None));
+    for outcome in ["timeout", "busy", "cancelled", "error"] {
+        let span = closed(outcome, 1).await.remove(0);
+        assert_eq!(span.field("lock.outcome"), Some(outcome));
+        let holder = span.field("lock.holder");
+        let this_process = format!("(pid {})", std::process::id());
+        let is_named = holder.is_some_and(|holder| holder.contains(&this_process));
+        assert_eq!(is_named, outcome == "timeout", "{holder:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_hold_span_has_the_end_and_the_renewals() {
     alone!(a_hold_span_has_the_end_and_the_renewals);
     keep_spans(LevelFilter::DEBUG);
+    keep_metrics();
     let client = LockClient::in_memory();
-    let lock = |template| client.lock(template).name(template).lease(ms(300));
+    let lock = |template| client.lock(template).name(template).lease(ms(9000));
     let hold = async |template| closed(template, 2).await.remove(1);
 
-    lock("renewed")
-        .run(tokio::time::sleep(ms(500)))
-        .await
-        .expect("free");
+    let renewal = eventually(LONG, "it is renewed", async || {
+        metric("rlock_renewals_total", &[("result", "ok")]).is_some_and(|renewals| renewals > 0.0)
+    });
+    lock("renewed").run(renewal).await.expect("free");
     let renewed = hold("renewed").await;
     assert_eq!(renewed.field("lock.end"), Some("released"));
     let renewals = renewed.field("lock.renewals").expect("recorded");
-    assert!((1..20).contains(&renewals.parse::<u32>().expect("a number")));
+    assert!(renewals.parse::<u32>().expect("a number") >= 1);
 
     let running = lock("lost");
     let running = tokio::spawn(async move { running.run(pending::<()>()).await });
@@ -163,33 +152,15 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
     running.await.expect("no panic").expect_err("lost");
     let lost = hold("lost").await;
     assert_eq!(lost.field("lock.end"), Some("lost"));
-    let events = &lost.events;
-    assert!(events.contains(&"lock lost".to_owned()), "{events:?}");
-    let is_reported = events.contains(&"another client changed the lock".to_owned());
-    assert!(is_reported, "{events:?}");
+    for message in ["lock lost", "another client changed the lock"] {
+        assert!(lost.events.contains(&message.to_owned()), "{lost:?}");
+    }
 
     let panicking = lock("panicked");
-    let panics = panicking.run(async { panic!("a bug") });
-    AssertUnwindSafe(panics)
-        .catch_unwind()
-        .await
-        .expect_err("a bug");
+    let panics = AssertUnwindSafe(panicking.run(async { panic!("a bug") }));
+    panics.catch_unwind().await.expect_err("a bug");
     let panicked = hold("panicked").await;
     assert_eq!(panicked.field("lock.end"), Some("panicked"));
-
-    let cancelled = lock("cancelled");
-    let running = tokio::spawn(async move { cancelled.run(pending::<()>()).await });
-    eventually(LONG, "it is held", async || {
-        spans_of("cancelled").len() == 2
-    })
-    .await;
-    running.abort();
-    let cancelled = hold("cancelled").await;
-    assert_eq!(cancelled.field("lock.end"), Some("cancelled"));
-
-    drop(lock("dropped").acquire().await.expect("free"));
-    let dropped = hold("dropped").await;
-    assert_eq!(dropped.field("lock.end"), Some("released"));
 
     let blocking = lock("blocking");
     let body = move || blocking.run_blocking(|| tracing::info!("inside"));
@@ -199,79 +170,56 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_late_is_an_event_of_its_hold() {
+async fn a_renewal_that_fails_or_is_late_is_counted_and_an_event_of_its_hold() {
     const LOCK: &str = "late:<id>";
-    alone!(a_renewal_that_is_late_is_an_event_of_its_hold);
+    alone!(a_renewal_that_fails_or_is_late_is_counted_and_an_event_of_its_hold);
     keep_spans(LevelFilter::DEBUG);
+    keep_metrics();
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let client = connect(&proxy.url()).await;
-    let lock = client.lock("late").name(LOCK).lease(ms(3000));
+    let renewals = |result| {
+        let labels = [("result", result)];
+        metric("rlock_renewals_total", &labels).unwrap_or_default()
+    };
+    let lock = client.lock("late").name(LOCK).lease(ms(30_000));
     let guard = lock.acquire().await.expect("free");
     proxy.hold_replies();
-    // The first attempt starts after a second, the next one after half a second more.
-    tokio::time::sleep(ms(1800)).await;
+    let happens = async |event: &str| {
+        eventually(LONG, event, async || {
+            let spans = spans_of(LOCK);
+            let mut events = spans.iter().flat_map(|seen| &seen.events);
+            events.any(|own| own == event)
+        })
+        .await;
+    };
+    // The first attempt has no reply when the next one is due.
+    happens("renewal failed, it will be tried again").await;
     proxy.pass();
-    eventually(LONG, "it is an event", async || {
-        let spans = spans_of(LOCK);
-        let events = spans.iter().flat_map(|seen| &seen.events);
-        let events: BTreeSet<&str> = events.map(String::as_str).collect();
-        let failed = events.contains("renewal failed, it will be tried again");
-        failed && events.contains("renewal arrived late")
-    })
-    .await;
-    guard.release().await.expect("held");
+    happens("renewal arrived late").await;
+    assert!(renewals("late") >= 1.0 && guard.is_valid());
+    proxy.refuse();
+    proxy.reset();
+    eventually(LONG, "a renewal fails", async || renewals("failed") >= 1.0).await;
 }
 
 #[tokio::test]
-async fn several_locks_have_one_acquire_span_and_a_hold_span_each() {
-    alone!(several_locks_have_one_acquire_span_and_a_hold_span_each);
+async fn several_locks_have_one_acquire_span_and_a_nested_call_has_no_hold_span() {
+    alone!(several_locks_have_one_acquire_span_and_a_nested_call_has_no_hold_span);
     keep_spans(LevelFilter::DEBUG);
     let client = LockClient::in_memory();
     let locks = client.lock_all(["b", "a"]).name("both");
-    locks
-        .run(async { tracing::info!("inside") })
-        .await
-        .expect("free");
+    let both = locks.run(async { tracing::info!("inside") });
+    both.await.expect("free");
     let spans = closed("both", 3).await;
     let keys: Vec<_> = spans.iter().map(|seen| seen.field("lock.key")).collect();
     assert_eq!(keys, [Some("a, b"), Some("a"), Some("b")]);
     assert_eq!(spans[2].events, ["inside"]);
-}
 
-#[tokio::test]
-async fn a_nested_call_has_no_hold_span_of_its_own() {
-    alone!(a_nested_call_has_no_hold_span_of_its_own);
-    keep_spans(LevelFilter::DEBUG);
-    let server = RedisServer::start();
-    let client = builder().connect(&server.url()).await.expect("up");
     let lock = client.lock("k").name("nested");
     let nested = lock.run(async { lock.run(async {}).await.expect("entered") });
     nested.await.expect("free");
-    let names: Vec<_> = closed("nested", 3)
-        .await
-        .iter()
-        .map(|seen| seen.name)
-        .collect();
+    let spans = closed("nested", 3).await;
+    let names: Vec<_> = spans.iter().map(|seen| seen.name).collect();
     assert_eq!(names, ["lock.acquire", "lock.hold", "lock.acquire"]);
-    assert!(!server.exists(&name("k")).await);
-}
-
-/// The end of a client closes its spans.
-#[tokio::test]
-async fn a_span_of_a_guard_that_outlives_its_client_closes() {
-    alone!(a_span_of_a_guard_that_outlives_its_client_closes);
-    keep_spans(LevelFilter::DEBUG);
-    let client = LockClient::in_memory();
-    let guard = client
-        .lock("k")
-        .name("outlives")
-        .acquire()
-        .await
-        .expect("free");
-    client.shutdown().await.expect("released");
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    drop(guard);
-    drop(client);
-    closed("outlives", 2).await;
 }

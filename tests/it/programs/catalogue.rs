@@ -42,17 +42,23 @@ fn sources(directory: &Path) -> Vec<(String, String)> {
     sources
 }
 
-/// Marks a test that only `scripts/test-all` runs.
+/// Marks a test that only `scripts/test-all slow` runs.
 const SLOW: &str = "#[ignore = \"scripts/test-all\"]";
+/// Marks a test that only `scripts/test-all timing` runs.
+const TIMING: &str = "#[ignore = \"scripts/test-all timing\"]";
 
-/// Returns the names of test functions that at least one script runs.
+/// Returns the names of test functions that `scripts/test` runs.
 fn tests_in(source: &str) -> BTreeSet<String> {
     let (mut tests, mut is_test) = (BTreeSet::new(), false);
+    // A suite lists the names of its tests.
+    let is_suite = source.contains("macro_rules!");
     for line in source.lines().map(str::trim) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             is_test = true;
-        } else if line.starts_with("#[ignore") && line != SLOW {
+        } else if line.starts_with("#[ignore") {
             is_test = false;
+        } else if let (true, Some(name)) = (is_suite, line.strip_suffix(',')) {
+            tests.insert(name.to_owned());
         } else if let Some((before, name)) = line.split_once("fn ")
             && matches!(before, "" | "async ")
         {
@@ -119,33 +125,32 @@ fn every_failure_is_on_the_page_with_tests_that_provoke_it() {
 fn every_test_that_the_catalogue_names_exists() {
     let all = all_tests();
     let named: Vec<String> = catalogue().into_values().flatten().collect();
-    assert!(named.len() > 100, "the catalogue is read: {}", named.len());
     for test in named {
         let exists = all.values().any(|tests| tests.contains(&test));
-        assert!(exists, "there is no test {test}");
+        assert!(exists, "`scripts/test` runs no test {test}");
     }
 }
 
-/// Returns the paths of the slow tests below this directory, as the test binary names them.
-fn slow_below(directory: &Path, module: &str) -> BTreeSet<String> {
-    let mut slow = BTreeSet::new();
+/// Returns the paths of the tests with this mark below a directory, as the test binary names them.
+fn marked_below(directory: &Path, module: &str, mark: &str) -> BTreeSet<String> {
+    let mut marked = BTreeSet::new();
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().expect("a name").to_string_lossy();
         if path.is_dir() {
-            slow.extend(slow_below(&path, &format!("{module}{name}::")));
+            marked.extend(marked_below(&path, &format!("{module}{name}::"), mark));
             continue;
         }
         let source = fs::read_to_string(&path).unwrap_or_default();
         let lines: Vec<&str> = source.lines().map(str::trim).collect();
-        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == SLOW) {
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == mark) {
             let function = lines[at..].iter().find_map(|line| line.split_once("fn "));
             let (_, function) = function.expect("the attribute stands before a function");
             let function = function.split('(').next().unwrap_or_default();
-            slow.insert(format!("{module}{name}::{function}"));
+            marked.insert(format!("{module}{name}::{function}"));
         }
     }
-    slow
+    marked
 }
 
 #[test]
@@ -158,8 +163,11 @@ fn the_list_of_slow_tests_is_complete() {
         let (list, _) = list.split_once("\n)").expect("it ends");
         list.lines().map(|line| line.trim().to_owned()).collect()
     };
-    assert_eq!(listed("slow"), slow_below(&root().join("tests/it"), ""));
-    let attribute = slow_below(&root().join("tests/attribute/tests"), "");
+    assert_eq!(
+        listed("slow"),
+        marked_below(&root().join("tests/it"), "", SLOW)
+    );
+    let attribute = marked_below(&root().join("tests/attribute/tests"), "", SLOW);
     let of = |array: &str| {
         listed(array)
             .into_iter()
@@ -167,6 +175,18 @@ fn the_list_of_slow_tests_is_complete() {
             .collect::<Vec<_>>()
     };
     assert_eq!([of("shapes"), of("ui")].concat(), Vec::from_iter(attribute));
+}
+
+#[test]
+fn tests_of_timing_are_in_the_rooms_that_the_script_runs() {
+    let script = fs::read_to_string(root().join("scripts/test-all")).expect("the script is there");
+    assert!(script.contains("--ignored --test-threads=1 timing::"));
+    for directory in ["tests/it", "rlock-cli/tests/cli"] {
+        let timing = marked_below(&root().join(directory), "", TIMING);
+        assert!(!timing.is_empty(), "{directory} has such tests");
+        let elsewhere = timing.iter().find(|test| !test.starts_with("timing::"));
+        assert_eq!(elsewhere, None);
+    }
 }
 
 /// Returns the messages that a source logs with this macro. The last string of a call is its

@@ -62,11 +62,6 @@ fn a_short_run_on_a_server_leaves_a_history_without_violations() {
     runs_and_is_checked_again("redis", "5", &[]);
 }
 
-#[test]
-fn a_short_run_in_memory_leaves_a_history_without_violations() {
-    runs_and_is_checked_again("memory", "5", &[]);
-}
-
 /// The seed kills the master and cuts it off during the run.
 #[test]
 #[ignore = "scripts/test-all"]

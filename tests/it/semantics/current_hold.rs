@@ -1,14 +1,14 @@
 //! A `CurrentHold` after the end of its hold: it is invalid, and returns the cause.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 use rlock_core::{
-    CurrentHold, InCurrentScope, LockClient, LockError, LostCause, Reentry, current,
-    distributed_lock,
+    CurrentHold, InCurrentScope, LockClient, LostCause, Reentry, current, distributed_lock,
 };
 use rlock_testkit::{Proxy, RedisServer, within};
+use tokio::sync::oneshot;
 
-use crate::common::{LASTING, LONG, cause_of, client, connect, ms, name};
+use crate::common::{LASTING, LONG, cause_of, connect};
 
 fn here() -> CurrentHold {
     current().expect("inside")
@@ -21,18 +21,14 @@ async fn assert_over(hold: &CurrentHold, cause: LostCause) {
     let reported = within(LONG, "an ended hold reports its cause", hold.lost()).await;
     assert_eq!(reported, cause, "{hold:?}");
     assert!(hold.fencing_token() > 0);
-    assert_eq!(hold.key(), "k");
-}
-
-fn in_memory(reentry: Reentry) -> LockClient {
-    let builder = LockClient::builder().reentry(reentry);
-    builder.in_memory().expect("a client")
 }
 
 #[tokio::test]
 async fn a_hold_that_is_kept_beyond_its_call_is_not_valid_while_another_has_the_lock() {
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
+    let [one, other] = [
+        connect("memory:current-hold").await,
+        connect("memory:current-hold").await,
+    ];
     let lock = one.lock("k").lease(LASTING);
     let kept = lock.run(async {
         assert!(here().is_valid());
@@ -45,7 +41,7 @@ async fn a_hold_that_is_kept_beyond_its_call_is_not_valid_while_another_has_the_
     next.release().await.expect("held");
 
     // The next call of the client gets the retained lock with the same owner.
-    let lock = lock.retain(LASTING);
+    let lock = lock.retain(LONG);
     let kept = lock.run(async { here() }).await.expect("free");
     assert_over(&kept, LostCause::Released).await;
     let next = lock.acquire().await.expect("retained");
@@ -55,30 +51,32 @@ async fn a_hold_that_is_kept_beyond_its_call_is_not_valid_while_another_has_the_
 
 #[tokio::test]
 async fn each_way_out_of_a_body_ends_its_hold() {
+    #[distributed_lock(key = ["k", "other"], wait = "1m", client = client)]
+    async fn both(client: &LockClient) -> Result<CurrentHold, rlock_core::LockError> {
+        assert!(here().is_valid());
+        Ok(here())
+    }
     let client = LockClient::in_memory();
-    let lock = client.lock("k").lease(LASTING);
-    let (sender, mut holds) = tokio::sync::mpsc::unbounded_channel();
+    let lock = client.lock("k").lease(LASTING).wait(LONG);
+    let kept = both(&client).await.expect("free");
+    assert_over(&kept, LostCause::Released).await;
 
-    let keeps = sender.clone();
-    let panics = tokio::spawn({
+    for panics in [true, false] {
+        let (sender, hold) = oneshot::channel();
         let lock = lock.clone();
-        async move {
+        let call = tokio::spawn(async move {
             let body = async {
-                let _ = keeps.send(here());
-                panic!("on purpose");
+                sender.send(here()).expect("the test waits");
+                assert!(!panics, "on purpose");
+                pending::<()>().await;
             };
             lock.run(body).await
-        }
-    });
-    assert!(panics.await.is_err());
-    assert_over(&holds.recv().await.expect("kept"), LostCause::Released).await;
-
-    let body = async {
-        let _ = sender.send(here());
-        std::future::pending::<()>().await;
-    };
-    assert!(tokio::time::timeout(ms(50), lock.run(body)).await.is_err());
-    assert_over(&holds.recv().await.expect("kept"), LostCause::Released).await;
+        });
+        let hold = hold.await.expect("sent");
+        call.abort();
+        assert!(call.await.is_err());
+        assert_over(&hold, LostCause::Released).await;
+    }
 
     let synchronous = tokio::task::spawn_blocking({
         let lock = lock.clone();
@@ -87,88 +85,33 @@ async fn each_way_out_of_a_body_ends_its_hold() {
     let kept = synchronous.await.expect("no panic").expect("free");
     assert_over(&kept, LostCause::Released).await;
 
-    let guard = lock.acquire().await.expect("free");
-    let of_guard = guard.scope(async { here() }).await;
-    assert!(of_guard.is_valid(), "the guard still holds it");
-    guard.release().await.expect("held");
-    assert_over(&of_guard, LostCause::Released).await;
-
-    let guard = lock.acquire().await.expect("free");
-    let of_guard = guard.scope(async { here() }).await;
-    drop(guard);
-    assert_over(&of_guard, LostCause::Released).await;
-}
-
-#[tokio::test]
-async fn a_hold_in_another_thread_or_task_ends_with_the_call_that_it_is_of() {
-    let client = LockClient::in_memory();
-    let lock = client.lock("k").lease(LASTING);
-    let (go, word) = std::sync::mpsc::channel::<()>();
-    let (thread, task) = lock
-        .run(async {
-            let hold = here();
-            let (looks, looked) = tokio::sync::oneshot::channel();
-            let thread = tokio::task::spawn_blocking(move || {
-                looks.send(hold.is_valid()).expect("the body waits");
-                word.recv().expect("the test sends a signal");
-                hold
-            });
-            assert!(looked.await.expect("the thread checks"));
-            let (inside, entered) = tokio::sync::oneshot::channel();
-            let child = async move {
-                assert!(here().is_valid());
-                inside.send(()).expect("the body waits");
-                // Resolves when the parent ends. Later calls of the child return the same cause.
-                (here().lost().await, here())
-            };
-            let task = tokio::spawn(child.in_current_scope());
-            entered.await.expect("the child runs");
-            (thread, task)
-        })
-        .await
-        .expect("free");
-    go.send(()).expect("the thread waits");
-    let hold = thread.await.expect("no panic");
-    assert_over(&hold, LostCause::Released).await;
-    let task = within(LONG, "the loss is notified to the child", task).await;
-    let (cause, hold) = task.expect("no panic");
-    assert_eq!(cause, LostCause::Released);
-    assert_over(&hold, LostCause::Released).await;
-}
-
-#[tokio::test]
-async fn a_nested_hold_ends_with_its_own_call_and_the_outer_one_continues() {
-    for reentry in [Reentry::Local, Reentry::Counted] {
-        let client = in_memory(reentry);
-        let lock = client.lock("k").lease(LASTING);
-        let both = lock.run(async {
-            let outer = here();
-            let loss = tokio::spawn({
-                let outer = outer.clone();
-                async move { outer.lost().await }
-            });
-            let inner = lock.run(async { here() }).await.expect("enters");
-            assert_over(&inner, LostCause::Released).await;
-            assert!(outer.is_valid() && here().is_valid(), "{reentry:?}");
-            assert!(!loss.is_finished());
-            (inner, outer, loss)
-        });
-        let (inner, outer, loss) = both.await.expect("free");
-        assert_over(&inner, LostCause::Released).await;
-        assert_over(&outer, LostCause::Released).await;
-        assert_eq!(loss.await.expect("no panic"), LostCause::Released);
+    for releases in [true, false] {
+        let guard = lock.acquire().await.expect("free");
+        let of_guard = guard.scope(async { here() }).await;
+        assert!(of_guard.is_valid(), "the guard still holds it");
+        if releases {
+            guard.release().await.expect("held");
+        } else {
+            drop(guard);
+        }
+        assert_over(&of_guard, LostCause::Released).await;
     }
 }
 
+/// The nested call of a task outlives the outer one.
 #[tokio::test]
-async fn a_hold_that_outlives_the_outer_one_is_valid_until_its_own_call_ends() {
+async fn a_nested_hold_ends_with_its_own_call() {
     for reentry in [Reentry::Local, Reentry::Counted] {
-        let client = in_memory(reentry);
+        let client = LockClient::builder().reentry(reentry).in_memory();
+        let client = client.expect("a client");
         let lock = client.lock("k").lease(LASTING);
-        let (inside, entered) = tokio::sync::oneshot::channel();
-        let (go, word) = tokio::sync::oneshot::channel::<()>();
+        let (inside, entered) = oneshot::channel();
+        let (go, word) = oneshot::channel::<()>();
         let nested = lock.clone();
-        let parent = lock.run(async move {
+        let parent = lock.run(async {
+            let inner = nested.run(async { here() }).await.expect("enters");
+            assert_over(&inner, LostCause::Released).await;
+            assert!(here().is_valid(), "{reentry:?}");
             let child = async move {
                 let body = async {
                     inside.send(()).expect("the parent waits");
@@ -180,84 +123,47 @@ async fn a_hold_that_outlives_the_outer_one_is_valid_until_its_own_call_ends() {
             };
             let child = tokio::spawn(child.in_current_scope());
             entered.await.expect("the child is inside");
-            (here(), child)
+            let lost = async { here().lost().await }.in_current_scope();
+            (here(), child, tokio::spawn(lost))
         });
-        let (outer, child) = parent.await.expect("free");
+        let (outer, child, lost) = parent.await.expect("free");
         assert_over(&outer, LostCause::Released).await;
+        let reported = within(LONG, "a task of the body is notified", lost).await;
+        assert_eq!(reported.expect("no panic"), LostCause::Released);
         go.send(()).expect("the child waits");
         let inner = child.await.expect("no panic");
         assert_over(&inner, LostCause::Released).await;
     }
 }
 
-#[tokio::test]
-async fn the_hold_of_a_call_with_several_keys_ends_with_it() {
-    #[distributed_lock(key = ["one", "other"], lease = "30s")]
-    async fn both() -> Result<CurrentHold, LockError> {
-        assert!(here().is_valid());
-        Ok(here())
+#[tokio::test(start_paused = true)]
+async fn a_hold_keeps_the_cause_of_its_end() {
+    let client = LockClient::builder().tokio_time().in_memory();
+    let client = client.expect("a client");
+    for cause in [LostCause::Removed, LostCause::MaxHold, LostCause::Closed] {
+        let lock = client.lock("k").max_hold(LONG);
+        let released = lock.run(async { here() }).await.expect("free");
+        let (inside, entered) = oneshot::channel();
+        let call = tokio::spawn(async move {
+            let body = async {
+                let ended = lock.run(async { here() }).await.expect("enters");
+                inside.send((ended, here())).expect("the test waits");
+                pending::<()>().await;
+            };
+            lock.run(body).await
+        });
+        let (ended, running) = entered.await.expect("the body runs");
+        match cause {
+            LostCause::Removed => assert!(client.revoke("k").expect("the embedded store")),
+            LostCause::MaxHold => tokio::time::sleep(LONG).await,
+            _ => client.shutdown().await.expect("released"),
+        }
+        assert_eq!(cause_of(call.await.expect("no panic")), Some(cause));
+        assert_over(&running, cause).await;
+        for ended in [released, ended] {
+            assert_over(&ended, LostCause::Released).await;
+        }
     }
-    let client = LockClient::in_memory();
-    let kept = client.scope(both()).await.expect("free");
-    assert!(!kept.is_valid());
-    assert_eq!(kept.lost().await, LostCause::Released);
-}
-
-#[tokio::test]
-async fn after_a_shutdown_a_hold_says_whether_it_ended_before() {
-    let client = LockClient::in_memory();
-    let lock = client.lock("k").lease(LASTING);
-    let released = lock.run(async { here() }).await.expect("free");
-    let (inside, entered) = tokio::sync::oneshot::channel();
-    let body = tokio::spawn(async move {
-        let body = async {
-            inside.send(here()).expect("the test waits");
-            std::future::pending::<()>().await;
-        };
-        lock.run(body).await
-    });
-    let running = entered.await.expect("the body runs");
-    let guarded = client.lock("g").acquire().await.expect("free");
-    let of_guard = guarded.scope(async { here() }).await;
-    client.shutdown().await.expect("released");
-    assert_eq!(
-        cause_of(body.await.expect("no panic")),
-        Some(LostCause::Closed)
-    );
-    assert_over(&released, LostCause::Released).await;
-    assert_over(&running, LostCause::Closed).await;
-    assert!(!of_guard.is_valid() && !guarded.is_valid());
-    assert_eq!(of_guard.lost().await, LostCause::Closed);
-    assert_eq!(guarded.lost().await, LostCause::Closed);
-}
-
-#[tokio::test]
-async fn a_hold_that_was_lost_before_its_call_ended_keeps_its_cause() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let lock = client.lock("k").lease(LASTING);
-    let (sender, mut holds) = tokio::sync::mpsc::unbounded_channel();
-    let body = async {
-        let ended = lock.run(async { here() }).await.expect("enters");
-        let _ = sender.send(ended);
-        let _ = sender.send(here());
-        assert!(server.del(&name("k")).await);
-        std::future::pending::<()>().await;
-    };
-    assert_eq!(cause_of(lock.run(body).await), Some(LostCause::Removed));
-    let ended = holds.recv().await.expect("kept");
-    let lost = holds.recv().await.expect("kept");
-    assert_over(&ended, LostCause::Released).await;
-    assert_over(&lost, LostCause::Removed).await;
-
-    let lock = lock.max_hold(ms(50));
-    let body = async {
-        let _ = sender.send(here());
-        std::future::pending::<()>().await;
-    };
-    assert_eq!(cause_of(lock.run(body).await), Some(LostCause::MaxHold));
-    let over = holds.recv().await.expect("kept");
-    assert_over(&over, LostCause::MaxHold).await;
 }
 
 /// The hold is invalid from the release request on, because another client may then have the lock.
@@ -273,9 +179,8 @@ async fn a_hold_is_not_valid_from_the_moment_its_release_is_sent() {
     let releasing = tokio::spawn(guard.release());
     let reported = within(LONG, "the loss is notified before the reply", hold.lost()).await;
     assert_eq!(reported, LostCause::Released);
-    assert!(!hold.is_valid());
     assert!(!releasing.is_finished(), "the reply is still missing");
+    assert_over(&hold, LostCause::Released).await;
     proxy.pass();
     let _ = releasing.await.expect("no panic");
-    assert_over(&hold, LostCause::Released).await;
 }

@@ -6,7 +6,7 @@ use rlock_core::{LockClient, LockError};
 use rlock_testkit::RedisServer;
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_free, client, hold, its_turn, ms, name, timed,
+    LASTING, acquiring, assert_soon_free, assert_soon_queued, client, hold, its_turn, ms, name,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,87 +28,65 @@ async fn a_lease_out_of_bounds_is_refused_before_anything_is_sent() {
     let client = client(&server).await;
     let mut watch = server.watch_commands().await;
     for lease in [
-        Duration::ZERO,
         Duration::from_nanos(1),
-        Duration::from_micros(9_999),
         Duration::from_nanos(9_999_999),
         DAY + Duration::from_nanos(1),
         Duration::from_millis(1 << 53),
-        Duration::from_millis(i64::MAX as u64),
         Duration::from_millis(u64::MAX),
         Duration::MAX,
     ] {
         let lock = client.lock("k").lease(lease);
         assert_names(&lock.acquire().await.expect_err("out of bounds"), "lease");
-        assert_names(
-            &lock.try_acquire().await.expect_err("out of bounds"),
-            "lease",
-        );
+        let attempt = lock.try_acquire().await;
+        assert_names(&attempt.expect_err("out of bounds"), "lease");
         let body = lock.run(async { unreachable!("it is not held") });
         assert_names(&body.await.expect_err("out of bounds"), "lease");
         let builder = LockClient::builder().default_lease(lease);
         let built = builder.connect(&server.url()).await;
         built.expect_err("out of bounds");
     }
-    let sent = watch.seen().await;
-    let scripts = sent.iter().filter(|command| command.is("EVALSHA"));
-    assert_eq!(scripts.count(), 0, "{sent:?}");
+    assert_eq!(watch.count_of("EVALSHA").await, 0);
 }
 
 #[tokio::test]
-async fn the_server_keeps_a_lease_no_shorter_than_its_holder_relies_on() {
+async fn the_longest_durations_do_not_overflow() {
     let server = RedisServer::start();
-    let client = client(&server).await;
-    // The server gets whole milliseconds.
+    let (one, other) = (client(&server).await, client(&server).await);
+    // The server gets whole milliseconds, and keeps the lock for no shorter than its holder relies on it.
     for lease in [
-        Duration::from_micros(500_999),
-        Duration::from_nanos(1_000_999_999),
+        Duration::from_nanos(60_000_999_999),
         DAY.saturating_sub(Duration::from_nanos(1)),
         DAY,
     ] {
-        let lock = client.lock("k").lease(lease).watchdog(false);
-        let guard = lock.acquire().await.expect("within bounds");
-        let believed = guard.valid_for();
+        let lock = one.lock("k").lease(lease).max_hold(Duration::MAX);
+        let outer = lock.acquire().await.expect("within bounds");
+        let inner = outer.scope(lock.acquire()).await.expect("enters");
         let kept = server.pttl(&name("k")).await;
-        let kept = ms(u64::try_from(kept).expect("a time to live"));
-        // The server's value is read later, so it may only be shorter by the time between.
-        assert!(kept + ms(200) >= believed, "{kept:?} for {believed:?}");
-        assert!(believed < lease && kept <= lease, "{kept:?} of {lease:?}");
-        guard.release().await.expect("held");
+        assert!(
+            Duration::from_millis(kept.unsigned_abs()) <= lease,
+            "{kept}"
+        );
+        let believed = inner.valid_for().as_millis();
+        assert!(
+            believed <= u128::from(kept.unsigned_abs()),
+            "{kept} for {believed}"
+        );
+        assert!(believed > lease.as_millis() / 2, "{believed} of {lease:?}");
+        let fence = server.pttl(&format!("{}:fence", name("k"))).await;
+        assert!(fence > kept, "the token outlives it");
+        inner.release().await.expect("held");
+        outer.release().await.expect("held");
     }
-}
 
-#[tokio::test]
-async fn the_shortest_lease_ends_by_itself_and_the_longest_does_not_overflow() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let lock = client.lock("k").lease(ms(10)).watchdog(false).wait(LONG);
-    match lock.acquire().await {
-        // On a busy machine the lease may have ended before the reply.
-        Ok(guard) => {
-            assert!(guard.valid_for() < ms(10));
-            std::mem::forget(guard);
-        }
-        Err(error) => panic!("the retry of a free lock: {error}"),
-    }
-    assert_soon_free(&server, "k").await;
-
-    let lock = client
-        .lock("k")
-        .lease(DAY)
-        .wait(LONG)
-        .max_hold(Duration::MAX);
-    let outer = lock.acquire().await.expect("free");
-    let inner = outer.scope(lock.acquire()).await.expect("enters");
-    assert!(inner.valid_for() > DAY * 48 / 49);
-    let fence = server.pttl(&format!("{}:fence", name("k"))).await;
-    assert!(
-        fence > server.pttl(&name("k")).await,
-        "the token outlives it"
-    );
-    inner.release().await.expect("held");
-    outer.release().await.expect("held");
-    assert_soon_free(&server, "k").await;
+    let held = hold(&other, "k").await;
+    let longest = DAY * 366;
+    let waiting = acquiring(one.lock("k").wait(longest));
+    assert_soon_queued(&server, "k", 1).await;
+    held.release().await.expect("held");
+    its_turn(waiting).await.release().await.expect("held");
+    let too_long = longest + Duration::from_nanos(1);
+    let refused = one.lock("k").wait(too_long).acquire().await;
+    assert_names(&refused.expect_err("out of bounds"), "wait");
 }
 
 #[tokio::test]
@@ -131,39 +109,4 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
     }
     guard.release().await.expect("held");
     assert_soon_free(&server, "k").await;
-    // Nothing completes in so short a time.
-    let lock = client.lock("k").lease(LASTING).max_hold(tiny);
-    let stopped = lock.run(std::future::pending::<()>()).await;
-    assert!(
-        matches!(stopped, Err(LockError::Lost { .. })),
-        "{stopped:?}"
-    );
-    assert_soon_free(&server, "k").await;
-    // A wait that ends before it begins.
-    let held = hold(&client, "k").await;
-    let (outcome, took) = timed(client.lock("k").wait(tiny).acquire()).await;
-    assert!(
-        matches!(outcome, Err(LockError::Timeout { .. })),
-        "{outcome:?}"
-    );
-    assert!(took < ms(2000), "{took:?}");
-    held.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn the_longest_wait_waits_and_a_longer_one_is_refused() {
-    let server = RedisServer::start();
-    let (client, other) = (client(&server).await, client(&server).await);
-    let held = hold(&other, "k").await;
-    let longest = DAY * 366;
-    let waiting = acquiring(client.lock("k").wait(longest));
-    tokio::time::sleep(ms(200)).await;
-    assert!(!waiting.is_finished());
-    held.release().await.expect("held");
-    let guard = its_turn(waiting).await;
-    guard.release().await.expect("held");
-    for wait in [longest + Duration::from_nanos(1), Duration::MAX] {
-        let refused = client.lock("k").wait(wait).acquire().await;
-        assert_names(&refused.expect_err("out of bounds"), "wait");
-    }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, LostCause, current};
-use rlock_testkit::{RedisCluster, RedisServer, within};
+use rlock_core::{LockClient, LockError, LockGuard, LostCause, current};
+use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LONG, assert_nothing_left, client, ms, name, timed};
+use crate::common::{LONG, assert_nothing_left, begin, connect_with, hold, ms, name};
 
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
     let server = RedisServer::start();
-    let on_server = client(&server).await;
+    let on_server = connect_with(LONG, &server.url()).await;
     [(LockClient::in_memory(), None), (on_server, Some(server))]
 }
 
@@ -18,18 +18,26 @@ async fn all_are_taken_sorted_and_each_once() {
     for (client, server) in both().await {
         let locks = client.lock_all(["c", "a", "b", "a"]);
         assert_eq!(locks.keys().collect::<Vec<_>>(), ["c", "a", "b", "a"]);
-        let guard = locks.acquire().await.expect("free");
-        let keys: Vec<_> = guard
-            .guards()
-            .iter()
-            .map(rlock_core::LockGuard::key)
-            .collect();
+        let guard = if let Some(server) = &server {
+            let mut watch = server.watch_commands().await;
+            let guard = locks.acquire().await;
+            assert_eq!(watch.count().await, 1, "by one request");
+            guard
+        } else {
+            locks.acquire().await
+        };
+        let guard = guard.expect("free");
+        let keys: Vec<_> = guard.guards().iter().map(LockGuard::key).collect();
         assert_eq!(keys, ["a", "b", "c"]);
-        assert!(guard.guards().iter().all(|guard| guard.count() == 1));
-        assert!(guard.is_valid() && guard.valid_for() > Duration::from_secs(20));
-        for key in ["a", "b", "c"] {
-            let taken = client.lock(key).try_acquire().await.expect("a reply");
-            assert!(taken.is_none(), "{key}");
+        assert!(guard.is_valid() && !guard.valid_for().is_zero());
+        for held in guard.guards() {
+            assert_eq!(held.count(), 1);
+            assert!(held.fencing_token() > 0);
+            let taken = client.lock(held.key()).try_acquire().await;
+            assert!(taken.expect("a reply").is_none(), "{}", held.key());
+            if let Some(server) = &server {
+                assert!(server.exists(&name(held.key())).await);
+            }
         }
         guard.release().await.expect("held");
         // A dropped guard releases all of them, too.
@@ -45,33 +53,28 @@ async fn all_are_taken_sorted_and_each_once() {
 #[tokio::test]
 async fn none_is_taken_while_one_is_not_free() {
     for (client, _server) in both().await {
-        let held = client.lock("b").acquire().await.expect("free");
+        let held = hold(&client, "b").await;
         let locks = client.lock_all(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]);
         assert!(locks.try_acquire().await.expect("a reply").is_none());
-        let brief = locks.clone().wait(ms(200));
-        let (error, took) = timed(brief.acquire()).await;
+        let error = locks.clone().wait(ms(200)).acquire().await;
         let error = error.expect_err("taken");
-        let LockError::Timeout { key, .. } = &error else {
+        let LockError::Timeout { key, waited, .. } = &error else {
             panic!("{error:?}")
         };
         assert_eq!(key, "b");
-        assert!(took >= ms(200) && took < LONG, "{took:?}");
+        assert!(*waited >= ms(200), "{waited:?}");
+        let locks = locks.wait(LONG);
+        let innermost = async { current().map(|held| held.key().to_owned()) };
+        let mut waiting = Box::pin(async move { locks.run(innermost).await });
+        begin(&mut waiting).await;
         for key in ["a", "c"] {
-            let free = client.lock(key).try_acquire().await.expect("a reply");
-            free.unwrap_or_else(|| panic!("{key} is kept"))
+            let free = client.lock(key).wait(LONG).acquire().await;
+            free.expect("no call keeps it")
                 .release()
                 .await
                 .expect("held");
         }
-        let waiting = {
-            let locks = locks.wait(LONG);
-            tokio::spawn(async move {
-                locks
-                    .run(async { current().map(|held| held.key().to_owned()) })
-                    .await
-            })
-        };
-        tokio::time::sleep(ms(100)).await;
+        let waiting = tokio::spawn(waiting);
         held.release().await.expect("held");
         let innermost = within(LONG, "their turn", waiting).await.expect("no panic");
         assert_eq!(innermost.expect("free").as_deref(), Some("c"));
@@ -123,17 +126,6 @@ async fn the_loss_of_one_is_reported_and_stops_a_body() {
     drop(again.expect("all were released"));
 }
 
-#[test]
-fn synchronous_code_takes_them_too() {
-    let client = LockClient::in_memory();
-    let locks = client.lock_all(["a", "b"]);
-    let guard = locks.acquire_blocking().expect("free");
-    assert!(locks.try_acquire_blocking().expect("a reply").is_none());
-    drop(guard);
-    let sum = locks.wait(LONG).run_blocking(|| 1 + 1).expect("free again");
-    assert_eq!(sum, 2);
-}
-
 #[tokio::test]
 async fn an_empty_list_and_one_that_is_too_long_are_refused() {
     for (client, _server) in both().await {
@@ -151,39 +143,12 @@ async fn an_empty_list_and_one_that_is_too_long_are_refused() {
         );
         assert!(error.to_string().contains("1001"), "{error}");
         let most = (0..2_000).map(|n| format!("k:{}", n % 1_000));
-        let most = client.lock_all(most).acquire().await;
+        let most = client.lock_all(most).wait(LONG).acquire().await;
         let most = most.expect("as many different keys as may be");
         assert_eq!(most.guards().len(), 1_000);
         most.release().await.expect("held");
-        let bad = client
-            .lock_all(["a", ""])
-            .acquire()
-            .await
-            .expect_err("no key");
+        let bad = client.lock_all(["a", ""]).acquire().await;
+        let bad = bad.expect_err("no key");
         assert!(matches!(bad, LockError::InvalidKey { .. }), "{bad:?}");
     }
-}
-
-#[tokio::test]
-async fn they_may_lie_anywhere_in_a_cluster() {
-    let cluster = RedisCluster::start().await;
-    let client = crate::common::connect(&cluster.url()).await;
-    let locks = client.lock_all((0..20).map(|n| format!("item:{n}")));
-    let guard = locks.acquire().await.expect("free");
-    assert_eq!(guard.guards().len(), 20);
-    assert!(locks.try_acquire().await.expect("a reply").is_none());
-    guard.release().await.expect("held");
-    drop(locks.try_acquire().await.expect("a reply").expect("free"));
-}
-
-#[tokio::test]
-async fn each_has_a_token_of_its_own_on_the_server() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let guard = client.lock_all(["a", "b"]).acquire().await.expect("free");
-    for held in guard.guards() {
-        assert!(server.exists(&name(held.key())).await);
-        assert!(held.fencing_token() > 0);
-    }
-    guard.release().await.expect("held");
 }

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError, distributed_lock};
-use rlock_testkit::{RedisCluster, RedisServer, within};
-use tokio::sync::Barrier;
+use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LASTING, LONG, acquiring, begin, client, hold, ms, worker};
+use crate::common::{LASTING, LONG, begin, client, hold, holder, ms};
 
 const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scope()`";
+
+/// Returns a client of an embedded store by the clock of the runtime.
+async fn at(store: &str) -> LockClient {
+    let client = LockClient::builder().tokio_time().connect(store).await;
+    client.expect("it needs no server")
+}
 
 /// Returns the error of a call that waits for the lock in vain.
 async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
@@ -37,6 +42,19 @@ async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     said
 }
 
+/// Returns the first error whose holder has replied in time.
+async fn named(client: &LockClient, key: &str) -> String {
+    let named = async {
+        loop {
+            let said = timed_out(client, key, ms(500)).await;
+            if said.contains("; it is held by") {
+                return said;
+            }
+        }
+    };
+    within(LONG, "the holder replies", named).await
+}
+
 /// Asserts that the text has each of the former parts, and none of the latter.
 fn assert_says(said: &str, parts: &[&str], others: &[&str]) {
     for part in parts {
@@ -61,214 +79,17 @@ fn assert_other_of_process(said: &str) {
     assert_says(said, &parts, &["this client", "scope", "this call"]);
 }
 
-fn assert_foreign(said: &str) {
-    let this_process = format!("(pid {})", std::process::id());
-    let others = [
-        "this client",
-        "this process",
-        &this_process,
-        "scope",
-        "this call",
-    ];
-    assert_says(said, &["try again later"], &others);
-}
-
-/// Checks all ways in which a call waits for itself, or for another client of its process.
-async fn assert_own_holders_are_named(one: &LockClient, other: &LockClient) {
-    let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
-    for wait in [ms(0), ms(50), ms(300)] {
-        assert_own(&timed_out(one, "k", wait).await);
-    }
-    assert_other_of_process(&timed_out(other, "k", ms(400)).await);
-    // Waiters behind the first get the same error.
-    let (first, second) = tokio::join!(
-        timed_out(other, "k", ms(400)),
-        timed_out(other, "k", ms(300))
-    );
-    assert_other_of_process(&first);
-    assert_other_of_process(&second);
-    guard.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn in_memory_the_error_says_that_the_holder_is_of_this_process() {
-    let builder = || LockClient::builder();
-    let one = builder().connect("memory:own").await.expect("there");
-    let other = builder().connect("memory:own").await.expect("there");
-    assert_own_holders_are_named(&one, &other).await;
-    // A lock of the same key in another store does not matter.
-    let elsewhere = LockClient::in_memory();
-    let _held = elsewhere.lock("k").acquire().await.expect("free");
-    let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
-    assert_other_of_process(&timed_out(&other, "k", ms(300)).await);
-    drop(guard);
-}
-
-#[tokio::test]
-async fn on_a_server_the_error_says_that_the_holder_is_of_this_process() {
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
-    assert_own_holders_are_named(&one, &other).await;
-}
-
-#[tokio::test]
-async fn on_a_quorum_the_error_says_that_the_holder_is_of_this_process() {
-    let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
-    let urls = || servers.iter().map(RedisServer::url);
-    let one = LockClient::quorum(urls()).await.expect("they are up");
-    let other = LockClient::quorum(urls()).await.expect("they are up");
-    assert_own_holders_are_named(&one, &other).await;
-}
-
-#[tokio::test]
-async fn on_a_cluster_the_error_says_that_the_holder_is_of_this_process() {
-    let cluster = RedisCluster::start().await;
-    let one = LockClient::connect(&cluster.url()).await.expect("it is up");
-    let other = LockClient::connect(&cluster.url()).await.expect("it is up");
-    assert_own_holders_are_named(&one, &other).await;
-}
-
-/// Checks that a call that begins after a hold has ended does not name that hold.
-async fn assert_the_present_hold_is_named(holder: &LockClient, client: &LockClient) {
-    for name in ["first", "second"] {
-        let lock = holder.lock("k").name(name).lease(LASTING);
-        let guard = lock.acquire().await.expect("free");
-        let said = timed_out(client, "k", ms(300)).await;
-        assert!(said.contains(&format!("in `{name}`")), "{said}");
-        guard.release().await.expect("held");
-    }
-}
-
-#[tokio::test]
-async fn the_error_names_the_present_hold_and_not_an_earlier_one() {
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
-    assert_the_present_hold_is_named(&one, &one).await;
-    assert_the_present_hold_is_named(&one, &other).await;
-}
-
-/// A client of this process with the same key in another store is not the holder.
-#[tokio::test]
-async fn a_lock_of_another_process_is_plain_contention() {
-    let server = RedisServer::start();
-    let elsewhere = LockClient::in_memory();
-    let _same_key = elsewhere.lock("k").acquire().await.expect("free");
-    let mut holder = worker(&["hold", &server.url(), "k", "30000"]);
-    holder.expect_line(LONG, "holding").await;
-    let client = client(&server).await;
-    let said = timed_out(&client, "k", ms(1000)).await;
-    assert_foreign(&said);
-    assert_says(&said, &["; it is held by `", " (pid "], &[]);
-}
-
-/// Both calls hold a lock, and wait for that of the other. Returns what they say.
-async fn deadlock(one: &LockClient, other: &LockClient) -> [String; 2] {
-    let [both_hold, both_failed] = [(); 2].map(|()| Barrier::new(2));
-    let nest = async |client: &LockClient, outer: &str, inner: &str| {
-        let body = async {
-            both_hold.wait().await;
-            let said = timed_out(client, inner, ms(400)).await;
-            both_failed.wait().await;
-            said
-        };
-        let outer = client.lock(outer).lease(LASTING);
-        outer.run(body).await.expect("free")
-    };
-    let both = async { tokio::join!(nest(one, "a", "b"), nest(other, "b", "a")) };
-    within(LONG, "they time out", both).await.into()
-}
-
-#[tokio::test]
-async fn two_calls_that_nest_in_different_orders_say_what_they_hold_and_how_to_avoid_it() {
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
-    for (second, holder) in [
-        (&one, "another call of this client, for "),
-        (&other, "another client of this process, `"),
-    ] {
-        for (said, held) in deadlock(&one, second).await.iter().zip(["a", "b"]) {
-            let held = format!("; this call holds `{held}`: ");
-            assert_says(
-                said,
-                &[holder, &held, "`lock_all`, or in one order"],
-                &["scope"],
-            );
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_call_in_several_locks_names_them_and_has_no_advice_if_it_did_not_wait() {
-    let client = LockClient::in_memory();
-    let _taken = hold(&client, "k").await;
-    let outer = client.lock_all(["a", "b", "c", "d", "e"]);
-    for (wait, advice) in [(ms(0), None), (ms(50), Some("`lock_all`"))] {
-        let nested = client.lock("a");
-        let nested = nested.run(timed_out(&client, "k", wait));
-        let said = outer.run(nested).await.expect("free").expect("enters");
-        let named = "; this call holds `b`, `c`, `d` and 2 more";
-        assert_says(&said, &[named, advice.unwrap_or(named)], &[]);
-        assert_eq!(said.contains("`lock_all`"), advice.is_some(), "{said}");
-    }
-    let spawned = tokio::spawn(async move { timed_out(&client, "k", ms(50)).await });
-    assert_own(&spawned.await.expect("no panic"));
-}
-
-/// The hint is for calls that may run inside the hold. A hold that began during the wait is not one.
-#[tokio::test]
-async fn a_call_that_waited_longer_than_the_hold_lasts_gets_no_hint() {
-    let client = LockClient::in_memory();
-    let first = hold(&client, "k").await;
-    let second = acquiring(client.lock("k").lease(LASTING).wait(LONG));
-    let third = {
-        let client = client.clone();
-        tokio::spawn(async move { timed_out(&client, "k", ms(600)).await })
-    };
-    tokio::time::sleep(ms(300)).await;
-    first.release().await.expect("held");
-    let _second = second.await.expect("no panic").expect("its turn");
-    let said = third.await.expect("no panic");
-    assert_says(
-        &said,
-        &["; it is held by another call of this client, "],
-        &["scope"],
-    );
-}
-
-#[tokio::test]
-async fn a_guard_of_another_lock_is_no_reason_to_leave_the_hint_out() {
-    let client = LockClient::in_memory();
-    let outer = client.lock("a");
-    let body = async {
-        let _guard = hold(&client, "k").await;
-        timed_out(&client, "k", ms(50)).await
-    };
-    let said = outer.run(body).await.expect("free");
-    assert_says(&said, &[HINT, "this call holds `a`"], &[]);
-}
-
-#[tokio::test]
-async fn a_nested_call_with_another_client_learns_that_it_needs_the_same() {
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
-    let body = timed_out(&other, "k", ms(400));
-    let said = one.lock("k").lease(LASTING).run(body).await.expect("free");
-    let hint = "this call runs inside that hold, and enters it only with the same client";
-    assert_says(
-        &said,
-        &["another client of this process, ", hint],
-        &["scope"],
-    );
-}
-
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     #[distributed_lock(key = "k", wait = "100ms")]
     async fn pay() -> Result<(), LockError> {
         Ok(())
     }
-    let client = LockClient::in_memory();
+    let client = at("memory:").await;
     let guard = client.lock("k").acquire().await.expect("free");
+    for wait in [ms(0), ms(50), ms(300)] {
+        assert_own(&timed_out(&client, "k", wait).await);
+    }
     let error = client.scope(pay()).await.expect_err("it is held");
     assert_own(&error.to_string());
     client.scope(guard.scope(pay())).await.expect("the way out");
@@ -281,11 +102,124 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     };
     let spawned = lock.run(body).await.expect("free").expect("no panic");
     assert_own(&spawned.expect_err("it is held").to_string());
+
+    // A guard of another lock is no reason to leave the hint out.
+    let body = async {
+        let _guard = hold(&client, "k").await;
+        timed_out(&client, "k", ms(50)).await
+    };
+    let said = client.lock("a").run(body).await.expect("free");
+    assert_says(&said, &[HINT, "this call holds `a`"], &[]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_client_of_this_process_is_named_by_its_present_hold() {
+    let [one, other] = [at("memory:own").await, at("memory:own").await];
+    // A lock of the same key in another store does not matter.
+    let elsewhere = at("memory:").await;
+    let _held = elsewhere.lock("k").acquire().await.expect("free");
+    for name in ["first", "second"] {
+        let lock = one.lock("k").name(name).lease(LASTING);
+        let guard = lock.acquire().await.expect("free");
+        // Waiters behind the first get the same error.
+        let both = async {
+            tokio::join!(
+                timed_out(&other, "k", ms(400)),
+                timed_out(&other, "k", ms(300))
+            )
+        };
+        let (first, second) = both.await;
+        let own = timed_out(&one, "k", ms(300)).await;
+        for said in [&first, &second] {
+            assert_other_of_process(said);
+        }
+        for said in [&first, &second, &own] {
+            assert!(said.contains(&format!("in `{name}`")), "{said}");
+        }
+        guard.release().await.expect("held");
+    }
+
+    let body = timed_out(&other, "k", ms(400));
+    let said = one.lock("k").lease(LASTING).run(body).await.expect("free");
+    let hint = "this call runs inside that hold, and enters it only with the same client";
+    assert_says(
+        &said,
+        &["another client of this process, ", hint],
+        &["scope"],
+    );
 }
 
 #[tokio::test]
+async fn on_a_server_a_client_of_this_process_and_another_process_are_named() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let guard = hold(&one, "k").await;
+    assert_other_of_process(&named(&other, "k").await);
+    guard.release().await.expect("held");
+
+    let _same_key = hold(&LockClient::in_memory(), "k").await;
+    let _process = holder(&server, "k", LASTING).await;
+    let said = named(&other, "k").await;
+    let this_process = format!("(pid {})", std::process::id());
+    assert_says(
+        &said,
+        &["try again later", "; it is held by `", " (pid "],
+        &[
+            "this client",
+            "this process",
+            &this_process,
+            "scope",
+            "this call",
+        ],
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_holds_another_lock_says_so_and_how_to_avoid_a_deadlock() {
+    let [one, other] = [at("memory:orders").await, at("memory:orders").await];
+    for (holder, who) in [
+        (&one, "another call of this client, for "),
+        (&other, "another client of this process, `"),
+    ] {
+        let (client, outer) = (one.clone(), one.lock("a"));
+        let waits = async move { outer.run(timed_out(&client, "k", ms(400))).await };
+        let held = holder.lock("k").lease(LASTING);
+        let said = held.run(async { tokio::spawn(waits).await }).await;
+        let said = said.expect("free").expect("no panic").expect("free");
+        let parts = [
+            who,
+            "; this call holds `a`: ",
+            "`lock_all`, or in one order",
+        ];
+        assert_says(&said, &parts, &["scope"]);
+    }
+}
+
+/// The hint is for calls that may run inside the hold. A hold that began during the wait is not one.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_longer_than_the_hold_lasts_gets_no_hint() {
+    let client = at("memory:").await;
+    let first = hold(&client, "k").await;
+    let second = client.lock("k").lease(LASTING).wait(LONG);
+    let mut second = Box::pin(second.acquire());
+    begin(&mut second).await;
+    let third = timed_out(&client, "k", ms(600));
+    let release = async {
+        tokio::time::sleep(ms(300)).await;
+        first.release().await.expect("held");
+        second.await.expect("its turn")
+    };
+    let (said, _second) = tokio::join!(third, release);
+    assert_says(
+        &said,
+        &["; it is held by another call of this client, "],
+        &["scope"],
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_time_out_behind_a_call_that_is_not_polled_says_so() {
-    let client = LockClient::in_memory();
+    let client = at("memory:").await;
     let held = hold(&client, "k").await;
     let lock = client.lock("k").wait(LONG).lease(LASTING);
     let mut call = std::pin::pin!(lock.acquire());
@@ -294,10 +228,6 @@ async fn a_time_out_behind_a_call_that_is_not_polled_says_so() {
     let said = timed_out(&client, "k", ms(2_500)).await;
     let parts = ["; an earlier call of this client", "is not being polled"];
     assert_says(&said, &parts, &["is held by", "scope"]);
-    let guard = within(LONG, "it is polled again", call).await;
-    guard
-        .expect("the lease has not ended")
-        .release()
-        .await
-        .expect("held");
+    let guard = call.await.expect("the lease has not ended");
+    guard.release().await.expect("held");
 }

@@ -1,21 +1,11 @@
-//! All kinds of signatures, compiled with strict lints and run under a lock.
+//! Annotated functions of all kinds, compiled with strict lints, which run under their lock. `tests/attribute/shapes`
+//! compares many more functions with and without the attribute.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
-mod async_traits;
-mod bodies;
 mod drops;
 mod expressions;
-mod formats;
+mod functions;
 mod futures;
-mod generics;
 mod held;
 mod holders;
-mod injectivity;
-mod lints;
-mod names;
-mod parameters;
-mod receivers;
-mod results;
-mod stacked;
 mod synchronous;
-mod tasks;

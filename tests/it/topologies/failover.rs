@@ -1,13 +1,13 @@
 //! A replica replaces its master behind the same address.
 
-use std::time::{Duration, Instant};
-
 use redis::{Client, Cmd, RedisResult, Value};
 use rlock_core::{LockClient, LockGuard, LostCause};
-use rlock_testkit::{Proxy, RedisServer, eventually, within};
+use rlock_testkit::{Proxy, RedisServer, eventually};
 
+use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, cause_of, connect, count, hold, its_turn, ms, name,
+    LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_queued, cause_of, connect,
+    count, hold, its_turn, name,
 };
 
 /// A master, its replica, and a proxy that always leads to the master.
@@ -59,56 +59,35 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn a_lock_that_had_reached_the_replica_is_kept_through_a_failover() {
+async fn holders_and_waiters_find_the_new_master_behind_the_address_of_the_former() {
     let pair = Pair::new().await;
-    let lock = pair.client.lock("k").lease(ms(3000));
+    let lock = pair.client.lock("k").lease(FAILOVER_LEASE).wait(LONG);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
+    let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG * 2));
+    assert_soon_queued(&pair.master, "k", 1).await;
     pair.replica.catch_up_with(&pair.master).await;
     pair.master.kill();
     pair.fail_over().await;
-    tokio::time::sleep(ms(5000)).await;
-    assert!(guard.is_valid(), "renewed at the new master");
+    assert_soon_extended(&guard).await;
     assert_eq!(count(&pair.replica, &guard).await, Some(2));
     nested.release().await.expect("held");
-    guard.release().await.expect("held");
-    let next = pair.other.lock("k").acquire().await.expect("free");
-    next.release().await.expect("held");
-}
-
-/// A single server cannot prevent this loss. The fencing token makes it safe.
-#[tokio::test]
-async fn a_lock_that_had_not_reached_the_replica_is_lost_and_the_token_shows_it() {
-    let pair = Pair::new().await;
-    // The replica misses the grant.
-    pair.cut_off_the_replica().await;
-    let guard = hold(&pair.client, "k").await;
-    assert!(!pair.replica.exists(&name("k")).await);
-    let next = pair.taken_at_the_new_master().await;
-    assert!(next.fencing_token() > guard.fencing_token());
-    // The notification comes long before the next renewal, in ten seconds.
-    assert_lost(&guard, Duration::from_secs(8), LostCause::Removed).await;
-    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
-    assert_eq!(count(&pair.replica, &next).await, Some(1));
-    next.release().await.expect("held");
+    assert_passed_on(guard, waiting).await;
 }
 
 /// A demoted master still replies, but refuses writes. A client that stays there would not lock.
 #[tokio::test]
 async fn a_client_leaves_a_master_that_was_demoted() {
     let pair = Pair::new().await;
-    let guard = pair.client.lock("k").lease(ms(3000)).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold_renewed(&pair.client, "k").await;
     pair.replica.catch_up_with(&pair.master).await;
     pair.fail_over().await;
     // Its connections stay open.
     pair.master.follow(&pair.replica).await;
-    let waiting = pair.other.lock("other").lease(LASTING).wait(LONG);
-    let taken = within(LONG, "it finds the new master", waiting.acquire()).await;
-    let taken = taken.expect("free");
+    let taken = pair.other.lock("other").lease(LASTING).wait(LONG);
+    let taken = taken.acquire().await.expect("it finds the new master");
     assert_eq!(count(&pair.replica, &taken).await, Some(1));
-    tokio::time::sleep(ms(4000)).await;
-    assert!(guard.is_valid(), "renewed at the new master");
+    assert_soon_extended(&guard).await;
     taken.release().await.expect("held");
     guard.release().await.expect("held");
     eventually(LONG, "the replica follows", async || {
@@ -165,37 +144,24 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     }
 }
 
-#[tokio::test]
-async fn a_waiter_at_the_old_master_has_its_turn_at_the_new_one() {
-    let pair = Pair::new().await;
-    let held = pair.client.lock("k").lease(ms(3000)).acquire().await;
-    let held = held.expect("free");
-    let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG * 2));
-    crate::common::assert_soon_queued(&pair.replica, "k", 1).await;
-    pair.master.kill();
-    pair.fail_over().await;
-    tokio::time::sleep(ms(2000)).await;
-    assert!(held.is_valid(), "renewed at the new master");
-    assert!(!waiting.is_finished());
-    held.release().await.expect("held");
-    let next = its_turn(waiting).await;
-    assert_eq!(count(&pair.replica, &next).await, Some(1));
-    next.release().await.expect("held");
-}
-
-/// The replica has an older token than the master's last one.
+/// The replica misses the grant, and has an older token than the master's last one. A single server cannot prevent this
+/// loss.
 #[tokio::test]
 async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a_larger_one() {
     let pair = Pair::new().await;
-    let lock = pair.client.lock("k").lease(LASTING);
-    let first = lock.acquire().await.expect("free");
-    first.release().await.expect("held");
+    hold(&pair.client, "k").await.release().await.expect("held");
     pair.replica.catch_up_with(&pair.master).await;
     pair.cut_off_the_replica().await;
+    // It does not end before the client finds the new master.
+    let lock = pair.client.lock("k").lease(LONG * 3);
     let guard = lock.acquire().await.expect("free");
     let next = pair.taken_at_the_new_master().await;
     let (token, before) = (next.fencing_token(), guard.fencing_token());
     assert!(token > before, "{token} after {before}");
+    assert_lost(&guard, LONG, LostCause::Removed).await;
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
+    assert_eq!(count(&pair.replica, &next).await, Some(1));
+    next.release().await.expect("held");
 }
 
 #[tokio::test]
@@ -215,48 +181,25 @@ async fn a_server_that_starts_from_an_old_save_grants_larger_tokens_than_before(
     assert!(token > before, "{token} after {before}");
 }
 
-/// Queues a waiter at a master that is demoted, and grants its lock to another owner. Returns how
-/// long it had waited.
-async fn waits_at_a_demoted_master() -> Duration {
-    let pair = Pair::new().await;
-    // This proxy still leads to the old master.
-    let behind = Proxy::in_front_of(&pair.master);
-    let waiter = connect(&behind.url()).await;
-    pair.replica
-        .config_set("repl-diskless-sync-delay", "0")
-        .await;
-    let held = hold(&pair.client, "k").await;
-    // A new replica may receive nothing for a second.
-    pair.replica.catch_up_with(&pair.master).await;
-    let asked = Instant::now();
-    let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
-    crate::common::assert_soon_queued(&pair.master, "k", 1).await;
-    pair.replica.catch_up_with(&pair.master).await;
-    pair.fail_over().await;
-    pair.master.follow(&pair.replica).await;
-    pair.address.reset();
-    held.release().await.expect("held");
-    let next = pair.other.lock("k").lease(LASTING).wait(LONG);
-    let next = next.acquire().await.expect("it was released");
-    let known_for = asked.elapsed();
-    let outcome = tokio::time::timeout(ms(500), waiting).await;
-    assert!(
-        outcome.is_err(),
-        "{outcome:?}, although another owner has the lock: {next:?}"
-    );
-    next.release().await.expect("held");
-    known_for
-}
-
-/// Replicas also deliver messages of their master, but only the master counts its receivers.
+/// A waiter that still listens at a demoted master would take such a grant for its own, although the new master passes
+/// over it: a server counts only the receivers that listen there.
 #[tokio::test]
-async fn a_waiter_at_a_demoted_master_is_not_granted_the_lock_of_another() {
-    // After this time a waiter confirms a grant at the server, which refuses it.
-    const BELIEVES: Duration = Duration::from_millis(200);
-    for _ in 0..20 {
-        if waits_at_a_demoted_master().await < BELIEVES {
-            return;
-        }
-    }
-    panic!("the servers are too slow for a result");
+async fn a_replica_gets_no_messages_for_waiters_from_its_master() {
+    let pair = Pair::new().await;
+    let mut watch = pair.replica.watch_commands().await;
+    let held = hold(&pair.client, "k").await;
+    let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_queued(&pair.master, "k", 1).await;
+    held.release().await.expect("held");
+    its_turn(waiting).await.release().await.expect("held");
+    let _: u64 = pair.master.command(&["PUBLISH", "last", ""]).await;
+    let mut channels = Vec::new();
+    eventually(LONG, "the replica has all messages", async || {
+        let seen = watch.seen().await.iter();
+        let messages = seen.filter(|command| command.is("PUBLISH"));
+        channels = messages.map(|command| command.words[1].clone()).collect();
+        channels.last().is_some_and(|channel| channel == "last")
+    })
+    .await;
+    assert_eq!(channels, ["last"]);
 }

@@ -23,9 +23,6 @@ use crate::common::{LASTING, LONG, ms};
 
 const KEY: &str = Fronted::KEY;
 
-/// A limit for events that wait neither for a lease nor for the timer of a waiter.
-const SOON: Duration = Duration::from_secs(4);
-
 /// Returns the lock with a lease that does not end within a test.
 fn lasting(client: &LockClient) -> Lock {
     client.lock(KEY).lease(LASTING).wait(LONG)
@@ -102,48 +99,58 @@ async fn assert_nothing_left(place: &Fronted) {
     .await;
 }
 
-/// Runs the suite over a topology. Each test has its own servers, because its faults hit all of
-/// them.
+/// Runs the suite over a topology: all of it, or one test of each kind of fault. Each test has its own servers, because its faults hit
+/// all of them.
 macro_rules! faults {
-    ($name:ident: $fronted:expr) => {
+    ($name:ident: all of $fronted:expr) => {
+        faults! {
+            $name: $fronted;
+            an_acquire_whose_reply_is_lost_is_granted_once,
+            a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold,
+            a_waiter_whose_connection_is_cut_has_its_turn,
+            a_hold_ends_with_its_lease_when_the_servers_are_silent,
+            a_lock_that_is_deleted_is_lost_and_does_not_come_back,
+            a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
+            an_acquire_without_waiting_and_without_a_reply_leaves_nothing,
+            an_entry_whose_reply_is_lost_counts_once,
+            a_renewal_whose_reply_is_lost_is_repeated_in_time,
+            an_acquire_that_is_cancelled_while_it_is_under_way_leaves_nothing,
+            a_request_that_runs_after_it_was_given_up_leaves_nothing,
+            connections_that_are_cut_again_and_again_cost_no_hold,
+            outages_shorter_than_the_lease_cost_no_hold,
+            a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached,
+            a_hold_ends_with_its_lease_when_the_servers_are_paused,
+        }
+    };
+    ($name:ident: core of $fronted:expr) => {
+        faults! {
+            $name: $fronted;
+            an_acquire_whose_reply_is_lost_is_granted_once,
+            a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold,
+            a_waiter_whose_connection_is_cut_has_its_turn,
+            a_hold_ends_with_its_lease_when_the_servers_are_silent,
+            a_lock_that_is_deleted_is_lost_and_does_not_come_back,
+            a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
+        }
+    };
+    ($name:ident: $fronted:expr; $($test:ident,)*) => {
         mod $name {
             use rlock_testkit::Fronted;
 
-            faults! {
-                $fronted;
-                an_acquire_whose_reply_is_lost_is_granted_once,
-                an_acquire_without_waiting_and_without_a_reply_leaves_nothing,
-                an_entry_whose_reply_is_lost_counts_once,
-                a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold,
-                a_renewal_whose_reply_is_lost_is_repeated_in_time,
-                an_acquire_that_is_cancelled_while_it_is_under_way_leaves_nothing,
-                a_request_that_runs_after_it_was_given_up_leaves_nothing,
-                a_waiter_whose_connection_is_cut_has_its_turn,
-                connections_that_are_cut_again_and_again_cost_no_hold,
-                outages_shorter_than_the_lease_cost_no_hold,
-                a_slow_network_costs_no_hold,
-                a_hold_ends_with_its_lease_when_the_servers_are_silent,
-                a_hold_ends_with_its_lease_when_the_servers_cannot_be_reached,
-                a_hold_ends_with_its_lease_when_the_servers_are_paused,
-                a_lock_that_is_deleted_is_lost_and_does_not_come_back,
-                a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
-            }
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::topologies::faults::$test($fronted).await;
+                }
+            )*
         }
-    };
-    ($fronted:expr; $($test:ident,)*) => {
-        $(
-            #[tokio::test]
-            async fn $test() {
-                crate::topologies::faults::$test($fronted).await;
-            }
-        )*
     };
 }
 
-faults!(resp3: Fronted::server());
-faults!(resp2: Fronted::server_by_resp2());
-faults!(sentinel: Fronted::sentinel().await);
-faults!(cluster: Fronted::cluster().await);
+faults!(resp3: all of Fronted::server());
+faults!(resp2: core of Fronted::server_by_resp2());
+faults!(sentinel: core of Fronted::sentinel().await);
+faults!(cluster: core of Fronted::cluster().await);
 // Five servers: all of them struck, or all but the first two.
-faults!(all_of_five: Fronted::quorum());
-faults!(three_of_five: Fronted::quorum_but_for_two());
+faults!(all_of_five: all of Fronted::quorum());
+faults!(three_of_five: core of Fronted::quorum_but_for_two());

@@ -1,14 +1,15 @@
 //! Locks that require replicas to have them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{FAILOVER, Proxy, RedisServer, Trio, eventually, within};
+use rlock_testkit::{CommandWatch, Proxy, RedisServer, Trio, eventually, within};
 
+use super::{assert_soon_extended, hold_renewed};
 use crate::common::{
-    FAILOVER_LEASE, LASTING, LONG, acquiring, assert_outlives_the_master, assert_soon_free,
-    assert_soon_queued, client, hold, ms, name, resp2, timed,
+    LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, client, hold, its_turn, ms,
+    name, resp2,
 };
 
 /// Returns a master and its replica.
@@ -32,6 +33,21 @@ fn assert_too_few(error: &LockError, has: usize, least: usize) {
     for part in ["`k`", &number, "was released", "`replicas`"] {
         assert!(said.contains(part), "{said}");
     }
+}
+
+async fn assert_soon_at(server: &RedisServer, key: &str) {
+    eventually(LONG, "the server has the lock", async || {
+        server.exists(&name(key)).await
+    })
+    .await;
+}
+
+/// Waits until the client has begun to wait for replicas.
+async fn assert_soon_waits(watch: &mut CommandWatch) {
+    eventually(LONG, "it waits for the replica", async || {
+        watch.count_of("WAIT").await > 0
+    })
+    .await;
 }
 
 /// The former master does not know of its successor yet, so it still replies on an old connection.
@@ -61,80 +77,45 @@ async fn a_lock_is_granted_when_the_replica_has_it() {
     let (master, replica) = pair().await;
     let client = careful(&master.url(), 1, LONG).await;
     // The first lock opens the connection for `WAIT`.
-    let first = client.lock("first").acquire().await.expect("free");
+    let first = hold(&client, "first").await;
     assert!(replica.exists(&name("first")).await);
     replica.pause();
-    let lock = client.lock("k").lease(LASTING);
-    let acquiring = tokio::spawn(async move { timed(lock.acquire()).await });
-    tokio::time::sleep(ms(700)).await;
-    assert!(!acquiring.is_finished(), "the replica does not have it");
-    assert!(master.exists(&name("k")).await);
+    let waiting = acquiring(client.lock("k").lease(LASTING));
+    assert_soon_at(&master, "k").await;
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished(), "the replica does not have it");
     replica.resume();
-    let (guard, took) = within(LONG, "the lock is acquired", acquiring)
-        .await
-        .expect("no panic");
-    let guard = guard.expect("free");
-    assert!(took >= ms(700), "{took:?}");
+    let guard = its_turn(waiting).await;
     assert!(replica.exists(&name("k")).await);
-    guard.release().await.expect("held");
-    first.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn shared_locks_and_permits_are_granted_when_the_replica_has_them() {
-    let (master, replica) = pair().await;
-    let (one, other) = (
-        careful(&master.url(), 1, LONG).await,
-        careful(&master.url(), 1, LONG).await,
-    );
-    let mut held = Vec::new();
-    for client in [&one, &other, &one] {
-        let reader = client.lock("k").shared().acquire().await.expect("shared");
-        let permit = client.lock("p").permits(3).acquire().await.expect("free");
-        held.extend([reader, permit]);
-    }
-    for key in ["k", "p"] {
+    let reader = client.lock("shared").shared().acquire().await;
+    let permit = client.lock("permits").permits(3).acquire().await;
+    for key in ["shared", "permits"] {
         assert!(replica.exists(&format!("{}:shared", name(key))).await);
     }
-    for guard in held {
-        guard.release().await.expect("held");
+    for held in [guard, first, reader.expect("free"), permit.expect("free")] {
+        held.release().await.expect("held");
     }
 }
 
 #[tokio::test]
 async fn a_lock_that_a_stopped_replica_does_not_get_is_released_with_an_error() {
     let (master, replica) = pair().await;
-    let (strict, other) = (
-        careful(&master.url(), 1, ms(300)).await,
-        client(&master).await,
-    );
+    let strict = careful(&master.url(), 1, ms(2000)).await;
+    let other = client(&master).await;
+    hold(&strict, "k").await.release().await.expect("held");
     replica.pause();
-    let (outcome, took) = timed(strict.lock("k").lease(LASTING).acquire()).await;
-    assert_too_few(&outcome.expect_err("no replica answers"), 0, 1);
-    assert!(took >= ms(300) && took < LONG, "{took:?}");
+    let lock = strict.lock("k").lease(LASTING);
+    let error = lock.acquire().await.expect_err("no replica answers");
+    assert_too_few(&error, 0, 1);
     assert!(!master.exists(&name("k")).await, "released by then");
-    let next = other.lock("k").acquire().await.expect("free");
-    next.release().await.expect("held");
+    let error = lock.try_acquire().await.expect_err("no replica answers");
+    assert_too_few(&error, 0, 1);
+    hold(&other, "k").await.release().await.expect("held");
     replica.resume();
     eventually(LONG, "it can be taken again", async || {
-        strict.lock("k").acquire().await.is_ok()
+        lock.run(async {}).await.is_ok()
     })
     .await;
-}
-
-#[tokio::test]
-async fn without_any_replica_no_lock_is_granted() {
-    let server = RedisServer::start();
-    let strict = careful(&server.url(), 1, ms(200)).await;
-    let error = strict.lock("k").acquire().await.expect_err("no replica");
-    assert_too_few(&error, 0, 1);
-    let error = strict
-        .lock("k")
-        .try_acquire()
-        .await
-        .expect_err("no replica");
-    assert_too_few(&error, 0, 1);
-    assert!(!server.exists(&name("k")).await);
 }
 
 #[tokio::test]
@@ -146,7 +127,7 @@ async fn one_replica_is_not_two() {
     let second = RedisServer::start();
     second.follow(&master).await;
     let strict = careful(&master.url(), 2, LONG).await;
-    let guard = strict.lock("k").acquire().await.expect("both have it");
+    let guard = hold(&strict, "k").await;
     for replica in [&replica, &second] {
         assert!(replica.exists(&name("k")).await);
     }
@@ -158,8 +139,7 @@ async fn one_replica_is_not_two() {
 async fn a_lock_that_another_process_hands_off_has_to_reach_the_replica_too() {
     let (master, replica) = pair().await;
     let other = client(&master).await;
-    for reaches in [true, false] {
-        let time = if reaches { LONG } else { ms(300) };
+    for (time, reaches) in [(LONG, true), (ms(2000), false)] {
         let strict = careful(&master.url(), 1, time).await;
         let held = hold(&other, "k").await;
         let waiting = acquiring(strict.lock("k").lease(LASTING).wait(LONG));
@@ -187,10 +167,10 @@ async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(2000)).await;
     let held = hold(&strict, "k").await;
-    let waiting: Vec<_> = (0..3)
-        .map(|_| acquiring(strict.lock("k").lease(LASTING).wait(LONG)))
-        .collect();
-    tokio::time::sleep(ms(300)).await;
+    let lock = strict.lock("k").lease(LASTING).wait(LONG);
+    let waiting = [(); 3].map(|()| acquiring(lock.clone()));
+    // All of them are polled, and wait.
+    tokio::task::yield_now().await;
     replica.pause();
     held.release().await.expect("held");
     for outcome in join_all(waiting).await {
@@ -201,48 +181,42 @@ async fn a_lock_that_is_handed_over_within_the_process_has_to_reach_the_replica_
     replica.resume();
 }
 
+/// The call is cancelled in the end, and leaves nothing.
 #[tokio::test]
-async fn a_call_that_waits_for_replicas_delays_no_other_request() {
+async fn a_call_that_waits_for_replicas_delays_no_other_request_and_no_nested_entry() {
     let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, ms(6000)).await;
-    let held = strict.lock("held").lease(ms(900)).acquire().await;
-    let held = held.expect("free");
+    let strict = careful(&master.url(), 1, LONG * 3).await;
+    let lock = strict.lock("held").lease(LASTING);
+    let held = lock.acquire().await.expect("free");
+    let mut watch = master.watch_commands().await;
     replica.pause();
-    let acquiring = acquiring(strict.lock("k"));
-    for _ in 0..5 {
-        let (info, took) = timed(strict.inspect("held")).await;
-        assert!(info.expect("a reply").is_some(), "it is renewed");
-        assert!(took < ms(2500), "{took:?}");
-        tokio::time::sleep(ms(300)).await;
-    }
-    let ((), took) = timed(async { held.release().await.expect("held") }).await;
-    assert!(took < ms(2500), "{took:?}");
-    assert!(!acquiring.is_finished(), "all that while");
-    let outcome = acquiring.await.expect("no panic");
-    assert_too_few(&outcome.expect_err("no replica answers"), 0, 1);
+    let waiting = acquiring(strict.lock("k").lease(LONG * 3));
+    assert_soon_waits(&mut watch).await;
+    let others = async {
+        let info = strict.inspect("held").await.expect("a reply");
+        assert!(info.is_some(), "it is held");
+        let nested = held.scope(lock.acquire()).await.expect("enters");
+        nested.release().await.expect("held");
+        held.release().await.expect("held");
+    };
+    within(LONG, "the others do not wait", others).await;
+    assert!(!waiting.is_finished(), "all that while");
+    waiting.abort();
+    assert_soon_free(&master, "k").await;
     replica.resume();
 }
 
 #[tokio::test]
 async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
+    const CALLS: u32 = 40;
+    const EACH: Duration = Duration::from_secs(3);
     let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, ms(500)).await;
-    let take = async |key: String| strict.lock(key).lease(LASTING).acquire().await;
+    let strict = careful(&master.url(), 1, EACH).await;
     replica.pause();
-    let started = Instant::now();
-    let outcomes = join_all((0..40).map(|n| take(format!("k{n}")))).await;
+    let calls = (0..CALLS).map(async |n| strict.lock(format!("k{n}")).acquire().await);
+    let outcomes = within(EACH * CALLS / 2, "they wait together", join_all(calls)).await;
     assert!(outcomes.iter().all(Result::is_err));
-    // One after the other, the calls would take twenty seconds.
-    assert!(started.elapsed() < ms(8000), "{:?}", started.elapsed());
     replica.resume();
-    let patient = careful(&master.url(), 1, LONG).await;
-    let take = async |key: String| patient.lock(key).lease(LASTING).wait(LONG).acquire().await;
-    let outcomes = join_all((0..40).map(|n| take(format!("k{n}")))).await;
-    for outcome in outcomes {
-        let guard = outcome.expect("the replica has the lock");
-        assert!(replica.exists(&name(guard.key())).await);
-        guard.release().await.expect("held");
-    }
 }
 
 /// One `WAIT` serves all requests that are sent meanwhile.
@@ -250,38 +224,24 @@ async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
 async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_together() {
     let (master, replica) = pair().await;
     // Without invalidations, which would end the hold earlier.
-    let strict = careful(&resp2(&master.url()), 1, LONG).await;
-    let take = |key: &str| {
-        let lock = strict.lock(key).lease(LASTING).wait(LONG);
-        tokio::spawn(async move { lock.acquire().await })
-    };
-    let first = take("first").await.expect("no panic").expect("free");
+    let strict = careful(&resp2(&master.url()), 1, LONG * 2).await;
+    let take = |key: &str| acquiring(strict.lock(key).lease(LONG * 2).wait(LONG * 2));
+    let first = its_turn(take("first")).await;
     first.release().await.expect("held");
     replica.pause();
+    let mut watch = master.watch_commands().await;
     let under_way = take("under way");
-    let on_master = async |key: &str| {
-        eventually(LONG, "the master has the lock", async || {
-            master.exists(&name(key)).await
-        })
-        .await;
-    };
-    on_master("under way").await;
-    // The `WAIT` has been sent by now.
-    tokio::time::sleep(ms(500)).await;
+    assert_soon_waits(&mut watch).await;
     let (invalid, one, other) = (take("spoilt"), take("one"), take("other"));
     for key in ["spoilt", "one", "other"] {
-        on_master(key).await;
+        assert_soon_at(&master, key).await;
     }
+    // All of them have the replies by now, and wait together.
     tokio::time::sleep(ms(500)).await;
     let () = master.command(&["SET", &name("spoilt"), "foreign"]).await;
     replica.resume();
     for waiting in [under_way, one, other] {
-        let guard = within(LONG, "a reply", waiting).await.expect("no panic");
-        guard
-            .expect("the replica has the lock")
-            .release()
-            .await
-            .expect("held");
+        its_turn(waiting).await.release().await.expect("held");
     }
     let error = within(LONG, "a reply", invalid).await.expect("no panic");
     let error = error.expect_err("it is something else");
@@ -295,38 +255,11 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
 }
 
 #[tokio::test]
-async fn nested_entries_do_not_wait() {
-    let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, ms(5000)).await;
-    let lock = strict.lock("k").lease(LASTING);
-    let outer = lock.acquire().await.expect("free");
-    replica.pause();
-    let (inner, took) = timed(outer.scope(lock.acquire())).await;
-    inner.expect("enters").release().await.expect("held");
-    assert!(took < ms(2000), "{took:?}");
-    outer.release().await.expect("held");
-    replica.resume();
-}
-
-#[tokio::test]
-async fn a_call_that_is_cancelled_while_it_waits_for_replicas_leaves_nothing() {
-    let (master, replica) = pair().await;
-    let strict = careful(&master.url(), 1, LONG).await;
-    replica.pause();
-    let lock = strict.lock("k").lease(LASTING);
-    let soon = tokio::time::timeout(ms(500), lock.acquire()).await;
-    assert!(soon.is_err(), "no replica answers");
-    assert_soon_free(&master, "k").await;
-    replica.resume();
-}
-
-#[tokio::test]
 async fn the_connection_that_waits_is_replaced_when_it_breaks() {
     let (master, _replica) = pair().await;
     let strict = careful(&master.url(), 1, LONG).await;
-    for _ in 0..3 {
-        let guard = strict.lock("k").acquire().await.expect("free");
-        guard.release().await.expect("held");
+    for _ in 0..2 {
+        hold(&strict, "k").await.release().await.expect("held");
         assert!(master.kill_clients("normal").await > 0);
     }
 }
@@ -335,23 +268,21 @@ async fn the_connection_that_waits_is_replaced_when_it_breaks() {
 async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(3000)).await;
+    hold(&strict, "k").await.release().await.expect("held");
     replica.pause();
-    let acquiring = acquiring(strict.lock("k").lease(LASTING));
-    eventually(LONG, "it waits for the replica", async || {
-        master.exists(&name("k")).await
-    })
-    .await;
-    tokio::time::sleep(ms(300)).await;
+    let mut watch = master.watch_commands().await;
+    let waiting = acquiring(strict.lock("k").lease(LASTING));
+    assert_soon_waits(&mut watch).await;
     let unreachable = RedisServer::start();
     unreachable.kill();
     master.follow_in_vain(&unreachable).await;
-    let outcome = within(LONG, "a reply", acquiring).await.expect("no panic");
+    let outcome = within(LONG, "a reply", waiting).await.expect("no panic");
     let error = outcome.expect_err("it is no master");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     replica.resume();
     master.promote().await;
-    let patient = careful(&master.url(), 1, LONG).await;
     replica.follow(&master).await;
+    let patient = careful(&master.url(), 1, LONG).await;
     let again = patient.lock("k").wait(LONG * 2).acquire().await;
     again.expect("released").release().await.expect("held");
 }
@@ -360,7 +291,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
 async fn without_the_permission_to_wait_the_error_names_it() {
     let rules = "on >secret resetchannels ~lock:* &lock:* +@all -wait";
     let server = RedisServer::builder().acl_user("locker", rules).start();
-    let strict = careful(&server.url_as("locker", "secret"), 1, ms(300)).await;
+    let strict = careful(&server.url_as("locker", "secret"), 1, LONG).await;
     let error = strict.lock("k").acquire().await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("wait"), "{error}");
@@ -369,20 +300,18 @@ async fn without_the_permission_to_wait_the_error_names_it() {
 
 #[tokio::test]
 async fn a_lock_that_a_replica_has_is_kept_through_a_failover_at_once() {
-    let trio = Trio::start().await;
+    let trio = Trio::builder().silence(ms(2000)).start().await;
     let strict = careful(&trio.url(), 1, LONG).await;
-    let guard = strict.lock("k").lease(FAILOVER_LEASE).acquire().await;
-    let guard = guard.expect("free");
+    let guard = hold_renewed(&strict, "k").await;
     // The replica receives nothing from here on.
-    assert_outlives_the_master(&trio, "k").await;
-    assert!(guard.is_valid());
+    trio.master.kill();
+    trio.failed_over().await;
+    assert_soon_extended(&guard).await;
     guard.release().await.expect("held");
     // There is no replica any more.
-    let lock = careful(&trio.url(), 1, ms(300))
-        .await
-        .lock("k")
-        .wait(FAILOVER);
-    assert_too_few(&lock.acquire().await.expect_err("no replica"), 0, 1);
+    let last = careful(&trio.url(), 1, ms(300)).await;
+    let error = last.lock("k").wait(LONG).acquire().await;
+    assert_too_few(&error.expect_err("no replica"), 0, 1);
 }
 
 #[tokio::test]

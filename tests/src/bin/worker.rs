@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use redis::AsyncCommands as _;
+use redis::{AsyncCommands as _, AsyncConnectionConfig};
 use rlock_core::{CurrentHold, LockClient, LockError, current};
 use rlock_testkit::SharedExclusion;
-use rlock_tests::histories::clock::{nanos, now};
 use tokio::sync::mpsc;
+
+/// The limit of whatever must not fail on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() {
@@ -23,10 +25,6 @@ async fn main() {
         }
         ["die-inside", url, witness, key, lease] => {
             die_inside(url, witness, key, milliseconds(lease)).await;
-        }
-        ["permits", url, key, most, lease, calls] => {
-            let most = u32::try_from(number(most)).expect("a small number");
-            take_permits(url, key, most, milliseconds(lease), number(calls)).await;
         }
         ["leave", how, url, key, lease] => leave(how, url, key, milliseconds(lease)).await,
         _ => panic!("unknown task {words:?}"),
@@ -73,7 +71,8 @@ async fn hold(url: &str, key: &str, lease: Duration) {
             println!("step");
         }
     };
-    match client.lock(key).lease(lease).run(body).await {
+    let lock = client.lock(key).lease(lease).wait(PATIENCE);
+    match lock.run(body).await {
         Ok(()) => println!("released"),
         Err(LockError::Lost { cause, .. }) => println!("lost {cause:?}"),
         Err(error) => println!("{error}"),
@@ -86,9 +85,13 @@ async fn hold(url: &str, key: &str, lease: Duration) {
 async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) {
     let client = connect(url).await;
     let exclusion = SharedExclusion::connect(witness, key).await;
+    // The default time-outs strike on a busy machine.
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
     let tokens = redis::Client::open(witness)
         .expect("a valid address")
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(&limits)
         .await
         .expect("the witness's server is up");
     println!("ready");
@@ -99,7 +102,7 @@ async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) 
 
     let mut at_work = Vec::new();
     for task in 0..tasks {
-        let lock = client.lock(key).wait(Duration::from_secs(60));
+        let lock = client.lock(key).wait(PATIENCE);
         let (exclusion, mut tokens) = (exclusion.clone(), tokens.clone());
         let list = format!("tokens:{key}");
         at_work.push(tokio::spawn(async move {
@@ -133,47 +136,6 @@ async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
     println!("{outcome:?}");
 }
 
-/// Takes one of `most` permits again and again, each for longer than its lease. Writes when it has one, until when that
-/// is valid, and when it ends.
-async fn take_permits(url: &str, key: &str, most: u32, lease: Duration, calls: u64) {
-    let client = connect(url).await;
-    let lock = client.lock(key).permits(most).lease(lease);
-    let lock = lock.wait(Duration::from_secs(60));
-    println!("ready");
-    let mut start = String::new();
-    stdin()
-        .read_line(&mut start)
-        .expect("the test sends a signal");
-    for _ in 0..calls {
-        let guard = match lock.acquire().await {
-            Ok(guard) => guard,
-            // The connection may be cut.
-            Err(LockError::Unavailable { .. }) => continue,
-            Err(error) => panic!("{error}"),
-        };
-        let token = guard.fencing_token();
-        let (since, mut reported) = (now(), 0);
-        println!("in {token} {since}");
-        while now() < since + nanos(lease) * 3 / 2 {
-            // The time is read first, so that a pause in between makes the end too early.
-            let at = now();
-            let until = at + nanos(guard.valid_for());
-            if until == at {
-                break;
-            }
-            if until > reported + 1_000_000 {
-                println!("until {token} {until}");
-                reported = until;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        println!("out {token} {}", now());
-        // The test expects losses.
-        let _ = guard.release().await;
-    }
-    println!("done");
-}
-
 /// Drops a guard and ends, with or without waiting for its release.
 async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
     let client = connect(url).await;
@@ -190,12 +152,6 @@ async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
             std::process::exit(0);
         }
         "by-exit" => std::process::exit(0),
-        "by-abort" => std::process::abort(),
-        "by-panic" => {
-            // The message would look like a failure of the test.
-            std::panic::set_hook(Box::new(|_| {}));
-            panic!("on purpose, with {} held", guard.key());
-        }
         _ => panic!("unknown kind of exit {how:?}"),
     }
 }

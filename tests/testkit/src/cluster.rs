@@ -44,6 +44,16 @@ impl RedisCluster {
         cluster
     }
 
+    async fn meet(&self) {
+        for node in &self.nodes[1..] {
+            let port = node.cluster_port().to_string();
+            let bus = node.bus_port().to_string();
+            let () = self.nodes[0]
+                .command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
+                .await;
+        }
+    }
+
     async fn form(&self) {
         for (n, node) in self.nodes.iter().enumerate() {
             node.config_set("repl-diskless-sync-delay", "0").await;
@@ -58,19 +68,22 @@ impl RedisCluster {
             words.extend(slots.iter().map(String::as_str));
             let () = master.command(&words).await;
         }
-        for node in &self.nodes[1..] {
-            let port = node.cluster_port().to_string();
-            let bus = node.bus_port().to_string();
-            let () = self.nodes[0]
-                .command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus])
-                .await;
-        }
         let all = self.nodes.len();
-        self.all("know each other", async |node| {
+        let known = self.all("know each other", async |node| {
             let nodes: String = node.command(&["CLUSTER", "NODES"]).await;
             nodes.lines().count() == all && !nodes.contains("handshake")
-        })
-        .await;
+        });
+        // On a busy machine, a handshake may expire.
+        let meeting = async {
+            loop {
+                self.meet().await;
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+        };
+        tokio::select! {
+            () = known => {}
+            () = meeting => {}
+        }
         for (master, replica) in self.nodes.iter().zip(&self.nodes[MASTERS..]) {
             let id: String = master.command(&["CLUSTER", "MYID"]).await;
             let () = replica.command(&["CLUSTER", "REPLICATE", &id]).await;

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder};
 
-use crate::{RedisCluster, RedisServer};
+use crate::{PATIENCE, RedisCluster, RedisServer};
 pub use fronted::Fronted;
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
@@ -90,6 +90,12 @@ impl Topology {
             }
             Self::ServerByResp2(_) => Deletion::FoundByRenewal,
         }
+    }
+
+    /// Returns whether waiters are served in order. A quorum has no queue.
+    #[must_use]
+    pub fn keeps_strict_order(&self) -> bool {
+        !matches!(self, Self::Quorum { .. })
     }
 
     /// Returns the running servers that have this lock.
@@ -171,10 +177,10 @@ impl Place {
         self.topology
     }
 
-    /// Returns whether waiters are served in order. A quorum has no order.
+    /// Returns whether waiters are served in order. A quorum has no queue.
     #[must_use]
     pub fn keeps_strict_order(&self) -> bool {
-        !matches!(self.topology, Topology::Quorum { .. })
+        self.topology.keeps_strict_order()
     }
 
     /// Returns whether locks may have permits. On a quorum, too many holders could each have a majority.
@@ -197,9 +203,9 @@ impl Place {
         self.client_of(LockClient::builder()).await
     }
 
-    /// Returns a client with these options, and this place's prefix.
+    /// Returns a client with these options, this place's prefix, and a response time-out that does not strike on a busy machine.
     pub async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
-        let builder = builder.prefix(&self.name);
+        let builder = builder.prefix(&self.name).response_timeout(PATIENCE / 3);
         self.topology.client_of(builder, &self.name).await
     }
 }

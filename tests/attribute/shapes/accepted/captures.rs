@@ -33,14 +33,6 @@ pub fn boxed_unused_owner(noisy: Noisy, id: u64) -> Pin<Box<dyn Future<Output = 
     Box::pin(async move { Ok(id) })
 }
 
-//@ key = "k"
-pub fn boxed_used_owner(noisy: Noisy, id: u64) -> Pin<Box<dyn Future<Output = Result<u64, Error>> + Send>> {
-    Box::pin(async move {
-        let _all = &noisy;
-        Ok(id)
-    })
-}
-
 //@ key = "k:<name>"
 pub fn in_the_key_alone<'a>(name: &'a str, id: u64) -> Pin<Box<dyn Future<Output = Result<u64, Error>> + Send + 'a>> {
     Box::pin(async move { Ok(id + name.len() as u64) })
@@ -57,11 +49,6 @@ impl Client {
     }
 
     //@ key = "k"
-    pub fn detached_opaque(self: Rc<Self>, id: u64) -> impl Future<Output = Result<u64, Error>> + Send {
-        async move { Ok(id) }
-    }
-
-    //@ key = "k"
     pub fn attached<'a>(&'a self, id: u64) -> Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>> {
         Box::pin(async move {
             self.calls.set(self.calls.get() + 1);
@@ -72,18 +59,11 @@ impl Client {
 
 #[async_trait::async_trait]
 pub trait Charges {
-    async fn charge(&self, id: u64, _note: &str) -> Result<u64, Error>;
     async fn refund(&self, _: Noisy, id: u64) -> Result<u64, Error>;
 }
 
 #[async_trait::async_trait]
 impl Charges for u64 {
-    //@ key = "k"
-    async fn charge(&self, id: u64, _note: &str) -> Result<u64, Error> {
-        pause().await;
-        Ok(id + self)
-    }
-
     //@ key = "k"
     async fn refund(&self, _: Noisy, id: u64) -> Result<u64, Error> {
         pause().await;
@@ -118,12 +98,9 @@ pub fn runs(runs: &mut Runs) {
     run!(runs, "boxed_unused_reference", boxed_unused_reference("seven", 7));
     run!(runs, "boxed_unused_local", boxed_unused_local(Rc::new(Cell::new(7)), 7));
     run!(runs, "boxed_unused_owner", boxed_unused_owner(Noisy("argument"), 7));
-    run!(runs, "boxed_used_owner", boxed_used_owner(Noisy("argument"), 7));
     run!(runs, "in_the_key_alone", in_the_key_alone("seven", 7));
     run!(runs, "detached", client().detached(7));
-    run!(runs, "detached_opaque", Rc::new(client()).detached_opaque(7));
     run!(runs, "attached", client().attached(7));
-    run!(runs, "charge", 1.charge(7, "note"));
     run!(runs, "refund", 1.refund(Noisy("argument"), 7));
     run!(runs, "local", 1.local(Rc::new(Cell::new(7))));
 }

@@ -34,24 +34,10 @@ macro_rules! with_braced_block_here {
     };
 }
 
-macro_rules! with_future {
-    ($name:ident, $body:block) => {
-        //@ key = "k"
-        pub fn $name() -> impl std::future::Future<Output = Result<u64, Error>> { async $body }
-    };
-}
-
 macro_rules! with_future_expression {
     ($name:ident, $body:expr) => {
         //@ key = "k"
         pub fn $name() -> impl std::future::Future<Output = Result<u64, Error>> { $body }
-    };
-}
-
-macro_rules! with_tokens {
-    ($name:ident, $($body:tt)*) => {
-        //@ key = "k"
-        pub async fn $name(id: u64) -> Result<u64, Error> { $($body)* }
     };
 }
 
@@ -102,47 +88,25 @@ macro_rules! methods {
     };
 }
 
-macro_rules! generic {
-    ($name:ident<$($t:ident: $bound:path),*>($($arg:ident: $ty:ty),*)) => {
-        //@ key = "k"
-        pub async fn $name<$($t: $bound),*>($($arg: $ty),*) -> Result<u64, Error> {
-            let mut sum = 0;
-            $(sum += $arg.into();)*
-            Ok(sum)
-        }
-    };
-}
-
 with_block!(block, id, {
     pause().await;
     Ok(id)
 });
-with_block!(short_block, id, { Ok(id) });
 with_block_here!(block_here, id, {
     let id = id + 1;
     Ok(id)
 });
-with_block_here!(short_block_here, id, { Ok(id) });
 with_braced_block!(braced_block, { Ok(7) });
 with_braced_block_here!(braced_block_here, { Ok(7) });
-with_future!(future, { Ok(7) });
 with_future_expression!(future_expression, async { Ok(7) });
-with_tokens!(tokens, pause().await; Ok(7));
-with_expression!(expression, Ok(7));
 with_expression!(block_expression, { Ok(7) });
-with_argument!(argument, id, u64, Result<u64, Error>, Ok(id));
 with_argument!(reference, text, &str, Result<usize, Error>, Ok(text.len()));
 with_pattern!(pub pattern, (left, right), left + right);
-with_pattern!(hidden_pattern, _, 7);
 with_items! {
     //@ key = "k"
     pub async fn item(id: u64) -> Result<u64, Error> { Ok(id) }
-
-    //@ key = "k"
-    pub fn item_here(id: u64) -> Result<u64, Error> { Ok(id) }
 }
 methods!(Made { one => 1, two => 2 });
-generic!(summed<T: Into<u64>, U: Into<u64>>(t: T, u: U));
 
 macro_rules! answer {
     () => {
@@ -156,19 +120,6 @@ pub async fn whole_body_is_a_macro() -> Result<u64, Error> {
 }
 
 //@ key = "k"
-pub fn whole_body_is_a_macro_here() -> Result<u64, Error> {
-    answer!()
-}
-
-//@ key = "k"
-pub async fn macro_statement(id: u64) -> Result<u64, Error> {
-    assert!(id > 0, "none");
-    let list = vec![id; 3];
-    println!("{:?}", list.len());
-    Ok(matches!(list.first(), Some(7)).into())
-}
-
-//@ key = "k"
 pub async fn local_macro(id: u64) -> Result<u64, Error> {
     macro_rules! add {
         ($more:expr) => {
@@ -178,45 +129,19 @@ pub async fn local_macro(id: u64) -> Result<u64, Error> {
     Ok(add!(1))
 }
 
-pub struct Me(u64);
-
-impl Me {
-    //@ key = "k"
-    pub async fn self_in_a_macro(&self) -> Result<u64, Error> {
-        macro_rules! me {
-            ($me:ident) => {
-                $me.0
-            };
-        }
-        Ok(me!(self))
-    }
-}
-
 pub fn runs(runs: &mut Runs) {
     run!(runs, "block", block(7));
-    run!(runs, "short_block", short_block(7));
     runs.value("block_here", block_here(7));
-    runs.value("short_block_here", short_block_here(7));
     run!(runs, "braced_block", braced_block());
     runs.value("braced_block_here", braced_block_here());
-    run!(runs, "future", future());
     run!(runs, "future_expression", future_expression());
-    run!(runs, "tokens", tokens(7));
-    run!(runs, "expression", expression());
     run!(runs, "block_expression", block_expression());
-    runs.value("argument", argument(7));
     runs.value("reference", reference("seven"));
     run!(runs, "pattern", pattern((3, 4)));
-    run!(runs, "hidden_pattern", hidden_pattern((3, 4)));
     run!(runs, "item", item(7));
-    runs.value("item_here", item_here(7));
     let made = Made { base: 5 };
     run!(runs, "one", made.one());
     run!(runs, "two", made.two());
-    run!(runs, "summed", summed(1_u32, 2_u8));
     run!(runs, "whole_body_is_a_macro", whole_body_is_a_macro());
-    runs.value("whole_body_is_a_macro_here", whole_body_is_a_macro_here());
-    run!(runs, "macro_statement", macro_statement(7));
     run!(runs, "local_macro", local_macro(7));
-    run!(runs, "self_in_a_macro", Me(7).self_in_a_macro());
 }

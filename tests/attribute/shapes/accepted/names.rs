@@ -71,15 +71,6 @@ pub mod structs {
         Ok((plan, body))
     }
 
-    //@ key = "k"
-    pub fn all_here() -> Result<(plan, body), Error> {
-        Ok((plan, body))
-    }
-
-    //@ key = "k"
-    pub async fn with(one: id) -> Result<id, Error> {
-        Ok(id(one.0))
-    }
 }
 
 pub mod variants {
@@ -106,10 +97,6 @@ pub mod variants {
         Ok(if late { body } else { plan })
     }
 
-    //@ key = "k"
-    pub fn all_here(late: bool) -> Result<Step, Error> {
-        Ok(if late { edge } else { plan })
-    }
 }
 
 pub mod functions {
@@ -136,10 +123,6 @@ pub mod functions {
         Ok(run(id) + key(id) + value(id) + body() + plan())
     }
 
-    //@ key = "k:<id>"
-    pub fn all_here(id: u8) -> Result<u8, Error> {
-        Ok(run(id) + key(id) + value(id) + body() + plan())
-    }
 }
 
 pub mod preludes {
@@ -201,22 +184,6 @@ pub mod arguments {
         plan + body
     }
 
-    //@ key = "<plan>", or_else = |_| plan
-    pub async fn option_names_another(plan: u8, body: u8) -> u8 {
-        plan + body
-    }
-
-    //@ key = "<Camel>"
-    #[allow(non_snake_case)]
-    pub async fn camel(Camel: u8) -> Result<u8, Error> {
-        Ok(Camel)
-    }
-
-    //@ key = "<naïve>"
-    pub async fn accented(naïve: u8) -> Result<u8, Error> {
-        Ok(naïve)
-    }
-
     //@ key = "<Camel>"
     pub async fn badly_named(Camel: u8) -> Result<u8, Error> {
         Ok(Camel)
@@ -233,13 +200,48 @@ pub mod generic_names {
     use crate::support::Error;
 
     //@ key = "k"
-    pub async fn letters<F: Into<u8>, R: Into<u8>, H: Into<u8>>(f: F, r: R, h: H) -> Result<u8, Error> {
-        Ok(f.into() + r.into() + h.into())
-    }
-
-    //@ key = "k"
     pub fn letters_here<F: Into<u8>, R: Into<u8>, T: Into<u8>, E: Into<u8>>(f: F, r: R, t: T, e: E) -> Result<u8, Error> {
         Ok(f.into() + r.into() + t.into() + e.into())
+    }
+}
+
+/// Traits of all types, with methods that the expansion calls.
+pub mod blanket {
+    use crate::support::Error;
+
+    pub trait Taken: Sized {
+        fn or_error(self) {}
+        fn unwrap_or_else(self) {}
+        fn and(self) {}
+        fn and_list(self) {}
+        fn client(self) {}
+        fn lease(self) {}
+        fn map(self) {}
+    }
+
+    pub trait Borrowed {
+        fn or_error(&self) {}
+        fn and(&self) {}
+        fn map(&self) {}
+        fn deref(&self) {}
+    }
+
+    impl<T> Taken for T {}
+    impl<T: ?Sized> Borrowed for T {}
+
+    //@ key = ["k", "k:<ids[]>"], lease = "3s", wait = "forever"
+    pub async fn all(ids: &[u8]) -> Result<usize, Error> {
+        Ok(ids.len())
+    }
+
+    //@ key = "k:<ids[]>"
+    pub fn all_here(ids: &[u8]) -> Result<usize, Error> {
+        Ok(ids.len())
+    }
+
+    //@ key = "k", if_taken = 0, or_else = |_| 0
+    pub fn skips_here() -> u8 {
+        1
     }
 }
 
@@ -253,18 +255,15 @@ pub fn runs(runs: &mut Runs) {
     run!(runs, "constants_or_else", constants::all_or_else());
     runs.value("constants_or_else_here", constants::all_or_else_here());
     run!(runs, "structs", structs::all());
-    runs.value("structs_here", structs::all_here());
-    run!(runs, "struct_with", structs::with(structs::id(7)));
     run!(runs, "variants", variants::all(true));
-    runs.value("variants_here", variants::all_here(true));
     run!(runs, "functions", functions::all(7));
-    runs.value("functions_here", functions::all_here(7));
     run!(runs, "preludes", preludes::all(7));
     runs.value("preludes_here", preludes::all_here(7));
+    run!(runs, "blanket", blanket::all(&[7, 8]));
+    runs.value("blanket_here", blanket::all_here(&[7]));
+    runs.value("blanket_skips_here", blanket::skips_here());
     run!(runs, "named", arguments::named(1, 2, 3, 4, 5));
     runs.value("named_here", arguments::named_here(1, 2, 3, 4, 5));
     runs.value("option_names_one", arguments::option_names_one(1, 2));
-    run!(runs, "option_names_another", arguments::option_names_another(1, 2));
-    run!(runs, "letters", generic_names::letters(1, 2, 3));
     runs.value("letters_here", generic_names::letters_here(1, 2, 3, 4));
 }

@@ -1,7 +1,5 @@
 //! The attribute above and below `#[instrument]`.
 
-use std::fmt::Debug;
-
 use tracing::{instrument, Span};
 
 use crate::support::{pause, Error, Noisy, Runs};
@@ -44,25 +42,6 @@ pub fn unused_above_here(id: u64, name: &str) -> Result<u64, Error> {
     Ok(1)
 }
 
-#[instrument]
-//@ key = "k"
-pub async fn unused_below(id: u64, name: &str) -> Result<u64, Error> {
-    Ok(1)
-}
-
-//@ key = "k"
-#[instrument(skip(name))]
-pub async fn skipping(id: u64, name: String) -> Result<u64, Error> {
-    Ok(id + name.len() as u64)
-}
-
-//@ key = "k"
-#[instrument(skip_all, fields(id = id, length = name.len()))]
-pub async fn with_fields(id: u64, name: String) -> Result<u64, Error> {
-    drop(name);
-    Ok(id)
-}
-
 //@ key = "k"
 #[instrument(skip_all, fields(id = id, length = name.len()))]
 pub async fn fields_alone(id: u64, name: String) -> Result<u64, Error> {
@@ -82,26 +61,8 @@ pub async fn following(causes: Vec<Span>) -> Result<u64, Error> {
 }
 
 //@ key = "k"
-#[instrument(follows_from = causes)]
-pub fn following_here(causes: Vec<Span>) -> Result<u64, Error> {
-    Ok(7)
-}
-
-//@ key = "k"
 #[instrument(follows_from = &causes)]
 pub async fn following_borrowed(causes: Vec<Span>, id: u64) -> Result<u64, Error> {
-    Ok(id)
-}
-
-#[instrument(follows_from = causes)]
-//@ key = "k"
-pub async fn following_below(causes: Vec<Span>) -> Result<u64, Error> {
-    Ok(7)
-}
-
-//@ key = "k"
-#[instrument(parent = &parent)]
-pub async fn with_parent(parent: Span, id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
@@ -117,26 +78,11 @@ pub async fn with_parent_moved(parent: Option<tracing::Id>, id: u64) -> Result<u
     Ok(id)
 }
 
-#[instrument(parent = &parent)]
-//@ key = "k"
-pub async fn with_parent_below(parent: Span, id: u64) -> Result<u64, Error> {
-    Ok(id)
-}
-
 //@ key = "k"
 #[instrument(err)]
 pub async fn with_error(id: u64) -> Result<u64, Error> {
     if id > 1 {
         Err("many")?;
-    }
-    Ok(id)
-}
-
-//@ key = "k"
-#[instrument(err, ret)]
-pub fn with_error_here(id: u64) -> Result<u64, Error> {
-    if id > 1 {
-        return Err("many".into());
     }
     Ok(id)
 }
@@ -156,31 +102,10 @@ impl Shop {
         Self { name: "shop".to_owned() }
     }
 
-    //@ key = "<self.name>:<id>"
-    #[instrument(skip(self), fields(shop = %self.name))]
-    pub async fn above(&self, id: u64) -> Result<u64, Error> {
-        pause().await;
-        Ok(id)
-    }
-
-    #[instrument(skip(self), fields(shop = %self.name))]
-    //@ key = "<self.name>:<id>"
-    pub async fn below(&self, id: u64) -> Result<u64, Error> {
-        pause().await;
-        Ok(id)
-    }
-
     //@ key = "<self.name>"
     #[instrument(skip(self, noisy))]
     pub async fn owned(self, noisy: Noisy) -> Result<usize, Error> {
         Ok(self.name.len())
-    }
-
-    //@ key = "<self.name>"
-    #[instrument(skip_all)]
-    pub fn generic_here<T: Debug>(&mut self, value: T) -> Result<String, Error> {
-        self.name.push('!');
-        Ok(format!("{:?}", value))
     }
 }
 
@@ -239,26 +164,15 @@ pub fn runs(runs: &mut Runs) {
     runs.value("below_here", below_here(7, "seven"));
     run!(runs, "unused_above", unused_above(7, "seven"));
     runs.value("unused_above_here", unused_above_here(7, "seven"));
-    run!(runs, "unused_below", unused_below(7, "seven"));
-    run!(runs, "skipping", skipping(7, "seven".to_owned()));
-    run!(runs, "with_fields", with_fields(7, "seven".to_owned()));
     run!(runs, "fields_alone", fields_alone(7, "seven".to_owned()));
     runs.value("fields_alone_here", fields_alone_here(7, "seven".to_owned()));
     run!(runs, "following", following(Vec::new()));
-    runs.value("following_here", following_here(Vec::new()));
     run!(runs, "following_borrowed", following_borrowed(Vec::new(), 7));
-    run!(runs, "following_below", following_below(Vec::new()));
-    run!(runs, "with_parent", with_parent(Span::none(), 7));
     runs.value("with_parent_here", with_parent_here(Span::none(), 7));
     run!(runs, "with_parent_moved", with_parent_moved(None, 7));
-    run!(runs, "with_parent_below", with_parent_below(Span::none(), 7));
     run!(runs, "with_error", with_error(7));
-    runs.value("with_error_here", with_error_here(7));
     run!(runs, "with_all", with_all(7));
-    run!(runs, "Shop::above", Shop::new().above(7));
-    run!(runs, "Shop::below", Shop::new().below(7));
     run!(runs, "owned", Shop::new().owned(Noisy("argument")));
-    runs.value("generic_here", Shop::new().generic_here(7));
     run!(runs, "sell", Shop::new().sell(7));
     run!(runs, "resell", Shop::new().resell(7));
     run!(runs, "default", Shop::new().default(7));

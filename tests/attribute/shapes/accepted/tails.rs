@@ -4,11 +4,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 
-use crate::support::{pause, say, Error, Noisy, Runs};
+use crate::support::{say, Error, Noisy, Runs};
 
 pub struct Shelf {
     count: Mutex<u32>,
-    list: RefCell<Vec<u32>>,
     names: RwLock<HashMap<u32, String>>,
 }
 
@@ -18,42 +17,13 @@ impl Shelf {
         names.insert(7, "seven".to_owned());
         Self {
             count: Mutex::new(7),
-            list: RefCell::new(vec![1, 2]),
             names: RwLock::new(names),
         }
     }
 
     //@ key = "k"
-    pub async fn count(&self) -> Result<u32, Error> {
-        Ok(*self.count.lock().unwrap())
-    }
-
-    //@ key = "k"
     pub async fn into_count(self) -> Result<u32, Error> {
         Ok(*self.count.lock().unwrap())
-    }
-
-    //@ key = "k"
-    pub fn into_count_here(self) -> Result<u32, Error> {
-        Ok(*self.count.lock().unwrap())
-    }
-
-    //@ key = "k"
-    pub fn first(self) -> Result<Option<u32>, Error> {
-        Ok(self.list.borrow().first().copied())
-    }
-
-    //@ key = "k"
-    pub async fn name(self: Arc<Self>, id: u32) -> Result<String, Error> {
-        self.names.read().unwrap().get(&id).cloned().ok_or(Error::Other("no name"))
-    }
-
-    //@ key = "k"
-    pub fn name_here(self: Arc<Self>, id: u32) -> Result<String, Error> {
-        match self.names.read().unwrap().get(&id) {
-            Some(name) => Ok(name.clone()),
-            None => Err(Error::Other("no name")),
-        }
     }
 
     //@ key = "k"
@@ -74,44 +44,13 @@ impl Shelf {
     }
 }
 
-//@ key = "k"
-pub async fn guard_of_an_argument(cell: Arc<Mutex<u32>>) -> Result<u32, Error> {
-    pause().await;
-    Ok(*cell.lock().unwrap())
-}
-
-//@ key = "k"
-pub fn guard_of_an_argument_here(cell: Arc<Mutex<u32>>) -> Result<u32, Error> {
-    Ok(*cell.lock().unwrap())
-}
-
-//@ key = "k"
-pub async fn borrow_of_an_argument(cell: RefCell<Vec<u32>>) -> Result<usize, Error> {
-    Ok(cell.borrow().len())
-}
-
-//@ key = "k", or_else = |_| 0
-pub async fn length(cell: RefCell<Vec<u32>>) -> usize {
-    cell.borrow().len()
-}
-
 //@ key = "k", or_else = |_| 0
 pub fn length_here(cell: RefCell<Vec<u32>>) -> usize {
     cell.borrow().len()
 }
 
-//@ key = "k", or_else = |_| 0
-pub async fn sum(cell: RefCell<Vec<u32>>) -> u32 {
-    cell.borrow().iter().map(|id| id + 1).sum()
-}
-
 //@ key = "k", or_else = |_| ()
 pub async fn push(cell: Arc<Mutex<Vec<u32>>>) {
-    cell.lock().unwrap().push(1)
-}
-
-//@ key = "k", or_else = |_| ()
-pub fn push_here(cell: Arc<Mutex<Vec<u32>>>) {
     cell.lock().unwrap().push(1)
 }
 
@@ -136,17 +75,6 @@ pub fn tail_temporary_here(argument: Noisy) -> Result<usize, Error> {
     let _local = Noisy("local");
     say("body");
     Ok(noisy_len(&Noisy("temporary")) + noisy_len(&argument))
-}
-
-//@ key = "k"
-pub async fn arguments_in_order(one: Noisy, two: Noisy, _three: Noisy) -> Result<usize, Error> {
-    pause().await;
-    Ok(noisy_len(&one) + noisy_len(&two))
-}
-
-//@ key = "k"
-pub fn arguments_in_order_here(one: Noisy, two: Noisy, _three: Noisy) -> Result<usize, Error> {
-    Ok(noisy_len(&one) + noisy_len(&two))
 }
 
 //@ key = "k"
@@ -187,16 +115,6 @@ pub async fn if_let_temporary() -> Result<usize, Error> {
 }
 
 //@ key = "k"
-pub fn if_let_temporary_here() -> Result<usize, Error> {
-    if let None = Some(noisy_len(&Noisy("temporary"))).filter(|length| *length == 0) {
-        say("then");
-        Ok(1)
-    } else {
-        Ok(0)
-    }
-}
-
-//@ key = "k"
 pub async fn question_at_the_end(text: &str) -> Result<u32, Error> {
     Ok(text.parse::<u32>()?)
 }
@@ -207,19 +125,7 @@ pub async fn needless_question(text: &str) -> Result<u32, Error> {
 }
 
 //@ key = "k"
-pub fn needless_question_here(text: &str) -> Result<u32, Error> {
-    let parse = |text: &str| -> Result<u32, Error> { Ok(text.parse()?) };
-    Ok(parse(text)?)
-}
-
-//@ key = "k"
 pub async fn let_and_return(text: &str) -> Result<u32, Error> {
-    let parsed = text.parse::<u32>().map_err(Error::from);
-    parsed
-}
-
-//@ key = "k"
-pub fn let_and_return_here(text: &str) -> Result<u32, Error> {
     let parsed = text.parse::<u32>().map_err(Error::from);
     parsed
 }
@@ -241,35 +147,20 @@ pub async fn borrowed_from_an_argument<'a>(list: &'a Mutex<Vec<u32>>, name: &'a 
 
 pub fn runs(runs: &mut Runs) {
     let cell = || Arc::new(Mutex::new(7));
-    run!(runs, "count", Shelf::new().count());
     run!(runs, "into_count", Shelf::new().into_count());
-    runs.value("into_count_here", Shelf::new().into_count_here());
-    runs.value("first", Shelf::new().first());
-    run!(runs, "name", Arc::new(Shelf::new()).name(7));
-    runs.value("name_here", Arc::new(Shelf::new()).name_here(8));
     run!(runs, "matched", Arc::new(Shelf::new()).matched(8));
     run!(runs, "if_let", Arc::new(Shelf::new()).if_let(7));
-    run!(runs, "guard_of_an_argument", guard_of_an_argument(cell()));
-    runs.value("guard_of_an_argument_here", guard_of_an_argument_here(cell()));
-    run!(runs, "borrow_of_an_argument", borrow_of_an_argument(RefCell::new(vec![1])));
-    run!(runs, "length", length(RefCell::new(vec![1])));
     runs.value("length_here", length_here(RefCell::new(vec![1])));
-    run!(runs, "sum", sum(RefCell::new(vec![1])));
     run!(runs, "push", push(Arc::new(Mutex::new(vec![1]))));
-    runs.value("push_here", push_here(Arc::new(Mutex::new(vec![1]))));
     run!(runs, "boxed_guard", boxed_guard(cell()));
     run!(runs, "tail_temporary", tail_temporary(Noisy("argument")));
     runs.value("tail_temporary_here", tail_temporary_here(Noisy("argument")));
-    run!(runs, "arguments_in_order", arguments_in_order(Noisy("one"), Noisy("two"), Noisy("three")));
-    runs.value("arguments_in_order_here", arguments_in_order_here(Noisy("one"), Noisy("two"), Noisy("three")));
     run!(runs, "returned_early", returned_early(Noisy("one"), 7));
     run!(runs, "failed_early", failed_early(Noisy("one"), 777));
     run!(runs, "match_temporary", match_temporary(Noisy("argument")));
     run!(runs, "if_let_temporary", if_let_temporary());
-    runs.value("if_let_temporary_here", if_let_temporary_here());
     run!(runs, "question_at_the_end", question_at_the_end("7"));
     run!(runs, "needless_question", needless_question("x"));
-    runs.value("needless_question_here", needless_question_here("7"));
     run!(runs, "let_and_return", let_and_return("7"));
     run!(runs, "needless_return", needless_return("7"));
     runs.value("needless_return_here", needless_return_here("7"));

@@ -9,8 +9,6 @@ use super::corpus::Source;
 enum Context {
     Free,
     Inherent,
-    GenericImpl,
-    TraitDefault,
     TraitImpl,
 }
 
@@ -27,12 +25,13 @@ enum Way {
     AsyncTrait,
 }
 
-/// A parameter: its declaration, the caller's argument, and the number that the body computes from it. `&~` is a
-/// reference with a lifetime that is named where necessary.
+/// A parameter: its generics, its pattern and type, the caller's argument, and the number that the body computes from
+/// it. `&~` is a reference with a lifetime that is named where necessary.
 struct Parameter {
     name: &'static str,
     generics: &'static str,
-    declared: &'static str,
+    pattern: &'static str,
+    ty: &'static str,
     given: &'static str,
     used: &'static str,
 }
@@ -45,11 +44,9 @@ struct Return {
     or_else: &'static str,
 }
 
-const CONTEXTS: [(&str, Context); 5] = [
+const CONTEXTS: [(&str, Context); 3] = [
     ("free", Context::Free),
     ("inherent", Context::Inherent),
-    ("generic_impl", Context::GenericImpl),
-    ("trait_default", Context::TraitDefault),
     ("trait_impl", Context::TraitImpl),
 ];
 
@@ -62,6 +59,7 @@ const WAYS: [(&str, Way); 5] = [
 ];
 
 /// A receiver: its name, its declaration, and the caller's expression.
+#[rustfmt::skip]
 const RECEIVERS: [(&str, &str, &str); 10] = [
     ("associated", "", "Shop::"),
     ("shared", "&~self", "Shop::new()."),
@@ -72,173 +70,52 @@ const RECEIVERS: [(&str, &str, &str); 10] = [
     ("counted", "self: Arc<Self>", "Arc::new(Shop::new())."),
     ("counted_here", "self: Rc<Self>", "Rc::new(Shop::new())."),
     ("counted_ref", "self: &~Arc<Self>", "Arc::new(Shop::new())."),
-    (
-        "pinned",
-        "self: Pin<&~mut Self>",
-        "Pin::new(&mut Shop::new()).",
-    ),
+    ("pinned", "self: Pin<&~mut Self>", "Pin::new(&mut Shop::new())."),
 ];
 
 const fn parameter(
     name: &'static str,
     generics: &'static str,
-    declared: &'static str,
+    [pattern, ty]: [&'static str; 2],
     given: &'static str,
     used: &'static str,
 ) -> Parameter {
     Parameter {
         name,
         generics,
-        declared,
+        pattern,
+        ty,
         given,
         used,
     }
 }
 
-const PARAMETERS: [Parameter; 29] = [
-    parameter("nothing", "", "", "", "1"),
-    parameter("by_value", "", "id: u64", "7", "id"),
-    parameter("by_mut", "", "mut id: u64", "7", "{ id += 1; id }"),
-    parameter(
-        "text",
-        "",
-        "name: &~str",
-        "\"seven\"",
-        "u64::from(name.is_empty())",
-    ),
-    parameter(
-        "owned",
-        "",
-        "name: String",
-        "\"seven\".to_owned()",
-        "u64::from(name.is_empty())",
-    ),
-    parameter("unused", "", "id: u64", "7", "1"),
-    parameter(
-        "unused_owner",
-        "",
-        "noisy: Noisy",
-        "Noisy(\"argument\")",
-        "1",
-    ),
-    parameter("nameless", "", "_: Noisy", "Noisy(\"argument\")", "1"),
-    parameter(
-        "underscore",
-        "",
-        "_noisy: Noisy",
-        "Noisy(\"argument\")",
-        "1",
-    ),
-    parameter("used_underscore", "", "_id: u64", "7", "_id"),
-    parameter(
-        "tuple",
-        "",
-        "(left, right): (u64, u64)",
-        "(3, 4)",
-        "left + right",
-    ),
-    parameter(
-        "half_tuple",
-        "",
-        "(mut left, _): (u64, Noisy)",
-        "(3, Noisy(\"argument\"))",
-        "{ left += 1; left }",
-    ),
-    parameter(
-        "structure",
-        "",
-        "Order { id, noisy }: Order",
-        "Order::new()",
-        "{ drop(noisy); id }",
-    ),
-    parameter("rest", "", "Order { id, .. }: Order", "Order::new()", "id"),
-    parameter("reference", "", "&id: &~u64", "&7", "id"),
-    parameter("by_ref", "", "ref order: Order", "Order::new()", "order.id"),
-    parameter(
-        "by_ref_mut",
-        "",
-        "ref mut order: Order",
-        "Order::new()",
-        "{ order.id += 1; order.id }",
-    ),
-    parameter(
-        "array",
-        "",
-        "[first, .., last]: [u64; 4]",
-        "[1, 2, 3, 4]",
-        "first + last",
-    ),
-    parameter(
-        "list",
-        "",
-        "list: &~mut Vec<u64>",
-        "&mut vec![1]",
-        "{ list.push(1); list.iter().sum::<u64>() }",
-    ),
-    parameter(
-        "slice",
-        "",
-        "list: &~[u64]",
-        "&[1, 2]",
-        "list.iter().sum::<u64>()",
-    ),
-    parameter(
-        "closure",
-        "",
-        "double: impl Fn(u64) -> u64 + Send + Sync",
-        "|id| 2 * id",
-        "double(7)",
-    ),
-    parameter(
-        "once",
-        "",
-        "once: Box<dyn FnOnce(u64) -> u64 + Send + Sync>",
-        "Box::new(|id| 2 * id)",
-        "once(7)",
-    ),
-    parameter(
-        "generic",
-        "T: Into<u64> + Send + Sync + Clone",
-        "id: T",
-        "7_u32",
-        "id.into()",
-    ),
-    parameter(
-        "unsized_generic",
-        "T: AsRef<str> + Send + Sync + ?Sized",
-        "name: &~T",
-        "\"seven\"",
-        "u64::from(name.as_ref().is_empty())",
-    ),
-    parameter(
-        "constant",
-        "const N: usize",
-        "list: [u64; N]",
-        "[1, 2, 3]",
-        "list.iter().sum::<u64>()",
-    ),
-    parameter(
-        "two_owners",
-        "",
-        "one: Noisy, two: Noisy",
-        "Noisy(\"one\"), Noisy(\"two\")",
-        "{ let _three = Noisy(\"three\"); drop(one); say(\"body\"); 1 }",
-    ),
-    parameter("shadowed", "", "id: u64", "7", "{ let id = id + 1; id }"),
-    parameter(
-        "locked_cell",
-        "",
-        "cell: Arc<Mutex<u64>>",
-        "Arc::new(Mutex::new(7))",
-        "*cell.lock().unwrap()",
-    ),
-    parameter(
-        "moved_into_closure",
-        "",
-        "name: String",
-        "\"seven\".to_owned()",
-        "(move || u64::from(name.is_empty()))()",
-    ),
+#[rustfmt::skip]
+const PARAMETERS: [Parameter; 24] = [
+    parameter("by_value", "", ["id", "u64"], "7", "id"),
+    parameter("text", "", ["name", "&~str"], "\"seven\"", "u64::from(name.is_empty())"),
+    parameter("nothing", "", ["", ""], "", "1"),
+    parameter("by_mut", "", ["mut id", "u64"], "7", "{ id += 1; id }"),
+    parameter("owned", "", ["name", "String"], "\"seven\".to_owned()", "u64::from(name.is_empty())"),
+    parameter("unused", "", ["id", "u64"], "7", "1"),
+    parameter("unused_owner", "", ["noisy", "Noisy"], "Noisy(\"argument\")", "1"),
+    parameter("nameless", "", ["_", "Noisy"], "Noisy(\"argument\")", "1"),
+    parameter("underscore", "", ["_noisy", "Noisy"], "Noisy(\"argument\")", "1"),
+    parameter("used_underscore", "", ["_id", "u64"], "7", "_id"),
+    parameter("tuple", "", ["(left, right)", "(u64, u64)"], "(3, 4)", "left + right"),
+    parameter("half_tuple", "", ["(mut left, _)", "(u64, Noisy)"], "(3, Noisy(\"argument\"))", "{ left += 1; left }"),
+    parameter("structure", "", ["Order { id, noisy }", "Order"], "Order::new()", "{ drop(noisy); id }"),
+    parameter("rest", "", ["Order { id, .. }", "Order"], "Order::new()", "id"),
+    parameter("reference", "", ["&id", "&~u64"], "&7", "id"),
+    parameter("by_ref", "", ["ref order", "Order"], "Order::new()", "order.id"),
+    parameter("by_ref_mut", "", ["ref mut order", "Order"], "Order::new()", "{ order.id += 1; order.id }"),
+    parameter("list", "", ["list", "&~mut Vec<u64>"], "&mut vec![1]", "{ list.push(1); list.iter().sum::<u64>() }"),
+    parameter("closure", "", ["double", "impl Fn(u64) -> u64 + Send + Sync"], "|id| 2 * id", "double(7)"),
+    parameter("generic", "T: Into<u64> + Send + Sync + Clone", ["id", "T"], "7_u32", "id.into()"),
+    parameter("unsized_generic", "T: AsRef<str> + Send + Sync + ?Sized", ["name", "&~T"], "\"seven\"", "u64::from(name.as_ref().is_empty())"),
+    parameter("constant", "const N: usize", ["list", "[u64; N]"], "[1, 2, 3]", "list.iter().sum::<u64>()"),
+    parameter("two_owners", "", ["one", "Noisy, two: Noisy"], "Noisy(\"one\"), Noisy(\"two\")", "{ let _three = Noisy(\"three\"); drop(one); say(\"body\"); 1 }"),
+    parameter("locked_cell", "", ["cell", "Arc<Mutex<u64>>"], "Arc::new(Mutex::new(7))", "*cell.lock().unwrap()"),
 ];
 
 const fn returns(
@@ -255,99 +132,26 @@ const fn returns(
     }
 }
 
-const RETURNS: [Return; 22] = [
+#[rustfmt::skip]
+const RETURNS: [Return; 18] = [
     returns("result", "Result<u64, Error>", "Ok(TOTAL)", ""),
-    returns(
-        "bound",
-        "Result<u64, Error>",
-        "let total = TOTAL; Ok(total)",
-        "",
-    ),
-    returns(
-        "early",
-        "Result<u64, Error>",
-        "if TOTAL > 100 { return Err(Error::Other(\"many\")); } Ok(1)",
-        "",
-    ),
-    returns("early_alone", "Result<u64, Error>", "return Ok(TOTAL);", ""),
-    returns(
-        "question",
-        "Result<u64, Error>",
-        "let total = Ok::<u64, Error>(TOTAL)?; Ok(total)",
-        "",
-    ),
-    returns(
-        "question_alone",
-        "Result<u64, Error>",
-        "Ok(Ok::<u64, Error>(TOTAL)?)",
-        "",
-    ),
-    returns(
-        "converted",
-        "Result<u64, Error>",
-        "let more: u64 = \"5\".parse()?; Ok(TOTAL + more)",
-        "",
-    ),
+    returns("bound", "Result<u64, Error>", "let total = TOTAL; Ok(total)", ""),
+    returns("early", "Result<u64, Error>", "if TOTAL > 100 { return Err(Error::Other(\"many\")); } Ok(1)", ""),
+    returns("question", "Result<u64, Error>", "let total = Ok::<u64, Error>(TOTAL)?; Ok(total)", ""),
+    returns("converted", "Result<u64, Error>", "let more: u64 = \"5\".parse()?; Ok(TOTAL + more)", ""),
     returns("alias", "Outcome<u64>", "Ok(TOTAL)", ""),
     returns("lock_error", "Result<u64, LockError>", "Ok(TOTAL)", ""),
-    returns(
-        "any_error",
-        "Result<u64, Box<dyn std::error::Error + Send + Sync>>",
-        "if TOTAL > 100 { Err(\"many\")?; } Ok(1)",
-        "",
-    ),
-    returns(
-        "any_error_here",
-        "Result<u64, Box<dyn std::error::Error>>",
-        "if TOTAL > 100 { return Err(Box::new(Error::Other(\"many\"))); } Ok(1)",
-        "",
-    ),
-    returns(
-        "infallible",
-        "Result<std::convert::Infallible, Error>",
-        "let _ = TOTAL; Err(Error::Other(\"never\"))",
-        "",
-    ),
-    returns(
-        "panics_else",
-        "Result<u64, &'static str>",
-        "if TOTAL > 100 { panic!(\"many\"); } Ok(1)",
-        "|_| Err(\"no lock\")",
-    ),
+    returns("any_error", "Result<u64, Box<dyn std::error::Error + Send + Sync>>", "if TOTAL > 100 { Err(\"many\")?; } Ok(1)", ""),
+    returns("any_error_here", "Result<u64, Box<dyn std::error::Error>>", "if TOTAL > 100 { return Err(Box::new(Error::Other(\"many\"))); } Ok(1)", ""),
+    returns("infallible", "Result<std::convert::Infallible, Error>", "let _ = TOTAL; Err(Error::Other(\"never\"))", ""),
     returns("number", "u64", "TOTAL", "|_| 0"),
     returns("unit", "()", "drop(TOTAL)", "|_| ()"),
     returns("nothing", "", "drop(TOTAL);", "drop"),
     returns("option", "Option<u64>", "Some(TOTAL)", "|_| None"),
-    returns(
-        "string",
-        "String",
-        "TOTAL.to_string()",
-        "|error| error.to_string()",
-    ),
-    returns(
-        "dynamic",
-        "Box<dyn std::fmt::Debug + Send>",
-        "Box::new(TOTAL)",
-        "|error| Box::new(error)",
-    ),
-    returns(
-        "static_slice",
-        "&'static [u64]",
-        "if TOTAL > 100 { &[1] } else { &[1, 2] }",
-        "|_| &[]",
-    ),
-    returns(
-        "hidden",
-        "Result<impl std::fmt::Debug, Error>",
-        "Ok(TOTAL)",
-        "",
-    ),
-    returns(
-        "dynamic_inside",
-        "Result<Box<dyn std::fmt::Debug + Send>, Error>",
-        "Ok(Box::new(TOTAL))",
-        "",
-    ),
+    returns("dynamic", "Box<dyn std::fmt::Debug + Send>", "Box::new(TOTAL)", "|error| Box::new(error)"),
+    returns("static_slice", "&'static [u64]", "if TOTAL > 100 { &[1] } else { &[1, 2] }", "|_| &[]"),
+    returns("hidden", "Result<impl std::fmt::Debug, Error>", "Ok(TOTAL)", ""),
+    returns("dynamic_inside", "Result<Box<dyn std::fmt::Debug + Send>, Error>", "Ok(Box::new(TOTAL))", ""),
 ];
 
 /// Builds the files, one for each context and kind.
@@ -355,7 +159,7 @@ pub(crate) fn sources() -> Vec<Source> {
     let mut sources = Vec::new();
     for (context_name, context) in CONTEXTS {
         for (way_name, way) in WAYS {
-            let in_trait = matches!(context, Context::TraitDefault | Context::TraitImpl);
+            let in_trait = context == Context::TraitImpl;
             // Before edition 2024 and in traits, an opaque type needs an explicit capture.
             if (way == Way::AsyncTrait && !in_trait) || (way == Way::Opaque && in_trait) {
                 continue;
@@ -416,20 +220,20 @@ impl Shop { fn new() -> Self { Shop { base: 5 } } }
 ";
 
 /// Returns the combinations. Free functions and async-trait functions get all parameters and all return types.
-/// Functions of an `impl` get all receivers. All others get a sample of the three.
+/// Methods get all receivers. All others get a sample of the three.
 fn combinations(context: Context, way: Way) -> Vec<(usize, &'static Parameter, &'static Return)> {
     let usual = usize::from(context != Context::Free);
     let mut all: Vec<(usize, &Parameter, &Return)> = Vec::new();
-    if context == Context::Free || way == Way::AsyncTrait && context == Context::TraitImpl {
+    if context == Context::Free || way == Way::AsyncTrait {
         all.extend(
             PARAMETERS
                 .iter()
                 .map(|parameter| (usual, parameter, &RETURNS[1])),
         );
-        all.extend(RETURNS.iter().map(|ret| (usual, &PARAMETERS[1], ret)));
+        all.extend(RETURNS.iter().map(|ret| (usual, &PARAMETERS[0], ret)));
     }
-    if matches!(context, Context::Inherent | Context::TraitImpl) {
-        all.extend((0..RECEIVERS.len()).map(|receiver| (receiver, &PARAMETERS[3], &RETURNS[0])));
+    if context != Context::Free {
+        all.extend((0..RECEIVERS.len()).map(|receiver| (receiver, &PARAMETERS[1], &RETURNS[0])));
     }
     let few = PARAMETERS
         .iter()
@@ -468,65 +272,48 @@ impl Shape {
 
     /// Returns the shape in a module of its own, unless Rust has no such function.
     fn module(&self) -> Option<String> {
-        let name = self.name();
         let function = self.function()?;
-        let run = self.run();
-        let generic = match self.context {
-            Context::GenericImpl => "<T>",
-            _ => "",
-        };
         let around = match self.context {
             Context::Free => function,
             Context::Inherent => format!("{SHOP}impl Shop {{\n{function}}}\n"),
-            Context::GenericImpl => format!(
-                "pub struct Shelf<T> {{ base: u64, kept: T }}\nimpl<T> Shelf<T> {{ fn new(kept: T) -> Self {{ Shelf {{ base: \
-                 5, kept }} }} }}\nimpl{generic} Shelf{generic} where T: std::fmt::Debug + Unpin + Send + Sync + 'static {{\n{function}}}\n"
-            ),
-            Context::TraitDefault => {
-                let bound = match self.way {
-                    Way::AsyncTrait => "#[async_trait::async_trait]\n",
-                    _ => "",
-                };
-                format!(
-                    "{SHOP}{bound}pub trait Sells: Sized + Send + Sync + Unpin + 'static {{\nfn base(&self) -> u64;\n{function}}}\nimpl Sells \
-                     for Shop {{ fn base(&self) -> u64 {{ self.base }} }}\n"
-                )
-            }
             Context::TraitImpl => {
-                let bound = match self.way {
+                let attribute = match self.way {
                     Way::AsyncTrait => "#[async_trait::async_trait]\n",
                     _ => "",
                 };
-                let declared = self.declaration()?;
+                // Declarations of a trait have no patterns.
+                let pattern = match self.parameter.pattern {
+                    "" => "",
+                    _ => "value",
+                };
+                let declared = self.signature(pattern)?.replace("(mut self", "(self");
                 format!(
-                    "{SHOP}{bound}pub trait Sells: Sized {{\n{declared};\n}}\n{bound}impl Sells for Shop {{\n{function}}}\n"
+                    "{SHOP}{attribute}pub trait Sells: Sized {{\n{declared};\n}}\n{attribute}impl Sells for Shop {{\n{function}}}\n"
                 )
             }
         };
-        let name_line = format!("pub mod {name} {{\nuse super::*;\n");
-        Some(format!("{name_line}{}{run}}}\n\n", indent(&around)))
+        let (name, run) = (self.name(), self.run());
+        Some(format!(
+            "pub mod {name} {{\nuse super::*;\n{}{run}}}\n\n",
+            indent(&around)
+        ))
     }
 
-    fn needs_lifetime(&self) -> bool {
+    fn is_block(&self) -> bool {
         matches!(self.way, Way::Boxed | Way::Opaque)
     }
 
     fn with_lifetime(&self, text: &str) -> String {
-        if self.needs_lifetime() {
-            text.replace("&~", "&'a ")
-        } else {
-            text.replace("&~", "&")
-        }
-    }
-
-    fn has_receiver(&self) -> bool {
-        self.context != Context::Free && self.receiver > 0
+        text.replace("&~", if self.is_block() { "&'a " } else { "&" })
     }
 
     /// `async fn call(&self, id: u64) -> Result<u64, Error>`
-    fn signature(&self, parameter: &str) -> Option<String> {
-        let receiver = RECEIVERS[self.receiver].1;
-        let opaque = self.ret.ty.contains("impl ") || parameter.contains("impl ");
+    fn signature(&self, pattern: &str) -> Option<String> {
+        let receiver = match self.context {
+            Context::Free => "",
+            _ => RECEIVERS[self.receiver].1,
+        };
+        let opaque = self.ret.ty.contains("impl ") || self.parameter.ty.contains("impl ");
         if opaque && matches!(self.way, Way::Boxed | Way::AsyncTrait) {
             return None;
         }
@@ -538,124 +325,74 @@ impl Shape {
             "static_slice",
         ]
         .contains(&self.ret.name);
-        let is_block = matches!(self.way, Way::Boxed | Way::Opaque);
-        if is_block && (is_coerced || self.parameter.declared.starts_with("ref ")) {
+        if self.is_block() && (is_coerced || self.parameter.pattern.starts_with("ref ")) {
             return None;
         }
         // The future contains the error, so it is `Send` only with a `Send` error.
         if self.way == Way::AsyncTrait && self.ret.name == "any_error_here" {
             return None;
         }
-        let is_not_send = receiver.contains("Rc<");
-        if is_not_send && matches!(self.way, Way::Boxed | Way::AsyncTrait | Way::Opaque) {
+        if receiver.contains("Rc<") && !matches!(self.way, Way::Sync | Way::Async) {
             return None;
         }
+        let output = match (self.ret.ty, self.is_block()) {
+            ("", true) => "()",
+            (ty, _) => ty,
+        };
+        let written = match self.way {
+            Way::Boxed => format!(" -> Pin<Box<dyn Future<Output = {output}> + Send + 'a>>"),
+            Way::Opaque => format!(" -> impl Future<Output = {output}> + 'a"),
+            _ if output.is_empty() => String::new(),
+            _ => format!(" -> {output}"),
+        };
         let asynchronous = match self.way {
             Way::Async | Way::AsyncTrait => "async ",
             _ => "",
         };
-        let written = match (self.way, self.ret.ty) {
-            (Way::Sync | Way::Async | Way::AsyncTrait, "") => String::new(),
-            (Way::Sync | Way::Async | Way::AsyncTrait, ty) => format!(" -> {ty}"),
-            (Way::Boxed, ty) => {
-                let ty = if ty.is_empty() { "()" } else { ty };
-                format!(" -> Pin<Box<dyn Future<Output = {ty}> + Send + 'a>>")
-            }
-            (Way::Opaque, ty) => {
-                let ty = if ty.is_empty() { "()" } else { ty };
-                format!(" -> impl Future<Output = {ty}> + 'a")
-            }
+        let outlives = if self.is_block() && !self.parameter.generics.starts_with("const") {
+            " + 'a"
+        } else {
+            ""
         };
-        let mut generics = Vec::new();
-        if self.needs_lifetime() {
-            generics.push("'a".to_owned());
-        }
-        if !self.parameter.generics.is_empty() {
-            let bound = self.parameter.generics.to_owned();
-            let bound = match self.way {
-                Way::Boxed | Way::Opaque if !bound.starts_with("const") => bound + " + 'a",
-                _ => bound,
-            };
-            // The type of the impl has that name.
-            let bound = match self.context {
-                Context::GenericImpl => bound.replacen('T', "U", 1),
-                _ => bound,
-            };
-            generics.push(bound);
-        }
-        let generics = match generics.join(", ") {
+        let lifetime = if self.is_block() { "'a" } else { "" };
+        let generics = match self.parameter.generics {
+            "" => String::new(),
+            generics => format!("{generics}{outlives}"),
+        };
+        let generics = match listed([lifetime, &generics]) {
             none if none.is_empty() => none,
             some => format!("<{some}>"),
         };
-        let mut parameter = self.with_lifetime(parameter);
-        if self.context == Context::GenericImpl && self.parameter.generics.starts_with('T') {
-            parameter = parameter
-                .replace(": T", ": U")
-                .replace(" T", " U")
-                .replace("&T", "&U");
+        let mut ty = self.with_lifetime(self.parameter.ty);
+        if self.is_block() {
+            ty = ty.replace("Send + Sync", "Send + Sync + 'a");
         }
-        if self.needs_lifetime() {
-            parameter = parameter.replace("Send + Sync", "Send + Sync + 'a");
-        }
-        let receiver = match self.context {
-            Context::Free => String::new(),
-            _ => self.with_lifetime(receiver),
+        let parameter = match pattern {
+            "" => String::new(),
+            pattern => format!("{pattern}: {ty}"),
         };
-        let inside: Vec<&str> = [&*receiver, &*parameter]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .collect();
+        let inside = listed([&self.with_lifetime(receiver), &parameter]);
         let public = match self.context {
-            Context::TraitDefault | Context::TraitImpl => "",
+            Context::TraitImpl => "",
             _ => "pub ",
         };
         Some(format!(
-            "{public}{asynchronous}fn call{generics}({}){written}",
-            inside.join(", ")
+            "{public}{asynchronous}fn call{generics}({inside}){written}"
         ))
     }
 
-    /// Returns the same for a trait, where patterns are not allowed.
-    fn declaration(&self) -> Option<String> {
-        let declared = self.parameter.declared;
-        let types = declared.split(", ").filter(|part| part.contains(": "));
-        let is_pattern = declared.starts_with(['(', '[', '&', 'O']) || declared.starts_with("ref ");
-        let parameter = if is_pattern {
-            let (_, ty) = declared
-                .rsplit_once("}: ")
-                .or_else(|| declared.split_once("): "))
-                .or_else(|| declared.split_once("]: "))
-                .or_else(|| declared.split_once(": "))?;
-            format!("value: {ty}")
-        } else {
-            let parts: Vec<&str> = types.map(|part| part.trim_start_matches("mut ")).collect();
-            parts.join(", ")
-        };
-        let receiver = self.signature(&parameter)?;
-        Some(receiver.replace("(mut self", "(self"))
-    }
-
     fn function(&self) -> Option<String> {
-        let signature = self.signature(self.parameter.declared)?;
+        let signature = self.signature(self.parameter.pattern)?;
         let mut total = self.parameter.used.to_owned();
-        if self.has_receiver() {
-            total = match self.context {
-                Context::TraitDefault => format!("self.base() + {total}"),
-                _ => format!("self.base + {total}"),
-            };
+        if self.context != Context::Free && self.receiver > 0 {
+            total = format!("self.base + {total}");
+            if RECEIVERS[self.receiver].1 == "mut self" {
+                total = format!("{{ self.base += 1; {total} }}");
+            }
         }
-        if RECEIVERS[self.receiver].1 == "mut self"
-            && self.context != Context::Free
-            && self.context != Context::TraitDefault
-        {
-            total = format!("{{ self.base += 1; {total} }}");
+        if self.ret.end.contains("TOTAL >") {
+            total = format!("({total})");
         }
-        let needs_parentheses = self.ret.end.contains("TOTAL.") || self.ret.end.contains("TOTAL >");
-        let total = if needs_parentheses {
-            format!("({total})")
-        } else {
-            total
-        };
         let end = self.ret.end.replace("TOTAL", &total);
         let end = end.replace("; ", ";\n    ");
         let body = match self.way {
@@ -676,36 +413,28 @@ impl Shape {
     }
 
     fn run(&self) -> String {
-        let name = self.name();
-        let mut given = self.parameter.given.to_owned();
-        let receiver = match self.context {
-            Context::Free => "",
-            Context::GenericImpl => &RECEIVERS[self.receiver]
-                .2
-                .replace("Shop::new()", "Shelf::new('x')")
-                .replace("Shop::", "Shelf::<char>::"),
-            _ => RECEIVERS[self.receiver].2,
+        let (_, declared, receiver) = match self.context {
+            Context::Free => ("", "", ""),
+            _ => RECEIVERS[self.receiver],
         };
-        if given.is_empty() {
-            given = String::new();
+        let (name, given) = (self.name(), self.parameter.given);
+        let mut call = format!("{receiver}call({given})");
+        let is_owned = !format!("{declared}{}", self.parameter.ty).contains('&');
+        if self.way != Way::Sync && is_owned {
+            call = format!("assert_static({call})");
         }
-        let call = format!("{receiver}call({given})");
-        if self.way == Way::Sync {
-            return format!(
-                "    pub fn run(runs: &mut Runs) {{\n        runs.value(\"{name}\", {call});\n    }}\n"
-            );
-        }
-        let is_owned = !self.parameter.declared.contains('&')
-            && (!self.has_receiver() || !RECEIVERS[self.receiver].1.contains('&'));
-        let call = if is_owned {
-            format!("assert_static({call})")
-        } else {
-            call
+        let recorded = match self.way {
+            Way::Sync => format!("runs.value(\"{name}\", {call})"),
+            _ => format!("run!(runs, \"{name}\", {call})"),
         };
-        format!(
-            "    pub fn run(runs: &mut Runs) {{\n        run!(runs, \"{name}\", {call});\n    }}\n"
-        )
+        format!("    pub fn run(runs: &mut Runs) {{\n        {recorded};\n    }}\n")
     }
+}
+
+/// Lists what is not empty.
+fn listed(parts: [&str; 2]) -> String {
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 fn indent(text: &str) -> String {

@@ -39,7 +39,7 @@ async fn token(worker: &mut Worker) -> u64 {
 
 #[tokio::test]
 async fn storage_that_compares_tokens_refuses_a_holder_that_was_paused_past_its_lease() {
-    const LEASE: Duration = Duration::from_secs(1);
+    const LEASE: Duration = Duration::from_secs(3);
     let (server, storage) = (RedisServer::start(), Storage(RedisServer::start()));
     let mut sleeper = holder(&server, "k", LEASE).await;
     let old = token(&mut sleeper).await;

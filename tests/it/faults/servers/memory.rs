@@ -1,15 +1,13 @@
 //! A server with full memory: locks can be released, and a warning names the risk of eviction.
 
-use std::time::Duration;
-
 use rlock_core::{LockError, LostCause};
-use rlock_testkit::{RedisServer, eventually, within};
+use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LASTING, LONG, assert_lost, assert_soon_free, assert_soon_queued, client, hold, its_turn, ms,
-    name, timed,
+    LONG, assert_lost, assert_soon_free, assert_soon_queued, client, its_turn, ms, name, resp2,
 };
+use crate::leases::clock::{HOUR, Sleepy};
 
 /// Returns the lines of the log so far that contain all of these words.
 fn logged_with(words: &[&str]) -> Vec<String> {
@@ -57,11 +55,12 @@ async fn a_client_warns_of_every_policy_that_may_evict_locks_and_of_no_other() {
 #[tokio::test]
 async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
     keep_log();
-    for policy in EVICTING {
+    for policy in ["volatile-ttl", "allkeys-lru"] {
         let server = RedisServer::start();
         let client = client(&server).await;
         let key = format!("evicted:{policy}");
-        let guard = hold(&client, &key).await;
+        let guard = client.lock(&key).lease(HOUR).acquire().await;
+        let guard = guard.expect("free");
         server.config_set("maxmemory-policy", policy).await;
         server.config_set("maxmemory", "1").await;
         // The next write evicts the lock.
@@ -71,8 +70,8 @@ async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
             .query_async(&mut connection)
             .await;
         assert!(!server.exists(&name(&key)).await, "{policy} evicts it");
-        // The next renewal is ten seconds away.
-        assert_lost(&guard, Duration::from_secs(5), LostCause::Removed).await;
+        // The next renewal is twenty minutes away.
+        assert_lost(&guard, LONG, LostCause::Removed).await;
         let losses = || logged_with(&["WARN", "lock lost", &key]);
         // The log line follows right after the guard's notification.
         eventually(LONG, "it is logged", async || !losses().is_empty()).await;
@@ -87,14 +86,13 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
     for dropped in [false, true] {
-        let held = hold(&one, "k").await;
+        let held = one.lock("k").lease(HOUR).acquire().await.expect("free");
         // One waiter in the holder's process, and one in another.
         let waiting = [&one, &other].map(|client| {
-            let lock = client.lock("k").lease(LASTING).wait(LONG);
+            let lock = client.lock("k").lease(HOUR).wait(LONG);
             tokio::spawn(async move { lock.run(async {}).await })
         });
         assert_soon_queued(&server, "k", 1).await;
-        tokio::time::sleep(ms(200)).await;
         server.config_set("maxmemory", "1").await;
         let owner = held.owner().to_string();
         if dropped {
@@ -102,13 +100,10 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
         } else {
             held.release().await.expect("released");
         }
-        let given_back = async {
-            while server.hgetall(&name("k")).await.contains_key(&owner) {
-                tokio::time::sleep(ms(10)).await;
-            }
-        };
-        within(LONG, "it is released", given_back).await;
-        tokio::time::sleep(ms(300)).await;
+        eventually(LONG, "it is released", async || {
+            !server.hgetall(&name("k")).await.contains_key(&owner)
+        })
+        .await;
         // Waiters that were not served at once get the lock when there is room.
         server.config_set("maxmemory", "0").await;
         for waiting in waiting {
@@ -119,23 +114,39 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
 }
 
 #[tokio::test]
-async fn a_client_of_a_full_server_can_be_shut_down_and_leaves_nothing() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let mut guards = Vec::new();
-    for n in 0..50 {
-        let lock = client.lock(format!("many:{n}")).lease(LASTING);
-        guards.push(lock.acquire().await.expect("free"));
-    }
+async fn a_full_server_grants_no_lock_and_accepts_every_renewal_and_release() {
+    let server = RedisServer::builder()
+        .config("maxmemory-policy", "noeviction")
+        .start();
+    let (clock, client) = Sleepy::connect(&resp2(&server.url())).await;
+    let outer = client.lock("k").acquire().await.expect("free");
+    let inner = outer.scope(client.lock("k").acquire()).await;
+    let inner = inner.expect("enters");
+    let dropped = client.lock("dropped").acquire().await.expect("free");
+    let kept = client.lock("kept").acquire().await.expect("free");
     server.config_set("maxmemory", "1").await;
-    let (refused, took) = timed(client.lock("new").wait(ms(300)).acquire()).await;
-    let refused = refused.expect_err("there is no room");
-    assert!(
-        matches!(refused, LockError::Unavailable { .. }),
-        "{refused:?}"
-    );
-    assert!(took < ms(2500), "{took:?}");
+
+    eventually(LONG, "the error says so", async || {
+        let refused = client.lock("new").wait(ms(500)).acquire().await;
+        let error = refused.expect_err("the server is full");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        error.to_string().contains("OOM")
+    })
+    .await;
+    let refused = client.lock("new").try_acquire().await;
+    assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+
+    clock.jump(HOUR / 2);
+    for guard in [&outer, &dropped, &kept] {
+        let renewed = async || guard.valid_for() > HOUR / 2;
+        eventually(LONG, guard.key(), renewed).await;
+    }
+    inner.release().await.expect("released");
+    outer.release().await.expect("released");
+    assert!(!server.exists(&name("k")).await);
+    drop(dropped);
+    assert_soon_free(&server, "dropped").await;
     client.shutdown().await.expect("everything is released");
-    assert_eq!(server.keys("lock:{many:*}").await, Vec::<String>::new());
-    assert_eq!(guards.len(), 50);
+    assert!(!server.exists(&name("kept")).await);
+    drop(kept);
 }

@@ -1,7 +1,6 @@
 //! Drives a future by its wake-ups, and drops it at a chosen point.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -58,12 +57,10 @@ impl<F: Future> Driven<F> {
     /// Polls to completion.
     pub(crate) async fn end(mut self) -> F::Output {
         loop {
-            if self.polled {
-                self.woken.0.notified().await;
-            }
             if let Poll::Ready(output) = self.poll() {
                 return output;
             }
+            self.woken.0.notified().await;
         }
     }
 
@@ -89,10 +86,9 @@ pub(crate) enum When {
     RightAfter,
     /// After the event it waits for, and before its next poll.
     Woken,
-    /// Before the request of the last poll reaches the server, which happens later.
-    RequestUnderWay,
-    /// After the server has executed the request, and before its reply arrives.
-    AnswerUnderWay,
+    /// Before the request of the last poll reaches the server, which happens later. Or after the
+    /// server has executed the request, and before its reply arrives.
+    UnderWay(Way),
 }
 
 /// The fate of the future.
@@ -118,11 +114,11 @@ impl Cut<'_> {
                 return Ending::Still;
             }
             if poll == self.polls {
-                self.hold();
+                self.at_the_gate(Gate::hold);
             }
             if driven.poll().is_ready() {
                 drop(driven);
-                self.pass();
+                self.at_the_gate(Gate::pass);
                 return Ending::Done;
             }
         }
@@ -131,39 +127,19 @@ impl Cut<'_> {
             When::Woken => {
                 driven.may_go_on().await;
             }
-            When::RequestUnderWay | When::AnswerUnderWay => sleep(ON_THE_WAY).await,
+            When::UnderWay(_) => sleep(ON_THE_WAY).await,
         }
         drop(driven);
-        if self.way().is_some() {
+        if let When::UnderWay(_) = self.when {
             sleep(ON_THE_WAY).await;
-            self.pass();
+            self.at_the_gate(Gate::pass);
         }
         Ending::Cut
     }
 
-    fn way(self) -> Option<Way> {
-        match self.when {
-            When::RightAfter | When::Woken => None,
-            When::RequestUnderWay => Some(Way::Requests),
-            When::AnswerUnderWay => Some(Way::Replies),
+    fn at_the_gate(self, apply: impl Fn(&Gate, usize, Way)) {
+        if let (Some(gate), When::UnderWay(way)) = (self.gate, self.when) {
+            (0..gate.connections()).for_each(|connection| apply(gate, connection, way));
         }
-    }
-
-    fn hold(self) {
-        if let (Some(gate), Some(way)) = (self.gate, self.way()) {
-            (0..gate.connections()).for_each(|connection| gate.hold(connection, way));
-        }
-    }
-
-    fn pass(self) {
-        if let (Some(gate), Some(way)) = (self.gate, self.way()) {
-            (0..gate.connections()).for_each(|connection| gate.pass(connection, way));
-        }
-    }
-}
-
-impl fmt::Display for Cut<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "dropped after {} polls, {:?}", self.polls, self.when)
     }
 }

@@ -1,81 +1,13 @@
-//! Functions that are not `async` and return a future of any type.
+//! What a locked function returns: a future that holds the lock while it runs, whatever its type is called.
 
-use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
-use rlock_core::{LockError, distributed_lock};
+use async_trait::async_trait;
+use rlock_core::{LockError, current, distributed_lock};
 
-use super::held::{Outcome, assert_free, assert_held, run};
+use super::held::{Outcome, assert_free, assert_held, client, run};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// An alias with a misleading name.
-type BoxFuture<T> = Boxed<'static, Outcome<T>>;
-
-#[distributed_lock(key = "aliased:<id>")]
-fn aliased(id: u8) -> Boxed<'static, Outcome<u8>> {
-    Box::pin(async move {
-        assert_held("aliased:1").await;
-        Ok(id)
-    })
-}
-
-#[distributed_lock(key = "skipped:<id>", or_else = |_| 0)]
-fn skipped(id: u8) -> Boxed<'static, u8> {
-    Box::pin(async move {
-        assert_held("skipped:1").await;
-        id
-    })
-}
-
-#[distributed_lock(key = "borrowed:<name>")]
-fn borrowed(name: &str) -> Boxed<'_, Outcome<usize>> {
-    Box::pin(async move {
-        assert_held("borrowed:ada").await;
-        Ok(name.parse::<usize>().unwrap_or(name.len()))
-    })
-}
-
-#[distributed_lock(key = "named:<id>")]
-fn named_as_another(id: u8) -> BoxFuture<u8> {
-    Box::pin(async move {
-        assert_held("named:1").await;
-        Ok(id)
-    })
-}
-
-#[distributed_lock(key = "into:<id>")]
-fn into_future(id: u8) -> impl IntoFuture<Output = Outcome<u8>, IntoFuture: Send> {
-    async move {
-        assert_held("into:1").await;
-        Outcome::Ok(id)
-    }
-}
-
-struct Shelf {
-    name: String,
-}
-
-impl Shelf {
-    #[distributed_lock(key = "shelf:<self.name>:<id>")]
-    #[allow(clippy::manual_async_fn)]
-    fn unmoved(&self, id: String) -> impl Future<Output = Outcome<usize>> + Send {
-        async {
-            assert_held("shelf:top:1").await;
-            drop(id);
-            Ok(self.name.len())
-        }
-    }
-
-    #[distributed_lock(key = "shelf:<self.name>")]
-    fn unmoved_in_a_box(&mut self) -> Boxed<'_, Outcome<usize>> {
-        Box::pin(async {
-            assert_held("shelf:top").await;
-            self.name.push('!');
-            Ok(self.name.len())
-        })
-    }
-}
 
 /// The parts of `tower::Service` that matter here.
 trait Service<Request> {
@@ -95,7 +27,7 @@ struct Payments;
 impl Service<Request> for Payments {
     type Response = u64;
     type Error = LockError;
-    type Future = Pin<Box<dyn Future<Output = Result<u64, LockError>> + Send>>;
+    type Future = Boxed<'static, Result<u64, LockError>>;
 
     #[distributed_lock(key = "payment:<request.order>")]
     fn call(&mut self, request: Request) -> Self::Future {
@@ -106,25 +38,83 @@ impl Service<Request> for Payments {
     }
 }
 
-#[tokio::test]
-async fn a_future_is_locked_while_it_runs_whatever_its_type_is_called() {
-    assert_eq!(run(aliased(1)).await.expect("free"), 1);
-    assert_eq!(run(skipped(1)).await, 1);
-    assert_eq!(run(borrowed("ada")).await.expect("free"), 3);
-    assert_eq!(run(named_as_another(1)).await.expect("free"), 1);
-    assert_eq!(run(into_future(1).into_future()).await.expect("free"), 1);
-    assert_free("aliased:1").await;
-    let mut shelf = Shelf {
-        name: "top".to_owned(),
-    };
-    assert_eq!(run(shelf.unmoved("1".to_owned())).await.expect("free"), 3);
-    assert_eq!(run(shelf.unmoved_in_a_box()).await.expect("free"), 4);
+struct Books(String);
+
+#[async_trait]
+trait Ledger: Send + Sync {
+    fn name(&self) -> &str;
+
+    async fn book(&self, id: u64) -> Outcome<String>;
+
+    #[distributed_lock(key = "count:<self.name()>:<more>")]
+    async fn count(&self, more: u8) -> Outcome<u8> {
+        assert_held("count:books:1").await;
+        Ok(more)
+    }
+}
+
+#[async_trait]
+impl Ledger for Books {
+    fn name(&self) -> &str {
+        &self.0
+    }
+
+    #[distributed_lock(key = "<self.0>:<id>", client = client())]
+    async fn book(&self, id: u64) -> Outcome<String> {
+        assert_held("books:3").await;
+        Ok(format!("{} {id}", self.0))
+    }
 }
 
 #[tokio::test]
-async fn a_tower_service_is_locked_while_its_response_future_runs() {
-    let call = Payments.call(Request { order: 7 });
-    assert_free("payment:7").await;
-    assert_eq!(run(call).await.expect("free"), 7);
-    assert_free("payment:7").await;
+async fn a_future_is_locked_while_it_runs_whatever_its_type() {
+    assert_eq!(
+        run(Payments.call(Request { order: 7 }))
+            .await
+            .expect("free"),
+        7
+    );
+    let books = Books("books".to_owned());
+    assert_eq!(run(books.book(3)).await.expect("free"), "books 3");
+    assert_eq!(run(books.count(1)).await.expect("free"), 1);
+    for key in ["payment:7", "books:3", "count:books:1"] {
+        assert_free(key).await;
+    }
+}
+
+#[tokio::test]
+async fn a_future_that_is_never_polled_locks_nothing() {
+    let books = Books("books".to_owned());
+    let (boxed, future) = (books.book(99), Payments.call(Request { order: 99 }));
+    assert_free("books:99").await;
+    assert_free("payment:99").await;
+    drop((boxed, future));
+}
+
+/// Functions that each call the next one.
+macro_rules! nested {
+    ($last:ident) => {
+        #[distributed_lock(key = "nested")]
+        async fn $last() -> Outcome<u32> {
+            tokio::task::yield_now().await;
+            Ok(current().map_or(0, |hold| hold.count()))
+        }
+    };
+    ($outer:ident $inner:ident $($rest:ident)*) => {
+        #[distributed_lock(key = "nested")]
+        async fn $outer() -> Outcome<u32> {
+            $inner().await
+        }
+
+        nested!($inner $($rest)*);
+    };
+}
+
+nested!(one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen);
+
+#[tokio::test]
+async fn fifteen_nested_functions_are_send_within_the_compilers_default_depth() {
+    client();
+    let entries = tokio::spawn(one()).await.expect("no panic");
+    assert_eq!(entries.expect("free"), 15);
 }

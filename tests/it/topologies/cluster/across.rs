@@ -4,15 +4,13 @@
 use std::time::Duration;
 
 use rlock_core::{LockClient, LockError, distributed_lock};
-use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually, within};
+use rlock_testkit::{RedisCluster, RedisServer, eventually, within};
 
-use super::{assert_soon_only_fences, client, shared};
-use crate::common::{LONG, ms, name};
+use super::{assert_soon_free, assert_soon_only_fences, shared};
+use crate::common::{LONG, connect, name};
 
-/// A limit for calls that must not depend on the lease of [`both`].
-const SOON: Duration = Duration::from_secs(5);
-
-#[distributed_lock(key = ["<a>", "<b>"], lease = "60s", wait = "0s", client = client)]
+/// The lease is longer than the test waits for a release.
+#[distributed_lock(key = ["<a>", "<b>"], lease = "180s", wait = "0s", client = client)]
 async fn both(client: &LockClient, a: &str, b: &str) -> Result<(), LockError> {
     tokio::task::yield_now().await;
     Ok(())
@@ -20,7 +18,7 @@ async fn both(client: &LockClient, a: &str, b: &str) -> Result<(), LockError> {
 
 /// Starts a cluster whose second master has no replica, with a client and keys of the first two
 /// masters. The first master's lock is acquired first.
-async fn two_masters() -> (RedisCluster, LockClient, [String; 2]) {
+async fn two_masters(response_timeout: Duration) -> (RedisCluster, LockClient, [String; 2]) {
     let user = RedisServer::builder().acl_user("locker", "on >secret ~* &* +@all");
     let cluster = RedisCluster::of(&user).await;
     cluster
@@ -29,7 +27,7 @@ async fn two_masters() -> (RedisCluster, LockClient, [String; 2]) {
         .await;
     let url = cluster.url();
     let url = url.replace("redis-cluster://", "redis-cluster://locker:secret@");
-    let client = LockClient::builder().response_timeout(ms(1000));
+    let client = LockClient::builder().response_timeout(response_timeout);
     let client = client.connect(&url).await.expect("it is there");
     let keys = [cluster.key_at(0, "k").await, cluster.key_at(1, "k").await];
     both(&client, &keys[0], &keys[1]).await.expect("free");
@@ -42,55 +40,31 @@ async fn last_token(server: &RedisServer, key: &str) -> u64 {
     server.command(&["GET", &fence]).await
 }
 
-async fn assert_soon_free_at(server: &RedisServer, key: &str) {
-    eventually(SOON, "the lock is released", async || {
-        !server.exists(&name(key)).await
-    })
-    .await;
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Failure {
-    Refuses,
-    StandsStill,
-    Dies,
-}
-
-impl Failure {
-    async fn begins(self, server: &RedisServer) {
-        match self {
-            Self::Refuses => server.set_user("locker", "-evalsha").await,
-            Self::StandsStill => server.pause(),
-            Self::Dies => server.kill(),
-        }
-    }
-
-    async fn ends(self, server: &RedisServer) {
-        match self {
-            Self::Refuses => server.set_user("locker", "+evalsha").await,
-            Self::StandsStill => server.resume(),
-            Self::Dies => {}
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_lock_is_released_when_the_master_of_the_next_one_fails() {
-    let (cluster, client, [first, second]) = two_masters().await;
-    for failure in [Failure::Refuses, Failure::StandsStill, Failure::Dies] {
-        let before = last_token(cluster.node(0), &first).await;
-        failure.begins(cluster.node(1)).await;
+    let (cluster, client, [first, second]) = two_masters(Duration::from_secs(10)).await;
+    let (one, other) = (cluster.node(0), cluster.node(1));
+    for dies in [false, true] {
+        let before = last_token(one, &first).await;
+        if dies {
+            other.kill();
+        } else {
+            other.set_user("locker", "-evalsha").await;
+        }
         let error = both(&client, &first, &second).await;
         let error = error.expect_err("one of them cannot be had");
-        let is_right = match failure {
-            Failure::Refuses => matches!(error, LockError::Store { .. }),
-            Failure::StandsStill | Failure::Dies => matches!(error, LockError::Unavailable { .. }),
+        let is_right = match error {
+            LockError::Store { .. } => !dies,
+            LockError::Unavailable { .. } => dies,
+            _ => false,
         };
-        assert!(is_right, "{failure:?}: {error:?}");
-        let after = last_token(cluster.node(0), &first).await;
-        assert!(after > before, "{failure:?}: the first was granted");
-        assert_soon_free_at(cluster.node(0), &first).await;
-        failure.ends(cluster.node(1)).await;
+        assert!(is_right, "dies {dies}: {error:?}");
+        let after = last_token(one, &first).await;
+        assert!(after > before, "dies {dies}: the first was granted");
+        assert_soon_free(&cluster, &first).await;
+        if !dies {
+            other.set_user("locker", "+evalsha").await;
+        }
         for key in [&first, &second] {
             assert_soon_only_fences(&cluster, key).await;
         }
@@ -99,27 +73,28 @@ async fn a_lock_is_released_when_the_master_of_the_next_one_fails() {
 
 #[tokio::test]
 async fn a_call_that_is_cancelled_between_two_masters_leaves_nothing_at_either() {
-    let (cluster, client, [first, second]) = two_masters().await;
-    for _ in 0..3 {
-        cluster.node(1).pause();
-        let call = tokio::spawn({
-            let (client, first, second) = (client.clone(), first.clone(), second.clone());
-            async move { both(&client, &first, &second).await }
-        });
-        eventually(LONG, "the first is taken", async || {
-            cluster.node(0).exists(&name(&first)).await
-        })
-        .await;
-        call.abort();
-        assert!(call.await.expect_err("aborted").is_cancelled());
-        assert_soon_free_at(cluster.node(0), &first).await;
-        // The node executes the requests of its pause.
-        cluster.node(1).resume();
-        assert_soon_free_at(cluster.node(1), &second).await;
-        cluster.settled().await;
-        for key in [&first, &second] {
-            assert_soon_only_fences(&cluster, key).await;
-        }
+    let (cluster, client, [first, second]) = two_masters(LONG).await;
+    let (one, other) = (cluster.node(0), cluster.node(1));
+    other.pause();
+    let call = tokio::spawn({
+        let (client, first, second) = (client.clone(), first.clone(), second.clone());
+        async move { both(&client, &first, &second).await }
+    });
+    eventually(LONG, "the first is taken", async || {
+        one.exists(&name(&first)).await
+    })
+    .await;
+    call.abort();
+    assert!(call.await.expect_err("aborted").is_cancelled());
+    eventually(LONG, "the first is released", async || {
+        !one.exists(&name(&first)).await
+    })
+    .await;
+    // The node executes the requests of its pause.
+    other.resume();
+    cluster.settled().await;
+    for key in [&first, &second] {
+        assert_soon_only_fences(&cluster, key).await;
     }
 }
 
@@ -135,56 +110,48 @@ async fn upwards(client: &LockClient, tag: &str, b: &str) -> Result<(), LockErro
     Ok(())
 }
 
-#[distributed_lock(key = ["c{<tag>}", "<b>"], wait = "60s", client = client)]
-async fn downwards(client: &LockClient, tag: &str, b: &str) -> Result<(), LockError> {
-    tokio::task::yield_now().await;
-    Ok(())
-}
-
 /// With different orders, two calls for the same locks could block each other again and again.
 #[tokio::test]
 async fn slots_are_asked_in_the_same_order_whatever_the_names_of_the_keys() {
     let cluster = shared().await;
-    let client = client(cluster).await;
-    for master in 0..MASTERS {
-        let tag = cluster.key_at(master, "tag").await;
-        let between = cluster.key_at(master, "b").await;
-        let slots = [
-            cluster.slot_of(&format!("{{{tag}}}")).await,
-            cluster.slot_of(&format!("{{{between}}}")).await,
-        ];
-        assert_ne!(slots[0], slots[1], "another key would do");
-        let mut watch = cluster.node(master).watch_commands().await;
-        let mut orders = Vec::new();
-        for call in 0..3 {
-            let done = async {
-                match call {
-                    0 => around(&client, &tag, &between).await,
-                    1 => upwards(&client, &tag, &between).await,
-                    _ => downwards(&client, &tag, &between).await,
-                }
-            };
-            let done = within(LONG, "they are free", done).await;
-            done.expect("its turn");
-            let is_of = |words: &[String], tag: &str| {
-                let tag = format!("{{{tag}}}");
-                words.iter().any(|word| word.contains(&tag))
-            };
-            // A request for each slot acquires the locks. The releases follow.
-            let order: Vec<bool> = watch
-                .seen()
-                .await
-                .iter()
-                .filter(|command| command.is("EVALSHA"))
-                .map(|command| [&tag, &between].map(|one| is_of(&command.words, one)))
-                .filter(|which| which.contains(&true))
-                .map(|[is_tag, _]| is_tag)
-                .take(2)
-                .collect();
-            assert_ne!(order[0], order[1], "a request for each slot");
-            orders.push(order[0]);
-            watch.clear().await;
-        }
-        assert_eq!(orders, [slots[0] < slots[1]; 3], "{slots:?}");
+    let client = connect(&cluster.url()).await;
+    let tag = cluster.key_at(0, "tag").await;
+    let between = cluster.key_at(0, "b").await;
+    let slots = [
+        cluster.slot_of(&format!("{{{tag}}}")).await,
+        cluster.slot_of(&format!("{{{between}}}")).await,
+    ];
+    assert_ne!(slots[0], slots[1], "another key would do");
+    let mut watch = cluster.node(0).watch_commands().await;
+    let mut orders = Vec::new();
+    for is_around in [true, false] {
+        let done = async {
+            if is_around {
+                around(&client, &tag, &between).await
+            } else {
+                upwards(&client, &tag, &between).await
+            }
+        };
+        let done = within(LONG, "they are free", done).await;
+        done.expect("its turn");
+        let is_of = |words: &[String], tag: &str| {
+            let tag = format!("{{{tag}}}");
+            words.iter().any(|word| word.contains(&tag))
+        };
+        // A request for each slot acquires the locks. The releases follow.
+        let order: Vec<bool> = watch
+            .seen()
+            .await
+            .iter()
+            .filter(|command| command.is("EVALSHA"))
+            .map(|command| [&tag, &between].map(|one| is_of(&command.words, one)))
+            .filter(|which| which.contains(&true))
+            .map(|[is_tag, _]| is_tag)
+            .take(2)
+            .collect();
+        assert_ne!(order[0], order[1], "a request for each slot");
+        orders.push(order[0]);
+        watch.clear().await;
     }
+    assert_eq!(orders, [slots[0] < slots[1]; 2], "{slots:?}");
 }

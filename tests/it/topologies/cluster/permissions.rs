@@ -4,13 +4,16 @@
 use std::collections::BTreeSet;
 
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{MASTERS, RedisCluster, RedisServer, within};
+use rlock_testkit::{MASTERS, RedisCluster, RedisServer, eventually};
 
 use super::{assert_soon_queued, is_since_redis_7, keys};
-use crate::common::{
-    LASTING, LONG, acl, acquiring, connect,
-    log::{keep_log, logged_of},
-    ms, name,
+use crate::{
+    common::{
+        LASTING, LONG, acl, acquiring, assert_passed_on, connect,
+        log::{keep_log, logged_of},
+        ms, name,
+    },
+    topologies::{RENEWED, assert_soon_extended},
 };
 
 /// Returns the permissions of a user without one of them.
@@ -48,27 +51,21 @@ async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
 async fn use_locks(cluster: &RedisCluster) {
     let (one, other) = (locker(cluster).await, locker(cluster).await);
     for key in keys(cluster, "k").await {
-        for _ in 0..2 {
-            let lock = one.lock(&key).lease(LASTING).wait(LONG);
-            let guard = lock.acquire().await.expect("free");
-            let nested = guard.scope(lock.acquire()).await.expect("enters");
-            nested.release().await.expect("held");
-            let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
-            assert_soon_queued(cluster, &key, 1).await;
-            guard.release().await.expect("held");
-            // By its timer the waiter would only retry after five seconds.
-            let next = within(ms(4000), "its turn", next).await.expect("no panic");
-            next.expect("its turn").release().await.expect("held");
-        }
+        let lock = one.lock(&key).lease(LASTING).wait(LONG);
+        let guard = lock.acquire().await.expect("free");
+        let nested = guard.scope(lock.acquire()).await.expect("enters");
+        nested.release().await.expect("held");
+        let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
+        assert_soon_queued(cluster, &key, 1).await;
+        assert_passed_on(guard, next).await;
     }
     let key = cluster.key_at(0, "moves").await;
     let slot = cluster.slot_of(&name(&key)).await;
-    let lock = one.lock(&key).lease(ms(1500)).wait(LONG);
+    let lock = one.lock(&key).lease(RENEWED).wait(LONG);
     let guard = lock.acquire().await.expect("free");
     cluster.begin_to_move(slot, 0, 1).await;
     cluster.move_key(&name(&key), 0, 1).await;
-    tokio::time::sleep(ms(3000)).await;
-    assert!(guard.is_valid(), "renewed where it is now");
+    assert_soon_extended(&guard).await;
     cluster.end_to_move(slot, 0, 1).await;
     guard.release().await.expect("held");
 }
@@ -98,7 +95,7 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
     let said = |level: &str| {
         let mut lines = logged_of(&address);
         lines.retain(|line| line.contains("lacks permissions") && line.contains(level));
-        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(!lines.is_empty(), "{level}");
         lines.concat()
     };
     for (level, rules) in [("ERROR", &needed[..]), ("WARN", &better[..])] {
@@ -112,12 +109,14 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
     let key = cluster.key_at(0, "never taken").await;
     let slot = cluster.slot_of(&name(&key)).await;
     cluster.begin_to_move(slot, 0, 1).await;
-    let error = client.lock(&key).wait(ms(900)).acquire().await;
-    let error = error.expect_err("that node gets no request");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let refused = refused(&cluster).await;
-    let expected = ["asking", "cluster|info"].map(str::to_owned);
-    assert_eq!(refused, expected.into());
+    let expected = BTreeSet::from(["asking", "cluster|info"].map(str::to_owned));
+    eventually(LONG, "the node refuses the request", async || {
+        let error = client.lock(&key).wait(ms(900)).acquire().await;
+        let error = error.expect_err("that node gets no request");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        refused(&cluster).await == expected
+    })
+    .await;
     cluster.end_to_move(slot, 0, 1).await;
     let guard = client.lock(&key).wait(LONG).acquire().await;
     guard

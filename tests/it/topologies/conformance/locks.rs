@@ -1,14 +1,11 @@
 //! Locks, leases, tokens, and valid arguments.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, time::Duration};
 
 use rlock_core::{LockError, LostCause, escape};
 use rlock_testkit::{Deletion, Place, assert_taken, eventually, within};
 
-use super::{LONG, owner};
+use super::{LONG, assert_soon_queued, owner};
 
 pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
@@ -27,7 +24,7 @@ pub(crate) async fn a_waiter_gets_the_lock_when_it_is_released(place: Place) {
     let guard = one.lock("order:42").acquire().await.expect("free");
     let lock = other.lock("order:42").wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_soon_queued(place.keeps_strict_order(), &one, "order:42", 1).await;
     assert!(!waiter.is_finished());
     guard.release().await.expect("held");
     let served = within(LONG, "the waiter is served", waiter).await;
@@ -66,7 +63,7 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
         .lease(Duration::from_millis(300))
         .watchdog(false);
     let guard = lock.acquire().await.expect("free");
-    assert!(guard.is_valid() && guard.valid_for() < Duration::from_millis(300));
+    assert!(guard.valid_for() < Duration::from_millis(300));
     let lost = within(LONG, "the loss is reported", guard.lost());
     // If the members lost it one after another, they could repair the first before the last has
     // lost it.
@@ -105,36 +102,37 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
 
 pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let lock = one.lock("order:42").lease(Duration::from_millis(1_500));
+    // The first renewal is due after three seconds, and a busy machine has six more.
+    let lock = one.lock("order:42").lease(Duration::from_secs(9));
     let body = async {
-        for _ in 0..6 {
-            tokio::time::sleep(Duration::from_millis(600)).await;
-            assert_taken(&other, "order:42").await;
-        }
+        let mut left = Duration::MAX;
+        eventually(LONG, "it is renewed", async || {
+            let info = other.inspect("order:42").await.expect("a reply");
+            let now = info.and_then(|info| info.ttl).expect("held");
+            now > std::mem::replace(&mut left, now)
+        })
+        .await;
+        assert_taken(&other, "order:42").await;
     };
     lock.run(body).await.expect("kept");
 }
 
 pub(crate) async fn a_deleted_lock_is_lost_as_its_topology_reports_it(place: Place) {
     let client = place.client().await;
-    // The first renewal is due after four to five seconds.
-    let lock = client.lock("order:42").lease(Duration::from_secs(15));
-    let guard = lock.acquire().await.expect("free");
     let deletion = place.topology().deletion();
+    // Without renewals, only a notification reports the loss before the lease ends.
+    let lock = match deletion {
+        Deletion::FoundByRenewal => client.lock("order:42").lease(Duration::from_secs(9)),
+        _ => client.lock("order:42").lease(LONG * 2).watchdog(false),
+    };
+    let guard = lock.acquire().await.expect("free");
     if deletion == Deletion::Impossible {
         assert!(!place.delete("order:42").await);
         return guard.release().await.expect("held");
     }
-    let deleted = Instant::now();
     assert!(place.delete("order:42").await);
     let cause = within(LONG, "the loss is reported", guard.lost()).await;
     assert_eq!(cause, LostCause::Removed);
-    let at_once = deleted.elapsed() < Duration::from_secs(3);
-    assert_eq!(
-        at_once,
-        deletion == Deletion::NotifiedAtOnce,
-        "{deletion:?}"
-    );
     assert!(guard.release().await.is_err());
 }
 
@@ -168,11 +166,11 @@ pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_at_least_is_over(pla
     let (one, other) = (place.client().await, place.client().await);
     let lock = one.lock("order:42").at_least(Duration::from_secs(1));
     let guard = lock.acquire().await.expect("free");
-    let lock = other.lock("order:42").wait(Duration::from_secs(4));
+    let lock = other.lock("order:42").wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(Duration::from_millis(200)).await;
     guard.release().await.expect("held");
-    drop(waiter.await.expect("no panic").expect("granted in time"));
+    let served = within(LONG, "the time is over", waiter).await;
+    drop(served.expect("no panic").expect("granted"));
 }
 
 pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_the_value(

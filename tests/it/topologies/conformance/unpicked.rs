@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     task::Poll,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rlock_core::{LockClient, LockError, LockGuard};
@@ -14,13 +14,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{LONG, owner};
+use super::{LONG, assert_soon_queued, owner};
 
 /// Long enough for messages of a busy server, and for a call to begin a hold that it must not begin.
 const A_WHILE: Duration = Duration::from_millis(200);
-
-/// Longer than a quorum keeps a lock after its release if calls waited for it.
-const PAUSE: Duration = Duration::from_millis(50);
 
 type Outcome = Result<LockGuard, LockError>;
 
@@ -66,8 +63,9 @@ pub(crate) async fn a_lock_that_is_deleted_before_its_hold_begins_is_not_held(pl
     // The servers of a quorum may reply while the request is being sent.
     let mut call = loop {
         let mut call = Box::pin(lock.acquire());
-        if poll_once(call.as_mut()).await.is_pending() {
-            break call;
+        match poll_once(call.as_mut()).await {
+            Poll::Pending => break call,
+            Poll::Ready(early) => early.expect("free").release().await.expect("held"),
         }
     };
     eventually(LONG, "it is granted", async || {
@@ -75,7 +73,8 @@ pub(crate) async fn a_lock_that_is_deleted_before_its_hold_begins_is_not_held(pl
     })
     .await;
     assert!(place.delete("k").await);
-    // The report is on its way.
+    // The report comes before the reply, over the same connection.
+    assert_eq!(owner(&one, "k").await, None);
     sleep(A_WHILE).await;
     assert_follows(call.as_mut(), &other).await;
 }
@@ -86,7 +85,10 @@ pub(crate) async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held(plac
         let held = other.lock("k").wait(LONG).acquire().await.expect("free");
         let lock = one.lock("k").wait(LONG);
         let mut call = pin!(lock.acquire());
-        let _ = timeout(A_WHILE / 2, call.as_mut()).await;
+        tokio::select! {
+            outcome = call.as_mut() => panic!("the lock is taken: {outcome:?}"),
+            () = assert_soon_queued(place.keeps_strict_order(), &other, "k", 1) => {}
+        }
         held.release().await.expect("held");
         let info = other.inspect("k").await.expect("a reply");
         let Some(token) = info.and_then(|info| info.token) else {
@@ -108,42 +110,10 @@ pub(crate) async fn a_lock_that_is_taken_before_its_hold_begins_is_not_held(plac
     }
 }
 
-pub(crate) async fn a_waiter_is_first_at_once_when_the_first_gives_up(place: Place) {
-    let (one, other) = clients(&place).await;
-    let goes = place.client().await;
-    let kept = Duration::from_millis(1_500);
-    let held = one.lock("k").at_least(kept).acquire().await.expect("free");
-    let lock = goes.lock("k").wait(LONG);
-    let mut going = Box::pin(lock.acquire());
-    wait(going.as_mut()).await;
-    let waiting = other.lock("k").wait(LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire().await });
-    sleep(A_WHILE).await;
-    drop(going);
-    let deletes = place.topology().deletion() == Deletion::NotifiedAtOnce;
-    let since = Instant::now();
-    if deletes {
-        sleep(A_WHILE).await;
-        assert!(place.delete("k").await);
-    } else {
-        // Its own client does not hand the lock off while it is kept.
-        held.release().await.expect("held");
-    }
-    let next = within(LONG, "the next has its turn", waiting).await;
-    drop(next.expect("no panic").expect("granted"));
-    let took = since.elapsed();
-    // Otherwise it takes nearly five seconds.
-    assert!(took < Duration::from_millis(3_500), "{took:?}");
-}
-
 pub(crate) async fn an_attempt_follows_the_releases_of_its_own_client(place: Place) {
     let (one, other) = clients(&place).await;
     let lock = one.lock("k");
     for round in 0..10 {
-        if round > 0 && !place.keeps_strict_order() {
-            // A quorum keeps the lock for 5 ms if the cancelled call had queued.
-            sleep(PAUSE).await;
-        }
         let guard = lock.try_acquire().await.expect("a reply");
         drop(guard.unwrap_or_else(|| panic!("round {round}: refused by its own guard")));
         let guards = one.lock_all(["j", "k"]).try_acquire().await;
@@ -152,9 +122,11 @@ pub(crate) async fn an_attempt_follows_the_releases_of_its_own_client(place: Pla
                 .expect("a reply")
                 .unwrap_or_else(|| panic!("round {round}: all")),
         );
-        // A request in flight is cancelled.
-        let cancelled = one.lock("k").wait(LONG);
-        let _ = poll_once(pin!(cancelled.acquire())).await;
+        if place.keeps_strict_order() {
+            // A request in flight is cancelled. A quorum keeps the lock for a moment if that call had waited.
+            let cancelled = one.lock("k").wait(LONG);
+            let _ = poll_once(pin!(cancelled.acquire())).await;
+        }
     }
     let mut attempts = JoinSet::new();
     for _ in 0..8 {
@@ -176,38 +148,4 @@ pub(crate) async fn an_attempt_follows_the_releases_of_its_own_client(place: Pla
     assert!(lock.try_acquire().await.expect("a reply").is_none());
     held.release().await.expect("held");
     drop(within(LONG, "its turn", waiting).await.expect("granted"));
-}
-
-pub(crate) async fn a_call_that_is_not_polled_blocks_its_client_for_its_lease_only(place: Place) {
-    let lease = Duration::from_secs(1);
-    let options = LockClient::builder()
-        .response_timeout(lease)
-        .default_lease(lease);
-    let (one, other) = (place.client_of(options).await, place.client().await);
-    for way in ["at once", "by its own client", "by another client"] {
-        let lock = one.lock("k").wait(LONG);
-        let mut call = Box::pin(lock.acquire());
-        let holder = match way {
-            "by its own client" => Some(&one),
-            "by another client" => Some(&other),
-            _ => None,
-        };
-        if let Some(holder) = holder {
-            let held = holder.lock("k").wait(LONG).acquire().await.expect("free");
-            wait(call.as_mut()).await;
-            held.release().await.expect("held");
-        } else if let Poll::Ready(held) = poll_once(call.as_mut()).await {
-            // The embedded store replies at once.
-            held.expect("free").release().await.expect("held");
-            continue;
-        }
-        let next = within(LONG, way, one.lock("k").wait(LONG).acquire()).await;
-        let next = next.unwrap_or_else(|error| panic!("{way}: {error}"));
-        let early = timeout(A_WHILE, call.as_mut()).await;
-        assert!(early.is_err(), "{way}: {early:?} beside {next:?}");
-        assert!(next.is_valid());
-        next.release().await.expect("it is the only holder");
-        let last = within(LONG, "the call is polled again", call).await;
-        last.expect("granted").release().await.expect("held");
-    }
 }

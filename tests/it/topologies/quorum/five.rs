@@ -1,12 +1,12 @@
 //! Five servers, or any number.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockClientBuilder, LockGuard};
+use rlock_core::{Lock, LockClient, LockGuard};
 use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::{LONG, count, ms, name};
+use crate::common::{LONG, assert_nothing_left, count, ms, name};
 
 /// Gives the lock to another owner at these servers.
 pub(crate) async fn give_to_another(servers: &[RedisServer], key: &str) {
@@ -32,17 +32,15 @@ impl Servers {
     }
 
     pub(crate) async fn client(&self) -> LockClient {
-        LockClient::quorum(self.urls())
-            .await
-            .expect("a majority is up")
+        let client = LockClient::quorum(self.urls()).await;
+        client.expect("a majority is up")
     }
 
-    /// Returns a client with short time-outs.
-    pub(crate) async fn impatient(&self) -> LockClient {
-        impatient()
-            .quorum(self.urls())
-            .await
-            .expect("a majority is up")
+    /// Returns a client that waits for the reply of a silent server for longer than a test lasts.
+    pub(crate) async fn patient(&self) -> LockClient {
+        let builder = LockClient::builder().response_timeout(LONG * 2);
+        let client = builder.quorum(self.urls()).await;
+        client.expect("a majority is up")
     }
 
     /// Pauses these servers.
@@ -55,43 +53,41 @@ impl Servers {
         which.into_iter().for_each(|n| self.0[n].resume());
     }
 
+    /// Acquires the lock until all of these servers have granted it. A server that is connected late, or to which a busy
+    /// machine would send the request after a majority has decided, does not.
+    pub(crate) async fn granted_by(&self, which: &[usize], lock: &Lock) -> LockGuard {
+        let end = Instant::now() + LONG;
+        loop {
+            let guard = lock.acquire().await.expect("free");
+            for _ in 0..50 {
+                if self.have_counted(&guard, which, 1).await {
+                    return guard;
+                }
+                tokio::time::sleep(ms(20)).await;
+            }
+            guard.release().await.expect("held");
+            assert!(Instant::now() < end, "not all of {which:?} grant the lock");
+        }
+    }
+
     /// Waits until all of these servers count this many entries of the guard.
     pub(crate) async fn assert_soon_count(&self, guard: &LockGuard, which: &[usize], entries: u32) {
         eventually(LONG, "the servers count the entries", async || {
-            let counts = which.iter().map(|n| count(&self.0[*n], guard));
-            let counts = join_all(counts).await;
-            counts.iter().all(|count| *count == Some(entries))
+            self.have_counted(guard, which, entries).await
         })
         .await;
     }
 
-    /// Waits until these servers have no key of the lock but its fence.
-    pub(crate) async fn assert_soon_clean(&self, key: &str, which: &[usize]) {
-        // A wait queue whose owner did not leave it at each server ends after 20 s.
-        let (name, end) = (name(key), Instant::now() + LONG * 3 / 2);
-        loop {
-            let keys = which.iter().map(|n| self.0[*n].keys("lock:*"));
-            let keys = join_all(keys).await;
-            let is_left = |key: &String| *key != format!("{name}:fence");
-            if !keys.iter().flatten().any(is_left) {
-                return;
-            }
-            if Instant::now() >= end {
-                let holders = which.iter().map(|n| self.0[*n].hgetall(&name));
-                panic!("left are {keys:?}, {:?}", join_all(holders).await);
-            }
-            tokio::time::sleep(ms(5)).await;
-        }
+    async fn have_counted(&self, guard: &LockGuard, which: &[usize], entries: u32) -> bool {
+        let counts = which.iter().map(|n| count(&self.0[*n], guard));
+        let counts = join_all(counts).await;
+        counts.iter().all(|count| *count == Some(entries))
+    }
+
+    /// Waits until all servers have no key but fences.
+    pub(crate) async fn assert_nothing_left(&self) {
+        join_all(self.0.iter().map(assert_nothing_left)).await;
     }
 }
 
-pub(crate) fn impatient() -> LockClientBuilder {
-    LockClient::builder()
-        .response_timeout(ms(500))
-        .connect_timeout(ms(500))
-}
-
 pub(crate) const ALL: [usize; 5] = [0, 1, 2, 3, 4];
-
-/// A limit for calls that must not depend on a time-out, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_millis(1500);

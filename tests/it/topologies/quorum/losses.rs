@@ -1,43 +1,48 @@
 //! Holds that members lose.
 
-use rlock_core::{LockGuard, LostCause};
+use rlock_core::{LockClient, LostCause};
+use rlock_testkit::{Proxy, eventually};
 
-use super::five::{ALL, SOON, Servers, give_to_another};
-use crate::common::{LASTING, assert_lost, cause_of, hold, name};
-
-/// Gives the lock to another owner on a majority, and asserts the loss.
-async fn assert_lost_to_another(five: &Servers, guard: &LockGuard) {
-    give_to_another(&five.0[..3], "k").await;
-    assert_lost(guard, SOON, LostCause::Removed).await;
-}
+use super::{ALL, Servers, give_to_another};
+use crate::{
+    common::{LONG, assert_lost, cause_of, ms, name, only_tokens_are_left},
+    topologies::{RENEWED, assert_soon_extended},
+};
 
 #[tokio::test]
 async fn a_hold_that_a_minority_loses_is_kept_and_one_that_a_majority_loses_is_lost() {
     let five = Servers::five();
     let client = five.client().await;
-    let lock = client.lock("k").lease(LASTING);
-    let guard = lock.acquire().await.expect("free");
-    let inner = guard.scope(lock.acquire()).await.expect("enters");
-    five.assert_soon_count(&guard, &ALL, 2).await;
+    // The lease does not end before its last server is asked.
+    let lock = client.lock("k").lease(LONG * 3 / 2).wait(LONG);
+    let guard = five.granted_by(&ALL, &lock).await;
     for n in [0, 3] {
-        five.0[n].del(&name("k")).await;
+        assert!(five.0[n].del(&name("k")).await);
     }
     // The deletion is reported, and the renewal finds a majority.
-    tokio::time::sleep(SOON).await;
-    assert!(guard.is_valid());
-    five.assert_soon_count(&guard, &[1, 2, 4], 2).await;
-    assert_lost_to_another(&five, &guard).await;
-    drop(inner);
+    assert_soon_extended(&guard).await;
+    give_to_another(&five.0[..3], "k").await;
+    assert_lost(&guard, LONG, LostCause::Removed).await;
+    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
+    eventually(LONG, "the last server releases it, too", async || {
+        only_tokens_are_left(&five.0[4]).await
+    })
+    .await;
 }
 
-/// A majority has lost the hold; the two other servers have not.
+/// A majority still has the lock. The far server replies after the others, which disagree.
 #[tokio::test]
-async fn the_rest_of_a_lost_hold_is_released() {
-    let five = Servers::five();
-    let client = five.client().await;
-    let guard = hold(&client, "k").await;
-    five.assert_soon_count(&guard, &ALL, 1).await;
-    assert_lost_to_another(&five, &guard).await;
-    assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
-    five.assert_soon_clean("k", &[3, 4]).await;
+async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_far() {
+    let three = Servers::some(3);
+    let far = Proxy::in_front_of(&three.0[2]);
+    // For longer than a call waits for servers that could not change its outcome.
+    far.delay_requests(ms(400));
+    let urls = [three.0[0].url(), three.0[1].url(), far.url()];
+    let builder = LockClient::builder().response_timeout(LONG);
+    let client = builder.quorum(urls).await.expect("all servers are up");
+    let lock = client.lock("k").lease(RENEWED).wait(LONG);
+    let guard = three.granted_by(&[0, 1, 2], &lock).await;
+    assert!(three.0[0].del(&name("k")).await);
+    assert_soon_extended(&guard).await;
+    guard.release().await.expect("held");
 }

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError};
-use rlock_testkit::{RedisServer, eventually, within};
+use rlock_core::{LockClient, LostCause};
+use rlock_testkit::{RedisServer, eventually};
 
-use super::five::give_to_another;
-use crate::common::{
-    LONG, acl, count,
-    log::{keep_log, logged_of},
-    ms, name,
+use super::{Servers, give_to_another};
+use crate::{
+    common::{
+        LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_queued, hold,
+        log::{keep_log, logged_of},
+        name,
+    },
+    topologies::{RENEWED, assert_soon_extended},
 };
-
-fn three(rules: &str) -> [RedisServer; 3] {
-    keep_log();
-    [0; 3].map(|_| RedisServer::builder().acl_user("locker", rules).start())
-}
 
 async fn locker(servers: &[RedisServer]) -> LockClient {
     let urls = servers
@@ -35,46 +32,34 @@ async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {
 
 /// Uses locks while one server is paused: acquire, enter, renew, hand over, release. Another lock
 /// is lost.
-async fn use_locks(servers: &[RedisServer]) {
-    let (one, other) = (locker(servers).await, locker(servers).await);
-    for paused in servers {
-        let lock = one.lock("k").lease(ms(2000)).wait(LONG);
-        // The server that was paused may still be connecting.
-        let guard = loop {
-            let guard = lock.acquire().await.expect("free");
-            tokio::time::sleep(ms(100)).await;
-            let counts = servers.iter().map(|server| count(server, &guard));
-            if join_all(counts).await.iter().all(Option::is_some) {
-                break guard;
-            }
-            guard.release().await.expect("held");
-        };
-        paused.pause();
-        let nested = guard.scope(lock.acquire()).await.expect("enters");
-        nested.release().await.expect("held");
-        let next = other.lock("k").wait(LONG);
-        let next = tokio::spawn(async move { next.acquire().await });
-        tokio::time::sleep(ms(3000)).await;
-        assert!(guard.is_valid(), "renewed");
-        let info = other.inspect("k").await.expect("allowed");
-        assert_eq!(info.expect("held").count, 1);
-        paused.resume();
-        guard.release().await.expect("held");
-        let next = within(LONG, "its turn", next).await.expect("no panic");
-        next.expect("its turn").release().await.expect("held");
-    }
-    let guard = one.lock("lost").acquire().await.expect("free");
-    give_to_another(servers, "lost").await;
-    within(LONG, "the loss is noticed", guard.lost()).await;
+async fn use_locks(servers: &Servers) {
+    let (one, other) = (locker(&servers.0).await, locker(&servers.0).await);
+    let lock = one.lock("k").lease(RENEWED).wait(LONG);
+    let guard = servers.granted_by(&[0, 1, 2], &lock).await;
+    servers.pause([0]);
+    let nested = guard.scope(lock.acquire()).await.expect("enters");
+    nested.release().await.expect("held");
+    let next = acquiring(other.lock("k").lease(LASTING).wait(LONG));
+    assert_soon_queued(&servers.0[1], "k", 1).await;
+    assert_soon_extended(&guard).await;
+    let info = other.inspect("k").await.expect("allowed");
+    assert_eq!(info.expect("held").count, 1);
+    servers.resume([0]);
+    assert_passed_on(guard, next).await;
+    let guard = hold(&one, "lost").await;
+    give_to_another(&servers.0, "lost").await;
+    assert_lost(&guard, LONG, LostCause::Removed).await;
 }
 
 #[tokio::test]
 async fn the_permissions_of_a_server_are_enough_at_a_quorum() {
     let rules = acl::only(&[&acl::of_a_server()]);
-    let servers = three(&rules);
+    keep_log();
+    let server = RedisServer::builder().acl_user("locker", &rules);
+    let servers = Servers((0..3).map(|_| server.clone().start()).collect());
     use_locks(&servers).await;
-    assert_eq!(refused(&servers).await, BTreeSet::new());
-    for server in &servers {
+    assert_eq!(refused(&servers.0).await, BTreeSet::new());
+    for server in &servers.0 {
         let mut said = logged_of(&server.address());
         said.retain(|line| line.contains("lacks permissions"));
         assert_eq!(said, Vec::<String>::new());
@@ -98,6 +83,5 @@ async fn a_user_who_may_not_read_a_servers_role_can_lock() {
         servers[0].exists(&name("k")).await && servers[1].exists(&name("k")).await
     })
     .await;
-    let given_back: Result<(), LockError> = guard.release().await;
-    given_back.expect("held");
+    guard.release().await.expect("held");
 }

@@ -1,10 +1,9 @@
 //! Lists of URLs that make no quorum.
 
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{RedisServer, assert_taken};
+use rlock_testkit::{Authority, RedisServer};
 
-use super::five::Servers;
-use crate::common::LASTING;
+use crate::common::{LASTING, LONG};
 
 #[tokio::test]
 async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
@@ -41,49 +40,23 @@ async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
 }
 
 #[tokio::test]
-async fn certificates_that_no_url_has_a_use_for_are_refused() {
-    let builder = LockClient::builder().tls_ca("no certificate");
-    let error = builder.quorum(["redis://127.0.0.1:1/"]).await;
-    let error = error.expect_err("no certificate").to_string();
-    assert!(
-        error.contains("`tls_ca`") && error.contains("PEM"),
-        "{error}"
-    );
-    let server = RedisServer::builder().tls().start();
-    let builder = LockClient::builder().tls_ca(server.ca_pem());
-    let error = builder.quorum([server.url()]).await;
-    let error = error.expect_err("no TLS").to_string();
-    assert!(error.contains("does not use TLS"), "{error}");
-    let builder = LockClient::builder().tls_ca(server.ca_pem());
-    let client = builder.quorum([server.tls_url()]).await;
-    let guard = client.expect("it speaks TLS").lock("k").acquire().await;
-    guard.expect("free").release().await.expect("held");
-}
-
-#[tokio::test]
-async fn options_out_of_bounds_are_refused_before_anything_is_sent() {
-    let day = LASTING * 3000;
-    let builder = LockClient::builder().default_lease(day);
-    let error = builder
-        .quorum(["redis://127.0.0.1:1/"])
-        .await
-        .expect_err("too long");
-    assert!(error.to_string().contains("`default_lease`"), "{error}");
-}
-
-#[tokio::test]
-async fn replicas_are_not_to_be_waited_for() {
-    let servers = Servers::some(1);
-    let builder = LockClient::builder().replicas(1, LASTING);
-    let error = builder.clone().quorum(servers.urls()).await;
-    let error = error.expect_err("a quorum has none");
-    assert!(
-        matches!(error, LockError::InvalidOption { option, .. } if option == "replicas"),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("quorum"), "{error}");
-    // The error is not about the number of servers.
-    builder.connect(&servers.urls()[0]).await.expect("it is up");
+async fn options_that_a_quorum_has_no_use_for_are_refused() {
+    let builder = LockClient::builder;
+    let authority = Authority::new();
+    for (builder, hint) in [
+        (builder().tls_ca("no certificate"), "PEM"),
+        (builder().tls_ca(authority.ca_pem()), "does not use TLS"),
+        (builder().default_lease(LASTING * 3000), "`default_lease`"),
+        (builder().replicas(1, LONG), "quorum"),
+    ] {
+        let error = builder.quorum(["redis://127.0.0.1:1/"]).await;
+        let error = error.expect_err(hint);
+        assert!(
+            matches!(error, LockError::InvalidOption { .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains(hint), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -108,15 +81,4 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let good = LockClient::quorum(three.iter().map(RedisServer::url)).await;
     let guard = good.expect("all servers are up").lock("k").acquire().await;
     guard.expect("free").release().await.expect("held");
-}
-
-#[tokio::test]
-async fn one_server_is_a_quorum_and_so_are_two_that_are_both_up() {
-    for many in 1..=3 {
-        let servers = Servers::some(many);
-        let (one, other) = (servers.client().await, servers.client().await);
-        let guard = one.lock("k").acquire().await.expect("free");
-        assert_taken(&other, "k").await;
-        guard.release().await.expect("held");
-    }
 }

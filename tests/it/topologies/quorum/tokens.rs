@@ -1,58 +1,44 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
-use super::five::{ALL, Servers};
-use crate::common::{LASTING, ms, name};
+use rlock_testkit::eventually;
 
+use super::Servers;
+use crate::common::{LASTING, LONG, name};
+
+/// The fence of one server is ahead. The next majority learns it from the release, or from the release by force.
 #[tokio::test]
-async fn tokens_grow_across_changing_majorities() {
-    let five = Servers::five();
-    let clients = [five.client().await, five.client().await];
-    let mut last = 0;
-    for round in 0..10 {
-        let down = [round % 5, (round * 2 + 1) % 5];
-        five.pause(down);
-        // Several holds in a row, so that some servers are far behind.
-        for n in 0..4 {
-            let lock = clients[n % 2].lock("k").lease(LASTING);
-            let guard = lock.acquire().await.expect("free");
-            assert!(guard.fencing_token() > last, "round {round}");
-            last = guard.fencing_token();
-            let seen = clients[1].inspect("k").await.expect("a reply");
-            assert_eq!(seen.expect("held").token, Some(last));
+async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_release() {
+    let three = Servers::some(3);
+    let client = three.patient().await;
+    let fence = format!("{}:fence", name("k"));
+    let lock = client.lock("k").lease(LASTING).wait(LONG);
+    for is_forced in [false, true] {
+        let first = three.granted_by(&[0, 1, 2], &lock).await;
+        first.release().await.expect("held");
+        let ahead: u64 = three.0[1].command(&["INCRBY", &fence, "1000000"]).await;
+        // The server that is ahead and the first one are the majority.
+        three.pause([2]);
+        let guard = lock.acquire().await.expect("free");
+        let token = guard.fencing_token();
+        three.resume([2]);
+        if is_forced {
+            let other = three.client().await;
+            let forced = other.force_release("k").await;
+            assert!(forced.expect("a majority replies"), "it was held");
+            drop(guard);
+        } else {
             guard.release().await.expect("held");
         }
-        five.resume(down);
-    }
-    five.assert_soon_clean("k", &ALL).await;
-}
-
-/// A server whose clock is ahead gives such tokens.
-#[tokio::test]
-async fn a_token_of_one_server_far_ahead_is_where_all_continue() {
-    let five = Servers::five();
-    let client = five.client().await;
-    // Fences count 64 µs.
-    let year = 365 * 24 * 60 * 60 * 1_000_000 / 64;
-    let lock = client.lock("k").lease(LASTING);
-    let first = lock.acquire().await.expect("free");
-    let ahead = first.fencing_token() / 128 + year;
-    first.release().await.expect("held");
-    let fence = format!("{}:fence", name("k"));
-    let () = five.0[2]
-        .command(&["SET", &fence, &ahead.to_string()])
+        eventually(LONG, "the others learn the fence", async || {
+            let of = async |n: usize| three.0[n].command::<u64>(&["GET", &fence]).await;
+            of(0).await >= ahead && of(2).await >= ahead
+        })
         .await;
-    // The other four do not need this server.
-    five.pause([0, 1]);
-    let second = lock.acquire().await.expect("free");
-    assert!(second.fencing_token() / 128 > ahead);
-    let last = second.fencing_token();
-    second.release().await.expect("held");
-    five.resume([0, 1]);
-    five.0[2].pause();
-    for _ in 0..3 {
+        three.pause([1]);
         let next = lock.acquire().await.expect("free");
-        assert!(next.fencing_token() > last);
+        assert!(next.fencing_token() > token, "forced: {is_forced}");
+        three.resume([1]);
         next.release().await.expect("held");
-        tokio::time::sleep(ms(20)).await;
+        three.assert_nothing_left().await;
     }
 }

@@ -3,40 +3,22 @@
 use std::{sync::Arc, time::Duration};
 
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{Authority, FAILOVER, Trio};
+use rlock_testkit::{Authority, Trio};
 
-use crate::common::{FAILOVER_LEASE as LEASE, LONG, assert_outlives_the_master, count};
-
-/// Acquires a lock, lets the master fail, and expects a renewal at the other server.
-async fn assert_follows_a_failover(trio: &Trio, client: &LockClient) {
-    let guard = client.lock("k").lease(LEASE).acquire().await.expect("free");
-    assert_eq!(count(&trio.master, &guard).await, Some(1));
-    trio.replica.catch_up_with(&trio.master).await;
-    assert_outlives_the_master(trio, "k").await;
-    assert!(guard.is_valid());
-    guard.release().await.expect("held");
-    let again = client.lock("k").wait(FAILOVER).acquire().await;
-    let again = again.expect("free");
-    assert_eq!(count(&trio.replica, &again).await, Some(1));
-    again.release().await.expect("held");
-}
-
-#[tokio::test]
-async fn sentinels_and_servers_have_passwords_of_their_own() {
-    let trio = Trio::builder().passwords().start().await;
-    let client = LockClient::connect(&trio.url()).await.expect("let in");
-    assert_follows_a_failover(&trio, &client).await;
-}
+use crate::{
+    common::{LASTING, LONG, count},
+    topologies::{assert_soon_extended, hold_renewed},
+};
 
 #[tokio::test]
 async fn a_wrong_password_is_refused_and_the_error_shows_none() {
-    let trio = Trio::builder().passwords().start().await;
+    let trio = Trio::builder().passwords();
+    let trio = trio.silence(Duration::from_secs(2)).start().await;
     let (right, sentinels) = (
         "app:users-Pa55w0rd@",
         "?sentinel_password=sentinels-Pa55w0rd",
     );
     for (login, query) in [
-        ("", ""),
         (right, ""),
         ("", sentinels),
         (right, "?sentinel_password=wrong-Pa55w0rd"),
@@ -55,9 +37,10 @@ async fn a_wrong_password_is_refused_and_the_error_shows_none() {
 }
 
 #[tokio::test]
-async fn everything_may_speak_tls_and_ask_for_certificates() {
+async fn everything_may_speak_tls_and_ask_for_certificates_and_passwords() {
     let authority = Arc::new(Authority::new());
-    let trio = Trio::builder().tls(&authority).passwords().start().await;
+    let trio = Trio::builder().tls(&authority).passwords();
+    let trio = trio.silence(Duration::from_secs(2)).start().await;
     assert!(trio.url().starts_with("rediss-sentinel://"));
     let (certificate, key) = authority.client_certificate("billing");
     let trusting = LockClient::builder()
@@ -71,12 +54,22 @@ async fn everything_may_speak_tls_and_ask_for_certificates() {
     let error = error.expect_err("it shows no certificate");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let stranger = LockClient::builder()
-        .connect_timeout(Duration::from_secs(3))
+        .connect_timeout(LONG)
         .tls_ca(Authority::new().ca_pem());
     let error = stranger.connect(&trio.url()).await;
     let error = error.expect_err("it trusts another authority");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(error.to_string().contains("certificate"), "{error}");
 
-    assert_follows_a_failover(&trio, &client).await;
+    let guard = hold_renewed(&client, "k").await;
+    assert_eq!(count(&trio.master, &guard).await, Some(1));
+    trio.replica.catch_up_with(&trio.master).await;
+    trio.master.kill();
+    trio.failed_over().await;
+    assert_soon_extended(&guard).await;
+    guard.release().await.expect("held");
+    let again = client.lock("k").lease(LASTING).wait(LONG).acquire().await;
+    let again = again.expect("free");
+    assert_eq!(count(&trio.replica, &again).await, Some(1));
+    again.release().await.expect("held");
 }

@@ -103,14 +103,10 @@ impl Fronted {
         self.topology.deletion()
     }
 
-    /// Returns the latest reply that still gives this lease, which starts with the request. A
-    /// quorum waits for an eighth of the lease, so that absent servers cost little.
+    /// Returns whether waiters are served in order. A quorum has no queue.
     #[must_use]
-    pub fn latest_reply(&self, lease: Duration) -> Duration {
-        match self.topology {
-            Topology::Quorum { .. } => lease / 12,
-            _ => lease / 6,
-        }
+    pub fn keeps_strict_order(&self) -> bool {
+        self.topology.keeps_strict_order()
     }
 
     /// Returns how many of this many servers count entries correctly. In a quorum it is a majority:

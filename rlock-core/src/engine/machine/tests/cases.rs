@@ -722,6 +722,16 @@ fn nested_entries_are_counted_and_only_the_last_one_releases() {
 }
 
 #[test]
+fn a_call_inside_of_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&outer);
+    let next = only(client.poll(next));
+    assert_eq!(next.entry.owner, outer.entry.owner);
+    assert_eq!(client.nest(&outer, LEASE).1, Step::Wait);
+}
+
+#[test]
 fn the_count_of_a_cancelled_nested_call_is_corrected_behind_its_request() {
     for reply in [Reply::None, granted(0, 1, 0)] {
         let (mut client, outer) = Client::holding(terms(LEASE));

@@ -1,0 +1,221 @@
+//! The background connection, and the second connection, on the runtime that made the client.
+
+use std::{collections::BTreeSet, thread};
+
+use rlock_core::{LockClient, LostCause};
+use rlock_testkit::{ClientCommand, CommandWatch, Gate, RedisServer, Way, block_on, eventually};
+use tokio::runtime::Runtime;
+
+use super::{HOUR, single};
+use crate::common::{
+    LONG, assert_lost, assert_nothing_left, assert_soon_free, builder, client, ms, name,
+};
+
+/// A connection as the server lists it.
+#[derive(Debug, Clone)]
+struct Listed(String);
+
+impl Listed {
+    fn fact(&self, name: &str) -> &str {
+        let mut words = self.0.split(' ');
+        let value = words.find_map(|word| word.strip_prefix(name));
+        value.unwrap_or_default()
+    }
+}
+
+/// Returns the background connection of the only client, and the one that redirects its reports to it.
+async fn both(server: &RedisServer) -> Option<(Listed, Listed)> {
+    let list: String = server.command(&["CLIENT", "LIST"]).await;
+    let all = list.lines().map(|line| Listed(line.to_owned()));
+    // The fixture connects through the socket.
+    let all: Vec<Listed> = all.filter(|one| !one.fact("addr=").contains('/')).collect();
+    let reports_to = |one: &Listed, other: &Listed| one.fact("redir=") == other.fact("id=");
+    match all.as_slice() {
+        [one, other] if reports_to(other, one) => Some((one.clone(), other.clone())),
+        [one, other] if reports_to(one, other) => Some((other.clone(), one.clone())),
+        _ => None,
+    }
+}
+
+/// Waits until the second connection carries this runtime's requests. Until it is set up, the background connection does.
+async fn both_in_use(server: &RedisServer, made: &LockClient) -> (Listed, Listed) {
+    let (mut watch, mut found) = (server.watch_commands().await, None);
+    eventually(LONG, "both connections are in use", async || {
+        cycle(made).await;
+        let used = script_connections(&mut watch).await;
+        let both = both(server).await;
+        found = both.filter(|(_, callers)| used == [callers.fact("addr=").to_owned()].into());
+        found.is_some()
+    })
+    .await;
+    found.expect("both are in use")
+}
+
+/// Returns the addresses that sent scripts since the last call.
+async fn script_connections(watch: &mut CommandWatch) -> BTreeSet<String> {
+    let scripts = |command: &&ClientCommand| command.is("EVALSHA");
+    let seen = watch.seen().await.iter().filter(scripts);
+    let used = seen.map(|command| command.client.clone()).collect();
+    watch.clear().await;
+    used
+}
+
+async fn cycle(client: &LockClient) {
+    let guard = client.lock("k").wait(LONG).acquire().await.expect("free");
+    guard.release().await.expect("held");
+}
+
+fn cycle_blocking(client: &LockClient) {
+    let lock = client.lock("k").wait(LONG);
+    lock.run_blocking(|| ()).expect("free");
+}
+
+/// Connects, and replaces no connection because of a slow machine.
+async fn patient(url: &str) -> LockClient {
+    let builder = builder().response_timeout(LONG);
+    builder.connect(url).await.expect("it is up")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_tasks_of_the_runtime_that_made_a_client_use_its_second_connection() {
+    let server = RedisServer::start();
+    let made = patient(&server.url()).await;
+    let (background, callers) = both_in_use(&server, &made).await;
+    let subscriptions = [&background, &callers].map(|one| one.fact("sub="));
+    assert_eq!(
+        subscriptions,
+        ["1", "0"],
+        "notifications wake no caller's thread"
+    );
+    let mut watch = server.watch_commands().await;
+    let mut assert_used = async |connection: &Listed, what: &str| {
+        let expected = [connection.fact("addr=").to_owned()].into();
+        assert_eq!(script_connections(&mut watch).await, expected, "{what}");
+    };
+    cycle(&made).await;
+    assert_used(&callers, "the test itself").await;
+    let task = made.clone();
+    let task = tokio::spawn(async move { cycle(&task).await });
+    task.await.expect("no panic");
+    assert_used(&callers, "a task").await;
+
+    let blocking = made.clone();
+    let blocking = tokio::task::spawn_blocking(move || cycle_blocking(&blocking));
+    blocking.await.expect("no panic");
+    assert_used(&background, "spawn_blocking").await;
+    tokio::task::block_in_place(|| cycle_blocking(&made));
+    assert_used(&background, "block_in_place").await;
+    let ways: [(_, fn(&LockClient)); 3] = [
+        ("a thread", cycle_blocking),
+        ("another runtime", |made| single().block_on(cycle(made))),
+        ("no runtime", |made| block_on(cycle(made))),
+    ];
+    for (what, way) in ways {
+        thread::scope(|threads| threads.spawn(|| way(&made)).join()).expect("no panic");
+        assert_used(&background, what).await;
+    }
+    let guard = made.lock("k").wait(LONG).acquire().await.expect("free");
+    assert_used(&callers, "an acquire").await;
+    drop(guard);
+    assert_soon_free(&server, "k").await;
+    assert_used(&background, "a release in the background").await;
+    drop(made);
+    eventually(LONG, "both are closed", async || {
+        server.client_count().await == 0
+    })
+    .await;
+}
+
+#[test]
+fn a_client_whose_runtime_is_gone_is_used_from_another() {
+    let server = RedisServer::start();
+    let first = Runtime::new().expect("a runtime");
+    let made = first.block_on(client(&server));
+    let lock = made.lock("before").lease(HOUR).wait(LONG);
+    let before = first.block_on(lock.acquire()).expect("free");
+    let waiting = first.spawn(async move { lock.acquire().await });
+    let handle = first.handle().clone();
+    first.shutdown_timeout(LONG);
+    let inside = handle.enter();
+    block_on(cycle(&made));
+    drop(inside);
+    single().block_on(async {
+        assert!(waiting.await.expect_err("dropped").is_cancelled());
+        cycle(&made).await;
+        let lock = made.lock("later").lease(HOUR).wait(LONG);
+        let later = lock.acquire().await.expect("free");
+        for guard in [before, later] {
+            assert!(server.del(&name(guard.key())).await);
+            assert_lost(&guard, LONG, LostCause::Removed).await;
+        }
+        made.shutdown().await.expect("everything is released");
+        assert_nothing_left(&server).await;
+    });
+}
+
+/// The redirection of the reports is set up right before the lock's request.
+#[tokio::test]
+async fn the_first_lock_after_a_connection_was_replaced_is_watched() {
+    let server = RedisServer::start();
+    let made = patient(&server.url()).await;
+    for cuts in [[true, false], [false, true], [true, true]] {
+        let (background, callers) = both_in_use(&server, &made).await;
+        let mut former = BTreeSet::new();
+        for (cut, connection) in cuts.into_iter().zip([background, callers]) {
+            if cut {
+                let words = ["CLIENT", "KILL", "ID", connection.fact("id=")];
+                assert_eq!(server.command::<u64>(&words).await, 1);
+                former.insert(connection.fact("id=").to_owned());
+            }
+        }
+        eventually(LONG, "the present ones belong together", async || {
+            let both = both(&server).await;
+            both.is_some_and(|(one, other)| {
+                [one, other]
+                    .iter()
+                    .all(|one| !former.contains(one.fact("id=")))
+            })
+        })
+        .await;
+        let lock = made.lock("k").lease(HOUR).wait(LONG);
+        let guard = lock.acquire().await.expect("free");
+        assert!(server.del(&name("k")).await);
+        assert_lost(&guard, LONG, LostCause::Removed).await;
+    }
+}
+
+/// One connection holds the request back. A release over the other one must not overtake it.
+#[tokio::test]
+async fn an_acquire_in_doubt_is_undone_behind_it() {
+    for by_thread in [false, true] {
+        let server = RedisServer::start();
+        let gate = Gate::in_front_of(&server);
+        let made = patient(&gate.url()).await;
+        let _ = both_in_use(&server, &made).await;
+        // The background connection is the first one. The other may have taken several attempts.
+        let connection = if by_thread { 0 } else { gate.connections() - 1 };
+        gate.hold(connection, Way::Requests);
+        let lock = made.lock("doubt").lease(HOUR);
+        if by_thread {
+            let lock = lock.wait(ms(300));
+            let asked = tokio::task::spawn_blocking(move || lock.acquire_blocking().map(drop));
+            asked.await.expect("no panic").expect_err("no reply");
+        } else {
+            let mut call = Box::pin(lock.acquire());
+            tokio::select! {
+                biased;
+                () = eventually(LONG, "it is sent", async || gate.holds(connection, Way::Requests)) => {}
+                early = &mut call => panic!("it used another connection: {early:?}"),
+            }
+        }
+        // Time for a release that overtakes it.
+        tokio::time::sleep(ms(300)).await;
+        gate.pass(connection, Way::Requests);
+        eventually(LONG, "the server has executed the acquire", async || {
+            server.exists(&format!("{}:fence", name("doubt"))).await
+        })
+        .await;
+        assert_soon_free(&server, "doubt").await;
+        assert_nothing_left(&server).await;
+    }
+}

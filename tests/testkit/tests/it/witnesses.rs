@@ -1,0 +1,95 @@
+//! Witnesses of mutual exclusion, and assertions that wait.
+
+use std::thread;
+
+use rlock_core::LockClient;
+use rlock_testkit::{Exclusion, RedisServer, SharedExclusion, assert_taken, eventually, within};
+
+use crate::{LONG, SILENCE, message};
+
+#[test]
+fn a_witness_counts_holders_and_reports_overlaps() {
+    let witness = Exclusion::new();
+    drop(witness.enter("a"));
+    drop(witness.enter("b"));
+    witness.assert_held();
+    let (entries, inside) = (witness.entries(), witness.max_inside());
+    assert_eq!((entries, inside, witness.inside()), (2, 1, 0));
+
+    let inside = witness.clone().enter("c");
+    drop(witness.enter("d"));
+    assert_eq!(witness.max_inside(), 2);
+    drop(inside);
+    assert_eq!(witness.inside(), 0);
+    let complaint = thread::spawn(move || witness.assert_held()).join();
+    let complaint = message(complaint.expect_err("it complains"));
+    assert!(
+        complaint.contains("d entered while c was inside"),
+        "{complaint}"
+    );
+}
+
+#[test]
+#[should_panic(expected = "no owner entered")]
+fn a_witness_of_nothing_proves_nothing() {
+    Exclusion::new().assert_held();
+}
+
+#[tokio::test]
+async fn a_shared_witness_sees_overlaps_of_processes_and_knows_the_dead() {
+    let server = RedisServer::start();
+    let one = SharedExclusion::connect(&server.url(), "x").await;
+    let other = SharedExclusion::connect(&server.url(), "x").await;
+    one.enter("a").await.leave().await;
+    other.enter("b").await.leave().await;
+    other.assert_held().await;
+    assert_eq!((one.entries().await, one.inside().await.len()), (2, 0));
+
+    let dead = one.enter("c").await;
+    assert_eq!(other.inside().await.len(), 1);
+    other.died(std::process::id()).await;
+    let last = other.enter("d").await;
+    one.assert_held().await;
+
+    one.enter("e").await.leave().await;
+    let [overlap] = &one.overlaps().await[..] else {
+        panic!("one overlap")
+    };
+    assert!(overlap.entered.starts_with("e (process "));
+    assert!(overlap.inside[0].starts_with("d (process "));
+    last.leave().await;
+    drop(dead);
+    assert!(one.inside().await.is_empty());
+    let apart = SharedExclusion::connect(&server.url(), "y").await;
+    assert_eq!(apart.entries().await, 0, "names are apart");
+}
+
+#[tokio::test]
+async fn an_expected_lock_that_is_free_is_reported_with_its_place() {
+    let client = LockClient::in_memory();
+    let guard = client.lock("k").acquire().await.expect("free");
+    assert_taken(&client, "k").await;
+    guard.release().await.expect("held");
+    let line = line!() + 1;
+    let free = tokio::spawn(async move { assert_taken(&client, "k").await });
+    let said = message(free.await.expect_err("it panics").into_panic());
+    let place = format!("witnesses.rs:{line}");
+    assert!(said.contains("`k`") && said.contains(&place), "{said}");
+}
+
+#[tokio::test]
+async fn eventually_and_within_name_what_does_not_come() {
+    let mut tries = 0;
+    eventually(LONG, "the third try", async || {
+        tries += 1;
+        tries == 3
+    })
+    .await;
+    let never = tokio::spawn(eventually(SILENCE, "pigs fly", async || false)).await;
+    let panic = never.expect_err("it panics").into_panic();
+    assert!(message(panic).contains("pigs fly"));
+    let forever = within(SILENCE, "the end of time", std::future::pending::<()>());
+    let panic = tokio::spawn(forever).await;
+    let panic = panic.expect_err("it panics").into_panic();
+    assert!(message(panic).contains("the end of time"));
+}
