@@ -45,7 +45,7 @@ fn fleets_under_faults_break_no_rule() {
     }
 }
 
-/// A failure prints the seed.
+/// The seed comes from the clock, so each run simulates other fleets. A failure prints it.
 #[test]
 fn a_fresh_seed_breaks_no_rule() {
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");

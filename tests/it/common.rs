@@ -42,7 +42,8 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Returns a builder with the default options, and so with a connection on the test's runtime. It gives a busy machine time to connect.
+/// Returns a builder with the default options, and so with a connection on the test's runtime. Its clients may take long to connect,
+/// because the machine may be busy.
 pub(crate) fn builder() -> LockClientBuilder {
     LockClient::builder().connect_timeout(LONG)
 }
@@ -109,8 +110,8 @@ pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     next.release().await.expect("held");
 }
 
-/// Hands a lock over to a waiter of another client. Returns what brought it there: `message`, or `timer` if nothing
-/// notified the waiter. `template` is the name of the locks of one test.
+/// Hands a lock over to a waiter of another client. Returns `message` if a message notified the waiter, and otherwise
+/// `timer`. `template` is the name of the locks of one test.
 pub(crate) async fn hand_over(
     (one, other): (&LockClient, &LockClient),
     key: &str,
@@ -138,7 +139,7 @@ pub(crate) async fn hand_over(
     }
 }
 
-/// Asserts that messages hand the lock over. On a busy machine a timer may be first, but not every time.
+/// Asserts that messages notify the waiters of the lock. On a busy machine a timer may be first, but not every time.
 pub(crate) async fn assert_notified(
     clients: (&LockClient, &LockClient),
     key: &str,
@@ -152,14 +153,14 @@ pub(crate) async fn assert_notified(
     panic!("the waiter for `{key}` is not notified: {template}");
 }
 
-/// Deletes a lock, and waits until its holder has noticed the loss. Asserts whether the server reported it.
+/// Deletes a lock, and waits until its holder has noticed the loss. Asserts that the server reported the loss, or that it did not.
 pub(crate) async fn assert_notices_a_loss(
     server: &RedisServer,
     client: &LockClient,
     is_reported: bool,
 ) {
     keep_log();
-    // A renewal finds what is not reported.
+    // A renewal finds a loss that the server does not report.
     let lease = if is_reported { LASTING } else { ms(6000) };
     let lock = client.lock("lost").lease(lease);
     let guard = lock.acquire().await.expect("free");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// A lease that is not renewed in a test, so only the server can report a loss; and a time-out that does not strike.
+/// A lease so long that no test renews it, so only the server can report a loss. Also a time-out that never strikes.
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn single() -> Runtime {

@@ -1,5 +1,5 @@
-//! Tests whose subject is a bound of time, load, or hundreds of repetitions. `scripts/test-all timing` runs them one after
-//! another, on a quiet machine.
+//! Tests of bounds on time or load, and of hundreds of repetitions. `scripts/test-all timing` runs them one after another,
+//! because they need a quiet machine.
 //!
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 

@@ -17,7 +17,7 @@ use rlock_testkit::eventually;
 
 use crate::common::LONG;
 
-/// A lease that is renewed within a test. Its renewals may be late by seconds.
+/// A lease that is renewed within a test, even if a busy machine delays the renewals by seconds.
 const RENEWED: Duration = Duration::from_secs(20);
 
 /// A lease that a failover does not outlast, and that is renewed within a test.

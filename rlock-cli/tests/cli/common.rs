@@ -40,8 +40,8 @@ pub(crate) async fn run(url: &str, words: &[&str]) -> Outcome {
     start(url, words).end().await
 }
 
-/// Runs `rlock` until its output or its log contains this text, and returns the results. A holder that a busy machine lets
-/// wait for 200 ms counts as silent, so one run may not describe it.
+/// Runs `rlock` again and again, until its output or its log contains this text, and returns the results. One run may not
+/// describe the holder, which counts as silent if a busy machine delays its answer by 200 ms.
 pub(crate) async fn run_until(url: &str, words: &[&str], text: &str) -> Outcome {
     let mut latest = None;
     let found = async {
@@ -66,7 +66,7 @@ pub(crate) async fn hold(server: &RedisServer, options: &[&str]) -> Running {
     holder
 }
 
-/// Like [`hold`], with a command that ignores the request to stop, until its input ends.
+/// Holds as [`hold`] does, with a command that ignores the request to stop, and runs until its input ends.
 pub(crate) async fn hold_stubbornly(server: &RedisServer, options: &[&str]) -> Running {
     let run = ["run", "--kill-after", "1h"];
     let script = ["--", "sh", "-c", "trap '' TERM; echo held; read -r line"];
@@ -131,8 +131,8 @@ impl Running {
         send_signal(self.pid(), signal);
     }
 
-    /// Stops `rlock` (SIGSTOP). Returns when all of its threads have stopped. `setsid` has become `rlock`, so it is a child
-    /// of the tests.
+    /// Stops `rlock` (SIGSTOP), and returns when all of its threads have stopped. The tests can wait for that, because `setsid`
+    /// has become `rlock`, which is their child.
     pub(crate) fn stop(&mut self) {
         self.worker.pause();
     }

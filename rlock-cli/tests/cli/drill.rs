@@ -122,7 +122,7 @@ async fn drill(program: &Path) -> (Vec<String>, [Option<i32>; 6]) {
 
     let mut stuck = billing(&["42", "--stuck"]);
     stuck.expect("order 42: waiting for the bank").await;
-    // The page shows seconds.
+    // More than a second, because the page shows seconds.
     sleep(Duration::from_millis(1_200)).await;
     let refused = seen.run("billing 42", billing(&["42"])).await;
     let inspect = ["inspect", "order:42"];
@@ -153,7 +153,7 @@ async fn the_page_shows_what_an_incident_looks_like() {
     let began = Instant::now();
     let (seen, statuses) = loop {
         let (seen, statuses) = drill(&program).await;
-        // A holder that a busy machine lets wait for 200 ms counts as silent.
+        // One drill may differ: a holder counts as silent if a busy machine delays its answer by 200 ms.
         if shown(&seen) == documented || began.elapsed() > LONG {
             break (seen, statuses);
         }

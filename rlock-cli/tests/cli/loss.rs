@@ -72,7 +72,7 @@ async fn a_command_may_run_on_without_its_lock() {
 async fn a_group_that_does_not_stop_is_killed() {
     // Ignores the signal, like its child process.
     let stubborn = "trap '' TERM; sh -c 'echo $$; while :; do sleep 0.05; done' & wait; sleep 60";
-    // The signal ends the command itself.
+    // The signal ends the command itself, but not its child process.
     let orphan = "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & exec sleep 60";
     let server = RedisServer::start();
     for script in [stubborn, orphan] {
@@ -120,7 +120,7 @@ async fn max_hold_stops_the_command_and_keeps_the_lock_until_then() {
 async fn a_server_that_dies_ends_the_command_with_its_lease() {
     let server = RedisServer::start();
     let running = holding(&server, &["-v", "--lease", "3s"], "exec sleep 600");
-    // If the lock is lost before, the command ends all the same.
+    // The command ends in the same way if a busy machine loses the lock before the server dies.
     running.logs("command started").await;
     server.kill();
     let outcome = running.end().await;

@@ -194,7 +194,7 @@ async fn it_lists_again_and_again_until_its_output_is_closed() {
         assert_eq!(watching.line().await, "");
     }
     guard.release().await.expect("held");
-    // A list without locks is empty. Earlier ones end with an empty line.
+    // A list without locks is only an empty line, and the lists before it end with one.
     let mut before = watching.line().await;
     loop {
         let line = watching.line().await;

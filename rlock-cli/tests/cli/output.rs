@@ -13,7 +13,7 @@ fn messages(outcome: &Outcome) -> Vec<String> {
 async fn standard_output_and_standard_error_are_those_of_the_command() {
     let server = RedisServer::start();
     let script = ["-k", "a", "--", "sh", "-c", "echo data; echo oops >&2"];
-    // A run that may wait for the server says so on a busy machine.
+    // With `-n`, because on a busy machine a run that may wait would log that it waits for the server.
     let outcome = run(&server.url(), &[&["run", "-n"], &script[..]].concat()).await;
     assert_eq!((outcome.code, &*outcome.log), (Some(0), "oops\n"));
     assert_eq!(outcome.output, ["data"]);

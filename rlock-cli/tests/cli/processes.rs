@@ -77,7 +77,7 @@ async fn a_command_that_is_stopped_keeps_its_lock() {
     let mut running = start(&server.url(), &["run", "-k", "a", "--", "sh", "-c", script]);
     let child = running.number().await;
     stop_process(child).await;
-    // `rlock` itself runs.
+    // Only the command has stopped, so `rlock` still answers.
     let pid = format!("(pid {})", running.pid());
     run_until(&server.url(), &["inspect", "a"], &pid).await;
     send_signal(child, Signal::CONT);

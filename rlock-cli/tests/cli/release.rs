@@ -81,7 +81,7 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
     let waiting = loop {
         let before = server.command_calls("publish").await;
         let waiting = start(&url, &[&wait[..], &["forever"]].concat());
-        // The request and two questions who holds the lock, with the replies. It asks once more only while it waits.
+        // The request and two questions about the holder are published, with the replies. A further question shows that it waits.
         eventually(
             LONG,
             "it waits, unless the holder is too busy",
@@ -193,7 +193,7 @@ async fn a_retained_lock_is_released() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("order:42").retain(LONG * 60);
-    // A busy holder may reply too late, and release it.
+    // Tries again, because a busy holder may reply too late, and yet release the lock.
     eventually(LONG, "its holder releases it", async || {
         lock.run(async {}).await.expect("free");
         let outcome = release(&server, &["--ask", "--yes"]).await;

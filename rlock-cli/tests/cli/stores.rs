@@ -13,7 +13,7 @@ async fn holding(url: &str, options: &[&str]) -> Running {
     holder
 }
 
-/// One run holds the lock, another does not get it, a third waits for it.
+/// Asserts that while a run holds the lock, another one does not get it, and a third one waits for it.
 async fn excludes(url: &str, options: &[&str]) {
     let holder = holding(url, options).await;
     let second = [&["run", "-n", "-k", "b"], options, &["--", "echo", "ran"]].concat();
@@ -30,7 +30,7 @@ async fn excludes(url: &str, options: &[&str]) {
     assert_eq!(run(url, &words).await.code, Some(0), "{url}");
 }
 
-/// The locks of a run are listed, inspected and taken from it.
+/// Lists and inspects the locks of a run, and takes them from it.
 async fn shows(url: &str) {
     let holder = holding(url, &[]).await;
     let pid = holder.pid();

@@ -1,4 +1,4 @@
-//! Tests whose subject is a bound of time. `scripts/test-all timing` runs them one after another, on a quiet machine.
+//! Tests of bounds on time. `scripts/test-all timing` runs them one after another, because they need a quiet machine.
 //!
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 

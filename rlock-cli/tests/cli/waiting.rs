@@ -62,7 +62,7 @@ async fn a_run_that_waits_for_seconds_names_the_holder_once() {
         start(&server.url(), &words)
     };
     let pid = format!("(pid {})", holder.pid());
-    // It remarks on its wait once, even if the holder is too busy to reply.
+    // A run remarks on its wait only once, even if the holder is too busy to reply, so another run may be needed.
     let remarking = async |options: &[&str]| loop {
         let running = waiting(options);
         running.logs("waiting for ").await;

@@ -20,8 +20,8 @@ impl LockClient {
     /// master of a Sentinel service, all masters of a cluster, or a majority of a quorum. The
     /// embedded store always replies.
     ///
-    /// The check sends one `PING` to each of these servers in parallel, over the background
-    /// connections. It takes at most the [response
+    /// The check sends a `PING` to each of these servers in parallel, over the background
+    /// connections, and to a quorum again until a majority replies. It takes at most the [response
     /// time-out](crate::LockClientBuilder::response_timeout), including the wait of a client that is
     /// not connected yet. A reply does not prove that locks can be acquired: a server without free
     /// memory replies, too.

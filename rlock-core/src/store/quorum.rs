@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 
 pub(super) use self::verdict::MOST_SERVERS;
 use self::{
-    call::{Call, LateReplies, Members, patiently},
+    call::{Call, LateReplies, Members, retry_within},
     decisions::{SHORTEST_LATE, of_member},
 };
 use super::{
@@ -125,8 +125,8 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
-        Box::pin(patiently(timeout, move |left| async move {
-            let mut call = Call::to_all(&self.members, move |member| async move {
+        Box::pin(retry_within(timeout, move |left| async move {
+            let mut call = Call::to_each(&self.members, move |member| async move {
                 member.ping(left).await
             });
             call.collect(left, SHORTEST_LATE, |call| {

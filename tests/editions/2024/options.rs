@@ -1,5 +1,5 @@
 #![deny(warnings)]
-//! Options in every form that they have.
+//! Every form of every option.
 
 use std::time::Duration;
 

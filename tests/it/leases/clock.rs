@@ -12,18 +12,18 @@ use rlock_core::{__private::Clock, LockClient, LockClientBuilder};
 
 use crate::common::LONG;
 
-/// A lease that outlasts every limit of a test: within them, only a jump of the clock makes a
-/// renewal due or ends the lease.
+/// A lease that outlasts every limit of a test, so only a jump of the clock makes a renewal due or
+/// ends the lease.
 pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// The clock of a machine that sleeps: its time jumps, and timers stand still meanwhile.
+/// The clock of a machine that sleeps: its time jumps, while timers stand still.
 pub(crate) struct Sleepy {
     started: Instant,
     jumped: AtomicU64,
 }
 
 impl Sleepy {
-    /// Connects a client with a clock of its own. It reads the clock once a second.
+    /// Connects a client with a clock of its own, which the client reads once a second.
     pub(crate) async fn connect(url: &str) -> (Arc<Self>, LockClient) {
         Self::connect_as(crate::common::builder(), url).await
     }

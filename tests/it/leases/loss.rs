@@ -50,7 +50,7 @@ async fn whatever_takes_the_lock_away_stops_the_body() {
         let call = client.lock("k").lease(HOUR);
         let outcome = within(LONG, "the body is stopped", call.run(body)).await;
         let error = outcome.expect_err("it never ended");
-        assert!(dropped.load(Ordering::SeqCst), "its values are gone");
+        assert!(dropped.load(Ordering::SeqCst), "its values are dropped");
         assert!(error.to_string().contains("lock `k` was lost"), "{error}");
         assert_eq!(cause_of::<()>(Err(error)), Some(LostCause::Removed));
         server.del(&lock).await;
@@ -116,7 +116,7 @@ async fn a_busy_body_is_stopped_at_its_next_await() {
     assert_eq!(*steps.lock().expect("no panic"), ["the work in hand"]);
 }
 
-/// The server runs the renewals that were sent in time after the lease.
+/// The server executes renewals that were sent in time only after the lease has ended.
 #[tokio::test]
 async fn a_server_that_was_paused_past_the_lease_grants_the_lock_to_another() {
     const LEASE: Duration = Duration::from_secs(3);

@@ -26,21 +26,21 @@ async fn a_few_renewals_keep_many_locks_and_find_the_one_that_is_gone() {
     let mut watch = server.watch_commands().await;
     clock.jump(HOUR / 2);
     assert_lost(&lost, LONG, LostCause::Removed).await;
-    assert!(!server.exists(&name("k15")).await, "it was created anew");
+    assert!(!server.exists(&name("k15")).await, "the renewal created it");
     for guard in &guards {
         let renewed = async || guard.valid_for() > HOUR / 2;
         eventually(LONG, guard.key(), renewed).await;
         assert_eq!(count(&server, guard).await, Some(1), "{}", guard.key());
     }
     let requests = watch.count_of("EVALSHA").await;
-    // A script renews up to 16 locks. The first one has to be loaded.
+    // A script renews up to 16 locks, and the first request has to load it.
     assert!((2..guards.len() as u64).contains(&requests), "{requests}");
     let seen = watch.seen().await;
     let renewed = |owner| seen.iter().any(|call| call.words.contains(owner));
     assert!(!ended.iter().any(renewed), "{seen:?}");
 }
 
-/// As after a backward step of the server's clock.
+/// A backward step of the server's clock leaves such a time to live.
 #[tokio::test]
 async fn a_renewal_takes_back_a_time_to_live_that_is_too_long() {
     let server = RedisServer::start();

@@ -114,7 +114,7 @@ async fn without_notifications_waiters_proceed_by_reported_changes_or_timers() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_in_one_line_and_not_again_with_every_connection() {
+async fn missing_features_are_logged_in_one_line_and_not_again_with_every_connection() {
     let server = server_without(&["HELLO", "SUBSCRIBE"]);
     let client = connect(&server.url()).await;
     live(&client).await;

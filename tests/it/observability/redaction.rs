@@ -42,7 +42,7 @@ fn redacted<T>(outcome: Result<T, LockError>) -> String {
     error.to_string()
 }
 
-/// Like [`redacted`], for an error that begins with this text.
+/// Checks the error as [`redacted`] does, and that it begins with this text.
 #[track_caller]
 fn assert_redacted<T>(outcome: Result<T, LockError>, start: &str) {
     let text = redacted(outcome);

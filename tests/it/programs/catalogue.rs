@@ -178,7 +178,7 @@ fn the_list_of_slow_tests_is_complete() {
 }
 
 #[test]
-fn tests_of_timing_are_in_the_rooms_that_the_script_runs() {
+fn timing_tests_are_in_the_modules_that_the_script_runs() {
     let script = fs::read_to_string(root().join("scripts/test-all")).expect("the script is there");
     assert!(script.contains("--ignored --test-threads=1 timing::"));
     for directory in ["tests/it", "rlock-cli/tests/cli"] {

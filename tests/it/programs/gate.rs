@@ -1,4 +1,4 @@
-//! `scripts/test`, over a small package whose tests fail on demand.
+//! Runs `scripts/test` on a small package whose tests fail on demand.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ path = "cli.rs"
 [workspace]
 "#;
 
-/// A test fails if `ALWAYS` has its name, and the first time if `ONCE` has it.
+/// Fails a test each time if `ALWAYS` contains its name, and only the first time if `ONCE` does.
 const FAILURES: &str = r#"
 fn run(name: &str) {
     let named = |of| std::env::var(of).unwrap_or_default().split(' ').any(|one| one == name);
@@ -36,7 +36,7 @@ fn run(name: &str) {
 }
 "#;
 
-/// The package, built once.
+/// The small package, which cargo builds only once.
 struct Sample(PathBuf);
 
 struct Run {
@@ -70,7 +70,7 @@ impl Sample {
         Self(package)
     }
 
-    /// Runs the script, with failures as the tests' environment says.
+    /// Runs the script with these failures, which the tests read from their environment.
     fn run(&self, failures: &[(&str, &str)]) -> Run {
         for name in ["unit", "a", "b", "c", "d", "e", "f"] {
             let _ = fs::remove_dir(self.0.join(format!("failed-{name}")));
@@ -79,7 +79,7 @@ impl Sample {
         command.arg("scripts/test").current_dir(&self.0);
         command.env("RUST_TEST_THREADS", "1");
         command.envs(failures.iter().copied());
-        // The settings of the run that this test belongs to are not the sample's.
+        // The settings of the surrounding test run must not affect the sample.
         for inherited in ["CARGO_TARGET_DIR", "RUSTFLAGS", "RUSTC_BOOTSTRAP"] {
             command.env_remove(inherited);
         }
@@ -134,7 +134,7 @@ fn a_test_that_fails_once_is_named_and_one_that_fails_twice_fails_the_run() {
     );
     assert!(!run.passes, "six flaky tests are too many");
 
-    // `f` would pass alone; the crash of the other binary is not hidden by that.
+    // `f` would pass alone, but that must not hide the crash of the other binary.
     let run = sample.run(&[("CRASH", "a"), ("ONCE", "f")]);
     assert!(!run.passes, "{:?}", run.output);
 }

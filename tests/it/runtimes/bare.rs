@@ -33,7 +33,7 @@ fn made(
     client.expect("the servers are up")
 }
 
-/// Records all other panics of this process from now on.
+/// Records the panics of this process from now on, except those of the probes.
 fn record_panics() {
     let shown = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -65,7 +65,7 @@ fn on_bare_runtimes(use_it: impl Fn(&str, &Runtime) + Sync) {
             scope.spawn(move || use_it(name, &runtime));
         }
     });
-    // Time for all background tasks to run.
+    // Gives all background tasks time to run.
     thread::sleep(ms(300));
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(panics.is_empty(), "{panics:?}");
@@ -108,7 +108,7 @@ fn servers_and_the_embedded_store_are_connected_to_and_locked_on_without_a_panic
     let cluster = full.block_on(RedisCluster::start());
     let three = [(); 3].map(|()| RedisServer::start());
     on_bare_runtimes(|what, runtime| {
-        // A prefix of its own for each runtime.
+        // Each runtime has its own prefix, because they run in parallel.
         let builder = || LockClient::builder().prefix(what);
         let url = three[0].url();
         for url in [&url, &resp2(&url), &cluster.url()] {

@@ -1,6 +1,6 @@
 //! Clients whose runtime blocks.
 //!
-//! They never replace a silent connection, so a call that used the connection of a blocked runtime would not return.
+//! They never replace a silent connection, so a call that used the connection of a blocked runtime would never return.
 
 use std::{sync::mpsc, thread};
 
@@ -80,7 +80,7 @@ fn a_blocked_runtime_delays_no_other() {
     drop(go_on);
 }
 
-/// The call uses the connection of its own runtime first, and the background connection when that stays silent.
+/// The call first uses the connection of its own runtime, and turns to the background connection when that one stays silent.
 #[test]
 fn a_wait_that_blocks_its_own_runtime_is_notified_over_the_background_connection() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! The background connection, and the second connection, on the runtime that made the client.
+//! The two connections of a client: the background connection, and a second one on the runtime that made the client.
 
 use std::{collections::BTreeSet, thread};
 
@@ -23,11 +23,11 @@ impl Listed {
     }
 }
 
-/// Returns the background connection of the only client, and the one that redirects its reports to it.
+/// Returns the two connections of the only client: the background connection, and the one that redirects its reports there.
 async fn both(server: &RedisServer) -> Option<(Listed, Listed)> {
     let list: String = server.command(&["CLIENT", "LIST"]).await;
     let all = list.lines().map(|line| Listed(line.to_owned()));
-    // The fixture connects through the socket.
+    // The connections through the socket are the fixture's.
     let all: Vec<Listed> = all.filter(|one| !one.fact("addr=").contains('/')).collect();
     let reports_to = |one: &Listed, other: &Listed| one.fact("redir=") == other.fact("id=");
     match all.as_slice() {
@@ -37,7 +37,7 @@ async fn both(server: &RedisServer) -> Option<(Listed, Listed)> {
     }
 }
 
-/// Waits until the second connection carries this runtime's requests. Until it is set up, the background connection does.
+/// Waits until the second connection carries this runtime's requests. The background connection carries them until then.
 async fn both_in_use(server: &RedisServer, made: &LockClient) -> (Listed, Listed) {
     let (mut watch, mut found) = (server.watch_commands().await, None);
     eventually(LONG, "both connections are in use", async || {
@@ -70,7 +70,7 @@ fn cycle_blocking(client: &LockClient) {
     lock.run_blocking(|| ()).expect("free");
 }
 
-/// Connects, and replaces no connection because of a slow machine.
+/// Connects a client that replaces no connection just because the machine is slow.
 async fn patient(url: &str) -> LockClient {
     let builder = builder().response_timeout(LONG);
     builder.connect(url).await.expect("it is up")
@@ -153,7 +153,7 @@ fn a_client_whose_runtime_is_gone_is_used_from_another() {
     });
 }
 
-/// The redirection of the reports is set up right before the lock's request.
+/// The client redirects the reports right before it sends the lock's request.
 #[tokio::test]
 async fn the_first_lock_after_a_connection_was_replaced_is_watched() {
     let server = RedisServer::start();
@@ -168,7 +168,7 @@ async fn the_first_lock_after_a_connection_was_replaced_is_watched() {
                 former.insert(connection.fact("id=").to_owned());
             }
         }
-        eventually(LONG, "the present ones belong together", async || {
+        eventually(LONG, "both connections are new", async || {
             let both = both(&server).await;
             both.is_some_and(|(one, other)| {
                 [one, other]
@@ -184,7 +184,7 @@ async fn the_first_lock_after_a_connection_was_replaced_is_watched() {
     }
 }
 
-/// One connection holds the request back. A release over the other one must not overtake it.
+/// The gate holds the request back on one connection. A release over the other one must not overtake it.
 #[tokio::test]
 async fn an_acquire_in_doubt_is_undone_behind_it() {
     for by_thread in [false, true] {
@@ -192,7 +192,7 @@ async fn an_acquire_in_doubt_is_undone_behind_it() {
         let gate = Gate::in_front_of(&server);
         let made = patient(&gate.url()).await;
         let _ = both_in_use(&server, &made).await;
-        // The background connection is the first one. The other may have taken several attempts.
+        // The background connection is the first one. The other is the last, because it may have taken several attempts.
         let connection = if by_thread { 0 } else { gate.connections() - 1 };
         gate.hold(connection, Way::Requests);
         let lock = made.lock("doubt").lease(HOUR);
@@ -208,7 +208,7 @@ async fn an_acquire_in_doubt_is_undone_behind_it() {
                 early = &mut call => panic!("it used another connection: {early:?}"),
             }
         }
-        // Time for a release that overtakes it.
+        // Time in which a release could overtake the request.
         tokio::time::sleep(ms(300)).await;
         gate.pass(connection, Way::Requests);
         eventually(LONG, "the server has executed the acquire", async || {

@@ -82,7 +82,7 @@ fn by(protocol: &str, server: &RedisServer) -> String {
     format!("{}?protocol={protocol}", url(server))
 }
 
-/// Returns what log lines call a permission.
+/// Returns the name that log lines give to a permission.
 fn command_of(rule: &str) -> String {
     let command = rule.trim_start_matches(['+', '&']);
     command.replace("lock:*", "publish")
@@ -220,12 +220,12 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         // Connecting needs none of them: a client may start before it gets its permissions.
         let client = connect(&url(&server)).await;
         let (failed, error) = life_of_a_lock(&client, "k").await.expect_err(left_out);
-        // A call that repeats its acquire needs the same as a nested one.
+        // A call that repeats its acquire needs the same permissions as a nested call.
         let is_expected = failed == step || (step, failed) == ("enter", "take");
         assert!(is_expected, "{failed}, {left_out}: {error}");
         let said = error.to_string();
         match (step, &error) {
-            // Renewals are refused, and repeated until the lease ends.
+            // The client repeats the refused renewals until the lease ends.
             ("leave", LockError::Lost { cause, .. }) => assert_eq!(*cause, LostCause::Expired),
             (_, LockError::Store { .. }) => {
                 let verb = if step == "release" { step } else { "acquire" };
@@ -234,7 +234,7 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
             }
             _ => panic!("{left_out}: {error:?}"),
         }
-        // A refused acquire leaves nothing. After a refused release the lease ends.
+        // A refused acquire leaves nothing, and after a refused release the lease ends.
         assert_soon_free(&server, "k").await;
         match left_out {
             "+evalsha" => assert!(said.contains("evalsha"), "{said}"),
@@ -298,7 +298,7 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
         if !reports_permissions(&server).await {
             return;
         }
-        // Nothing else reports what the server lacks.
+        // These lines are the only report of missing permissions.
         let mut said = logged_of(&server.address());
         said.retain(|line| line.contains("lacks"));
         if left_out == NAMES {

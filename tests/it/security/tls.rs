@@ -1,4 +1,4 @@
-//! Locks over TLS: whose certificates are accepted.
+//! Locks over TLS: which certificates a client accepts.
 
 use std::{
     fs,

@@ -219,7 +219,7 @@ async fn a_list_of_any_length_is_a_key_for_each_element() {
 
 #[tokio::test]
 async fn several_keys_that_wait_for_one_keep_no_call_from_the_others() {
-    // What it kept would stay taken for longer than a call below waits.
+    // If this call kept a lock, the lock would stay taken for longer than a call below waits.
     #[distributed_lock(key = ["account:a", "account:b"], wait = "forever", lease = "1h", client = client)]
     async fn both(client: LockClient) -> Result<(), LockError> {
         Ok(())

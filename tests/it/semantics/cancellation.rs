@@ -15,7 +15,7 @@ use place::{
     Whose::{Foreign, Own},
 };
 
-/// Runs all calls. They mostly wait, so each kind has its own place, and all places run in parallel.
+/// Runs all calls. Each kind has its own place, and all places run in parallel, because the calls mostly wait.
 async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
     let free = async {
         let place = place("free").await;

@@ -16,7 +16,7 @@ fn kept() -> LockGuard {
     here().guard().expect("held")
 }
 
-/// Returns pairs of clients, each of one store. Each pair counts entries in its way.
+/// Returns pairs of clients. Each pair has a store of its own, and another way to count entries.
 async fn pairs(test: &str) -> [[LockClient; 2]; 2] {
     let pair = async |reentry| {
         let url = format!("memory:{test}-{reentry:?}");
@@ -129,7 +129,7 @@ async fn guards_keep_every_lock_of_the_call_and_of_its_callers() {
 }
 
 #[tokio::test]
-async fn no_guard_of_a_hold_that_has_ended() {
+async fn a_hold_that_has_ended_gives_no_guard() {
     let client = LockClient::in_memory();
     let lock = client.lock("k").lease(LASTING).wait(LONG);
     let ended = lock.run(async { here() }).await.expect("free");

@@ -9,7 +9,7 @@ use crate::common::{LASTING, LONG, begin, client, hold, holder, ms};
 
 const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scope()`";
 
-/// Returns a client of an embedded store by the clock of the runtime.
+/// Returns a client of an embedded store that runs by the clock of the runtime.
 async fn at(store: &str) -> LockClient {
     let client = LockClient::builder().tokio_time().connect(store).await;
     client.expect("it needs no server")
@@ -42,7 +42,7 @@ async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     said
 }
 
-/// Returns the first error whose holder has replied in time.
+/// Repeats the call until the holder replies in time, and returns the error that names it.
 async fn named(client: &LockClient, key: &str) -> String {
     let named = async {
         loop {
@@ -103,7 +103,7 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     let spawned = lock.run(body).await.expect("free").expect("no panic");
     assert_own(&spawned.expect_err("it is held").to_string());
 
-    // A guard of another lock is no reason to leave the hint out.
+    // A guard of another lock does not suppress the hint.
     let body = async {
         let _guard = hold(&client, "k").await;
         timed_out(&client, "k", ms(50)).await

@@ -19,7 +19,7 @@ async fn is_held(client: &LockClient) -> bool {
     info.expect("a reply").is_some()
 }
 
-/// Records whether the lock is still held during its own drop.
+/// A value whose drop records whether the lock is still held.
 struct Witness {
     client: LockClient,
     is_held: mpsc::Sender<bool>,
@@ -44,7 +44,7 @@ enum Failure {
     Refused,
 }
 
-#[distributed_lock(key = "order:1", wait = "1m", client = client)]
+#[distributed_lock(key = "order:1", lease = "1h", wait = "1m", client = client)]
 async fn ends(
     client: LockClient,
     how: &str,
@@ -101,9 +101,9 @@ fn a_guard_dropped_while_unwinding_and_in_a_threads_destructor_releases() {
         static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) };
     }
     let server = RedisServer::start();
-    // Outside of any runtime, and after the end of the one that made the client.
+    // The guards are dropped outside any runtime, after the end of the one that made the client.
     let client = Runtime::new().expect("a runtime").block_on(client(&server));
-    // No lock ends by its lease.
+    // The leases outlast the test, so only a release can free the locks.
     let lasting = |key: &str| client.lock(key).lease(LONG * 60);
     let unwound = lasting("order:1").acquire_blocking().expect("free");
     let destroyed = lasting("order:2").acquire_blocking().expect("free");
@@ -156,7 +156,7 @@ async fn shutdown_releases_everything_and_stops_bodies() {
         begin(&mut waiting).await;
         let waiting = tokio::spawn(waiting);
 
-        // One after a cancelled one, and two at once.
+        // A shutdown may follow one that was cancelled, and two may run at once.
         let _ = polled(polls, client.shutdown()).await;
         let (one, other) = tokio::join!(client.shutdown(), client.shutdown());
         one.and(other).expect("everything is released");

@@ -7,7 +7,7 @@ use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LONG, builder, connect, connect_with, name};
 
-/// Longer than any of these tests. No renewal is due in its third.
+/// So much longer than any of these tests that a lease of this length is never renewed in one.
 const RETAIN: Duration = Duration::from_secs(60 * 60);
 
 async fn keep(client: &LockClient, key: &str) -> u64 {
@@ -59,7 +59,7 @@ async fn a_drained_a_shut_down_and_a_dropped_client_give_retained_locks_back() {
             "shutdown" => client.shutdown().await.expect("released"),
             _ => drop(client),
         }
-        // Their leases are longer.
+        // The leases are longer, so only the client can have released the lock.
         eventually(LONG, "it is released", async || {
             observer.inspect("k").await.expect("a reply").is_none()
         })

@@ -1,4 +1,4 @@
-//! What the suite of conformance leaves out, because a busy machine may answer too late.
+//! Tests that the conformance suite leaves out, because a client on a busy machine may answer too late.
 
 use std::{
     pin::pin,
@@ -48,7 +48,8 @@ async fn a_waiter_is_first_at_once_when_the_first_gives_up() {
     assert!(took < Duration::from_millis(3_500), "{took:?}");
 }
 
-/// The holder compares tokens, if it answers within 200 ms. The store knows only the first token of a grant.
+/// The holder compares the tokens if it answers within 200 ms. Otherwise the store does, which knows only the first token of a
+/// grant.
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn the_token_of_a_later_hold_of_the_same_client_is_known() {

@@ -1,4 +1,4 @@
-//! Bounds of time under faults.
+//! Bounds on time under faults.
 
 use std::time::Duration;
 

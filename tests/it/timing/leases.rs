@@ -1,4 +1,4 @@
-//! Bounds of renewals.
+//! The number of requests that renew many leases.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Bounds of reports and metrics.
+//! Metrics of many renewals and releases at once.
 
 use futures_util::future::join_all;
 use rlock_testkit::RedisServer;

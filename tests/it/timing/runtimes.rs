@@ -1,4 +1,4 @@
-//! Bounds of the connection of the callers.
+//! How soon a waiter is notified while its runtime is blocked.
 
 use rlock_testkit::{Gate, RedisServer, Way};
 
@@ -28,7 +28,7 @@ async fn waiters_are_notified_over_the_background_connection() {
             acquiring(lock)
         };
         assert_soon_queued(&server, "k", 1).await;
-        // The client has to read the reply of its request.
+        // Gives the client time to read the reply to its request.
         tokio::time::sleep(ms(100)).await;
         gate.hold(CALLERS, Way::Replies);
         held.release().await.expect("held");

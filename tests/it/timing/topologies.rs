@@ -1,4 +1,4 @@
-//! Bounds of time of clusters, Sentinels and quorums.
+//! Bounds on time and load of clusters and quorums.
 
 use std::{
     sync::{
@@ -43,18 +43,18 @@ async fn a_waiter_that_comes_while_the_slot_moves_has_the_lock_soon_after_its_re
     tokio::time::sleep(ms(1000)).await;
     guard.release().await.expect("held");
     let (next, took) = timed(its_turn(waiting)).await;
-    // By its timer the waiter would only retry after five seconds.
+    // Without a notification, the waiter would ask again only after five seconds.
     assert!(took < ms(2500), "{took:?}");
     next.release().await.expect("held");
 }
 
-/// A call that retries with the same owner has to know that its votes are rolled back. It hardly
-/// waits for that beyond its own wait.
+/// Before a call retries with the same owner, it has to know that its votes are rolled back. It must
+/// not wait for that much longer than its own wait.
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
     const WAIT: Duration = Duration::from_secs(3);
-    // A call with the first server's vote also asks the others, which are slow.
+    // Not the first server: with its vote, the call would also ask the others, which are slow.
     for silent in 1..3 {
         let three = Servers::some(3);
         let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
@@ -65,7 +65,7 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
         for taken in (0..3).filter(|n| *n != silent) {
             give_to_another(&three.0[taken..=taken], "k").await;
         }
-        // The connection fails between its vote and the roll-back.
+        // Slow replies leave time to cut the connection between the vote and the roll-back.
         for proxy in &proxies {
             proxy.delay_replies(ms(1000));
         }
@@ -77,7 +77,7 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
         let error = outcome.expect_err("taken");
         assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
         assert!(took >= WAIT && took < WAIT + SOON, "{silent}: {took:?}");
-        assert!(member.exists(&name("k")).await, "it receives no reply");
+        assert!(member.exists(&name("k")).await, "the roll-back is lost");
         proxies.iter().for_each(Proxy::pass);
         eventually(LONG, "its grant is rolled back", async || {
             !member.exists(&name("k")).await
@@ -164,7 +164,7 @@ async fn waiters_of_a_quorum_send_no_scripts_while_the_lock_is_held() {
     }
 }
 
-/// The lock is deleted directly on the servers, so no release follows.
+/// The lock is deleted directly on the servers, so no release notifies the waiter.
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn a_lock_of_a_quorum_that_goes_without_a_release_has_its_next_holder_soon() {

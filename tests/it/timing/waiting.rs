@@ -1,4 +1,4 @@
-//! What a change of holder costs, and how long it takes.
+//! The cost of a change of holder, and its duration.
 
 use std::{
     sync::{Arc, Mutex},
@@ -59,7 +59,7 @@ async fn a_change_among_a_hundred_processes_costs_what_it_costs_among_ten() {
         assert_soon_queued(&server, "k", processes).await;
         held.release().await.expect("held");
         entering.await.expect("no panic");
-        // A request to queue, one to make the lock last, and a release.
+        // A request to queue, one to confirm the hand-off, and a release.
         let cost = watch.count_of("EVALSHA").await * 100 / processes;
         assert!(cost <= 350, "{cost} for a hundred entries of {processes}");
         let before = *among_ten.get_or_insert(cost);
@@ -101,7 +101,7 @@ async fn a_thousand_waiters_whose_connections_are_all_killed_ask_a_few_times_and
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn a_process_that_waits_for_another_sends_nothing_after_its_first_request() {
-    // With RESP2 the first waiter asks every two seconds, because no change is reported to it.
+    // With RESP2 the first waiter asks every two seconds, because the server reports no changes to it.
     for (protocol, most) in [("resp3", 0), ("resp2", 2)] {
         let server = RedisServer::start();
         let url = format!("{}?protocol={protocol}", server.url());
@@ -122,7 +122,7 @@ async fn a_process_that_waits_for_another_sends_nothing_after_its_first_request(
     }
 }
 
-/// The lock is deleted, so no release follows.
+/// The lock is deleted, so no release notifies the waiter.
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
@@ -149,7 +149,8 @@ async fn a_lock_that_goes_without_a_release_has_its_next_holder_soon() {
     }
 }
 
-/// The lock is renewed a hundred times, as often as a lease of 120 ms. Only the first waiter asks, at most twice a second.
+/// The lock is renewed a hundred times, as often as a lease of 120 ms would need, but only the first waiter asks, at most twice a
+/// second.
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
@@ -172,7 +173,7 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     })
     .await;
     let asked = watch.count_of("EVALSHA").await;
-    // Each waiter also has its timer for lost messages.
+    // Each waiter also asks by its timer, in case a message was lost.
     let timers = WAITERS * (took.as_secs() / 5 + 1);
     assert!(asked <= took.as_secs() * 2 + 3 + timers, "{asked}");
     for waiter in waiting {

@@ -42,8 +42,8 @@ pub(crate) async fn assert_soon_queued(
     .await;
 }
 
-/// Runs the suite over a topology: all of it, or the tests in which the connections, and not the rules of the locks, make a difference.
-/// The first test starts the servers, which the others share. Each test has its own [`Place`](rlock_testkit::Place). The servers end with
+/// Runs the suite over a topology: all of it, or only the tests that depend on the connections rather than on the rules of locks. The
+/// first test starts the servers, which the others share. Each test has its own [`Place`](rlock_testkit::Place). The servers end with
 /// the test process.
 macro_rules! conformance {
     ($name:ident: all of $topology:expr) => {

@@ -144,7 +144,7 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     }
 }
 
-/// The replica misses the grant, and has an older token than the master's last one. A single server cannot prevent this
+/// The replica misses the grant, so its token is older than the master's last one. A single server cannot prevent this
 /// loss.
 #[tokio::test]
 async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a_larger_one() {
@@ -152,7 +152,7 @@ async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a
     hold(&pair.client, "k").await.release().await.expect("held");
     pair.replica.catch_up_with(&pair.master).await;
     pair.cut_off_the_replica().await;
-    // It does not end before the client finds the new master.
+    // The lease does not end before the client finds the new master.
     let lock = pair.client.lock("k").lease(LONG * 3);
     let guard = lock.acquire().await.expect("free");
     let next = pair.taken_at_the_new_master().await;
@@ -181,8 +181,8 @@ async fn a_server_that_starts_from_an_old_save_grants_larger_tokens_than_before(
     assert!(token > before, "{token} after {before}");
 }
 
-/// A waiter that still listens at a demoted master would take such a grant for its own, although the new master passes
-/// over it: a server counts only the receivers that listen there.
+/// Otherwise a waiter that still listens at a demoted master would rely on a grant of the new master, although that master
+/// has passed over it, because a server counts only the receivers that listen there.
 #[tokio::test]
 async fn a_replica_gets_no_messages_for_waiters_from_its_master() {
     let pair = Pair::new().await;

@@ -1,12 +1,12 @@
-//! Questions to servers whose connections are being made: they wait, as an acquire does.
+//! Questions to servers to which the client is not connected yet: they wait for a connection, as an acquire does.
 
 use rlock_core::{LockClient, LockGuard};
 use rlock_testkit::{MASTERS, Proxy, RedisCluster, RedisServer, within};
 
 use crate::common::{LONG, builder, ms};
 
-/// Asks with a client whose connections are refused, lets the connections to these servers pass, and expects that each
-/// question shows the lock.
+/// Asks with a client that cannot connect, then lets it connect to these servers, and asserts that each question finds the
+/// lock.
 async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
     let key = held.key().to_owned();
     let asked = tokio::spawn(async move {
@@ -18,7 +18,7 @@ async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
             scan.next()
         )
     });
-    // Long enough for questions that do not wait.
+    // Long enough for a question that does not wait to fail.
     tokio::time::sleep(ms(300)).await;
     assert!(!asked.is_finished(), "no server can be reached");
     for proxy in back {

@@ -11,7 +11,7 @@ use crate::common::{
     assert_soon_queued, connect, count, hold, leave_behind, ms, name, pttl_in,
 };
 
-/// Starts servers that a busy machine does not let look dead.
+/// Starts servers that do not look dead just because the machine is busy.
 async fn trio() -> Trio {
     Trio::builder().silence(ms(2000)).start().await
 }
@@ -44,7 +44,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     let (one, other) = (client(&trio).await, client(&trio).await);
     hold(&one, "k").await.release().await.expect("held");
     leave_behind(&trio.replica, &trio.master).await;
-    // It does not end before the client finds the new master.
+    // The lease does not end before the client finds the new master.
     let guard = one.lock("k").lease(LONG * 3).acquire().await.expect("free");
     trio.master.kill();
     trio.replica.resume();
@@ -54,7 +54,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     assert!(next.fencing_token() > guard.fencing_token());
 }
 
-/// The client goes on in the same database.
+/// The client continues to use the same database.
 #[tokio::test]
 async fn a_master_that_is_demoted_on_purpose_is_left() {
     let trio = trio().await;
@@ -83,7 +83,7 @@ fn sentinel_of(master: &RedisServer) -> (RedisServer, String) {
     (sentinel, url)
 }
 
-/// Makes a Sentinel name another master, which the former one does not learn.
+/// Makes a Sentinel name another master, without the former one noticing.
 async fn name_master(sentinel: &RedisServer, port: u16) {
     let () = sentinel.command(&["SENTINEL", "REMOVE", SERVICE]).await;
     let port = port.to_string();
@@ -91,7 +91,7 @@ async fn name_master(sentinel: &RedisServer, port: u16) {
     let () = sentinel.command(&words).await;
 }
 
-/// The former master replies when the Sentinels name another one already, and it is not demoted yet.
+/// The former master is not demoted yet, and replies only when the Sentinels already name another one.
 #[tokio::test]
 async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
     let (former, master) = (RedisServer::start(), RedisServer::start());
@@ -109,7 +109,7 @@ async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
     })
     .await;
     name_master(&sentinel, master.port()).await;
-    // For so long, a client trusts what the Sentinels said.
+    // A client trusts the answer of the Sentinels for this long.
     tokio::time::sleep(ms(200)).await;
     proxy.pass();
     let error = connecting.await.expect("no panic").expect_err("former");
@@ -163,7 +163,7 @@ async fn slow_sentinels_are_waited_for_as_long_as_connecting_may_take() {
     guard.expect("free").release().await.expect("held");
 }
 
-/// The errors say so if none is left, and if they do not know the service.
+/// The errors say if no Sentinel is left, and if the Sentinels do not know the service.
 #[tokio::test]
 async fn sentinels_that_are_gone_or_paused_are_no_obstacle_while_one_replies() {
     let trio = trio().await;

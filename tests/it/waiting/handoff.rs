@@ -100,7 +100,7 @@ async fn a_newcomer_that_finds_the_lock_free_does_not_overtake_its_waiter() {
     let Err(LockError::Timeout { remaining, .. }) = refused else {
         panic!("{refused:?}")
     };
-    // A newcomer that waits asks again as soon as the waiter's time is over.
+    // A newcomer that waits asks again as soon as the waiter's time has passed.
     assert!(
         remaining.is_some_and(|left| left <= ms(1000)),
         "{remaining:?}"
@@ -110,7 +110,7 @@ async fn a_newcomer_that_finds_the_lock_free_does_not_overtake_its_waiter() {
     assert!(next.fencing_token() > fence * 128);
 }
 
-/// The next waiter may be dead as well. The last one was active most recently.
+/// The next waiter may be dead as well, whereas the last one was active most recently.
 #[tokio::test]
 async fn the_next_and_the_last_waiter_ask_again_when_the_new_owner_may_be_dead() {
     let server = RedisServer::start();

@@ -8,7 +8,7 @@ use rlock_testkit::{RedisServer, SharedExclusion, Worker, assert_taken, within};
 
 use crate::common::{LASTING, LONG, assert_soon_queued, client, name, worker};
 
-/// A lease that ends in no test by itself.
+/// A lease that does not end within any test.
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[tokio::test]

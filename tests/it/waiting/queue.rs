@@ -1,4 +1,4 @@
-//! Waits for a lock: what they cost, and how they survive lost connections and servers.
+//! Waits for a lock: their cost, and how they survive lost connections and servers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::common::{
 /// A lease that no test renews.
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Connects once, and repeats no request: after a new connection, a client checks its locks.
+/// Connects a client that keeps its only connection and repeats no request, because it would check its locks on a new one.
 async fn patient(server: &RedisServer) -> LockClient {
     let builder = builder().caller_connection(false).response_timeout(LONG);
     builder.connect(&server.url()).await.expect("it is up")

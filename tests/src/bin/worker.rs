@@ -11,7 +11,7 @@ use rlock_core::{CurrentHold, LockClient, LockError, current};
 use rlock_testkit::SharedExclusion;
 use tokio::sync::mpsc;
 
-/// The limit of whatever must not fail on a busy machine.
+/// The limit for requests that must not fail on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main]

@@ -35,6 +35,7 @@ impl Cluster {
         // A restarted server soon has its master's data.
         let node = RedisServer::builder().config("repl-diskless-sync-delay", "0");
         let cluster = RedisCluster::of(&node.behind_proxy()).await;
+        cluster.silence(Duration::from_secs(1)).await;
         let url = cluster.url();
         let proxies = (0..2 * MASTERS).map(|n| Arc::clone(cluster.node(n).front()));
         let fronts = Fronts {

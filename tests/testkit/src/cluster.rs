@@ -12,7 +12,7 @@ pub const MASTERS: usize = 3;
 
 const SLOTS: u16 = 16_384;
 /// A node counts as dead after this silence.
-const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Six servers. The first three begin as masters, each with a third of the slots. The replica of
 /// master `n` is server `n + 3`. They stop when the cluster is dropped.
@@ -73,7 +73,7 @@ impl RedisCluster {
             let nodes: String = node.command(&["CLUSTER", "NODES"]).await;
             nodes.lines().count() == all && !nodes.contains("handshake")
         });
-        // On a busy machine, a handshake may expire.
+        // Introduces the nodes again, because on a busy machine a handshake may expire.
         let meeting = async {
             loop {
                 self.meet().await;
@@ -116,8 +116,9 @@ impl RedisCluster {
         .await;
     }
 
-    /// Sets the silence after which nodes count each other as dead.
-    pub(crate) async fn silence(&self, silence: Duration) {
+    /// Sets the silence after which a node counts as dead, and its replica takes over. By default it is longer than a busy machine
+    /// stands still.
+    pub async fn silence(&self, silence: Duration) {
         let silence = silence.as_millis().to_string();
         for node in &self.nodes {
             node.config_set("cluster-node-timeout", &silence).await;

@@ -203,9 +203,14 @@ impl Place {
         self.client_of(LockClient::builder()).await
     }
 
-    /// Returns a client with these options, this place's prefix, and a response time-out that does not strike on a busy machine.
+    /// Returns a client with these options, this place's prefix, time-outs that do not strike on a busy machine, and leases that do not end
+    /// within a test.
     pub async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
-        let builder = builder.prefix(&self.name).response_timeout(PATIENCE / 3);
+        let builder = builder.prefix(&self.name);
+        let builder = builder
+            .connect_timeout(PATIENCE)
+            .response_timeout(PATIENCE / 3);
+        let builder = builder.default_lease(PATIENCE * 10);
         self.topology.client_of(builder, &self.name).await
     }
 }

@@ -31,7 +31,7 @@ impl ClusterStore {
         Ok(masters)
     }
 
-    /// Returns the masters to which there is a connection. Waits for the first of them.
+    /// Waits for a connection to any master, and returns the masters to which there is one.
     async fn masters_up(&self, timeout: Duration) -> Result<Vec<Arc<Node>>, StoreError> {
         let until = Instant::now() + timeout;
         let mut masters = self.known_masters(timeout).await?;
@@ -65,8 +65,10 @@ impl Directory for ClusterStore {
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
+            let until = Instant::now() + timeout;
             let masters = self.masters_up(timeout).await?;
-            let each = masters.iter().map(|node| node.store.clients(timeout));
+            let left = until.saturating_duration_since(Instant::now());
+            let each = masters.iter().map(|node| node.store.clients(left));
             let each = try_join_all(each).await?;
             let clients: HashSet<Uuid> = each.into_iter().flatten().collect();
             Ok(clients.into_iter().collect())

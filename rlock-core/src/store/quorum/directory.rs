@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     QuorumStore,
-    call::{Call, patiently},
+    call::{Call, retry_within},
     decisions::SHORTEST_LATE,
 };
 use crate::store::{
@@ -41,11 +41,11 @@ impl Directory for QuorumStore {
     }
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
-        Box::pin(patiently(timeout, move |left| async move {
-            let mut call = Call::to_all(&self.members, move |member| async move {
+        Box::pin(retry_within(timeout, move |left| async move {
+            let mut call = Call::to_each(&self.members, move |member| async move {
                 member.clients(left).await
             });
-            // All members, because a client may not be connected to each.
+            // Wait for all members, because a client may not be connected to each.
             call.collect(left, SHORTEST_LATE, Call::lacks_majority)
                 .await;
             if !call.has_majority() {
@@ -74,7 +74,7 @@ impl Directory for QuorumStore {
     }
 
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
-        Box::pin(patiently(timeout, move |left| async move {
+        Box::pin(retry_within(timeout, move |left| async move {
             let until = Instant::now() + left;
             let mut call = Call::to_each(&self.members, |member| async move {
                 member.until_replying().await;

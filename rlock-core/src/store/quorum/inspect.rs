@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     QuorumStore,
-    call::{Call, patiently},
+    call::{Call, retry_within},
     decisions::SHORTEST_LATE,
     verdict::majority_has,
 };
@@ -20,8 +20,8 @@ impl QuorumStore {
         key: &Key,
         send: SendOptions,
     ) -> Result<Option<Entry>, StoreError> {
-        patiently(send.timeout, |left| async move {
-            let mut call = Call::to_all(&self.members, |member| {
+        retry_within(send.timeout, |left| async move {
+            let mut call = Call::to_each(&self.members, |member| {
                 let key = key.clone();
                 async move { member.inspect(&key, send).await }
             });

@@ -24,7 +24,7 @@ impl RedisStore {
         self.background.connection().await.map(drop)
     }
 
-    /// Waits for a connection that is not silent.
+    /// Waits until there is a connection that is not silent.
     pub(crate) async fn until_replying(&self) {
         self.background.until(true).await;
     }

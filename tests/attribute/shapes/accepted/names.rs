@@ -205,7 +205,7 @@ pub mod generic_names {
     }
 }
 
-/// Traits of all types, with methods that the expansion calls.
+/// Traits that all types implement, with methods of the names that the expansion calls.
 pub mod blanket {
     use crate::support::Error;
 

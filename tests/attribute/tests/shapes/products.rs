@@ -431,7 +431,7 @@ impl Shape {
     }
 }
 
-/// Lists what is not empty.
+/// Joins the parts that are not empty.
 fn listed(parts: [&str; 2]) -> String {
     let parts = parts.into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(", ")

@@ -72,7 +72,7 @@ async fn a_waiter_that_cannot_be_notified_asks_by_its_timer() {
     join_all(PROTOCOLS.map(case)).await;
 }
 
-/// The renewal without a reply is sent over another connection.
+/// The client repeats the renewal without a reply over another connection.
 #[tokio::test]
 async fn a_loss_without_a_notification_is_noticed_by_the_next_renewal() {
     let server = RedisServer::start();

@@ -1,6 +1,6 @@
 //! Lost, late and cut requests and replies: nothing counts twice, and nothing is left behind.
 //!
-//! `topologies/faults` has those that are the same on every topology.
+//! `topologies/faults` has the tests that are the same on every topology.
 
 use rlock_core::{Lock, LockClient, LockError, LostCause};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
@@ -33,7 +33,7 @@ impl Place {
         }
     }
 
-    /// The lock does not end by itself.
+    /// Returns the client's lock, with a lease that does not end within a test.
     fn lock(&self) -> Lock {
         self.client.lock("k").lease(HOUR).wait(LONG)
     }
@@ -79,7 +79,7 @@ async fn an_acquire_at_a_paused_server_fails_and_a_late_grant_is_released() {
     }
 }
 
-/// Returns the last acquire or release that went through the proxy: a renewal names no channels.
+/// Returns the last acquire or release that went through the proxy. Unlike a renewal, it names a channel.
 fn last_script(proxy: &Proxy) -> Request {
     let mut requests = proxy.requests().into_iter();
     let last = requests.rfind(|request| request.is("EVALSHA") && request.mentions("lock:client:"));
@@ -113,7 +113,7 @@ async fn an_acquire_that_runs_late_blocks_others_for_a_lease_at_most() {
         panic!("a reply");
     };
     assert_eq!(granted[0], redis::Value::Int(1), "an orphan");
-    // Neither the sender nor another client relies on the copy, and none renews it.
+    // No client relies on the copy, and none renews it.
     let next = its_turn(acquiring(place.lock())).await;
     assert_eq!(count(&place.server, &next).await, Some(1));
     // And once more while the next owner has the lock.

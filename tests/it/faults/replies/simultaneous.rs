@@ -1,4 +1,4 @@
-//! Cancelled requests, and scripts that are loaded, among others at the same time.
+//! Requests that are cancelled or have to load a script, while other requests are in flight.
 
 use rlock_testkit::{
     RedisServer,

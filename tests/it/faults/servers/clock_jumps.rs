@@ -55,7 +55,7 @@ async fn tokens_grow_although_their_last_one_is_forgotten() {
                 let gone = async || !server.exists(&fence).await;
                 eventually(LONG, "it expires", gone).await;
             }
-            // While the lock is held, and before it stays taken.
+            // The fence is deleted while the lock is held, and before `at_least` keeps it taken.
             3 => {
                 let lock = client.lock("k").lease(HOUR).at_least(ms(50));
                 let guard = lock.acquire().await.expect("free");

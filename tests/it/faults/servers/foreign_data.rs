@@ -78,7 +78,7 @@ fn refusal(error: &LockError) -> String {
     shown
 }
 
-/// Calls with a wait of an hour, which would not help, are refused all the same.
+/// Even calls with a wait of an hour are refused at once, because waiting would not help.
 #[tokio::test]
 async fn a_foreign_key_in_the_lock_s_place_is_reported_and_left_alone() {
     let server = RedisServer::start();
@@ -89,10 +89,10 @@ async fn a_foreign_key_in_the_lock_s_place_is_reported_and_left_alone() {
         let _: redis::Value = server.command(&command).await;
         let dump: redis::Value = server.command(&["DUMP", &key]).await;
         let outcome = within(LONG, "it is refused", lock.acquire()).await;
-        let shown = refusal(&outcome.expect_err("it is no lock"));
+        let shown = refusal(&outcome.expect_err("it is not a lock"));
         assert!(shown.contains("WRONGTYPE"), "{shown}");
-        refusal(&lock.try_acquire().await.expect_err("it is no lock"));
-        refusal(&client.inspect("k").await.expect_err("it is no lock"));
+        refusal(&lock.try_acquire().await.expect_err("it is not a lock"));
+        refusal(&client.inspect("k").await.expect_err("it is not a lock"));
         let now: redis::Value = server.command(&["DUMP", &key]).await;
         assert_eq!(now, dump, "it is as it was");
         assert_eq!(server.pttl(&key).await, -1);
@@ -139,12 +139,12 @@ async fn a_waiter_whose_lock_became_another_key_leaves_the_queue() {
         let waiting = acquiring(waiter.lock("k").wait(LONG));
         assert_soon_queued(&server, "k", 1).await;
         let () = server.command(&["SET", &name("k"), "text"]).await;
-        // A place that is not given up stays for as long as its queue.
+        // The queue no longer expires, so only the waiter itself can remove its place.
         let _: bool = server.command(&["PERSIST", &queue("k")]).await;
         let outcome = within(LONG, "it is refused", waiting).await;
-        refusal(&outcome.expect("no panic").expect_err("it is no lock"));
+        refusal(&outcome.expect("no panic").expect_err("it is not a lock"));
         let gone = async || !server.exists(&queue("k")).await;
-        eventually(LONG, "the place is given up", gone).await;
+        eventually(LONG, "the waiter leaves the queue", gone).await;
         drop(guard);
         assert!(server.del(&name("k")).await);
     }

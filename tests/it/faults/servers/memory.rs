@@ -126,7 +126,7 @@ async fn a_full_server_grants_no_lock_and_accepts_every_renewal_and_release() {
     let kept = client.lock("kept").acquire().await.expect("free");
     server.config_set("maxmemory", "1").await;
 
-    eventually(LONG, "the error says so", async || {
+    eventually(LONG, "the error names the reason", async || {
         let refused = client.lock("new").wait(ms(500)).acquire().await;
         let error = refused.expect_err("the server is full");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");

@@ -55,7 +55,7 @@ async fn a_waiter_whose_client_is_gone_does_not_keep_readers_out() {
     let mut gone = server.connection().await;
     acquire(&mut gone, GONE, 30_000).await.expect("a reply");
     let also = other.lock("k").shared().try_acquire().await;
-    let also = also.expect("a reply").expect("nobody alive waits");
+    let also = also.expect("a reply").expect("no live client waits");
     also.release().await.expect("held");
     assert!(held.is_valid());
 }

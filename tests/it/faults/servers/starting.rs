@@ -147,7 +147,7 @@ async fn where_servers_stay_away_each_wait_ends_with_an_error() {
         assert!(shown.contains("could not ping "), "{shown}");
         let builder = LockClient::builder().connect_wait(ms(700));
         let started = Instant::now();
-        let error = service.connect(builder).await.expect_err("nobody is there");
+        let error = service.connect(builder).await.expect_err("no server is up");
         assert!(started.elapsed() >= ms(500), "it tries for that long");
         assert!(error.is_outage(), "{urls:?}: {error:?}");
         let shown = error.to_string();
@@ -251,7 +251,7 @@ async fn a_server_that_is_not_there_yet_is_logged_once_and_then_what_it_lacks() 
     client.lock("k").wait(LONG).run(async {}).await.expect("up");
     assert_eq!(lines("the server cannot be reached yet"), 1);
     let lacks = async || lines("lacks permissions") == 1;
-    eventually(LONG, "what it lacks is logged", lacks).await;
+    eventually(LONG, "the missing permission is logged", lacks).await;
     server.kill_clients("normal").await;
     client.lock("k").wait(LONG).run(async {}).await.expect("up");
     assert_eq!(lines("lacks permissions"), 1);

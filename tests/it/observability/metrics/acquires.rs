@@ -34,7 +34,7 @@ fn handovers(lock: &str, by: &str) -> f64 {
     of_lock_by("rlock_handovers_total", lock, ("by", by))
 }
 
-/// Hands the lock over, until that was counted by `expected`: on a busy machine the timer of a waiter may be first.
+/// Hands the lock over until a hand-over is counted as `expected`, because on a busy machine the timer of a waiter may be first.
 async fn assert_handed_over(lock: &'static str, expected: &str, hand_over: impl AsyncFn()) {
     keep_metrics();
     let before = handovers(lock, expected);
@@ -105,7 +105,7 @@ async fn a_nested_acquire_is_counted_as_a_reentry_and_as_no_other_acquire() {
 }
 
 #[tokio::test]
-async fn a_hand_over_is_counted_by_what_brought_the_lock() {
+async fn a_hand_over_is_counted_by_its_kind() {
     const LOCAL: &str = "by-local:<id>";
     const RELEASE: &str = "by-release:<id>";
     const MESSAGE: &str = "by-message:<id>";

@@ -118,7 +118,7 @@ async fn a_loss_is_counted_by_its_cause() {
     drop(guard);
     assert_eq!(ends(SERVER), [0, 2, 0, 0]);
 
-    // Only the release finds this loss. The entry has left before, so the hold counts as released.
+    // Only the release finds this loss, after the entry has left, so the hold counts as released.
     let unnotified = resp2_client(&server).await;
     let lock = unnotified.lock("removed").name(LATE).lease(LASTING);
     let guard = lock.acquire().await.expect("free");

@@ -39,7 +39,7 @@ async fn report(client: &LockClient, ids: &[u8], name: &str, most: u32) -> Modes
 async fn each_key_is_locked_in_the_mode_that_the_attribute_names() {
     use Mode::{Exclusive, Permits, Shared};
 
-    // No permit is retained, whatever its client does by default.
+    // The client retains locks by default, but never a permit.
     let client = LockClient::builder().retain(LONG).in_memory();
     let client = client.expect("valid options");
     assert_eq!(read(&client, 1).await.expect("free"), [Shared]);

@@ -125,7 +125,7 @@ pub(crate) async fn of_a_held_lock(place: &Place, least: usize) {
     place.everywhere("hand-off", least, hand_off).await;
 }
 
-/// Calls of a taken lock, which are cut off before it is free or during their grant.
+/// Cuts off calls of a taken lock, before the lock is free or while it is granted.
 pub(crate) async fn of_a_taken_lock(place: &Place, whose: Whose, least: usize) {
     let holder = place.holder(whose);
     for is_free in [false, true] {

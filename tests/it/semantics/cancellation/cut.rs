@@ -86,8 +86,8 @@ pub(crate) enum When {
     RightAfter,
     /// After the event it waits for, and before its next poll.
     Woken,
-    /// Before the request of the last poll reaches the server, which happens later. Or after the
-    /// server has executed the request, and before its reply arrives.
+    /// While the request of the last poll is on its way to the server, which executes it later, or
+    /// after the server has executed it, while the reply is on its way.
     UnderWay(Way),
 }
 

@@ -8,7 +8,7 @@ use rlock_testkit::{Gate, RedisServer, Way, eventually, within};
 use super::cut::{Cut, Ending, When};
 use crate::common::{LONG, builder, only_tokens_are_left};
 
-/// The lease of every lock. No lock ends by it, and none is renewed.
+/// The lease of every lock, which is so long that no lock expires and none is renewed.
 const LEASE: Duration = Duration::from_secs(60 * 60);
 /// More polls than any call takes.
 const MOST: usize = 60;
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The embedded store, by the clock of the runtime.
+    /// Returns a place with the embedded store, which runs by the clock of the runtime.
     pub(crate) async fn memory(name: &str, reentry: Reentry) -> Self {
         let url = format!("memory:cancellation-{name}");
         Self::new(None, url.clone(), &url, reentry).await
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// Connects. No request is repeated, because the gate loses nothing.
+/// Connects a client that repeats no request, because the gate loses none.
 async fn connect(url: &str, reentry: Reentry) -> LockClient {
     let mut builder = builder()
         .default_lease(LEASE)

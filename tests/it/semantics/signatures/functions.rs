@@ -1,4 +1,4 @@
-//! Asynchronous functions: panics, keys, and other attributes above and below theirs.
+//! Asynchronous functions: panics, keys, and other attributes above and below the lock's.
 
 use rlock_core::{LockClient, current, distributed_lock};
 use tracing::instrument;

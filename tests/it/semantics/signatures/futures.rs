@@ -1,4 +1,4 @@
-//! What a locked function returns: a future that holds the lock while it runs, whatever its type is called.
+//! The future that a locked function returns: it holds the lock while it runs, whatever its type is called.
 
 use std::pin::Pin;
 

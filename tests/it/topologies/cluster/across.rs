@@ -90,7 +90,7 @@ async fn a_call_that_is_cancelled_between_two_masters_leaves_nothing_at_either()
         !one.exists(&name(&first)).await
     })
     .await;
-    // The node executes the requests of its pause.
+    // The node now executes the requests that it received during its pause.
     other.resume();
     cluster.settled().await;
     for key in [&first, &second] {
@@ -121,7 +121,7 @@ async fn slots_are_asked_in_the_same_order_whatever_the_names_of_the_keys() {
         cluster.slot_of(&format!("{{{tag}}}")).await,
         cluster.slot_of(&format!("{{{between}}}")).await,
     ];
-    assert_ne!(slots[0], slots[1], "another key would do");
+    assert_ne!(slots[0], slots[1], "choose another key");
     let mut watch = cluster.node(0).watch_commands().await;
     let mut orders = Vec::new();
     for is_around in [true, false] {
@@ -138,7 +138,7 @@ async fn slots_are_asked_in_the_same_order_whatever_the_names_of_the_keys() {
             let tag = format!("{{{tag}}}");
             words.iter().any(|word| word.contains(&tag))
         };
-        // A request for each slot acquires the locks. The releases follow.
+        // The first two requests acquire the locks, one for each slot. The releases follow.
         let order: Vec<bool> = watch
             .seen()
             .await

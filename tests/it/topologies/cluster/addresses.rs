@@ -47,7 +47,7 @@ async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let hint = format!("`redis://{}`", server.address());
     assert!(error.to_string().contains(&hint), "{error}");
-    // A node is taken for a server.
+    // The client takes a node for a single server.
     let cluster = shared().await;
     let client = connect(&cluster.node(0).url()).await;
     let here = cluster.key_at(0, "here").await;

@@ -14,9 +14,16 @@ use crate::{
 };
 
 /// The client knows no address but that of the master that dies.
+/// Starts a cluster whose replicas soon take over.
+async fn quick() -> RedisCluster {
+    let cluster = RedisCluster::start().await;
+    cluster.silence(ms(1000)).await;
+    cluster
+}
+
 #[tokio::test]
 async fn holders_and_waiters_follow_a_failover() {
-    let cluster = RedisCluster::start().await;
+    let cluster = quick().await;
     let url = format!("redis-cluster://{}", cluster.node(0).address());
     let (one, other) = (connect(&url).await, client(&cluster).await);
     let key = cluster.key_at(0, "k").await;
@@ -36,7 +43,7 @@ async fn holders_and_waiters_follow_a_failover() {
 
 #[tokio::test]
 async fn a_hold_follows_a_failover_from_a_paused_master_without_other_requests() {
-    let cluster = RedisCluster::start().await;
+    let cluster = quick().await;
     let client = client(&cluster).await;
     let key = cluster.key_at(0, "k").await;
     let guard = hold_renewed(&client, &key).await;
@@ -49,7 +56,7 @@ async fn a_hold_follows_a_failover_from_a_paused_master_without_other_requests()
 
 #[tokio::test]
 async fn holders_and_waiters_follow_a_failover_on_purpose() {
-    let cluster = RedisCluster::start().await;
+    let cluster = quick().await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let key = cluster.key_at(1, "k").await;
     let guard = hold_renewed(&one, &key).await;
@@ -67,13 +74,13 @@ async fn holders_and_waiters_follow_a_failover_on_purpose() {
 
 #[tokio::test]
 async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() {
-    let cluster = RedisCluster::start().await;
+    let cluster = quick().await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let key = cluster.key_at(2, "k").await;
     hold(&one, &key).await.release().await.expect("held");
     let (master, replica) = (cluster.node(2), cluster.replica_of(2));
     leave_behind(replica, master).await;
-    // It does not end before the client finds the new master.
+    // The lease does not end before the client finds the new master.
     let guard = one.lock(&key).lease(LONG * 3).acquire().await;
     let guard = guard.expect("free");
     master.kill();
@@ -88,7 +95,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
 
 #[tokio::test]
 async fn a_paused_master_delays_only_its_own_slots() {
-    let cluster = RedisCluster::start().await;
+    let cluster = quick().await;
     // No replica replaces it.
     cluster
         .replica_of(1)
@@ -97,7 +104,7 @@ async fn a_paused_master_delays_only_its_own_slots() {
     let client = client(&cluster).await;
     let keys = keys(&cluster, "k").await;
     let lease = |key: &str| client.lock(key).lease(RENEWED).wait(LONG);
-    // They are due together.
+    // The locks are acquired together, so their renewals are due together.
     let calls = (0..30).map(|n| {
         let lock = lease(&format!("held-{n}"));
         async move { lock.acquire().await }
@@ -126,6 +133,7 @@ async fn a_paused_master_delays_only_its_own_slots() {
 #[tokio::test]
 async fn a_failover_is_noticed_if_every_node_replies_slowly() {
     let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
+    cluster.silence(ms(1000)).await;
     let client = client(&cluster).await;
     let key = cluster.key_at(0, "k").await;
     hold(&client, &key).await.release().await.expect("held");
@@ -143,7 +151,7 @@ async fn a_failover_is_noticed_if_every_node_replies_slowly() {
 
 #[tokio::test]
 async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
-    let cluster = RedisCluster::start().await;
+    let cluster = quick().await;
     let careful = async |within| {
         let builder = LockClient::builder().replicas(1, within);
         builder.connect(&cluster.url()).await.expect("it is there")

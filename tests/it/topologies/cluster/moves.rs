@@ -21,12 +21,12 @@ async fn cluster_and_key() -> (RedisCluster, String, u16) {
     (cluster, key, slot)
 }
 
-/// Asserts that no call gets the lock, and waits until an error says all of this. A node of a busy machine may reply too late
-/// to be in the error.
+/// Asserts that no call gets the lock, and waits until an error contains all parts. One call may not be enough, because a
+/// node of a busy machine may reply too late to be in the error.
 async fn assert_soon_says(lock: &Lock, parts: &[&str]) -> String {
     let (lock, mut said) = (lock.clone().wait(ms(900)), String::new());
     eventually(LONG, "the error says why", async || {
-        let error = lock.acquire().await.map(drop).expect_err("not to be had");
+        let error = lock.acquire().await.map(drop).expect_err("unavailable");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         said = error.to_string();
         parts.iter().all(|part| said.contains(part))
@@ -170,7 +170,7 @@ async fn an_acquire_waits_while_two_nodes_name_each_other_as_the_owner_of_a_slot
     its_turn(waiting).await.release().await.expect("held");
 }
 
-/// Each call is redirected to the new master, which has not got the slot yet.
+/// Each call is redirected to the new master, which does not own the slot yet.
 #[tokio::test]
 async fn locks_that_were_never_taken_are_given_by_the_new_master_at_once() {
     let (cluster, key, slot) = cluster_and_key().await;
@@ -198,7 +198,7 @@ async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
     next.config_set("cluster-replica-no-failover", "yes").await;
     // Without invalidations for moved keys, so that all locks are renewed together.
     let client = connect(&resp2(&cluster.url())).await;
-    // They are due together.
+    // The locks are acquired together, so their renewals are due together.
     let calls = (0..6).map(|n| {
         let lock = client.lock(format!("{{{tag}}}:{n}")).lease(RENEWED);
         async move { lock.acquire().await }
@@ -210,7 +210,7 @@ async fn locks_of_one_slot_are_renewed_while_they_lie_at_two_masters() {
         cluster.move_key(&moved, 0, 1).await;
     }
     join_all(guards.iter().map(assert_soon_extended)).await;
-    // Those that have not moved do not wait for the others.
+    // Renewals of locks that have not moved do not wait for those of the others.
     cluster.node(1).pause();
     let stay = guards.split_off(3);
     join_all(stay.iter().map(assert_soon_extended)).await;
@@ -262,7 +262,7 @@ async fn readers_keep_a_writer_out_wherever_the_keys_of_their_lock_are() {
 async fn the_last_reader_frees_its_lock_although_a_move_has_begun() {
     let (cluster, key, slot) = cluster_and_key().await;
     let client = client(&cluster).await;
-    // It lasts for longer than the test waits.
+    // The lease is longer than the test waits, so only the release can free the lock.
     let reader = client.lock(&key).shared().lease(LONG * 3).wait(LONG);
     let reader = reader.acquire().await.expect("free");
     cluster.begin_to_move(slot, 0, 1).await;

@@ -102,7 +102,7 @@ pub(crate) async fn a_lease_that_is_not_renewed_ends(place: Place) {
 
 pub(crate) async fn the_watchdog_renews_for_as_long_as_the_lock_is_held(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    // The first renewal is due after three seconds, and a busy machine has six more.
+    // The first renewal is due after three seconds, and a busy machine may take six more.
     let lock = one.lock("order:42").lease(Duration::from_secs(9));
     let body = async {
         let mut left = Duration::MAX;
@@ -169,7 +169,7 @@ pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_at_least_is_over(pla
     let lock = other.lock("order:42").wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     guard.release().await.expect("held");
-    let served = within(LONG, "the time is over", waiter).await;
+    let served = within(LONG, "the waiter is served", waiter).await;
     drop(served.expect("no panic").expect("granted"));
 }
 

@@ -13,13 +13,13 @@ use rlock_core::{InCurrentScope, Lock, LockClient, LockError, LockGuard, LostCau
 use rlock_testkit::{Place, assert_taken, eventually, within};
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
-use super::{LONG, assert_soon_queued, assert_taken_away};
+use super::{LONG, answered, assert_soon_queued, assert_taken_away};
 
 fn reader(client: &LockClient) -> Lock {
     client.lock("k").wait(LONG).shared()
 }
 
-/// Starts a task that waits for the lock, and leaves at once.
+/// Starts a task that waits for the lock, and releases it at once.
 async fn wait_for(lock: Lock, name: &'static str, served: &Served) -> JoinHandle<()> {
     let served = Arc::clone(served);
     let waiting = tokio::spawn(async move {
@@ -33,7 +33,7 @@ async fn wait_for(lock: Lock, name: &'static str, served: &Served) -> JoinHandle
 
 type Served = Arc<std::sync::Mutex<Vec<&'static str>>>;
 
-/// Starts tasks that wait for the lock, each once those before are queued.
+/// Starts tasks that wait for the lock. Each is queued before the next one starts.
 async fn enqueue_all<const N: usize>(
     calls: [(Lock, &'static str); N],
     observer: &LockClient,
@@ -127,13 +127,16 @@ pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
             let body = async {
                 let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                 most.fetch_max(now, Ordering::SeqCst);
-                sleep(Duration::from_millis(20)).await;
+                // The first calls wait for each other.
+                while most.load(Ordering::SeqCst) < 3 {
+                    sleep(Duration::from_millis(5)).await;
+                }
                 inside.fetch_sub(1, Ordering::SeqCst);
             };
             lock.run(body).await.expect("served");
         })
     });
-    for call in join_all(calls).await {
+    for call in within(LONG, "all are served", join_all(calls)).await {
         call.expect("no panic");
     }
     assert_eq!(most.load(Ordering::SeqCst), 3);
@@ -251,6 +254,7 @@ pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_i
     for guard in &held {
         assert!(shown.contains(&guard.owner().to_string()), "{shown:?}");
     }
+    let info = answered(&operator, "k").await;
     assert_eq!(info.holder.expect("it replies").mode, Mode::Shared);
     let bodies = held.map(|guard| async move {
         assert_eq!(guard.lost().await, LostCause::Revoked);

@@ -94,12 +94,12 @@ pub(crate) async fn queued_waiters_come_before_others_when_a_lease_has_ended(pla
         if is_queued || !place.keeps_strict_order() {
             return;
         }
-        // On a busy machine, the lease ended too early.
+        // On a busy machine, the lease may end before the waiter is queued, so try a longer one.
         lease *= 2;
     }
 }
 
-/// Waits until somebody is queued behind this owner. Returns whether that was before its lease ended.
+/// Waits until a waiter is queued behind this owner. Returns `false` if the owner's lease ends before that.
 async fn eventually_queued(client: &LockClient, owner: &str) -> bool {
     loop {
         let info = client.inspect("k").await.expect("a reply");
@@ -129,12 +129,14 @@ pub(crate) async fn a_waiter_that_gives_up_or_is_shut_down_leaves_its_place_to_t
         match way {
             "cancelled" => {
                 drop(going);
+                assert_soon_queued(place.keeps_strict_order(), &one, "k", 1).await;
                 held.release().await.expect("held");
             }
             "shut down" => {
                 let (ended, refused) = tokio::join!(goes.shutdown(), going);
                 ended.expect("nothing is left");
                 assert!(matches!(refused, Err(LockError::Closed { .. })));
+                assert_soon_queued(place.keeps_strict_order(), &one, "k", 1).await;
                 held.release().await.expect("held");
             }
             _ => {

@@ -123,7 +123,7 @@ pub(crate) async fn an_attempt_follows_the_releases_of_its_own_client(place: Pla
                 .unwrap_or_else(|| panic!("round {round}: all")),
         );
         if place.keeps_strict_order() {
-            // A request in flight is cancelled. A quorum keeps the lock for a moment if that call had waited.
+            // Cancels a request in flight. Not on a quorum, which keeps the lock for a moment if the call had waited.
             let cancelled = one.lock("k").wait(LONG);
             let _ = poll_once(pin!(cancelled.acquire())).await;
         }

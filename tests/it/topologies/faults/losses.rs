@@ -28,7 +28,7 @@ pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place:
 /// No notification arrives during the outage, so the client finds out on its new connection.
 pub(crate) async fn a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
-    // Without renewals, only the new connection shows it.
+    // Without renewals, only the new connection shows the loss.
     let lock = one.lock(KEY).lease(LONG * 2).watchdog(false);
     let guard = lock.acquire().await.expect("free");
     assert_soon_counts(&place, &guard, 1).await;

@@ -53,8 +53,8 @@ impl Servers {
         which.into_iter().for_each(|n| self.0[n].resume());
     }
 
-    /// Acquires the lock until all of these servers have granted it. A server that is connected late, or to which a busy
-    /// machine would send the request after a majority has decided, does not.
+    /// Acquires the lock again and again, until all of these servers have granted it. A server does not if the client connects
+    /// to it late, or if a busy machine would send it the request only after a majority has decided.
     pub(crate) async fn granted_by(&self, which: &[usize], lock: &Lock) -> LockGuard {
         let end = Instant::now() + LONG;
         loop {
@@ -84,7 +84,7 @@ impl Servers {
         counts.iter().all(|count| *count == Some(entries))
     }
 
-    /// Waits until all servers have no key but fences.
+    /// Waits until no server has any key but fences.
     pub(crate) async fn assert_nothing_left(&self) {
         join_all(self.0.iter().map(assert_nothing_left)).await;
     }

@@ -36,7 +36,7 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
         let free = other.lock("free").lease(LASTING);
         free.run(async {}).await.expect("free");
     };
-    within(LONG, "no call waits for those that are down", use_locks).await;
+    within(LONG, "no call waits for a server that is down", use_locks).await;
     for n in DOWN {
         again(&five.0[n]);
     }
@@ -90,7 +90,7 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
     five.0[2].pause();
     five.0[4].kill();
     // On a busy machine others may be silent, too.
-    eventually(LONG, "the error names the right ones", async || {
+    eventually(LONG, "the error names the missing servers", async || {
         let error = client.lock("k").wait(ms(700)).acquire().await;
         let error = error.expect_err("too few");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -135,7 +135,7 @@ async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
     assert_lost(&guard, LONG, LostCause::Expired).await;
 }
 
-/// Two servers miss the release, and one of them stays away.
+/// Two servers miss the release, and only one of them comes back.
 #[tokio::test]
 async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
     let five = Servers::five();
@@ -153,7 +153,7 @@ async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
         proxy.drop_requests_to("EVALSHA", 1);
     }
     guard.release().await.expect("held");
-    eventually(LONG, "the one that is back releases it", async || {
+    eventually(LONG, "the server that is back releases it", async || {
         only_tokens_are_left(&five.0[2]).await
     })
     .await;

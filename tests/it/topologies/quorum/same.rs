@@ -96,7 +96,7 @@ async fn addresses_that_change_places_are_counted_where_they_lead_then() {
     assert_soon_serves(&client, "both are counted").await;
 }
 
-/// Two Sentinels that name the same master are no two servers.
+/// Two Sentinels that name the same master are not two servers.
 #[tokio::test]
 async fn a_restarted_server_and_a_promoted_server_are_counted() {
     let trio = Trio::builder().silence(ms(2000)).start().await;
@@ -123,5 +123,5 @@ async fn a_restarted_server_and_a_promoted_server_are_counted() {
     assert_soon_serves(&client, "the promoted one is counted").await;
     one.restart();
     other.kill();
-    assert_soon_serves(&client, "the one that runs anew is counted").await;
+    assert_soon_serves(&client, "the restarted one is counted").await;
 }

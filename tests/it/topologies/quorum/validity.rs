@@ -14,7 +14,7 @@ use crate::{
 /// The delay of every reply.
 const LATE: Duration = Duration::from_millis(800);
 
-/// Asserts that no more of the lease is left than when such a reply arrives.
+/// Asserts that the lease counts from before the request, and so from at least [`LATE`] ago.
 #[track_caller]
 fn assert_counts_from_before(guard: &LockGuard) {
     let most = LEASE.saturating_sub(LATE + LEASE / 100 + ms(2));

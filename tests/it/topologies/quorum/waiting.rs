@@ -33,7 +33,7 @@ async fn stays_taken(server: &RedisServer) -> bool {
     exists == 1
 }
 
-/// The releasing client would precede all others, whenever it comes back at once.
+/// Otherwise the releasing client would overtake all others whenever it comes back at once.
 #[tokio::test]
 async fn a_lock_that_others_wait_for_stays_taken_until_the_notifications_have_arrived() {
     let server = RedisServer::start();

@@ -8,7 +8,7 @@ use rlock_testkit::{Authority, RedisServer, assert_taken};
 use super::{Servers, give_to_another};
 use crate::common::{LASTING, LONG, assert_lost, hold};
 
-/// Uses a lock: acquire, enter, release. Another one is lost.
+/// Acquires, enters and releases a lock, and loses another one.
 async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServer]) {
     let lock = one.lock("k").lease(LASTING);
     let outer = lock.acquire().await.expect("free");

@@ -16,7 +16,7 @@ use rlock_testkit::RedisServer;
 /// The limit after which a test counts as hanging.
 const LONG: Duration = Duration::from_secs(60);
 
-/// After this time a silence counts as one. A reply that comes later counts as none, and fails no test.
+/// The time after which a server counts as silent. A reply that comes later is ignored, so it fails no test.
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn connect(url: &str) -> MultiplexedConnection {

@@ -16,14 +16,14 @@ fn server() -> (RedisServer, Proxy) {
     (server, proxy)
 }
 
-/// A server, a proxy in front of it, and a connection that goes through the proxy.
+/// Starts a server and a proxy in front of it, and connects through the proxy.
 async fn connected() -> (RedisServer, Proxy, MultiplexedConnection) {
     let (server, proxy) = server();
     let connection = connect(&proxy.url()).await;
     (server, proxy, connection)
 }
 
-/// Opens a connection that has got a reply.
+/// Opens a connection, and waits for a first reply.
 fn stream_to(proxy: &Proxy) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address()).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a limit");
@@ -113,7 +113,7 @@ async fn pipelined_replies_before_the_lost_one_arrive() {
 }
 
 #[tokio::test]
-async fn pushes_are_no_replies() {
+async fn pushes_do_not_count_as_replies() {
     let (server, proxy) = server();
     let (sender, mut pushes) = tokio::sync::mpsc::unbounded_channel();
     let config = AsyncConnectionConfig::new()
@@ -138,7 +138,7 @@ async fn pushes_are_no_replies() {
 }
 
 #[tokio::test]
-async fn messages_of_a_resp2_subscriber_are_no_replies_and_a_confirmation_is_one() {
+async fn a_message_of_a_resp2_subscriber_does_not_count_as_a_reply_and_a_confirmation_does() {
     let (server, proxy) = server();
     let mut stream = stream_to(&proxy);
     let expect = |stream: &mut TcpStream, expected: &str| {
@@ -223,7 +223,7 @@ async fn half_open_connections_are_silent_and_new_ones_are_not() {
 // --- late messages ---
 
 #[tokio::test]
-async fn what_is_held_is_delivered_late() {
+async fn held_messages_are_delivered_late() {
     let (server, proxy, mut connection) = connected().await;
     proxy.hold_requests();
     let mut held = connection.clone();
@@ -274,7 +274,7 @@ async fn a_gate_holds_one_way_of_one_connection_and_loses_nothing() {
     let mut held = connect(&gate.url()).await;
     let mut free = connect(&gate.url()).await;
     assert_eq!(gate.connections(), 2);
-    // A held request arrives after the other connection's. A held reply precedes it.
+    // A held request arrives after the other connection's, whereas a held reply is to a request that was executed before it.
     for (way, executed, reply) in [(Way::Requests, 0, 2), (Way::Replies, 3, 3)] {
         gate.hold(0, way);
         assert!(!gate.holds(0, way), "nothing has come yet");

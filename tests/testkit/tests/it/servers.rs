@@ -12,7 +12,7 @@ use rlock_testkit::{MASTERS, RedisCluster, RedisServer, SERVICE, Trio, Worker, e
 
 use crate::{LONG, SILENCE, connect, incr, n, try_connect};
 
-/// Does nothing in a normal run. The next test runs it in a process, and kills it.
+/// Does nothing in a normal run. The next test runs it in a process of its own, which it kills.
 #[test]
 fn a_process_that_is_asked_to_keeps_a_paused_server() {
     if env::var_os("KEEP_A_SERVER").is_none() {
@@ -32,7 +32,7 @@ async fn a_server_does_not_outlive_a_killed_test_even_when_it_is_paused() {
     command.args(["--exact", test, "--nocapture"]);
     let mut test = Worker::start(command.env("KEEP_A_SERVER", "1"));
     let (address, directory) = loop {
-        let line = test.line(LONG).await.expect("it tells of its server");
+        let line = test.line(LONG).await.expect("it prints its server");
         let place = line.strip_prefix("server ");
         if let Some((address, directory)) = place.and_then(|place| place.split_once(' ')) {
             break (address.to_owned(), PathBuf::from(directory));

@@ -78,7 +78,7 @@ async fn an_expected_lock_that_is_free_is_reported_with_its_place() {
 }
 
 #[tokio::test]
-async fn eventually_and_within_name_what_does_not_come() {
+async fn eventually_and_within_name_the_event_that_does_not_come() {
     let mut tries = 0;
     eventually(LONG, "the third try", async || {
         tries += 1;

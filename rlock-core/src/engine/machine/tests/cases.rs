@@ -722,7 +722,7 @@ fn nested_entries_are_counted_and_only_the_last_one_releases() {
 }
 
 #[test]
-fn a_call_inside_of_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
+fn a_call_inside_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
     let (mut client, outer) = Client::holding(terms(LEASE));
     let (next, _) = client.acquire("k", terms(LEASE));
     client.leave(&outer);
