@@ -52,6 +52,40 @@ async fn a_quorum_is_asked_once_a_majority_is_connected() {
     held.release().await.expect("held");
 }
 
+/// The clients have been asked, and then the connections end.
+#[tokio::test]
+async fn a_scan_of_a_quorum_goes_on_once_a_majority_is_back() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
+    let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
+    let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
+    let silent = builder().answers(false).quorum(&urls).await;
+    let held = hold(&silent.expect("it is up")).await;
+    let asking = builder().response_timeout(LONG);
+    let asking = asking.quorum(proxies.iter().map(Proxy::url)).await;
+    let asking = asking.expect("it is up");
+    let known = asking.lock("known").lease(LONG * 4).acquire().await;
+    let known = known.expect("free");
+    let mut list = asking.list("*").scan(true);
+    let first = list.next().await.expect("a reply");
+    assert_eq!(first.map(|info| info.key), Some("known".to_owned()));
+    for proxy in &proxies {
+        proxy.refuse();
+        proxy.reset();
+    }
+    let scan = tokio::spawn(async move { list.next().await });
+    // The scan begins when the silent client has not answered for a second.
+    tokio::time::sleep(ms(2500)).await;
+    assert!(!scan.is_finished(), "no server can be reached");
+    proxies[0].pass();
+    proxies[2].pass();
+    let scanned = within(LONG, "a majority is back", scan).await;
+    let info = scanned.expect("no panic").expect("a reply");
+    assert_eq!(info.map(|info| info.key), Some("k".to_owned()));
+    proxies[1].pass();
+    known.release().await.expect("held");
+    held.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn a_cluster_is_asked_once_its_masters_are_connected() {
     let cluster = RedisCluster::of(&RedisServer::builder().behind_proxy()).await;
