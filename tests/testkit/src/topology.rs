@@ -210,7 +210,7 @@ impl Place {
         let builder = builder
             .connect_timeout(PATIENCE)
             .response_timeout(PATIENCE / 3);
-        let builder = builder.default_lease(PATIENCE * 10);
+        let builder = builder.default_lease(PATIENCE * 10).default_wait(PATIENCE);
         self.topology.client_of(builder, &self.name).await
     }
 }

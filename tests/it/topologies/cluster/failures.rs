@@ -62,11 +62,20 @@ async fn holders_and_waiters_follow_a_failover_on_purpose() {
     let guard = hold_renewed(&one, &key).await;
     let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG * 3));
     assert_soon_queued(&cluster, &key, 1).await;
-    let () = cluster
-        .replica_of(1)
-        .command(&["CLUSTER", "FAILOVER"])
-        .await;
-    cluster.failed_over(1).await;
+    // The replica gives a failover up after five seconds if the other masters have not voted by then.
+    let attempts = async {
+        let mut replica = cluster.replica_of(1).connection().await;
+        loop {
+            let mut failover = redis::cmd("CLUSTER");
+            let attempt: Result<(), _> = failover.arg("FAILOVER").query_async(&mut replica).await;
+            drop(attempt);
+            tokio::time::sleep(ms(10_000)).await;
+        }
+    };
+    tokio::select! {
+        () = cluster.failed_over(1) => {}
+        () = attempts => {}
+    }
     assert_soon_extended(&guard).await;
     assert_passed_on(guard, waiting).await;
     assert_soon_free(&cluster, &key).await;
