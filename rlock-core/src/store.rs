@@ -12,6 +12,7 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 mod reply;
 mod request;
+mod retry;
 pub(crate) mod tls;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -25,6 +26,7 @@ pub(crate) use self::{
         TOO_LARGE_FENCE,
     },
     request::{AcquireRequest, Claim, ReleaseRequest, Renewal, SendOptions},
+    retry::retry_within,
 };
 use crate::key::Key;
 

@@ -2,8 +2,6 @@
 
 use std::{future::Future, time::Duration};
 
-use tokio::time::{Instant, sleep};
-
 use super::LockClient;
 use crate::{
     engine::queries::{ask_holder, describe},
@@ -11,8 +9,7 @@ use crate::{
     info::LockInfo,
     key::Key,
     options::Site,
-    store::{Entry, SendOptions, StoreError, TOKENS},
-    wait::Backoff,
+    store::{Entry, SendOptions, StoreError, TOKENS, retry_within},
 };
 
 impl LockClient {
@@ -56,18 +53,7 @@ impl LockClient {
     /// Waits until the store replies. Returns an error at once if the store refuses this client.
     pub(crate) async fn until_ready(&self, wait: Duration) -> Result<(), LockError> {
         let core = self.core();
-        let ready = async {
-            let until = Instant::now() + wait;
-            let mut backoff = Backoff::default();
-            loop {
-                let left = until.saturating_duration_since(Instant::now());
-                let pause = backoff.next();
-                match core.store.ping(left).await {
-                    Err(error) if error.transient && pause < left => sleep(pause).await,
-                    answer => return answer,
-                }
-            }
-        };
+        let ready = retry_within(wait, |left| core.store.ping(left));
         self.ask(ready, || format!("connect to {}", core.store.describe()))
             .await
     }

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 
 pub(super) use self::verdict::MOST_SERVERS;
 use self::{
-    call::{Call, LateReplies, Members, retry_within},
+    call::{Call, LateReplies, Members},
     decisions::{SHORTEST_LATE, of_member},
 };
 use super::{
@@ -25,6 +25,7 @@ use super::{
     Renewed, ReplyFuture, SendOptions, Store, StoreError,
     endpoint::ServerEndpoint,
     redis::{RedisOptions, RedisStore, RunIds, SameServer},
+    retry_within,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
 

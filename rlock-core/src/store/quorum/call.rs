@@ -13,17 +13,14 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{Mutex, mpsc},
     task::coop::unconstrained,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
     decisions::{Votes, rest},
     verdict::majority,
 };
-use crate::{
-    store::{BoxFuture, Store, StoreError, redis::RedisStore},
-    wait::Backoff,
-};
+use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
 
 /// The most late replies of a member that are followed at a time, and the most that wait for that.
 const MOST_LATE: usize = 4096;
@@ -195,33 +192,6 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
     }
 }
 
-/// Repeats a question, after growing pauses, until enough members reply or the time has passed, because the client may still be
-/// connecting, or may see members at different moments of one change. Each attempt gets the time that is left, and should give up
-/// as soon as too many requests have failed.
-///
-/// # Errors
-///
-/// Returns the last error, or the first one that is not transient.
-pub(super) async fn retry_within<T, F>(within: Duration, ask: impl Fn(Duration) -> F) -> Reply<T>
-where
-    F: Future<Output = Reply<T>>,
-{
-    let (until, mut backoff) = (Instant::now() + within, Backoff::default());
-    loop {
-        let reply = ask(until.saturating_duration_since(Instant::now())).await;
-        let pause = backoff.next();
-        match reply {
-            Err(error) if error.transient && Instant::now() + pause < until => {
-                sleep(pause).await;
-                if Instant::now() >= until {
-                    return Err(error);
-                }
-            }
-            reply => return reply,
-        }
-    }
-}
-
 /// Follows the requests to one member whose calls have ended. A slow member executes them as well, and a connection
 /// that does not reply for long is replaced.
 pub(super) struct LateReplies {
@@ -277,34 +247,6 @@ mod tests {
             "2 of 5 servers replied, 3 are needed (127.0.0.1:1: no reply within 2s; \
              127.0.0.1:2: no reply within 2s; 127.0.0.1:3: no reply within 2s)"
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_is_asked_again_until_its_time_is_over_unless_it_is_refused() {
-        let asked = std::cell::Cell::new(0);
-        let ask = |error: StoreError, replies_at: u32| {
-            asked.set(0);
-            let asked = &asked;
-            retry_within(Duration::from_secs(2), move |left| {
-                asked.set(asked.get() + 1);
-                assert!(left > Duration::ZERO && left <= Duration::from_secs(2));
-                let reply = if asked.get() < replies_at {
-                    Err(error.clone())
-                } else {
-                    Ok(())
-                };
-                ready(reply)
-            })
-        };
-        let silent = StoreError::ambiguous("0 of 3 servers replied");
-        assert!(ask(silent.clone(), 4).await.is_ok());
-        assert_eq!(asked.get(), 4);
-        assert!(ask(refusal(), 2).await.is_err());
-        assert_eq!(asked.get(), 1);
-        let started = Instant::now();
-        assert!(ask(silent, u32::MAX).await.is_err());
-        assert!((2..50).contains(&asked.get()), "{}", asked.get());
-        assert!(started.elapsed() <= Duration::from_millis(2_001));
     }
 
     #[test]

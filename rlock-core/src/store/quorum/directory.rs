@@ -5,14 +5,11 @@ use std::{collections::HashSet, time::Duration};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{
-    QuorumStore,
-    call::{Call, retry_within},
-    decisions::SHORTEST_LATE,
-};
+use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE};
 use crate::store::{
     ReplyFuture,
     directory::{Cursor, Directory, Page},
+    retry_within,
 };
 
 impl Directory for QuorumStore {

@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use super::{
-    QuorumStore,
-    call::{Call, retry_within},
-    decisions::SHORTEST_LATE,
-    verdict::majority_has,
-};
+use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority_has};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{Entry, SendOptions, Store, StoreError},
+    store::{Entry, SendOptions, Store, StoreError, retry_within},
 };
 
 impl QuorumStore {
