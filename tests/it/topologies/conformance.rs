@@ -17,8 +17,7 @@ use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
 pub(crate) use self::{holders::*, locks::*, many::*, modes::*, queue::*, unpicked::*};
-
-const LONG: Duration = Duration::from_secs(60);
+use crate::common::LONG;
 
 async fn owner(client: &LockClient, key: &str) -> Option<String> {
     let info = client.inspect(key).await.expect("a reply");
@@ -48,24 +47,7 @@ pub(crate) async fn assert_soon_queued(
 macro_rules! conformance {
     ($name:ident: all of $topology:expr) => {
         conformance! {
-            $name: $topology;
-            a_lock_is_held_by_one_client_at_a_time,
-            a_waiter_gets_the_lock_when_it_is_released,
-            tokens_grow_with_every_hold_and_stay_the_same_within_one,
-            a_lease_that_is_not_renewed_ends,
-            the_watchdog_renews_for_as_long_as_the_lock_is_held,
-            a_deleted_lock_is_lost_as_its_topology_reports_it,
-            inspect_shows_the_holder_of_the_lock,
-            clients_are_served_in_the_order_of_their_requests,
-            all_locks_are_listed_with_their_holders,
-            a_holder_that_is_asked_stops_its_body_before_the_next_begins,
-            a_lock_is_released_by_force_if_its_holder_does_not_reply,
-            a_retained_lock_is_released_when_it_is_wanted,
-            many_tasks_of_two_clients_are_inside_one_at_a_time,
-            a_call_of_several_keys_is_served_in_any_order_of_their_names,
-            readers_share_a_lock_and_a_writer_waits_for_all_of_them,
-            permits_let_in_as_many_calls_as_there_are,
-            a_downgrade_lets_all_readers_in_and_no_writer,
+            $name: core of $topology;
             owners_are_never_used_again,
             a_waiter_for_a_kept_lock_is_served_when_at_least_is_over,
             options_out_of_bounds_are_errors_that_name_the_option_and_the_value,
@@ -96,7 +78,7 @@ macro_rules! conformance {
             a_loss_stops_a_call_in_a_shared_hold_that_outlives_its_guard,
         }
     };
-    ($name:ident: core of $topology:expr) => {
+    ($name:ident: core of $topology:expr $(; $($more:ident,)*)?) => {
         conformance! {
             $name: $topology;
             a_lock_is_held_by_one_client_at_a_time,
@@ -116,6 +98,7 @@ macro_rules! conformance {
             readers_share_a_lock_and_a_writer_waits_for_all_of_them,
             permits_let_in_as_many_calls_as_there_are,
             a_downgrade_lets_all_readers_in_and_no_writer,
+            $($($more,)*)?
         }
     };
     ($name:ident: $topology:expr; $($test:ident,)*) => {

@@ -104,13 +104,7 @@ async fn assert_nothing_left(place: &Fronted) {
 macro_rules! faults {
     ($name:ident: all of $fronted:expr) => {
         faults! {
-            $name: $fronted;
-            an_acquire_whose_reply_is_lost_is_granted_once,
-            a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold,
-            a_waiter_whose_connection_is_cut_has_its_turn,
-            a_hold_ends_with_its_lease_when_the_servers_are_silent,
-            a_lock_that_is_deleted_is_lost_and_does_not_come_back,
-            a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
+            $name: core of $fronted;
             an_acquire_without_waiting_and_without_a_reply_leaves_nothing,
             an_entry_whose_reply_is_lost_counts_once,
             a_renewal_whose_reply_is_lost_is_repeated_in_time,
@@ -122,7 +116,7 @@ macro_rules! faults {
             a_hold_ends_with_its_lease_when_the_servers_are_paused,
         }
     };
-    ($name:ident: core of $fronted:expr) => {
+    ($name:ident: core of $fronted:expr $(; $($more:ident,)*)?) => {
         faults! {
             $name: $fronted;
             an_acquire_whose_reply_is_lost_is_granted_once,
@@ -131,6 +125,7 @@ macro_rules! faults {
             a_hold_ends_with_its_lease_when_the_servers_are_silent,
             a_lock_that_is_deleted_is_lost_and_does_not_come_back,
             a_lock_that_is_deleted_during_an_outage_is_lost_when_that_ends,
+            $($($more,)*)?
         }
     };
     ($name:ident: $fronted:expr; $($test:ident,)*) => {
