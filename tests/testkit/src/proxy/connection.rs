@@ -203,9 +203,7 @@ async fn pump_requests(
                 passing.extend(message);
             }
         }
-        let (count, cut) = control.requests_pass(passing.len());
-        passing.truncate(count);
-        if deliver.send((arrival, passing)).is_err() || lost || cut {
+        if deliver.send((arrival, passing)).is_err() || lost {
             return End::Closed;
         }
     }

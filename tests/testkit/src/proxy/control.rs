@@ -65,15 +65,12 @@ struct Faults {
     lose_reply: Option<Loss>,
     lose_request: Option<Loss>,
     cut_replies_after: Option<usize>,
-    cut_requests_after: Option<usize>,
     replies_lost: u64,
     requests_lost: u64,
     requests: Vec<Request>,
 }
 
 struct Loss {
-    /// This many pass first.
-    skip: u64,
     left: u64,
     matches: Filter,
 }
@@ -82,10 +79,6 @@ impl Loss {
     fn strikes(loss: &mut Option<Self>, request: &Request) -> bool {
         let Some(armed) = loss else { return false };
         if armed.left == 0 || !(armed.matches)(request) {
-            return false;
-        }
-        if armed.skip > 0 {
-            armed.skip -= 1;
             return false;
         }
         armed.left -= 1;
@@ -136,7 +129,6 @@ impl Control {
             faults.lose_reply = None;
             faults.lose_request = None;
             faults.cut_replies_after = None;
-            faults.cut_requests_after = None;
         }
         self.weather.send_modify(|weather| {
             for lane in [&mut weather.requests, &mut weather.replies] {
@@ -149,30 +141,18 @@ impl Control {
         });
     }
 
-    /// Loses `left` replies after the next `skip`.
-    pub(super) fn lose_replies(&self, skip: u64, left: u64, matches: Filter) {
-        self.faults().lose_reply = Some(Loss {
-            skip,
-            left,
-            matches,
-        });
+    /// Loses the next `left` replies.
+    pub(super) fn lose_replies(&self, left: u64, matches: Filter) {
+        self.faults().lose_reply = Some(Loss { left, matches });
     }
 
-    /// Loses `left` requests after the next `skip`.
-    pub(super) fn lose_requests(&self, skip: u64, left: u64, matches: Filter) {
-        self.faults().lose_request = Some(Loss {
-            skip,
-            left,
-            matches,
-        });
+    /// Loses the next `left` requests.
+    pub(super) fn lose_requests(&self, left: u64, matches: Filter) {
+        self.faults().lose_request = Some(Loss { left, matches });
     }
 
     pub(super) fn cut_replies_after(&self, bytes: usize) {
         self.faults().cut_replies_after = Some(bytes);
-    }
-
-    pub(super) fn cut_requests_after(&self, bytes: usize) {
-        self.faults().cut_requests_after = Some(bytes);
     }
 
     /// Records a request, and returns whether it gets lost.
@@ -198,11 +178,6 @@ impl Control {
     /// follows.
     pub(super) fn replies_pass(&self, bytes: usize) -> (usize, bool) {
         pass_until_cut(&mut self.faults().cut_replies_after, bytes)
-    }
-
-    /// Like [`replies_pass`](Self::replies_pass), towards the server.
-    pub(super) fn requests_pass(&self, bytes: usize) -> (usize, bool) {
-        pass_until_cut(&mut self.faults().cut_requests_after, bytes)
     }
 
     pub(super) fn replies_lost(&self) -> u64 {

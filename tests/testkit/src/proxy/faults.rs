@@ -78,24 +78,9 @@ impl Proxy {
         self.drop_replies_if(count, |_| true);
     }
 
-    /// Like [`drop_replies`](Self::drop_replies), for requests that begin with `command`, such as
-    /// `"EVALSHA"` or `"CLIENT TRACKING"`.
-    pub fn drop_replies_to(&self, command: &str, count: u64) {
-        let command = command.to_owned();
-        self.drop_replies_if(count, move |request| request.is(&command));
-    }
-
     /// Loses the next `count` replies to requests that `matches` picks.
     pub fn drop_replies_if(&self, count: u64, matches: impl Fn(&Request) -> bool + Send + 'static) {
-        self.control.lose_replies(0, count, Box::new(matches));
-    }
-
-    /// Loses reply number `number` to the requests that begin with `command`.
-    pub fn drop_reply_number(&self, number: u64, command: &str) {
-        let command = command.to_owned();
-        let matches = move |request: &Request| request.is(&command);
-        self.control
-            .lose_replies(number.saturating_sub(1), 1, Box::new(matches));
+        self.control.lose_replies(count, Box::new(matches));
     }
 
     /// Loses the next `count` requests before they reach the server. Each loss closes its
@@ -116,15 +101,7 @@ impl Proxy {
         count: u64,
         matches: impl Fn(&Request) -> bool + Send + 'static,
     ) {
-        self.control.lose_requests(0, count, Box::new(matches));
-    }
-
-    /// Loses request number `number` of those that begin with `command`.
-    pub fn drop_request_number(&self, number: u64, command: &str) {
-        let command = command.to_owned();
-        let matches = move |request: &Request| request.is(&command);
-        self.control
-            .lose_requests(number.saturating_sub(1), 1, Box::new(matches));
+        self.control.lose_requests(count, Box::new(matches));
     }
 
     /// Delays the replies from now on. Replies on their way at the same time are all delayed by
@@ -148,12 +125,6 @@ impl Proxy {
         self.control.cut_replies_after(bytes);
     }
 
-    /// Passes the next `bytes` bytes of requests, then closes the connection that sent the last
-    /// byte. A request that is cut in two does not run.
-    pub fn cut_requests_after_bytes(&self, bytes: usize) {
-        self.control.cut_requests_after(bytes);
-    }
-
     /// Resets all present connections (TCP RST). New ones pass.
     pub fn reset(&self) {
         self.control
@@ -167,14 +138,6 @@ impl Proxy {
         self.control
             .weather
             .send_modify(|weather| weather.replies.half_closes += 1);
-    }
-
-    /// Closes all present connections towards the server (TCP FIN), but still passes the server's
-    /// bytes.
-    pub fn half_close_requests(&self) {
-        self.control
-            .weather
-            .send_modify(|weather| weather.requests.half_closes += 1);
     }
 
     /// Closes every new connection at once. Present ones stay: add [`reset`](Self::reset) to end

@@ -16,13 +16,6 @@ impl RedisServer {
         let () = self.command(&["FLUSHALL"]).await;
     }
 
-    /// Suspends all commands for this long (`CLIENT PAUSE`), including those of the fixture.
-    /// Nothing expires meanwhile.
-    pub async fn pause_clients(&self, time: Duration) {
-        let time = time.as_millis().to_string();
-        let () = self.command(&["CLIENT", "PAUSE", &time, "ALL"]).await;
-    }
-
     /// Blocks the server for this long (`DEBUG SLEEP`), without replies. Requires
     /// [`RedisServerBuilder::debug_commands`](super::RedisServerBuilder::debug_commands). Returns
     /// after the sleep.
