@@ -104,7 +104,7 @@ pub fn with_modes() -> Vec<Config> {
     ]
 }
 
-/// Returns larger worlds of this kind.
+/// Returns larger worlds in which holders share a lock, some of them with faults.
 fn with_modes_and_faults() -> Vec<Config> {
     let among = |name| readers(name, &[2, 1]).one(1, 0, exclusive);
     vec![

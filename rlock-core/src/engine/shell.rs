@@ -415,7 +415,7 @@ impl Shell {
         let counted = metrics::Held::begin(metrics::lock(site), self.clock.now());
         let (value, place) = ((Arc::clone(&hold), counted), (hold.owner, entered.first));
         let mut state = self.state();
-        // A client that has closed meanwhile has ended the hold.
+        // If the client has closed in the meantime, that ended the hold.
         let ended = if state.machine.is_closed() {
             // The machine may have forgotten the entry, so the hold keeps the cause.
             let entries = Arc::from([entered.entry.number]);

@@ -114,7 +114,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Returns the hold as a call inside of it sees it.
+    /// Returns the hold as its nested calls see it.
     pub(crate) fn inside(&self) -> Inside {
         Inside {
             owner: self.entry.owner,

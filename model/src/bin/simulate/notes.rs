@@ -79,7 +79,7 @@ impl Notes {
         self.of(owner).is_released = true;
     }
 
-    /// Notes what a client is told. `is_quorum`: a request for one lock may be taken back, too.
+    /// Notes the reply that a client receives. `is_quorum`: a request for one lock may be taken back, too.
     pub(crate) fn told(&mut self, input: &Input, machine: &Machine, now: Time, is_quorum: bool) {
         match input {
             Input::Event(key, owner, event) => {

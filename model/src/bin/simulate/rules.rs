@@ -280,7 +280,7 @@ impl World {
         !self.plan.has_any(&[Part::Unrenewed, Part::NeverRenewed])
     }
 
-    /// Notes what a client is told, before its machine knows it.
+    /// Notes the reply that a client receives, before its machine reads it.
     pub(crate) fn before(&mut self, client: usize, input: &Input, now: Time) -> About {
         let is_quorum = self.is_quorum();
         let Client { machine, notes, .. } = &mut self.clients[client];
