@@ -3,6 +3,7 @@
 
 mod client;
 mod config;
+mod fairness;
 mod network;
 mod properties;
 mod resource;

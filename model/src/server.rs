@@ -70,6 +70,18 @@ pub enum ServerBug {
     /// The server notifies an owner only once that its lock is wanted. Not a bug by itself:
     /// renewals report it, too.
     WantedOnce,
+    /// An owner that a lock admits gets it before earlier waiters that the lock does not admit.
+    ReadersFirst,
+    /// A lock is handed off to the first exclusive waiter, even if others precede it.
+    WritersFirst,
+    /// A holder whose lease has ended counts as long as another holder's lease lasts.
+    ExpiredCounts,
+    /// A renewal revives a lease that has ended beside that of another holder.
+    ExpiredRevived,
+    /// The release of a permit that is not held frees another permit.
+    PermitFreedTwice,
+    /// A downgrade lets no waiter in.
+    DowngradeInSilence,
 }
 
 /// A server: its clock, its locks and the connected clients.
@@ -136,8 +148,9 @@ impl Server {
     /// Advances the time.
     pub fn pass(&mut self, time: Millis) {
         self.now += time;
+        let counts_expired = self.has(ServerBug::ExpiredCounts);
         for lock in self.locks.values_mut() {
-            lock.expire(self.now);
+            lock.expire(self.now, counts_expired);
         }
     }
 
@@ -215,6 +228,12 @@ impl Server {
         self.downgrade(claim.key, claim.owner);
         let lock = self.lock(claim.key);
         if bug == Some(ServerBug::RenewalCreates) && lock.held.is_empty() {
+            lock.grant(claim.owner, 1, until);
+        }
+        let mut modes = lock.held.iter().map(|held| held.mode);
+        if bug == Some(ServerBug::ExpiredRevived)
+            && modes.any(|mode| mode.tolerates(claim.owner.mode))
+        {
             lock.grant(claim.owner, 1, until);
         }
         let any = bug == Some(ServerBug::RenewalOfOthers);
@@ -319,6 +338,14 @@ impl Server {
         self.locks.entry(key).or_default()
     }
 
+    /// Returns the holders of a lock with their modes, and whether the lease of each lasts.
+    pub(crate) fn holders(&self, key: Key) -> impl Iterator<Item = (Holder, Mode, bool)> {
+        let held = self.locks.get(&key).map_or(&[][..], |lock| &lock.held);
+        let now = self.now;
+        held.iter()
+            .map(move |held| (held.by, held.mode, held.until > now))
+    }
+
     pub(crate) fn holds(&self, key: Key, owner: Owner) -> bool {
         let held = self.locks.get(&key).map_or(&[][..], |lock| &lock.held);
         held.iter().any(|held| held.by == Holder::Owner(owner))
@@ -347,9 +374,19 @@ impl Server {
         Some(fence)
     }
 
-    fn dequeue(&mut self, key: Key) -> Option<(Owner, Millis)> {
+    fn dequeue(&mut self, key: Key, owner: Owner) {
         let queue = &mut self.lock(key).queue;
-        (!queue.is_empty()).then(|| queue.remove(0))
+        queue.retain(|(queued, _)| *queued != owner);
+    }
+
+    /// Returns the first waiter, and since when it waits.
+    fn first(&self, key: Key) -> Option<(Owner, Millis)> {
+        let queue = &self.locks.get(&key)?.queue;
+        let mut writers = queue
+            .iter()
+            .filter(|(owner, _)| owner.mode == Mode::Exclusive);
+        let writer = writers.next().filter(|_| self.has(ServerBug::WritersFirst));
+        writer.or(queue.first()).copied()
     }
 
     /// Hands a lock off to its first waiters, as far as it admits them and they precede the owner that asks, like
@@ -366,17 +403,17 @@ impl Server {
         let mut longest = None;
         let blocked = loop {
             let (mut batch, mut blocked) = (Vec::new(), false);
-            while let Some((owner, since)) = self.lock(key).queue.first().copied() {
+            while let Some((owner, since)) = self.first(key) {
                 blocked = !self.admits(key, owner);
                 if blocked && self.is_gone(key, owner, asks, effects) {
-                    self.dequeue(key);
+                    self.dequeue(key, owner);
                     blocked = false;
                     continue;
                 }
                 if blocked {
                     break;
                 }
-                self.dequeue(key);
+                self.dequeue(key, owner);
                 if Some(owner) == asks {
                     break;
                 }
@@ -399,10 +436,10 @@ impl Server {
             }
         };
         if longest.is_some_and(|longest| longest > silent) {
-            self.notify_first(key, grace, effects);
-            self.notify_last(key, grace, effects);
+            self.notify_from(key, 0, grace, effects);
         }
-        blocked || asks.is_some_and(|asks| !self.admits(key, asks))
+        let is_passed_over = asks.is_some() && self.has(ServerBug::ReadersFirst);
+        blocked && !is_passed_over || asks.is_some_and(|asks| !self.admits(key, asks))
     }
 
     /// Returns whether the first waiter is gone, and keeps the owner that asks from a lock that admits it.
@@ -469,16 +506,29 @@ impl Server {
         }
     }
 
-    /// Tells the first waiter when to retry.
-    fn notify_first(&self, key: Key, after: Millis, effects: &mut Effects) {
-        if let Some(owner) = self.queue(key).first().copied() {
+    /// Tells the first waiter whose client is connected when to retry, and removes those before it. It may be dead by then,
+    /// so the second and the last waiter retry after a further grace period.
+    fn ask_first(&mut self, key: Key, after: Millis, effects: &mut Effects) {
+        let Constants { grace, silent, .. } = self.constants;
+        while let Some((owner, since)) = self.first(key) {
+            if !self.listening.contains(&owner.client) {
+                self.dequeue(key, owner);
+                continue;
+            }
             self.notify(Notification::Retry { key, owner, after }, effects);
+            if self.now - since + after > silent {
+                self.notify_from(key, 1, after + grace, effects);
+            }
+            return;
         }
     }
 
-    /// Tells the last waiter when to retry, if it is not the first.
-    fn notify_last(&self, key: Key, after: Millis, effects: &mut Effects) {
-        if let [_, .., owner] = self.queue(key)[..] {
+    /// Tells the waiter at this place, and the last one behind it, when to retry.
+    fn notify_from(&self, key: Key, place: usize, after: Millis, effects: &mut Effects) {
+        let queue = self.queue(key);
+        let waiters = queue.get(place..).unwrap_or_default();
+        let last = waiters.iter().skip(1).next_back();
+        for owner in waiters.first().into_iter().chain(last).copied() {
             self.notify(Notification::Retry { key, owner, after }, effects);
         }
     }
@@ -518,8 +568,11 @@ impl Lock {
         }
     }
 
-    fn expire(&mut self, now: Millis) {
-        self.held.retain(|held| held.until > now);
+    fn expire(&mut self, now: Millis, counts_expired: bool) {
+        let is_live = |held: &Held| held.until > now;
+        if !counts_expired || !self.held.iter().any(is_live) {
+            self.held.retain(is_live);
+        }
         if self.queue.is_empty() || self.queue_until <= now {
             self.queue.clear();
             self.queue_until = 0;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-pub(crate) use self::sources::reply::{Acquired, Grant, QueuePlace, Released, RenewalOutcome};
+pub(crate) use self::sources::reply::{
+    Acquired, Grant, QueuePlace, Released, RenewalOutcome, TakenBy,
+};
 
 /// How long a lock is reserved for a waiter that has not confirmed its wait.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);

@@ -60,6 +60,10 @@ fn one_of_two(caller: &mut Caller) {
     caller.mode = Mode::Permits(2);
 }
 
+fn alone(caller: &mut Caller) {
+    caller.mode = Mode::Permits(1);
+}
+
 fn exclusive(caller: &mut Caller) {
     caller.mode = Mode::Exclusive;
 }
@@ -79,6 +83,12 @@ pub fn with_modes() -> Vec<Config> {
         readers("in time, two readers of one client, and a writer", &[2, 1]).one(1, 0, exclusive),
         readers("in time, readers of two clients, and a writer", &[1, 1, 1]).one(2, 0, exclusive),
         readers("in time, a client reads and writes", &[2, 1]).one(0, 1, exclusive),
+        prompt("in time, three writers of one client, and a reader")
+            .of(&[3, 1])
+            .one(1, 0, shared),
+        readers("in time, a client reads and writes, a reader dies", &[2, 1])
+            .one(0, 1, exclusive)
+            .with(CRASHES),
         readers("in time, readers, retention", &[2, 1])
             .one(1, 0, exclusive)
             .retaining(2),
@@ -92,6 +102,9 @@ pub fn with_modes() -> Vec<Config> {
             .one(1, 0, exclusive)
             .at_any_time()
             .until(1),
+        readers("any delay, readers of two clients", &[1, 1])
+            .at_any_time()
+            .until(3),
         readers("in time, a writer enters again and shares", &[1, 1])
             .one(0, 0, exclusive)
             .one(0, 0, |caller| caller.downgrades = true)
@@ -101,6 +114,11 @@ pub fn with_modes() -> Vec<Config> {
         permits("any delay, permits", &[1, 1])
             .at_any_time()
             .until(2),
+        any("repeated messages, one permit")
+            .of(&[2, 1])
+            .each(alone)
+            .with(REPEATS)
+            .until(1),
     ]
 }
 
@@ -508,16 +526,22 @@ pub struct Mistake {
 }
 
 const TOKENS: &str = "tokens grow with every hold";
+const IN_TURN: &str = "no lock is granted before an earlier waiter has it";
+const WITH_REASON: &str =
+    "no call waits unless a holder whose lease lasts or an earlier waiter keeps it off";
 const FREE: &str = "when all clients are dead, the lock is free after a lease";
+
+fn mistake(bug: ServerBug, breaks: &'static str, world: Config) -> Mistake {
+    Mistake {
+        world: world.but(bug),
+        breaks,
+    }
+}
 
 /// Returns the bugs of the server. Bugs of clients are put into their sources, by `tests/mutants`.
 #[must_use]
 pub fn mistakes() -> Vec<Mistake> {
-    let mistake = |bug, breaks, world: Config| Mistake {
-        world: world.but(bug),
-        breaks,
-    };
-    vec![
+    let mut all = vec![
         mistake(
             ServerBug::ReleaseOfOthers,
             "no lock is granted that another client relies on",
@@ -596,6 +620,55 @@ pub fn mistakes() -> Vec<Mistake> {
             any("a renewed fence that is forgotten")
                 .of(&[3, 1])
                 .until(2),
+        ),
+    ];
+    all.extend(mistakes_with_modes());
+    all
+}
+
+/// Returns the bugs of the server that concern holders which share a lock.
+fn mistakes_with_modes() -> Vec<Mistake> {
+    vec![
+        mistake(
+            ServerBug::ReadersFirst,
+            IN_TURN,
+            readers("readers that overtake a writer", &[1, 1, 1]).one(2, 0, exclusive),
+        ),
+        mistake(
+            ServerBug::WritersFirst,
+            IN_TURN,
+            prompt("writers that overtake a reader")
+                .of(&[1, 1, 1])
+                .one(2, 0, shared),
+        ),
+        mistake(
+            ServerBug::ExpiredCounts,
+            WITH_REASON,
+            readers("a dead reader that counts", &[2, 1])
+                .one(0, 1, exclusive)
+                .with(CRASHES)
+                .until(3),
+        ),
+        mistake(
+            ServerBug::ExpiredRevived,
+            "a renewal creates no lock",
+            readers("a reader that is revived", &[1, 1]).at_any_time(),
+        ),
+        mistake(
+            ServerBug::PermitFreedTwice,
+            "holders tolerate each other",
+            any("a permit that is freed twice")
+                .of(&[2, 1])
+                .each(alone)
+                .with(REPEATS)
+                .until(1),
+        ),
+        mistake(
+            ServerBug::DowngradeInSilence,
+            WITH_REASON,
+            readers("a downgrade that lets nobody in", &[1, 1])
+                .one(0, 0, exclusive)
+                .one(0, 0, |caller| caller.downgrades = true),
         ),
     ]
 }

@@ -38,6 +38,8 @@ labels! {
     /// The end of a hold.
     HoldEnd {
         Released = "released",
+        /// The body returned an error, or the guard was marked as failed.
+        Failed = "failed",
         Lost = "lost",
         Panicked = "panicked",
         Cancelled = "cancelled",

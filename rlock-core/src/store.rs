@@ -8,6 +8,7 @@ mod error;
 mod event;
 pub(crate) mod memory;
 pub(crate) mod probe;
+pub(crate) mod provider;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod reply;
@@ -23,7 +24,7 @@ pub(crate) use self::{
     event::{Event, KeyFilter, Listener},
     reply::{
         Acquired, Entry, GRACE, Grant, QueuePlace, Released, RenewalOutcome, Renewed, TOKENS,
-        TOO_LARGE_FENCE,
+        TOO_LARGE_FENCE, TakenBy,
     },
     request::{AcquireRequest, Claim, ReleaseRequest, Renewal, SendOptions},
     retry::retry_within,

@@ -8,7 +8,7 @@ pub(crate) struct Spread(pub(crate) u64);
 
 impl Spread {
     const FIRST: Duration = Duration::from_millis(10);
-    const LONGEST: Duration = Duration::from_millis(500);
+    pub(crate) const LONGEST: Duration = Duration::from_millis(500);
 
     /// Returns the spread of another pause.
     pub(crate) fn next(self) -> Self {

@@ -168,7 +168,9 @@ fn renew() -> impl Strategy<Value = Operation> {
         let claim = Claim { key, owner };
         Renewal { claim, fence }
     });
-    (vec(renewal, 1..4), lease())
+    // Without a lease, a renewal only asks.
+    let lease = prop_oneof![4 => lease(), 1 => Just(0)];
+    (vec(renewal, 1..4), lease)
         .prop_map(|(renewals, lease)| Operation::Renew(Renew { renewals, lease }))
 }
 

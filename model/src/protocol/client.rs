@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     error::LostCause,
+    key, mode,
     product::engine::machine::{
         CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request, Settings,
         Slot,
@@ -244,6 +245,15 @@ impl Client {
         let is_valid = |own: &Ownership| own.valid_until(super::config::time(now)).is_ok();
         let mut owns = self.relies_on(key, now);
         owns.find(|own| own.phase() == Phase::Held && is_valid(own))
+    }
+
+    /// Returns whether calls of the client share a lock with another owner than this one.
+    pub(super) fn shares(&self, key: &key::Key, owner: Owner) -> bool {
+        let slot = self.machine.slot(key);
+        let mut owns = slot.into_iter().flat_map(Slot::ownerships);
+        owns.any(|own| {
+            own.owner != owner && own.phase() == Phase::Held && own.mode != mode::Mode::Exclusive
+        })
     }
 
     /// Returns whether a caller is in a valid hold of a key, as its guard reads it.

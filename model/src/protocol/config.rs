@@ -209,7 +209,7 @@ impl Config {
     pub fn meet(&self) -> bool {
         let shares = |callers: &&Vec<Caller>| {
             let mut modes = callers.iter().map(|caller| caller.mode);
-            modes.any(|mode| mode != Mode::Exclusive)
+            modes.any(|mode| mode.tolerates(mode))
         };
         self.clients.iter().filter(shares).count() > 1
     }

@@ -10,7 +10,10 @@ use super::{
     state::Rule,
     words,
 };
-use crate::{mode, words::Holder};
+use crate::{
+    mode,
+    words::{Holder, Mode},
+};
 
 type P = Property<Protocol>;
 
@@ -26,6 +29,9 @@ pub(super) fn of(config: &Config) -> Vec<P> {
     let mut all = rules! {
         TokensGrow: "tokens grow with every hold",
         RenewalsCreateNothing: "a renewal creates no lock",
+        NoOvertaking: "no lock is granted before an earlier waiter has it",
+        NoWaitWithoutReason: "no call waits unless a holder whose lease lasts or an earlier waiter keeps it off",
+        NoLateJoin: "no call joins a hold once its client knows that another one waits",
         NoRenewalAfterRelease: "no hold is renewed after its release",
         NoHoldAfterLoss: "no hold of an ownership begins after its loss",
         NoReleaseAfterOthers: "no release counts as done after another owner had the lock",
@@ -185,9 +191,9 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
 /// Returns the situations that must occur.
 fn situations(config: &Config) -> Vec<Situation> {
     use Situation::{
-        HandedOff, HandedOver, Joined, Kept, MaxHold, Nested, Paused, Refused, RetainedAgain,
-        RetainedAsked, RetainedAtDrain, RetainedUntilEnd, RetainedWanted, Several, StaleWrite,
-        Together, TokenOfRenewal,
+        Behind, Downgraded, HandedOff, HandedOver, Joined, Kept, MaxHold, Nested, Paused, Refused,
+        RetainedAgain, RetainedAsked, RetainedAtDrain, RetainedUntilEnd, RetainedWanted, Several,
+        StaleWrite, Together, TokenOfRenewal, Upgrade,
     };
     let any = |is: fn(&Caller) -> bool| config.callers().any(is);
     let has = |least: usize| {
@@ -195,6 +201,7 @@ fn situations(config: &Config) -> Vec<Situation> {
             let first = callers.first();
             let like = callers.iter().filter(|other| {
                 first.is_some_and(|first| first.keys == other.keys && other.wait != Some(0))
+                    && other.mode == Mode::Exclusive
             });
             like.count() >= least
         };
@@ -218,18 +225,21 @@ fn situations(config: &Config) -> Vec<Situation> {
         ),
         (Joined, config.joins()),
         (Together, config.meet()),
-        (HandedOver, has(2) && renewed && !stays && !config.shares()),
         (
-            TokenOfRenewal,
-            has(3) && !config.shares() && !config.prompt && config.end > 1,
+            Behind,
+            config.joins() && clients > 1 && any(|caller| caller.mode == Mode::Exclusive),
         ),
+        (Downgraded, config.downgrades()),
+        (Upgrade, config.downgrades() && config.entries > 1),
+        (HandedOver, has(2) && renewed && !stays),
+        (TokenOfRenewal, has(3) && !config.prompt && config.end > 1),
         (Nested, config.entries > 1),
         (Paused, !config.prompt && long && clients > 1),
         (
             StaleWrite,
             config.writes && !config.prompt && long && clients > 1,
         ),
-        (RetainedAgain, retains && has(2) && !config.shares()),
+        (RetainedAgain, retains && has(2)),
         (RetainedWanted, retains && wanted),
         (RetainedUntilEnd, retains && config.end > 1 + longest),
         (RetainedAsked, retains && faults.release_requests > 0),

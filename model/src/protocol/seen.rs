@@ -42,6 +42,9 @@ situations! {
     Refused = "a call is refused because its wait has ended",
     Joined = "a call joins a shared hold",
     Together = "two clients hold a lock that they share",
+    Behind = "a client asks again for a lock that it shares",
+    Downgraded = "another client shares a lock that was exclusive before",
+    Upgrade = "an exclusive call inside a shared hold is refused",
 }
 
 /// The situations of the latest step. Not part of the state: all values are equal.

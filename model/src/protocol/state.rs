@@ -49,6 +49,10 @@ impl TokenRange {
     pub(super) fn has(&self, owner: Owner, token: Token) -> bool {
         self.owner == owner && (self.first..=self.last).contains(&token)
     }
+
+    fn covers(&self, key: Key, token: Token) -> bool {
+        self.key == key && (self.first..=self.last).contains(&token)
+    }
 }
 
 /// A rule that every step must obey.
@@ -56,8 +60,14 @@ impl TokenRange {
 pub(crate) enum Rule {
     /// Grants, renewals and holds have larger tokens than all earlier ones.
     TokensGrow,
-    /// A renewal does not create a lock.
+    /// A renewal creates no lock, and revives no lease.
     RenewalsCreateNothing,
+    /// No owner gets a lock before an earlier waiter.
+    NoOvertaking,
+    /// An owner waits only for a holder whose lease lasts, or for an earlier waiter.
+    NoWaitWithoutReason,
+    /// No call joins a hold of its client after that client has learned that another one waits.
+    NoLateJoin,
     /// No renewal is sent after the release.
     NoRenewalAfterRelease,
     /// No hold begins on an ownership whose loss is known.
@@ -160,6 +170,13 @@ impl State {
         let now = self.now();
         let holds = |client: &&Client| client.holds(key, now).is_some();
         self.clients.iter().filter(holds).count() > 1
+    }
+
+    /// Returns whether a caller of another client is in a lock that it has downgraded.
+    pub(super) fn is_downgraded_elsewhere(&self, name: u8) -> bool {
+        let mut others = self.clients.iter().filter(|client| client.name != name);
+        let is_inside = |task: &Task| task.is_downgraded && !task.entries.is_empty();
+        others.any(|client| client.tasks.iter().any(is_inside))
     }
 
     pub(super) fn keys(&self) -> std::ops::Range<Key> {
@@ -269,7 +286,11 @@ impl State {
             // A reader that joins a hold which was exclusive before has its token.
             token > latest || token == latest && !is_exclusive && config.downgrades()
         };
-        if !is_above {
+        let is_of_another = self.tokens.iter().any(|tokens| {
+            let of = tokens.owner;
+            (of.client, of.sequence) != (full.client, full.sequence) && tokens.covers(key, token)
+        });
+        if !is_above || is_of_another {
             self.breaks(Rule::TokensGrow);
         }
         let is_renewed = range.is_some_and(|at| !self.tokens[at].first.is_multiple_of(TOKENS));

@@ -5,7 +5,7 @@ use std::{sync::LazyLock, time::Duration};
 use crate::{
     key, lease, mode,
     product::engine::machine::{Ask, Event, Renew, Reply, Request},
-    store::{self, QueuePlace, RenewalOutcome},
+    store::{self, QueuePlace, RenewalOutcome, TakenBy},
     words::{
         Acquire, Acquired, Claim, Key, Millis, Mode, Notification, Owner, Release, Released,
         Renewal, Renewed,
@@ -129,6 +129,7 @@ pub(super) fn reply(reply: network::Reply, sent_at: lease::Time) -> Reply {
                 sent_at,
                 fences: fences.into(),
                 retired: false,
+                by: TakenBy::Unnamed,
             },
             Acquired::NotOwner => store::Acquired::NotOwner,
         }),
@@ -162,6 +163,9 @@ pub(super) fn event(notification: Notification) -> Event {
             wanted: others_wait,
         },
         Notification::Wanted { .. } => Event::Wanted,
-        Notification::Retry { after, .. } => Event::Retry(Duration::from_millis(after)),
+        Notification::Retry { owner, after, .. } => Event::Retry {
+            mode: mode(owner.mode),
+            after: Duration::from_millis(after),
+        },
     }
 }

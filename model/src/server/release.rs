@@ -17,12 +17,15 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
         if let Some(held) = holders.find(|held| held.by == Holder::Owner(ask.owner)) {
             held.count = ask.count;
         }
-        if ask.owner.mode == Mode::Shared {
+        if ask.owner.mode == Mode::Shared && !server.has(ServerBug::DowngradeInSilence) {
             server.hand_off(ask.key, None, false, effects);
         }
         return Released::Done;
     }
     if !holds {
+        if server.has(ServerBug::PermitFreedTwice) && matches!(ask.owner.mode, Mode::Permits(_)) {
+            server.lock(ask.key).held.pop();
+        }
         leave_queue(server, ask, effects);
         return Released::NotHeld;
     }
@@ -42,14 +45,14 @@ pub(super) fn release(server: &mut Server, ask: &Release, effects: &mut Effects)
             count: 1,
             until,
         });
-        server.notify_first(ask.key, ask.at_least, effects);
+        server.ask_first(ask.key, ask.at_least, effects);
     } else {
         server.hand_off(ask.key, None, false, effects);
     }
     Released::Done
 }
 
-/// Removes an owner that only waited. The next waiter asks, and learns that it is the first.
+/// Removes an owner that only waited. The next waiter that is alive asks, and learns that it is the first.
 fn leave_queue(server: &mut Server, ask: &Release, effects: &mut Effects) {
     let was_first = server.queue(ask.key).first() == Some(&ask.owner);
     let queue = &mut server.lock(ask.key).queue;
@@ -59,6 +62,6 @@ fn leave_queue(server: &mut Server, ask: &Release, effects: &mut Effects) {
             // The waiters behind it may share the lock.
             server.hand_off(ask.key, None, false, effects);
         }
-        server.notify_first(ask.key, ask.at_least, effects);
+        server.ask_first(ask.key, ask.at_least, effects);
     }
 }

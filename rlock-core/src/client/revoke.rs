@@ -24,8 +24,8 @@ impl LockClient {
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked): its body is
     /// cancelled at its next await, as after any loss. The lock is released when the body has
     /// stopped, or its guard is dropped. Until then its client renews the lease, and no other client
-    /// gets the lock. [`at_least`](crate::Lock::at_least) still applies. The holder's client logs a
-    /// warning with the [service](crate::LockClientBuilder::service), host and process of this one.
+    /// gets the lock. The holder's client logs a warning with the
+    /// [service](crate::LockClientBuilder::service), host and process of this one.
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
     /// 200 milliseconds: its process has ended, is stuck or cut off, or its client has
@@ -176,6 +176,10 @@ impl LockClient {
         let released = async { released.await.map_err(|error| error.hide([key])) };
         let action = || format!("release lock `{key}` of another client");
         let released = self.ask(released, action).await?;
+        if token.is_some() && reply != Some(Answer::Released) && released == Released::Done {
+            // It may learn of its grant only now, and must not begin a hold with it.
+            self.tell_holder(key, owner, None, true).await?;
+        }
         Ok(reply == Some(Answer::Released) || released == Released::Done)
     }
 

@@ -155,6 +155,7 @@ impl Attempt<'_> {
         let site = self.request.options.site;
         match refusal {
             Refusal::Taken(key, remaining) => self.taken(&key, remaining),
+            Refusal::Split => self.failed(StoreError::split()),
             Refusal::Failed => {
                 let keys: Few<&Key> = self.request.keys.iter().map(|(key, _)| key).collect();
                 call.error(&keys, self.action(), self.waited())

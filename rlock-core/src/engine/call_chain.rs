@@ -15,7 +15,10 @@ use std::{
 use tokio::task;
 use uuid::Uuid;
 
-use crate::engine::{driver::ClientHandle, entry::Entry, machine::Inside};
+use crate::{
+    engine::{driver::ClientHandle, entry::Entry, machine::Inside},
+    few::Few,
+};
 
 thread_local! {
     static SCOPE: RefCell<Scope> = RefCell::default();
@@ -30,23 +33,28 @@ pub(crate) struct Scope {
     task: Option<task::Id>,
 }
 
-/// One lock of the chain. Links are immutable, so branches of a `join!` cannot see each other's
-/// locks.
+/// One call or guard of the chain, with its locks. Links are immutable, so branches of a `join!` cannot see each
+/// other's locks.
 pub(crate) struct Link {
-    pub(crate) entry: Entry,
+    /// One entry for each key, in ascending order.
+    pub(crate) entries: Few<Entry>,
     outer: Option<Arc<Link>>,
 }
 
 impl Link {
-    /// Returns the entries of the locks up to this one, innermost first. Holds that have ended, and outer entries of
-    /// the same hold, are left out: tasks that spawn each other would collect them. The innermost entry stays, for
+    /// Returns the entries up to this link, innermost link first. Holds that have ended, and outer entries of the same
+    /// hold, are left out: tasks that spawn each other would collect them. The innermost link stays whole, for
     /// [`innermost`].
-    pub(crate) fn locks(&self) -> Vec<Entry> {
-        let mut locks: Vec<Entry> = Vec::new();
-        for Self { entry, .. } in successors(Some(self), |link| link.outer.as_deref()) {
-            let is_same = |inner: &Entry| inner.is_in_hold_of(entry);
-            if locks.is_empty() || entry.is_live() && !locks.iter().any(is_same) {
-                locks.push(entry.clone());
+    pub(crate) fn locks(&self) -> Vec<Few<Entry>> {
+        let mut locks = vec![self.entries.clone()];
+        for link in successors(self.outer.as_deref(), |link| link.outer.as_deref()) {
+            let is_new = |entry: &&Entry| {
+                let is_same = |inner: &Entry| inner.is_in_hold_of(entry);
+                entry.is_live() && !locks.iter().flatten().any(is_same)
+            };
+            let entries: Few<Entry> = link.entries.iter().filter(is_new).cloned().collect();
+            if !entries.is_empty() {
+                locks.push(entries);
             }
         }
         locks
@@ -77,9 +85,9 @@ impl Scope {
         }
     }
 
-    pub(crate) fn inside(self, entry: Entry) -> Self {
+    pub(crate) fn inside(self, entries: Few<Entry>) -> Self {
         let link = Link {
-            entry,
+            entries,
             outer: self.chain,
         };
         Self {
@@ -157,32 +165,30 @@ pub(crate) fn client() -> Option<ClientHandle> {
 
 /// Returns the hold of `key` by `client` that the current call is inside: its owner and its token.
 pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Inside> {
-    let is_it = |Link { entry, .. }: &&Link| entry.key() == key && entry.core().id == client;
-    read(|scope| {
-        let Link { entry, .. } = links(scope).find(is_it)?;
-        Some(entry.inside())
-    })
+    let is_it = |entry: &&Entry| entry.key() == key && entry.core().id == client;
+    read(|scope| entries(scope).find(is_it).map(Entry::inside))
 }
 
 /// Returns whether the current call is inside a live hold of `client`.
 pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
-    let is_it = |link: &Link| link.entry.core().id == client && link.entry.is_live();
-    read(|scope| links(scope).any(is_it))
+    let is_it = |entry: &Entry| entry.core().id == client && entry.is_live();
+    read(|scope| entries(scope).any(is_it))
 }
 
 /// Returns the locks that the current call is inside, outermost first, each once.
 pub(crate) fn holds() -> Vec<Entry> {
     let locks = innermost().map(|link| link.locks()).unwrap_or_default();
-    locks.into_iter().rev().filter(Entry::is_live).collect()
+    let locks = locks.into_iter().rev().flatten();
+    locks.filter(Entry::is_live).collect()
 }
 
-/// Returns the locks of a scope, innermost first.
-fn links(scope: &Scope) -> impl Iterator<Item = &Link> {
-    let links = successors(scope.chain.as_ref(), |link| link.outer.as_ref());
-    links.map(Arc::as_ref)
+/// Returns the entries of a scope, innermost link first.
+fn entries(scope: &Scope) -> impl Iterator<Item = &Entry> {
+    let links = successors(scope.chain.as_deref(), |link| link.outer.as_deref());
+    links.flat_map(|link| &link.entries)
 }
 
-/// Returns the innermost lock that the current call is inside.
+/// Returns the innermost call or guard that the current call is inside, with its locks.
 pub(crate) fn innermost() -> Option<Arc<Link>> {
     read(|scope| scope.chain.clone())
 }

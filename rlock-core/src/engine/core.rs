@@ -14,7 +14,7 @@ use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
-        holders::HolderReplies,
+        holders::{HolderReplies, WarnedKeys},
         machine::{self, Input, Machine, Owner},
         shell::Shell,
         thread::ClientThread,
@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shell: Arc<Shell>,
     pub(crate) holder_replies: HolderReplies,
+    /// The keys whose calls disagree on the number of permits.
+    pub(crate) disputed: WarnedKeys,
     pub(crate) thread: ClientThread,
     /// The number of locks that were held when the client was closed.
     closed: SetOnce<usize>,
@@ -58,6 +60,7 @@ impl Core {
             store,
             shell,
             holder_replies: HolderReplies::default(),
+            disputed: WarnedKeys::default(),
             thread,
             closed: SetOnce::new(),
             background_ended: SetOnce::new(),
@@ -160,7 +163,8 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
         ),
         Event::Wanted { key, owner } => own(&shell, key, owner, machine::Event::Wanted),
         Event::Retry { key, owner, after } => {
-            own(&shell, key, owner, machine::Event::Retry(after));
+            let mode = owner.mode();
+            own(&shell, key, owner, machine::Event::Retry { mode, after });
         }
         Event::Message(message) => shell.messages.on_message(&message),
         Event::Changed(key) => shell.changed(key),

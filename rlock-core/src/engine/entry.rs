@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::select_all;
 use tracing::Span;
 
 use super::machine::{self, Input, Ownership, Refusal, Step};
@@ -15,6 +16,7 @@ use crate::{
     engine::{call::CallGuard, core::Core, driver::ClientHandle, shell::SharedHold},
     error::{LockError, LostCause},
     lease::Time,
+    mode::Mode,
     observe::HoldEnd,
     owner::OwnerId,
 };
@@ -143,20 +145,36 @@ impl Entry {
         })
     }
 
+    /// Returns an error if a downgrade of the hold would be refused.
+    pub(crate) fn check_downgrade(&self) -> Result<(), LockError> {
+        if let Some(cause) = self.left().or_else(|| self.broken()) {
+            return Err(self.lost_error(cause));
+        }
+        let others = self.read(|own, _| match own.used {
+            Mode::Exclusive => own.entries() - 1,
+            Mode::Shared | Mode::Permits(_) => 0,
+        });
+        match others {
+            Some(others @ 1..) => Err(self.nested_error(others)),
+            _ => Ok(()),
+        }
+    }
+
     /// Downgrades the hold.
     pub(crate) fn downgrade(&self) -> Result<(), LockError> {
         match self.core().shell.on(Input::Downgrade(self.inner())) {
             Some(Step::Left(outcome)) => outcome.map_err(|cause| self.lost_error(cause)),
-            Some(Step::Refused(Refusal::Nested(others))) => {
-                let entries = if others == 1 { "entry" } else { "entries" };
-                let value = format!("with {others} other {entries}");
-                let reason = "a body or nested calls rely on the exclusive lock: downgrade it when they have ended, \
-                              with the guard of `acquire`";
-                let error = LockError::invalid_option("downgrade", value, reason);
-                Err(error.of_lock(self.shown()))
-            }
+            Some(Step::Refused(Refusal::Nested(others))) => Err(self.nested_error(others)),
             step => unreachable!("a downgrade does not lead to {step:?}"),
         }
+    }
+
+    fn nested_error(&self, others: u32) -> LockError {
+        let entries = if others == 1 { "entry" } else { "entries" };
+        let value = format!("with {others} other {entries}");
+        let reason = "a body or nested calls rely on the exclusive lock: downgrade it when they have ended, \
+                      with the guard of `acquire`";
+        LockError::invalid_option("downgrade", value, reason).of_lock(self.shown())
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
@@ -175,6 +193,14 @@ impl Entry {
             cause,
         }
     }
+}
+
+/// Resolves to the first of these entries that has left or is lost, and to the cause.
+pub(crate) async fn first_lost<'a>(
+    entries: impl Iterator<Item = &'a Entry>,
+) -> (&'a Entry, LostCause) {
+    let losses = entries.map(|entry| Box::pin(async move { (entry, entry.lost().await) }));
+    select_all(losses).await.0
 }
 
 /// Keeps an entry until it is released or dropped.

@@ -1,14 +1,14 @@
 //! What the holders of contended locks have replied about themselves.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use crate::{info::LockInfo, key::Key, lease::Time};
 
-/// How many replies a client remembers.
+/// How many replies, and how many keys with a warning, a client remembers.
 const MOST: usize = 256;
 
 /// The latest replies, for all calls of this client that wait for the same lock.
@@ -33,5 +33,17 @@ impl HolderReplies {
             ttl,
             ..info.clone()
         })
+    }
+}
+
+/// The keys about whose holders this client has logged a warning.
+#[derive(Default)]
+pub(crate) struct WarnedKeys(Mutex<HashSet<Key>>);
+
+impl WarnedKeys {
+    /// Adds a key. Returns whether to log a warning: not if there was one, nor for more keys than a client remembers.
+    pub(crate) fn add(&self, key: &Key) -> bool {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.len() < MOST && keys.insert(key.clone())
     }
 }

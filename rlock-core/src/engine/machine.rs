@@ -197,9 +197,11 @@ impl Machine {
             }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
-            Input::Event(key, Some(owner), Event::Granted { mode, .. })
-                if self.own(&key, owner).is_none() =>
-            {
+            Input::Event(
+                key,
+                Some(owner),
+                Event::Granted { mode, .. } | Event::Retry { mode, .. },
+            ) if self.own(&key, owner).is_none() => {
                 let (slot, cx) = self.slot_mut(&key);
                 slot.decline(owner, mode, cx.now);
                 one(key)
@@ -231,8 +233,16 @@ impl Machine {
             slot.close(&mut self.cx);
         }
         let calls: Vec<CallId> = self.cx.calls.keys().copied().collect();
-        for call in calls {
-            self.cx.wake(call);
+        for id in calls {
+            // Its future may never be polled again, so it keeps no lock and no turn.
+            if let Some(mut call) = self.cx.calls.remove(&id) {
+                if let Some(acquisition) = call.acquisition() {
+                    self.abandon(id, acquisition);
+                    acquisition.stage = Stage::Refused(Refusal::Closed);
+                }
+                self.cx.calls.insert(id, call);
+            }
+            self.cx.wake(id);
         }
         match self.cx.life {
             Life::Ended => Few::new(),
@@ -407,12 +417,17 @@ impl Machine {
 
     /// Returns whether no call or hold is left.
     pub(crate) fn is_drained(&self) -> bool {
-        self.cx.calls.is_empty() && !self.ownerships().any(Ownership::is_owned)
+        !self.is_called() && !self.ownerships().any(Ownership::is_owned)
     }
 
     /// Returns whether no call is left, and no body runs.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.cx.calls.is_empty() && !self.ownerships().any(Ownership::has_body)
+        !self.is_called() && !self.ownerships().any(Ownership::has_body)
+    }
+
+    /// Returns whether a call is left that may still have a lock. A call that was refused only has to learn of it.
+    fn is_called(&self) -> bool {
+        self.cx.calls.values().any(|call| !call.is_refused())
     }
 
     /// Returns whether everything is released.
@@ -462,15 +477,15 @@ impl Slot {
                     // Reports and messages arrive in the server's order: what was reported before preceded the grant.
                     own.doubted_at = None;
                     self.arrived(wanted, cx);
-                    self.wake_turn(cx);
+                    self.wake_for_grant(cx);
                 }
             }
             Event::Wanted => self.wanted |= is_current,
             // Another client tries to acquire a lock that this one shares with others.
-            Event::Retry(after) if own.phase() == Phase::Retained => {
+            Event::Retry { after, .. } if own.phase() == Phase::Retained => {
                 own.retained_until = own.retained_until.min(now + after);
             }
-            Event::Retry(after) => {
+            Event::Retry { after, .. } => {
                 own.requests.ask_by(now + after);
                 self.wake_turn(cx);
             }

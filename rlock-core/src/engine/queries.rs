@@ -1,4 +1,4 @@
-//! Questions between clients: who holds a lock, which locks a client holds, and the request to release one. The
+//! Questions between clients: who holds a lock, who waits for it, which locks a client holds, and the request to release one. The
 //! background of a client replies; the store only carries the messages.
 
 use std::{
@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tokio::time::timeout;
 use tracing::field::display;
 use uuid::Uuid;
@@ -17,7 +18,7 @@ use crate::{
         messages::{Answer, Message, Question, Report, fill, written},
     },
     escape_control::shown,
-    info::{Holder, LockInfo},
+    info::{Holder, LockInfo, Waiter},
     key::Key,
     lease::Time,
     options::Identity,
@@ -72,6 +73,48 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
     locks.into_iter().find(is_it)
 }
 
+/// How many waiters are asked who they are.
+const MOST_WAITERS: usize = 10;
+
+/// Asks the clients of the first waiters who they are, all at once. Leaves out those that are silent.
+pub(crate) async fn ask_waiters(core: &Core, queue: &[OwnerId]) -> Vec<Waiter> {
+    let asked = queue.iter().take(MOST_WAITERS).map(|owner| async {
+        let report = if owner.is_of(core.id) {
+            Some(describe_client(core))
+        } else {
+            let reply = ask(core, owner.client(), &Question::Client).await;
+            reply.ok().flatten()
+        };
+        let Some(Report::Client {
+            service,
+            version,
+            host,
+            pid,
+        }) = report
+        else {
+            return None;
+        };
+        Some(Waiter {
+            owner: *owner,
+            service,
+            version,
+            host,
+            pid,
+        })
+    });
+    join_all(asked).await.into_iter().flatten().collect()
+}
+
+fn describe_client(core: &Core) -> Report {
+    let identity = &core.options.identity;
+    Report::Client {
+        service: identity.service.as_deref().map(shown),
+        version: identity.version.as_deref().map(shown),
+        host: shown(Identity::host()),
+        pid: std::process::id(),
+    }
+}
+
 /// The limit for sending one answer. The next question waits meanwhile.
 const PUBLISH: Duration = Duration::from_millis(200);
 
@@ -98,6 +141,7 @@ fn answer(core: &Core, question: Question) -> Report {
     let (locks, more) = match question {
         Question::Lock { key } => (fill(describe(core, &key).into_iter()), false),
         Question::Locks { pattern, after } => locks(core, &pattern, after.as_ref()),
+        Question::Client => return describe_client(core),
         Question::Release { owner, .. } if !owner.is_of(core.id) => {
             return Report::Released(Answer::NotHeld);
         }
@@ -172,12 +216,7 @@ fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
 
 /// Returns the descriptions that this client sends, the current ownership first.
 fn infos(core: &Core, slot: &Slot, now: Time) -> impl Iterator<Item = LockInfo> {
-    let current = slot.current().map(|own| own.owner);
-    let is_other = move |own: &&Ownership| Some(own.owner) != current;
-    let others = slot.ownerships().iter().filter(is_other);
-    let is_kept = move |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
-    let kept = slot.current().into_iter().chain(others).filter(is_kept);
-    kept.map(move |own| info(core, slot, own, now))
+    slot.held(now).map(move |own| info(core, slot, own, now))
 }
 
 fn info(core: &Core, slot: &Slot, own: &Ownership, now: Time) -> LockInfo {
@@ -209,6 +248,7 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, now: Time) -> LockInfo {
         }),
         address: None,
         queue: Vec::new(),
+        waiters: Vec::new(),
         holders: 1,
         others: Vec::new(),
         // Calls do not join a shared ownership any more while others wait for it.

@@ -33,7 +33,7 @@ type Name = (&'static str, &'static str);
 struct LockMetrics {
     name: Name,
     acquires: [OnceLock<Histogram>; 5],
-    holds: [OnceLock<Histogram>; 4],
+    holds: [OnceLock<Histogram>; 5],
     waiting: Gauge,
     held: Gauge,
     contended: Counter,

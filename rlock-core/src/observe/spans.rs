@@ -1,7 +1,4 @@
-//! The spans `lock.acquire` and `lock.hold`.
-//!
-//! The level of a span is fixed when it is made. An acquire gets a span at DEBUG when it begins. If no subscriber wants
-//! that, an acquire that has to wait gets one at INFO when its wait begins. Both have the same name and the same fields.
+//! The spans `lock.acquire` and `lock.hold`, both at DEBUG.
 
 use std::sync::Arc;
 
@@ -13,23 +10,15 @@ use tracing::{
 use super::HoldEnd;
 use crate::{key::Key, options::Site};
 
-/// Returns whether a subscriber may want spans at INFO or DEBUG. Without one, this costs two loads.
-pub(crate) fn may_be_wanted(is_important: bool) -> bool {
-    if is_important {
-        tracing::level_enabled!(Level::INFO)
-    } else {
-        tracing::level_enabled!(Level::DEBUG)
-    }
+/// Returns whether a subscriber may want the spans. Without one, this costs two loads.
+pub(crate) fn may_be_wanted() -> bool {
+    tracing::level_enabled!(Level::DEBUG)
 }
 
-/// Makes a span at INFO or DEBUG. Evaluates the fields if a subscriber wants the span.
+/// Makes a span. Evaluates the fields if a subscriber wants the span.
 macro_rules! span {
-    ($is_important:expr, $name:literal, $($fields:tt)+) => {{
-        let span = if $is_important {
-            tracing::info_span!(target: "rlock_core::spans", $name, $($fields)+)
-        } else {
-            tracing::debug_span!(target: "rlock_core::spans", $name, $($fields)+)
-        };
+    ($name:literal, $($fields:tt)+) => {{
+        let span = tracing::debug_span!(target: "rlock_core::spans", $name, $($fields)+);
         (!span.is_disabled()).then_some(span)
     }};
 }
@@ -45,7 +34,6 @@ pub(crate) fn keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Option<String
 /// Returns the span of a hold, if a subscriber wants it.
 pub(crate) fn hold(contended: bool, site: Site, key: &Key, token: u64) -> Option<Arc<Span>> {
     let span = span!(
-        contended,
         "lock.hold",
         lock.template = site.name_or("unnamed"),
         lock.key = keys(std::slice::from_ref(key)),

@@ -55,6 +55,13 @@ impl StoreError {
         Self::new(true, false, source)
     }
 
+    /// Each time, several callers had the lock on some servers of a quorum, and none on a majority.
+    pub(crate) fn split() -> Self {
+        let source = "several callers each had the lock on some of the servers, and none on a majority; try again, or \
+                      allow a `wait`";
+        Self::new(true, false, source)
+    }
+
     /// This kind of store cannot wait for replicas.
     pub(crate) fn no_replicas() -> Self {
         let source = "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster";
@@ -80,6 +87,20 @@ impl StoreError {
     pub(crate) fn not_a_lock() -> Self {
         let source = "other software wrote its key, which is not a hash (WRONGTYPE); delete the key on the server";
         Self::new(false, false, source)
+    }
+
+    /// Adds where the store is.
+    pub(crate) fn at(mut self, place: String) -> Self {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{place}: {source}")]
+        struct At {
+            place: String,
+            source: Arc<dyn Error + Send + Sync>,
+        }
+
+        let source = self.source;
+        self.source = Arc::new(At { place, source });
+        self
     }
 
     /// Marks a request as one that was not executed.

@@ -28,9 +28,22 @@ pub(crate) enum Acquired {
         fences: Few<u64>,
         /// An earlier grant may still be rolled back, so the owner must not be used again.
         retired: bool,
+        by: TakenBy,
     },
     /// The owner of a further entry holds nothing.
     NotOwner,
+}
+
+/// Who has a lock that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) enum TakenBy {
+    /// Whom the store does not name: one server never does. A quorum names neither those who share a lock, nor the owner
+    /// whose `at_least` keeps it.
+    #[default]
+    Unnamed,
+    Owner(OwnerId),
+    /// Several owners each have it on some servers of a quorum, and none of them on a majority.
+    Nobody,
 }
 
 /// A place in the wait queue of the store.

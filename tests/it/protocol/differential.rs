@@ -459,6 +459,31 @@ fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
 }
 
 #[test]
+fn a_release_that_hands_nothing_off_tells_the_first_waiter_that_is_not_gone() {
+    let exclusive = |client, sequence| Owner {
+        client,
+        sequence,
+        mode: Mode::Exclusive,
+    };
+    let first = exclusive(0, 1);
+    let keeps = Operation::Release(Release {
+        key: 0,
+        owner: ONE,
+        fence: 0,
+        count: 0,
+        at_least: 3_000,
+    });
+    for (ahead, ends) in [(None, keeps), (Some(first), release(first, 0))] {
+        let behind = [OTHER, exclusive(2, 0), exclusive(2, 1), exclusive(2, 2)];
+        let waiters = ahead.into_iter().chain(behind);
+        let mut operations = vec![request(&[claim(0, ONE)], false)];
+        operations.extend(waiters.map(|owner| request(&[claim(0, owner)], true)));
+        operations.extend([Operation::Leave(OTHER.client), Operation::Pass(100), ends]);
+        replays(&operations);
+    }
+}
+
+#[test]
 fn a_holder_whose_fence_was_lost_gets_a_new_one() {
     let again = request(&[claim(0, ONE)], false);
     replays(&[

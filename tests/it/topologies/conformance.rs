@@ -61,6 +61,9 @@ macro_rules! conformance {
             a_call_that_gives_up_leaves_nothing_behind,
             a_lock_that_is_deleted_before_its_hold_begins_is_not_held,
             a_lock_that_is_taken_before_its_hold_begins_is_not_held,
+            a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held,
+            an_attempt_is_not_refused_for_a_call_of_its_client_that_nobody_polls,
+            a_shutdown_releases_the_lock_of_a_call_that_nobody_polls,
             an_attempt_follows_the_releases_of_its_own_client,
             readers_and_writers_are_served_in_the_order_of_their_requests,
             attempts_at_once_get_all_the_room_there_is,
@@ -123,7 +126,10 @@ macro_rules! conformance {
 
 conformance!(memory: all of Topology::memory());
 conformance!(resp3: all of Topology::server());
-conformance!(resp2: core of Topology::server_by_resp2());
+conformance!(
+    resp2: core of Topology::server_by_resp2();
+    a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held,
+);
 conformance!(sentinel: core of Topology::sentinel().await);
 conformance!(cluster: core of Topology::cluster().await);
 // Five servers: all running, or with two of them paused.

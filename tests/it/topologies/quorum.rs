@@ -7,6 +7,7 @@ mod outages;
 mod permissions;
 mod refusals;
 mod same;
+mod split;
 mod tokens;
 mod validity;
 mod waiting;

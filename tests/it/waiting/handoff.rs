@@ -1,6 +1,7 @@
 //! The transfer of a lock from one client to the next, past waiters that are dead or paused.
 
 use std::{
+    ops::RangeInclusive,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -44,16 +45,46 @@ impl Silent {
         Self { messages, owners }
     }
 
+    /// Disconnects the first waiter, which stays in the queue.
+    async fn first_dies(&mut self) {
+        let channel = format!("lock:client:{}", &self.owners.remove(0)[..36]);
+        self.messages.unsubscribe(channel).await.expect("permitted");
+    }
+
+    /// Asserts that only these waiters are queued, and that the first was told to ask again after a time (ms) in this range,
+    /// and the second and the last a grace period later.
+    async fn assert_first_is_told(&mut self, server: &RedisServer, range: RangeInclusive<i64>) {
+        assert_eq!(wait_queue(server, "k").await, self.owners);
+        let (lock, received) = (name("k"), self.received(server).await);
+        let [first, second, last] = self.owners.as_slice() else {
+            panic!("there are three")
+        };
+        let after = received.first().and_then(|text| text.split(' ').nth(2));
+        let after: i64 = after.expect("a message").parse().expect("a time");
+        assert!(range.contains(&after), "{after}");
+        let later = after + GRACE;
+        let expected = [
+            format!("{first}  {after} {lock}"),
+            format!("{second}  {later} {lock}"),
+            format!("{last}  {later} {lock}"),
+        ];
+        assert_eq!(received, expected);
+    }
+
     /// Asserts that the waiters have received these messages, in this order, and no others.
     async fn assert_received(&mut self, server: &RedisServer, expected: &[String]) {
+        assert_eq!(self.received(server).await, expected);
+    }
+
+    /// Returns the messages that the waiters have received, in this order.
+    async fn received(&mut self, server: &RedisServer) -> Vec<String> {
         let channel = format!("lock:client:{}", &self.owners[0][..36]);
         let heard: u64 = server.command(&["PUBLISH", &channel, "end"]).await;
         assert_eq!(heard, 1);
         let messages = self.messages.on_message();
         let texts = messages.map(|message| message.get_payload::<String>().expect("text"));
         let texts = texts.take_while(|text| std::future::ready(text != "end"));
-        let received = within(LONG, "all messages arrive", texts.collect::<Vec<_>>()).await;
-        assert_eq!(received, expected);
+        within(LONG, "all messages arrive", texts.collect()).await
     }
 }
 
@@ -128,6 +159,37 @@ async fn the_next_and_the_last_waiter_ask_again_when_the_new_owner_may_be_dead()
         format!("{last}  {GRACE} {lock}"),
     ];
     waiting.assert_received(&server, &expected).await;
+}
+
+/// Only the first waiter learns that a lock became free without a release, so it must be one that is alive.
+#[tokio::test]
+async fn a_release_that_keeps_the_lock_tells_the_first_waiter_that_is_alive() {
+    let server = RedisServer::start();
+    let one = client(&server).await;
+    let lock = one.lock("k").lease(HOUR).at_least(LONG);
+    let held = lock.acquire().await.expect("free");
+    let mut waiting = Silent::queue(&server, 4).await;
+    waiting.first_dies().await;
+    held.release().await.expect("held");
+    waiting.assert_first_is_told(&server, 1..=60_000).await;
+}
+
+#[tokio::test]
+async fn a_first_waiter_that_gives_up_tells_the_next_one_that_is_alive() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let held = hold(&one, "k").await;
+    let going = tokio::spawn(async move { other.lock("k").wait(LONG).acquire().await });
+    assert_soon_queued(&server, "k", 1).await;
+    let first = wait_queue(&server, "k").await.remove(0);
+    let words = ["ZADD", &queue("k"), "XX", "0", &first];
+    assert_eq!(server.command::<u64>(&words).await, 0);
+    let mut waiting = Silent::queue(&server, 4).await;
+    waiting.first_dies().await;
+    going.abort();
+    assert_soon_queued(&server, "k", 3).await;
+    waiting.assert_first_is_told(&server, 0..=0).await;
+    drop(held);
 }
 
 #[tokio::test]

@@ -111,6 +111,8 @@ pub(crate) struct Held {
     pub(crate) mode: Mode,
     pub(crate) token: u64,
     pub(crate) in_body: bool,
+    /// Until when the lock stays taken if the entry succeeds.
+    pub(crate) kept_until: Option<Time>,
 }
 
 impl Held {

@@ -436,7 +436,10 @@ fn to_input(event: store::Event) -> Option<Input> {
             (key, Some(owner), granted)
         }
         store::Event::Wanted { key, owner } => (key, Some(owner), Event::Wanted),
-        store::Event::Retry { key, owner, after } => (key, Some(owner), Event::Retry(after)),
+        store::Event::Retry { key, owner, after } => {
+            let mode = owner.mode();
+            (key, Some(owner), Event::Retry { mode, after })
+        }
         store::Event::Changed(key) => (key, None, Event::Changed),
         _ => return None,
     };

@@ -1,6 +1,6 @@
 //! What every run must do. The rules see each input, output, hold, loss, refusal and write while the run goes on.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use crate::{
     clients::{Client, Doing, Held, Life},
@@ -28,6 +28,7 @@ pub(crate) const CONSISTENT: Rule = "the machine is consistent";
 const ONE_HOLDER: Rule = "at most one owner holds a lock";
 const COVERED: Rule = "a client relies on a lock for no longer than the server keeps it";
 const TOKENS_GROW: Rule = "tokens grow with every hold";
+const OWN_TOKENS: Rule = "no two owners have the same token";
 const NO_STALE_WRITE: Rule = "a resource that checks tokens refuses no rightful write";
 const USABLE: Rule = "no hold begins with an ownership that is over or in doubt";
 const RENEWED: Rule = "what is held or retained is renewed in time, and nothing else";
@@ -57,6 +58,9 @@ const FOR_RELEASE: u64 = 900 * MS;
 /// The most requests for locks of a call that does not wait: the first one, and three after reports of changes. A grant
 /// without tokens is followed by another.
 const MOST_ATTEMPTS: u32 = 6;
+/// The same on a quorum, where an attempt asks again while no owner has a majority, with pauses that grow from 5 ms to 250 ms
+/// and shrink near the end.
+const MOST_SPLITS: u32 = 20;
 /// After this time a hold asks for a new fence. A server keeps a fence for twice as long.
 const FENCE_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -82,6 +86,10 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    fn is_of_same_owner(&self, other: &Self) -> bool {
+        (self.client, self.life, self.owner) == (other.client, other.life, other.owner)
+    }
+
     /// Returns whether both may have the lock at once.
     fn tolerates(&self, other: &Self) -> bool {
         match (self.mode, other.mode) {
@@ -98,6 +106,8 @@ pub(crate) struct Lock {
     holds: Vec<Hold>,
     last_token: u64,
     last_exclusive: u64,
+    /// The first hold with each token.
+    first_with: HashMap<u64, Hold>,
     /// Holds with this token, or a smaller one, may have been lost by a fault. Their holders learn that later.
     void: u64,
     /// Until when this includes holds that begin: at a quorum, a fault may hit a part of a grant.
@@ -157,11 +167,10 @@ impl About {
         match input {
             Input::Event(key, Some(owner), event) => {
                 about.owner = Some((key.clone(), *owner));
+                about.is_gone = matches!(event, Event::Granted { .. } | Event::Retry { .. })
+                    && machine.own(key, *owner).is_none();
                 match event {
-                    Event::Granted { .. } => {
-                        about.is_gone = machine.own(key, *owner).is_none();
-                        about.granted = one((key.clone(), *owner));
-                    }
+                    Event::Granted { .. } => about.granted = one((key.clone(), *owner)),
                     Event::Renewed { outcome, .. } => {
                         about.wanted =
                             matches!(outcome, Some(RenewalOutcome::Held { wanted: true, .. }));
@@ -261,6 +270,11 @@ impl World {
         self.plan.has(Part::Shares)
     }
 
+    /// Returns whether another owner may have this hold's token: the members of a quorum count by clocks of their own.
+    fn may_have_same_token(&self, hold: &Hold) -> bool {
+        self.is_quorum() && hold.mode == Mode::Shared
+    }
+
     fn is_quorum(&self) -> bool {
         self.servers.len() > 1
     }
@@ -323,7 +337,7 @@ impl World {
         } else if about.is_gone && phase.is_none() {
             (
                 SERVED,
-                "a grant to a waiter that has gone is not given back",
+                "the lock or the place of a waiter that has gone is not given back",
             )
         } else if about.wanted && phase == Some(Phase::Retained) {
             (SERVED, "a lock stays retained although others wait")
@@ -423,7 +437,7 @@ impl World {
         {
             let what = format!("client {client}: an attempt overtakes a release: {request:?}");
             self.breaks(NO_REFUSAL, what);
-        } else if asked > MOST_ATTEMPTS {
+        } else if asked > MOST_ATTEMPTS && self.servers.len() == 1 || asked > MOST_SPLITS {
             let what = format!("client {client}: an attempt asks {asked} times: {request:?}");
             self.breaks(IN_TIME, what);
         }
@@ -579,6 +593,7 @@ impl World {
         if is_exclusive {
             lock.last_exclusive = lock.last_exclusive.max(hold.token);
         }
+        let first = *lock.first_with.entry(hold.token).or_insert(hold);
         let (void, kept_until) = (lock.void, lock.kept_until);
         if hold.token <= void || other.is_some_and(|other| other.token <= void) {
             self.counts.excused += 1;
@@ -592,6 +607,9 @@ impl World {
         if hold.token <= last {
             let what = format!("{key}: {hold:?} after the token {last}");
             self.breaks(TOKENS_GROW, what);
+        } else if !first.is_of_same_owner(&hold) && !self.may_have_same_token(&hold) {
+            let what = format!("{key}: {hold:?} with the token of {first:?}");
+            self.breaks(OWN_TOKENS, what);
         } else if now < kept_until {
             let early = Duration::from_nanos(kept_until - now);
             let what = format!("{key}: {hold:?} begins {early:?} early");
@@ -599,7 +617,7 @@ impl World {
         }
     }
 
-    /// Notes an entry of a task. `is_single`: its call has no other.
+    /// Notes an entry of a task. `is_single`: its call has no other. Returns until when its success keeps the lock.
     pub(crate) fn enters(
         &mut self,
         client: usize,
@@ -607,9 +625,9 @@ impl World {
         entry: &Entry,
         is_single: bool,
         is_new: bool,
-    ) {
+    ) -> Option<Time> {
         if self.shares() {
-            return;
+            return None;
         }
         let (key, owner) = (&entry.key, entry.owner);
         let Client {
@@ -624,15 +642,30 @@ impl World {
         let since = if is_new { now } else { clock.time(task.since) };
         let note = notes.of(owner);
         note.retain = note.retain.max(task.terms.retain);
-        note.kept_until = note
-            .kept_until
-            .max(task.terms.at_least.map(|least| since + least));
+        let kept_until = task.terms.at_least.map(|least| since + least);
         let is_valid = machine
             .own(key, owner)
             .is_some_and(|own| own.valid_until(now).is_ok());
         if !is_valid && (is_single || is_new) {
             let what = format!("{key}: a call of client {client} enters a hold that is lost");
             self.breaks(USABLE, what);
+        }
+        kept_until
+    }
+
+    /// Notes that an entry is about to end with success, which keeps its lock until this time.
+    pub(crate) fn keeps(&mut self, client: usize, entry: &Entry, until: Option<Time>) {
+        let Client {
+            machine,
+            notes,
+            clock,
+            ..
+        } = &mut self.clients[client];
+        let now = clock.time(self.now);
+        let own = machine.own(&entry.key, entry.owner);
+        if own.is_some_and(|own| own.valid_until(now).is_ok()) {
+            let note = notes.of(entry.owner);
+            note.kept_until = note.kept_until.max(until);
         }
     }
 
@@ -796,6 +829,7 @@ impl World {
         let is_wrong = match why {
             Refusal::Taken(..) => is_early,
             Refusal::Failed => !has_failed,
+            Refusal::Split => self.servers.len() == 1,
             Refusal::Lost(..) => !task.is_inside,
             Refusal::Draining => {
                 task.is_inside || task.since < state.drained || state.life < Life::Draining

@@ -6,7 +6,9 @@ pub(crate) use self::sources::{
     event::{Event, KeyFilter, Listener},
     memory::state::State,
     quorum::decisions,
-    reply::{Acquired, Entry, GRACE, Grant, QueuePlace, Released, RenewalOutcome, Renewed},
+    reply::{
+        Acquired, Entry, GRACE, Grant, QueuePlace, Released, RenewalOutcome, Renewed, TakenBy,
+    },
     request::{AcquireRequest, Claim, ReleaseRequest, Renewal},
 };
 

@@ -214,7 +214,7 @@ impl World {
             let machine = &mut self.clients[client].machine;
             let own = machine.own_mut(&kept.entry.key, kept.entry.owner);
             if let Some(number) = own.and_then(|own| own.keep(kept.entry.number)) {
-                kept.entry.number = number;
+                (kept.entry.number, kept.kept_until) = (number, None);
                 self.state(client, task).entries.insert(0, kept);
             }
         }
@@ -256,7 +256,11 @@ impl World {
 
     /// Ends the innermost entry of a task, by a release or by dropping its guard.
     fn leaves(&mut self, client: usize, task: usize) {
-        let Some(Held { entry, .. }) = self.clients[client].tasks[task].entries.pop() else {
+        let held = self.clients[client].tasks[task].entries.pop();
+        let Some(Held {
+            entry, kept_until, ..
+        }) = held
+        else {
             return;
         };
         self.moves(&entry.key, self.now);
@@ -264,6 +268,7 @@ impl World {
         let end = if has_panicked {
             HoldEnd::Panicked
         } else {
+            self.keeps(client, &entry, kept_until);
             HoldEnd::Released
         };
         if has_panicked || self.rng.bool() {
@@ -364,17 +369,18 @@ impl World {
             own.runs_body(entry.number);
         }
         let own = machine.own(&entry.key, entry.owner);
-        let held = Held {
+        let mut held = Held {
             mode: own.map_or(entered.mode, |own| own.used),
             entry,
             token,
             in_body,
+            kept_until: None,
         };
         let (begun, terms) = (self.hold(client, &held), self.state(client, task).terms);
         if let Some(by) = by {
             self.begins(client, &held.entry.key, begun, by, &terms);
         }
-        self.enters(client, task, &held.entry, is_single, by.is_some());
+        held.kept_until = self.enters(client, task, &held.entry, is_single, by.is_some());
         self.state(client, task).entries.push(held);
     }
 

@@ -179,8 +179,8 @@ fn goes_on(state: &mut State, name: u8, at: usize) {
     };
 }
 
-/// The current ownership of a key in a client.
-type Current = (Key, Owner, Phase, bool);
+/// The current ownership of a key in a client: its phase, whether other clients wait, and its number of entries.
+type Current = (Key, Owner, Phase, bool, u32);
 
 /// Gives the machine of a client an input, and does what follows. `polled`: the caller whose call is polled.
 pub(super) fn feed(
@@ -193,11 +193,17 @@ pub(super) fn feed(
     let (now, cause) = (state.now(), cause(&input));
     let replied = matches!(input, Input::Reply(..));
     let client = state.client(name);
+    let is_acquiring =
+        |at: usize| matches!(client.tasks[at].stage, Stage::Calling(Work::Acquire, _));
+    let may_join = polled.is_some_and(is_acquiring);
     let before = current(client);
     let valid = client.valid(now);
     let outputs = client.on(input, now);
     let after = current(client);
     for before in before {
+        if may_join && joins_late(before, &after) {
+            state.breaks(Rule::NoLateJoin);
+        }
         compare(config, state, name, before, &after, cause);
     }
     for output in outputs {
@@ -261,9 +267,16 @@ fn current(client: &Client) -> Vec<Current> {
             own.owner,
             own.phase(),
             slot.wanted,
+            own.entries(),
         ))
     });
     current.collect()
+}
+
+/// Returns whether a call has joined a hold, although its client knew that another client waits.
+fn joins_late((key, owner, phase, wanted, entries): Current, after: &[Current]) -> bool {
+    let has_more = |now: &Current| (now.0, now.1) == (key, owner) && now.4 > entries;
+    wanted && phase == Phase::Held && after.iter().any(has_more)
 }
 
 /// Notes how an input changed the current ownership of a key.
@@ -271,14 +284,14 @@ fn compare(
     config: &Config,
     state: &mut State,
     name: u8,
-    (key, owner, phase, wanted): Current,
+    (key, owner, phase, wanted, _): Current,
     after: &[Current],
     cause: Option<Situation>,
 ) {
     let next = after
         .iter()
         .find(|(other, own, ..)| (*other, *own) == (key, owner));
-    match (phase, next.map(|(_, _, phase, _)| *phase)) {
+    match (phase, next.map(|(_, _, phase, ..)| *phase)) {
         (Phase::Held, Some(Phase::Requested)) => {
             state.seen.note(Situation::HandedOver);
             let known = state.client(name).known(owner);
@@ -344,15 +357,19 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
         Step::Refused(why) => {
             let is_acquire = work == Work::Acquire;
             let waits = config.caller(name, at).wait.is_none();
+            let is_upgrade = matches!(why, Refusal::Upgrade(..));
             let has_reason = match why {
                 Refusal::Taken(..) | Refusal::Failed => !waits,
                 Refusal::Lost(..) => !is_acquire,
                 Refusal::Upgrade(..) => task.is_downgraded,
-                Refusal::Draining | Refusal::Nested(_) => false,
+                Refusal::Split | Refusal::Draining | Refusal::Nested(_) => false,
                 Refusal::Closed => state.client(name).life >= Life::Closed,
             };
             if is_acquire {
                 state.seen.note(Situation::Refused);
+            }
+            if is_upgrade {
+                state.seen.note(Situation::Upgrade);
             }
             if work != Work::Leave && !has_reason {
                 state.breaks(Rule::NoRefusalWithoutReason);
@@ -389,6 +406,9 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
         }
         if state.are_together(key) {
             state.seen.note(Situation::Together);
+            if state.is_downgraded_elsewhere(name) {
+                state.seen.note(Situation::Downgraded);
+            }
         }
     } else {
         state.seen.note(Situation::Nested);
@@ -410,6 +430,11 @@ fn send(state: &mut State, name: u8, request: Box<Request>) {
         if !at_least.is_zero() {
             state.seen.note(Situation::Kept);
         }
+    }
+    if matches!(request.what, Ask::Acquire { .. })
+        && (request.claims.iter()).any(|claim| state.client(name).shares(&claim.key, claim.owner))
+    {
+        state.seen.note(Situation::Behind);
     }
     let words = words::request(name, &request);
     let id = state.client(name).awaits(Asked::Request(request), by, now);

@@ -7,9 +7,9 @@ use crate::{
         Config, State,
         client::{Asked, Awaited},
         config::time,
+        fairness::Before,
         network::{self, Id, Message, Request},
         seen::Situation,
-        state::Rule,
         words,
     },
     store::RenewalOutcome,
@@ -37,20 +37,14 @@ pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
 }
 
 fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
+    let before = Before::of(&state.server, request);
     let mut effects = Effects::default();
     let reply = match request {
         Request::Acquire(ask) => network::Reply::Acquired(state.server.acquire(ask, &mut effects)),
         Request::Release(ask) => network::Reply::Released(state.server.release(ask, &mut effects)),
-        Request::Renew(renew) => {
-            let key = renew.renewals[0].claim.key;
-            let was_free = state.server.inspect(key).is_none();
-            let renewed = state.server.renew(renew, &mut effects)[0];
-            if was_free && state.server.inspect(key).is_some() {
-                state.breaks(Rule::RenewalsCreateNothing);
-            }
-            network::Reply::Renewed(renewed)
-        }
+        Request::Renew(ask) => network::Reply::Renewed(state.server.renew(ask, &mut effects)[0]),
     };
+    before.check(state, request, &reply, &effects);
     state.note(effects);
     // A reply that no client awaits changes nothing.
     let mut clients = state.clients.iter().filter(|client| client.name == from);

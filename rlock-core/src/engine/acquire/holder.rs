@@ -1,17 +1,18 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{process, sync::Once, time::Duration};
+use std::{process, time::Duration};
 
 use super::Attempt;
 use crate::{
     engine::{
         call_chain,
         entry::Entry,
-        machine::{LAST_PART, Ownership, Slot},
+        machine::{LAST_PART, Ownership},
         queries::{ask_holder, describe},
     },
-    error::LockError,
+    error::{LockError, names},
     escape_control::{escape_control, shown},
+    few::Few,
     info::{Holder, LockInfo},
     key::Key,
     mode::Mode,
@@ -22,12 +23,12 @@ use crate::{
 
 /// How long the reply of a holder serves the calls of this client.
 const RECENT: Duration = Duration::from_secs(1);
-/// How many locks of a call chain an error names.
-const MOST_NAMED: usize = 3;
 
 const UNPOLLED: &str = "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
 const ENTER: &str = ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
                      `in_current_scope()`";
+const NO_ENTRY: &str = ": if this call runs inside that hold, it waits for itself: acquire the exclusive lock from the \
+                        start, or release that hold first";
 const SAME_CLIENT: &str =
     ": this call runs inside that hold, and enters it only with the same client or a clone of it";
 const IN_ORDER: &str = ": calls that nest locks in different orders block each other, so acquire the locks together \
@@ -57,15 +58,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Warns once if a holder counts permits by another number.
+    /// Warns once for each key if a holder counts permits by another number.
     fn compare_permits(&self, key: &Key, owner: OwnerId) {
-        static WARNED: Once = Once::new();
         if let (Mode::Permits(mine), Mode::Permits(theirs)) = (self.mode_of(key), owner.mode())
             && mine != theirs
+            && self.core().disputed.add(key)
         {
             let key = escape_control(key.shown(self.request.options.site));
-            let warn = || tracing::warn!(%key, %owner, mine, theirs, "calls disagree on the number of permits");
-            WARNED.call_once(warn);
+            tracing::warn!(%key, %owner, mine, theirs, "calls disagree on the number of permits");
         }
     }
 
@@ -90,11 +90,10 @@ impl Attempt<'_> {
             return error(remaining, None, String::new());
         }
         let chain = call_chain::holds();
-        let own_locks = chain_text(&chain, !self.asks_once());
+        let own_locks = self.own_locks(key, &chain);
         let (unpolled, own) = self.core().shell.read(|machine, now| {
-            let own = machine.slot(key).and_then(Slot::current);
-            let has_body = own.filter(|own| own.is_owned()).map(Ownership::has_body);
-            (machine.unpolled(key, now), has_body)
+            let own = machine.slot(key).and_then(|slot| slot.held(now).next());
+            (machine.unpolled(key, now), own.map(Ownership::has_body))
         });
         if unpolled.is_some() {
             return error(unpolled, None, format!("{UNPOLLED}{own_locks}"));
@@ -115,7 +114,11 @@ impl Attempt<'_> {
                 let is_earlier = holder.held_for >= waited;
                 let may_be_inside = is_earlier && (chain.is_empty() || !has_body);
                 let who = format!("another call of this client{}", holder.hold());
-                (who, only_if(may_be_inside, ENTER))
+                let fits = self.mode_of(key).fits_inside(holder.mode);
+                (
+                    who,
+                    only_if(may_be_inside, if fits { ENTER } else { NO_ENTRY }),
+                )
             }
             None if is_here => {
                 let is_inside = |outer: &Entry| outer.owner().to_string() == owner;
@@ -127,19 +130,17 @@ impl Attempt<'_> {
         let details = format!("; it is held by {who}{hint}{own_locks}");
         error(remaining.or(ttl), Some(holder), details)
     }
-}
 
-/// Names the locks that a call holds. If it waited, the holder may wait for one of them.
-fn chain_text(chain: &[Entry], has_waited: bool) -> String {
-    if chain.is_empty() {
-        return String::new();
+    /// Names the other locks of this client that the call holds. If it waited, the holder may wait for one of them.
+    fn own_locks(&self, key: &Key, chain: &[Entry]) -> String {
+        let is_other = |held: &&Entry| held.core().id == self.core().id && held.hold.key != *key;
+        let others: Few<&str> = chain.iter().filter(is_other).map(Entry::shown).collect();
+        if others.is_empty() {
+            return String::new();
+        }
+        let hint = only_if(!self.asks_once(), IN_ORDER);
+        format!("; this call holds {}{hint}", names(others.iter().copied()))
     }
-    let name = |held: &Entry| format!("`{}`", escape_control(held.shown()));
-    let named: Vec<_> = chain.iter().take(MOST_NAMED).map(name).collect();
-    let more = format!(" and {} more", chain.len() - named.len());
-    let more = only_if(chain.len() > MOST_NAMED, &more);
-    let hint = only_if(has_waited, IN_ORDER);
-    format!("; this call holds {}{more}{hint}", named.join(", "))
 }
 
 /// Returns the text, or nothing.

@@ -1,7 +1,7 @@
 //! One call that acquires locks, as metrics and spans show it.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -31,18 +31,16 @@ pub(crate) struct Call<'a> {
     pub(super) started: Time,
     waits: AtomicBool,
     metrics: metrics::Acquire,
-    span: OnceLock<Box<Span>>,
+    span: Option<Box<Span>>,
     has_ended: bool,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn begin(core: &'a Core, request: &'a Request) -> Self {
         let started = core.clock.now();
-        let span = if spans::may_be_wanted(false) {
-            begin_span(core, request)
-        } else {
-            OnceLock::new()
-        };
+        let span = spans::may_be_wanted()
+            .then(|| acquire_span(core, request))
+            .flatten();
         Self {
             core,
             request,
@@ -56,15 +54,8 @@ impl<'a> Call<'a> {
 
     /// Notes that the call waits for a taken lock.
     pub(crate) fn waits(&self) {
-        if self.waits.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        self.metrics.waits();
-        if spans::may_be_wanted(true)
-            && self.span.get().is_none()
-            && let Some(span) = acquire_span(true, self.core, self.request)
-        {
-            let _ = self.span.set(Box::new(span));
+        if !self.waits.swap(true, Ordering::Relaxed) {
+            self.metrics.waits();
         }
     }
 
@@ -73,7 +64,7 @@ impl<'a> Call<'a> {
         let site = self.request.options.site;
         let waited = self.waits.load(Ordering::Relaxed);
         self.metrics.holds(self.core.clock.now(), waited, || by);
-        spans::may_be_wanted(waited)
+        spans::may_be_wanted()
             .then(|| spans::hold(waited, site, &entered.entry.key, entered.token))
             .flatten()
     }
@@ -103,6 +94,10 @@ impl<'a> Call<'a> {
             Err(error) => {
                 if let Some(holder) = error.holder() {
                     span.record("lock.holder", holder.to_string());
+                }
+                // An attempt that does not wait may well find the lock taken.
+                if outcome != Outcome::Busy {
+                    span.record("lock.error", format!("{error:#}"));
                 }
             }
         }
@@ -139,16 +134,10 @@ impl Drop for Call<'_> {
     }
 }
 
-#[cold]
-fn begin_span(core: &Core, request: &Request) -> OnceLock<Box<Span>> {
-    let span = acquire_span(false, core, request);
-    span.map_or_else(OnceLock::new, |span| OnceLock::from(Box::new(span)))
-}
-
 /// Returns the span of an acquire, if a subscriber wants it.
-fn acquire_span(waits: bool, core: &Core, request: &Request) -> Option<Span> {
-    span!(
-        waits,
+#[cold]
+fn acquire_span(core: &Core, request: &Request) -> Option<Box<Span>> {
+    let span = span!(
         "lock.acquire",
         lock.template = request.options.site.name_or("unnamed"),
         lock.mode = request.options.site.mode.as_str(),
@@ -158,8 +147,10 @@ fn acquire_span(waits: bool, core: &Core, request: &Request) -> Option<Span> {
         lock.wait_ms = Empty,
         lock.token = Empty,
         lock.holder = Empty,
+        lock.error = Empty,
         db.system.name = core.store.system(),
         server.address = core.store.system().map(|_| core.store.describe()),
         otel.kind = core.store.system().map(|_| "client"),
-    )
+    );
+    span.map(Box::new)
 }

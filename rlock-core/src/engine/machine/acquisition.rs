@@ -16,7 +16,7 @@ use crate::{
     key::Key,
     lease::{Time, valid_until},
     mode::Mode,
-    store::{Acquired, Grant},
+    store::{Acquired, Grant, TakenBy},
 };
 
 /// The last part of a wait, in which no further request is sent.
@@ -115,11 +115,21 @@ impl Acquisition {
         };
     }
 
+    /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then,
+    /// so a call that asks once asks again.
+    fn is_split(&mut self, cx: &mut Context) {
+        self.stage = if cx.now + LEAST_REQUEST_TIME < self.limit(cx) {
+            self.pause(Refusal::Split, cx)
+        } else {
+            Stage::Refused(Refusal::Split)
+        };
+    }
+
     /// Returns a pause of at most half of the time left, so that none ends the wait.
     fn pause(&mut self, otherwise: Refusal, cx: &mut Context) -> Stage {
         let pause = cx.spread().after_failures(self.failures);
         self.failures += 1;
-        let until = cx.now + pause.min(self.deadline.since(cx.now) / 2);
+        let until = cx.now + pause.min(self.limit(cx).since(cx.now) / 2);
         Stage::Pausing(until, otherwise)
     }
 }
@@ -185,6 +195,7 @@ impl Machine {
     /// Enters the hold of the lock at this index. `None` goes on.
     fn enter_step(&mut self, id: CallId, call: &mut Acquisition, at: usize) -> Option<Step> {
         let (now, counts) = (self.cx.now, self.cx.settings.counts_entries);
+        let limit = call.limit(&self.cx);
         let lock = &mut call.locks[at];
         let Inside {
             owner,
@@ -213,12 +224,11 @@ impl Machine {
             lock.enters(own, number, None);
             return None;
         }
+        if now >= limit {
+            call.stage = Stage::Refused(Refusal::Failed);
+            return None;
+        }
         if own.count.is_under_way() {
-            let limit = call.limit(&self.cx);
-            if now >= limit {
-                call.stage = Stage::Refused(Refusal::Failed);
-                return None;
-            }
             own.count.waits_no_more(id);
             own.count.waiting.push(id);
             return Some(self.cx.wait(limit));
@@ -262,8 +272,7 @@ impl Machine {
             let (lock, limit) = (&call.locks[at], call.limit(&self.cx));
             let slot = self.slots.get_mut(&lock.key)?;
             if call.asks_once() {
-                let may_share = lock.mode != Mode::Exclusive && now < limit;
-                if may_share && slot.attend(id, &self.cx) {
+                if now < limit && slot.attend(id, lock.mode, &self.cx) {
                     return Some(self.cx.wait(limit));
                 }
                 call.stage = Stage::Refused(call.taken(at, None));
@@ -310,13 +319,13 @@ impl Machine {
             let own = self.current(&call.locks[**at].key);
             own.is_some_and(|own| own.requests.ask_at().is_some())
         };
-        let waiting = fresh.iter().find(waits).map(|at| (*at, None));
-        if let Some((at, ttl)) = call.contended.or(waiting)
-            && !call.asks_once()
-            && now >= call.deadline
-        {
-            call.stage = Stage::Refused(call.taken(at, ttl));
-            return None;
+        if !call.asks_once() && now >= call.deadline {
+            let waiting = fresh.iter().find(waits).or(fresh.first());
+            let waiting = waiting.map(|at| (*at, None));
+            if let Some((at, ttl)) = call.contended.or(waiting) {
+                call.stage = Stage::Refused(call.taken(at, ttl));
+                return None;
+            }
         }
         Some(Step::Send(self.ask(id, call, &fresh)?))
     }
@@ -428,7 +437,7 @@ impl Machine {
             if let Some(entered) = lock.entered.take()
                 && let Some(slot) = self.slots.get_mut(&lock.key)
             {
-                slot.leave(&entered.entry, HoldEnd::Released, None, &mut self.cx);
+                slot.leave(&entered.entry, HoldEnd::Cancelled, None, &mut self.cx);
             }
         }
     }
@@ -483,9 +492,14 @@ impl Machine {
                 sent_at,
                 fences,
                 retired,
+                by,
             }) => {
                 let refused = &request.claims[claim];
-                if !waits && let Some(slot) = self.slots.get_mut(&refused.key) {
+                let is_split = by == TakenBy::Nobody;
+                if !waits
+                    && !is_split
+                    && let Some(slot) = self.slots.get_mut(&refused.key)
+                {
                     slot.refused = Some((refused.mode, sent_at));
                 }
                 for (n, (claimed, fence)) in request.claims.iter().zip(fences).enumerate() {
@@ -508,8 +522,12 @@ impl Machine {
                     self.lose(&claimed.key, claimed.owner, LostCause::Removed);
                 }
                 if let Some(call) = asking {
-                    let at = call.position(&request.claims[claim].key);
-                    self.is_taken(request.call, call, (at, ttl), retired);
+                    if is_split && call.asks_once() {
+                        call.is_split(&mut self.cx);
+                    } else {
+                        let at = call.position(&request.claims[claim].key);
+                        self.is_taken(request.call, call, (at, ttl), retired);
+                    }
                 }
             }
             Ok(Acquired::NotOwner) | Err(_) => {
@@ -587,6 +605,8 @@ impl Machine {
             call.stage = Stage::Refused(why);
             return;
         }
+        // A message announces a later grant, which is reserved for a while.
+        call.kept_until = self.cx.now;
         call.contended = Some((at, ttl));
         call.stage = Stage::Ready;
         if let Some(id) = id.filter(|_| call.fresh().len() > 1) {

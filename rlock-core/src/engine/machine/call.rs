@@ -153,6 +153,11 @@ impl Call {
         matches!(stage, Stage::Ready | Stage::Queued(_) | Stage::Asking(_))
     }
 
+    /// Returns whether the call has been refused, and its future has not been polled since.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(&self.work, Work::Acquire(call) if matches!(call.stage, Stage::Refused(_)))
+    }
+
     pub(super) fn is_unpolled(&self, now: Time) -> bool {
         matches!(&self.work, Work::Acquire(call) if now > call.acts_by)
     }

@@ -38,8 +38,9 @@ pub(super) struct Count {
 struct Flight {
     request: u64,
     is_release: bool,
-    /// The call that enters.
-    enters: Option<CallId>,
+    /// Whether a call enters. The call that waits for the reply; `None` for the background.
+    is_enter: bool,
+    call: Option<CallId>,
     /// By when it has a reply.
     answered_by: Time,
 }
@@ -74,7 +75,7 @@ impl Count {
 
     /// Returns the call whose request to enter is under way.
     pub(super) fn entering(&self) -> Option<CallId> {
-        self.flight.as_ref()?.enters
+        self.flight.filter(|flight| flight.is_enter)?.call
     }
 
     /// Notes that the call does not wait, or is about to wait anew.
@@ -95,11 +96,11 @@ impl Count {
     pub(super) fn sent(&mut self, request: &Request, answered_by: Time) {
         self.is_in_doubt |= self.flight.is_some();
         self.retries = None;
-        let is_enter = matches!(request.what, Ask::Enter { .. });
         self.flight = Some(Flight {
             request: request.number,
             is_release: matches!(request.what, Ask::Lower { count: 0, .. }),
-            enters: request.call.filter(|_| is_enter),
+            is_enter: matches!(request.what, Ask::Enter { .. }),
+            call: request.call,
             answered_by,
         });
     }
@@ -132,6 +133,13 @@ impl Count {
     /// Makes no further attempt.
     pub(super) fn stop(&mut self, now: Time) {
         self.give_up = Some(now);
+    }
+
+    /// Forgets the request of a call, whose future may never be polled again. The background sends the count.
+    pub(super) fn leave_to_background(&mut self, now: Time) {
+        if self.flight.is_some_and(|flight| flight.call.is_some()) {
+            self.abandon(now);
+        }
     }
 
     /// Forgets the request under way.

@@ -78,7 +78,7 @@ pub(crate) enum Event {
     /// Another client waits for the lock.
     Wanted,
     /// A waiter has to ask again after this time. A retention ends then.
-    Retry(Duration),
+    Retry { mode: Mode, after: Duration },
     /// Another client changed the lock.
     Changed,
     /// The lock may have changed: messages were missed, and are until they are heard again.

@@ -41,7 +41,8 @@ impl Slot {
         let Some(own) = self.find_mut(owner) else {
             return Step::Left(held);
         };
-        let ended = own.remove(entry.number);
+        let has_succeeded = end == HoldEnd::Released && broken.is_none();
+        let ended = own.remove(entry.number, has_succeeded);
         if let Some(first) = ended.filter(|_| matches!(own.phase(), Phase::Held | Phase::Lost)) {
             cx.ended(own, first, end);
         }
@@ -68,7 +69,8 @@ impl Slot {
         let (Some(count), Some(call)) = (own.wanted_count(counts), call) else {
             return Step::Left(held);
         };
-        let patience = cx.settings.response_timeout * 2;
+        // The result of the body waits no longer. The background makes further attempts.
+        let patience = cx.settings.response_timeout;
         if count == 0 {
             own.count.restart(now, now + own.lease.max(patience));
         }

@@ -86,6 +86,8 @@ pub(crate) enum By {
 pub(crate) enum Refusal {
     /// Another owner has the lock of this key, for this time.
     Taken(Key, Option<Duration>),
+    /// No owner has the lock on a majority of the servers.
+    Split,
     /// Requests failed.
     Failed,
     /// The hold that the call is inside is lost.

@@ -68,7 +68,7 @@ pub(crate) struct Ownership {
     pub(super) doubted_at: Option<Time>,
     /// Whether the next renewal is due because of a doubt.
     pub(super) is_checked: bool,
-    /// Until when the lock stays taken after the last entry left.
+    /// Until when the lock stays taken after the last entry left, by the entries that have succeeded.
     pub(super) at_least_until: Option<Time>,
     /// How long the ownership is retained after the hold, and the end of the retention.
     pub(super) retain: Duration,
@@ -98,6 +98,8 @@ struct Present {
     renewed: bool,
     /// Whether a body runs inside, which a loss stops.
     in_body: bool,
+    /// Until when the lock stays taken if the entry succeeds.
+    at_least_until: Option<Time>,
 }
 
 impl Ownership {
@@ -230,18 +232,23 @@ impl Ownership {
     /// Adds an entry: the first one of a hold, or one in the same hold as this entry. Returns its number.
     pub(super) fn add(&mut self, terms: &LockOptions, beside: Option<u32>, now: Time) -> u32 {
         self.retain = self.retain.max(terms.retain);
-        let at_least = terms.at_least.map(|least| now + least);
-        self.at_least_until = self.at_least_until.max(at_least);
         // That entry may have left. All entries of an exclusive lock are in one hold.
         let of_any = || Some(self.entries.first()?.first);
         let first = beside.and_then(|number| match self.first(number) {
             None if self.used == Mode::Exclusive => of_any(),
             first => first,
         });
-        self.add_entry(first, terms.watchdog, false)
+        let at_least_until = terms.at_least.map(|least| now + least);
+        self.add_entry(first, terms.watchdog, false, at_least_until)
     }
 
-    fn add_entry(&mut self, first: Option<u32>, renewed: bool, in_body: bool) -> u32 {
+    fn add_entry(
+        &mut self,
+        first: Option<u32>,
+        renewed: bool,
+        in_body: bool,
+        at_least_until: Option<Time>,
+    ) -> u32 {
         let number = self.number;
         self.number += 1;
         self.entries.push(Present {
@@ -249,6 +256,7 @@ impl Ownership {
             first: first.unwrap_or(number),
             renewed,
             in_body,
+            at_least_until,
         });
         number
     }
@@ -307,7 +315,7 @@ impl Ownership {
     pub(crate) fn keep(&mut self, number: u32) -> Option<u32> {
         let entry = self.entries.iter().find(|entry| entry.number == number)?;
         let (first, renewed) = (entry.first, entry.renewed);
-        Some(self.add_entry(Some(first), renewed, true))
+        Some(self.add_entry(Some(first), renewed, true, None))
     }
 
     /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
@@ -327,10 +335,21 @@ impl Ownership {
         self.entries.iter().any(|entry| entry.number == number)
     }
 
-    /// Removes an entry. Returns the first one of its hold, if that has no other entry.
-    pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
-        let first = self.first(number)?;
-        self.entries.retain(|entry| entry.number != number);
+    /// Removes an entry, whose `at_least` counts if it has succeeded. Returns the first one of its hold, if that has no
+    /// other entry.
+    pub(super) fn remove(&mut self, number: u32, has_succeeded: bool) -> Option<u32> {
+        let at = self
+            .entries
+            .iter()
+            .position(|entry| entry.number == number)?;
+        let Present {
+            first,
+            at_least_until,
+            ..
+        } = self.entries.remove(at);
+        if has_succeeded {
+            self.at_least_until = self.at_least_until.max(at_least_until);
+        }
         let is_last = self.entries.iter().all(|entry| entry.first != first);
         is_last.then_some(first)
     }

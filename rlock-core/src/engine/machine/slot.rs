@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::{
     CallId, Context, Owner,
-    call::Call,
+    call::{Call, Stage},
     count::Todo,
     output::Output,
     ownership::{Ownership, Phase},
@@ -98,6 +98,15 @@ impl Slot {
         self.find(self.current?)
     }
 
+    /// Returns the ownerships that have the lock, the current one first.
+    pub(crate) fn held(&self, now: Time) -> impl Iterator<Item = &Ownership> {
+        let current = self.current();
+        let is_other = move |own: &&Ownership| Some(own.owner) != self.current;
+        let others = self.ownerships().iter().filter(is_other);
+        let is_held = move |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
+        current.into_iter().chain(others).filter(is_held)
+    }
+
     pub(super) fn current_mut(&mut self) -> Option<&mut Ownership> {
         self.find_mut(self.current?)
     }
@@ -119,6 +128,12 @@ impl Slot {
         (terms, mode, may_join): (&LockOptions, Mode, bool),
         cx: &mut Context,
     ) -> Turn {
+        if let Some(idle) = self.turn.filter(|turn| *turn != call)
+            && self.queue.is_empty()
+            && cx.now >= self.unpolled_at(idle, cx)
+        {
+            self.recall_turn(idle, cx);
+        }
         if self.turn.is_none() && self.queue.is_empty() {
             let is_free = match self.current() {
                 Some(own) if own.phase() == Phase::Held => {
@@ -172,14 +187,23 @@ impl Slot {
         }
     }
 
-    /// Makes a call that asks once wait, if the call with the turn is about to learn what it gets. Returns `false` if that
-    /// call waits for another client, or the lock is held.
-    pub(super) fn attend(&mut self, call: CallId, cx: &Context) -> bool {
-        let is_decided_soon = self.is_decided_soon(cx);
-        if is_decided_soon && !self.attempts.contains(&call) {
+    /// Makes a call that asks once wait, if tokens for the retained lock are on their way, or if the call with the turn is
+    /// about to learn what it gets, which this one may share. Returns `false` if that call waits for another client, or the
+    /// lock is held.
+    pub(super) fn attend(&mut self, call: CallId, mode: Mode, cx: &Context) -> bool {
+        let may_share = mode != Mode::Exclusive && self.is_decided_soon(cx);
+        let attends = may_share || self.needs_tokens();
+        if attends && !self.attempts.contains(&call) {
             self.attempts.push(call);
         }
-        is_decided_soon
+        attends
+    }
+
+    /// Returns whether the lock is retained, and the next hold needs tokens that are on their way.
+    fn needs_tokens(&self) -> bool {
+        (self.current()).is_some_and(|own| {
+            own.phase() == Phase::Retained && own.tokens.is_coming() && !own.tokens.is_left()
+        })
     }
 
     fn is_decided_soon(&self, cx: &Context) -> bool {
@@ -235,8 +259,8 @@ impl Slot {
         (self.current, self.wanted) = (None, false);
     }
 
-    /// Releases a lock that the store granted to an owner which no call uses any more. The other waiters need not wait
-    /// until the grant ends.
+    /// Releases an owner that no call uses any more, and to which the store granted a lock, or which is in its wait queue
+    /// still. The other waiters need not wait until the grant ends, nor behind this owner.
     pub(super) fn decline(&mut self, owner: Owner, mode: Mode, now: Time) {
         let mut own = Ownership::new(owner, mode, GRACE);
         own.end(now);
@@ -298,6 +322,10 @@ impl Slot {
         if cx.now < self.unpolled_at(call, cx) {
             return self.watch_turn(cx);
         }
+        self.recall_turn(call, cx);
+    }
+
+    fn recall_turn(&mut self, call: CallId, cx: &mut Context) {
         if let Some(call) = cx.calls.get_mut(&call) {
             call.lose_turn();
         }
@@ -434,6 +462,7 @@ impl Slot {
             let Some(own) = self.find_mut(owner) else {
                 continue;
             };
+            own.count.leave_to_background(cx.now);
             if own.phase() == Phase::Lost && !own.has_body() {
                 for first in own.firsts() {
                     cx.ended(own, first, HoldEnd::Lost);
@@ -458,6 +487,19 @@ impl Slot {
             }
             Phase::Lost | Phase::Ended => {}
         }
+    }
+
+    /// Wakes the call with the turn, to which the store has just handed the lock off. Unless it is polled within the
+    /// grace period, others may have the turn.
+    pub(super) fn wake_for_grant(&mut self, cx: &mut Context) {
+        let turn = self.turn.and_then(|turn| cx.calls.get_mut(&turn));
+        if let Some(call) = turn.and_then(Call::acquisition)
+            && !matches!(call.stage, Stage::Asking(_))
+        {
+            call.acts_by = call.acts_by.min(cx.now + GRACE);
+        }
+        self.watch_turn(cx);
+        self.wake_turn(cx);
     }
 
     pub(super) fn wake_turn(&self, cx: &mut Context) {
@@ -511,7 +553,7 @@ impl Slot {
             at += 1;
         }
         let refused = self.refused.take();
-        if !self.attempts.is_empty() && !self.is_decided_soon(cx) {
+        if !self.attempts.is_empty() && !self.is_decided_soon(cx) && !self.needs_tokens() {
             for id in std::mem::take(&mut self.attempts) {
                 // The store has refused the same to another attempt since this one began.
                 if let Some((mode, sent_at)) = refused

@@ -4,7 +4,9 @@
 //! @ask  <from> <number> lock    <key>
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
+//! @ask  <from> <number> client
 //! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
+//! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! ```
 //!
@@ -50,6 +52,8 @@ pub(crate) enum Question {
         at_once: bool,
         by: String,
     },
+    /// Who is the client?
+    Client,
 }
 
 impl Question {
@@ -72,6 +76,12 @@ pub(crate) enum Report {
         lost: u64,
     },
     Released(Answer),
+    Client {
+        service: Option<String>,
+        version: Option<String>,
+        host: String,
+        pid: u32,
+    },
 }
 
 /// The answer to a request for a lock.
@@ -203,11 +213,13 @@ fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Re
 fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
-    "release" Self::Release { key, owner, token, at_once, by }
+    "release" Self::Release { key, owner, token, at_once, by },
+    "client" Self::Client
 );
 fields!(Report:
     "locks" Self::Locks { databases, more, lost, locks },
-    "released" Self::Released(answer)
+    "released" Self::Released(answer),
+    "client" Self::Client { service, version, host, pid }
 );
 fields!(Answer: "0" Self::OtherHold, "1" Self::Released, "2" Self::NotHeld);
 fields!(LockInfo: Self {
@@ -215,7 +227,7 @@ fields!(LockInfo: Self {
     owner = |from| OwnerId::read(from).map(|owner| owner.to_string()),
     count, ttl, token, retained, wanted,
     holder = |from| Holder::read(from).map(Some);
-    address, queue, holders, others
+    address, queue, waiters, holders, others
 });
 fields!(Holder: Self {
     service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for;
@@ -330,6 +342,7 @@ mod tests {
                 }),
                 address: None,
                 queue: Vec::new(),
+                waiters: Vec::new(),
                 holders: 0,
                 others: Vec::new(),
                 wanted: rest.3,
@@ -428,12 +441,23 @@ mod tests {
             }),
             address: Some("not sent".to_owned()),
             queue: vec![OwnerId::KEPT],
+            waiters: Vec::new(),
             holders: 1,
             others: Vec::new(),
             wanted: false,
         };
         let uuid = "00000000-0000-0000-0000-000000000007";
         for (message, expected) in [
+            (asked(Question::Client), format!("@ask\t{uuid}\t1\tclient")),
+            (
+                told(Report::Client {
+                    service: Some("s".to_owned()),
+                    version: None,
+                    host: "h".to_owned(),
+                    pid: 7,
+                }),
+                "@tell\t2\tclient\ts\t\th\t7".to_owned(),
+            ),
             (
                 asked(Question::Lock { key: key.clone() }),
                 format!("@ask\t{uuid}\t1\tlock\t%7Bt%7D%3Ak"),
@@ -480,6 +504,10 @@ mod tests {
                 "@tell\t2\treleased\t2".to_owned(),
             ),
         ] {
+            assert_eq!(
+                read(expected.as_bytes()).as_ref().map(written),
+                Some(written(&message))
+            );
             assert_eq!(String::from_utf8(written(&message)), Ok(expected));
         }
     }

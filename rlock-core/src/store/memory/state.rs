@@ -14,7 +14,7 @@ use crate::{
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Entry, Event, GRACE, KeyFilter, Listener, QueuePlace,
-        ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed,
+        ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TakenBy,
     },
 };
 
@@ -175,6 +175,10 @@ impl State {
         }
         let fence = fences::last();
         let watched = true;
+        let holder = self.live(key, now).and_then(|lock| lock.holders.first());
+        let owner = holder.map(|holder| holder.owner);
+        let named = owner.filter(|owner| owner.mode() == Mode::Exclusive && !owner.is_kept());
+        let by = named.map_or(TakenBy::Unnamed, TakenBy::Owner);
         Acquired::Taken {
             claim: taken,
             ttl: Some(free_at.since(now)),
@@ -182,6 +186,7 @@ impl State {
             sent_at: now,
             fences: claims.iter().map(|_| fence).collect(),
             retired: false,
+            by,
         }
     }
 
@@ -220,7 +225,7 @@ impl State {
         } else {
             holder.owner = owner.kept();
             (holder.count, holder.expires) = (1, now + release.at_least);
-            self.ask_again(key, self.queues.first(key), release.at_least);
+            self.ask_first(key, release.at_least, now);
         }
         Released::Done
     }
@@ -235,7 +240,7 @@ impl State {
             if self.live(key, now).is_some() {
                 self.hand_off(key, None, false, now);
             }
-            self.ask_again(key, self.queues.first(key), release.at_least);
+            self.ask_first(key, release.at_least, now);
         }
     }
 
@@ -422,16 +427,33 @@ impl State {
         // The waiter may be dead. The next and the last waiter retry after the grace period: the last one asked most
         // recently.
         if longest > LONGEST_SILENCE {
-            let mut others = self.queues.of(key);
-            let (next, last) = (others.next(), others.last());
-            self.ask_again(key, next, GRACE);
-            self.ask_again(key, last, GRACE);
+            self.ask_from(key, 0, GRACE);
         }
         let is_full = asks.is_some_and(|asks| {
             let lock = self.live(key, now);
             lock.is_some_and(|lock| !lock.admits(asks))
         });
         has_to_wait || is_full
+    }
+
+    /// Makes the first waiter ask again. It may be dead by then, so the second and the last waiter ask after a further grace
+    /// period. Clients that are gone have left all queues.
+    fn ask_first(&mut self, key: &Key, after: Duration, now: Time) {
+        let Some((first, since)) = self.queues.first_since(key) else {
+            return;
+        };
+        self.ask_again(key, Some(first), after);
+        if now.since(since) + after > LONGEST_SILENCE {
+            self.ask_from(key, 1, after + GRACE);
+        }
+    }
+
+    /// Makes the waiter at this place, and the last one behind it, ask again.
+    fn ask_from(&mut self, key: &Key, place: usize, after: Duration) {
+        let mut waiters = self.queues.of(key).skip(place);
+        let (next, last) = (waiters.next(), waiters.last());
+        self.ask_again(key, next, after);
+        self.ask_again(key, last, after);
     }
 
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
@@ -502,6 +524,25 @@ mod tests {
             let retries: Vec<_> = retries.into_iter().map(|n| (clients[n], GRACE)).collect();
             assert_eq!(notified.collect::<Vec<_>>(), retries, "after {waited:?}");
         }
+    }
+
+    #[test]
+    fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
+        let mut state = State::default();
+        let asks = |n, mode| AcquireRequest {
+            waits: true,
+            ..request("k", OwnerId::new(Uuid::from_u128(n), 1, mode))
+        };
+        let (writer, now) = (asks(100, Mode::Exclusive), Time::from(LEASE));
+        state.acquire(&writer, now);
+        for n in 0..100 {
+            state.acquire(&asks(n, Mode::Shared), now);
+        }
+        let key = &writer.claims[0].key;
+        state.release(&ReleaseRequest::whole(&writer.claims[0]), now);
+        assert_eq!(state.locks[key].holders.len(), 64);
+        state.acquire(&asks(64, Mode::Shared), now);
+        assert_eq!(state.locks[key].holders.len(), 100);
     }
 
     #[test]

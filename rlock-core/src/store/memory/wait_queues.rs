@@ -20,6 +20,11 @@ impl WaitQueues {
         self.of(key).next()
     }
 
+    /// Returns the first owner, and since when it waits.
+    pub(crate) fn first_since(&self, key: &Key) -> Option<(OwnerId, Time)> {
+        self.0.get(key)?.front().copied()
+    }
+
     /// Adds an owner at the end, unless it is in the queue.
     pub(crate) fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
         let queue = self.0.entry(key.clone()).or_default();
@@ -45,7 +50,7 @@ impl WaitQueues {
     }
 
     pub(crate) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
-        let first = self.0.get(key)?.front().copied()?;
+        let first = self.first_since(key)?;
         self.leave(key, first.0);
         Some(first)
     }

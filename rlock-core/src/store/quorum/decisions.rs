@@ -8,6 +8,7 @@ use crate::{
     lease::Time,
     store::{
         AcquireRequest, Acquired, Event, QueuePlace, Released, Renewal, RenewalOutcome, Renewed,
+        TakenBy,
     },
 };
 
@@ -144,7 +145,23 @@ fn refusal(
         // No member grants the lock by a message, so no grant is void.
         fences: request.claims.iter().map(|_| 0).collect(),
         retired: granted > 0 || in_doubt,
+        by: taken_by(votes),
     }
+}
+
+/// Returns who has the refused lock on a majority of the members.
+fn taken_by(votes: &Votes<'_, Acquired>) -> TakenBy {
+    let rivals = votes.replies.iter().filter_map(|reply| match reply {
+        Acquired::Taken { claim, by, .. } => Some((*claim, *by)),
+        _ => None,
+    });
+    let rivals: Vec<(usize, TakenBy)> = rivals.collect();
+    let has_majority = |rival: &&(usize, TakenBy)| {
+        let same = rivals.iter().filter(|other| other == rival);
+        same.count() >= majority(votes.members)
+    };
+    let winner = rivals.iter().find(has_majority);
+    winner.map_or(TakenBy::Nobody, |(_, by)| *by)
 }
 
 /// Returns whether a majority has released the lock, or `None` if that is open.
@@ -193,5 +210,86 @@ pub(crate) fn renewed(votes: &Votes<'_, Renewed>, hold: usize) -> RenewalOutcome
     RenewalOutcome::Held {
         wanted: is_wanted,
         fence: majority_has(fences, votes.members).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{key::Key, mode::Mode, owner::OwnerId, store::Claim};
+
+    fn owner(number: u64) -> OwnerId {
+        OwnerId::new(Uuid::nil(), number, Mode::Exclusive)
+    }
+
+    fn granted() -> Acquired {
+        Acquired::Granted {
+            fences: crate::few::one(7),
+            wanted: false,
+            sent_at: Time::default(),
+        }
+    }
+
+    fn taken(by: TakenBy) -> Acquired {
+        Acquired::Taken {
+            claim: 0,
+            ttl: None,
+            queued: None,
+            sent_at: Time::default(),
+            fences: crate::few::one(0),
+            retired: false,
+            by,
+        }
+    }
+
+    /// Returns who has the lock of which an acquire was refused, after these replies of some of the members.
+    fn refused_by(members: usize, replies: &[Acquired]) -> TakenBy {
+        let request = AcquireRequest {
+            claims: [Claim {
+                key: Key::parse("k").expect("valid"),
+                owner: owner(9),
+            }]
+            .into(),
+            lease: Duration::from_secs(30),
+            count: 1,
+            waits: false,
+        };
+        let votes = Votes {
+            members,
+            replies: replies.iter().collect(),
+        };
+        match acquired(&request, &votes, false, Time::default()) {
+            Some(Acquired::Taken { by, .. }) => by,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lock_is_taken_only_if_the_refusals_name_one_holder_on_a_majority() {
+        let [one, other] = [1, 2].map(|number| taken(TakenBy::Owner(owner(number))));
+        let kept = taken(TakenBy::Unnamed);
+        let split = TakenBy::Nobody;
+        let is = |members, replies: &[&Acquired]| {
+            let replies: Vec<Acquired> = replies.iter().map(|reply| (*reply).clone()).collect();
+            refused_by(members, &replies)
+        };
+        let mine = granted();
+        assert_eq!(is(3, &[&mine, &one, &other]), split, "a vote each");
+        assert_eq!(is(3, &[&mine, &one, &one]), TakenBy::Owner(owner(1)));
+        assert_eq!(
+            is(3, &[&one, &one]),
+            TakenBy::Owner(owner(1)),
+            "one is silent"
+        );
+        assert_eq!(is(3, &[&mine, &one]), split, "the silent one decides");
+        assert_eq!(is(3, &[&one, &kept, &kept]), TakenBy::Unnamed, "`at_least`");
+        assert_eq!(is(3, &[&one, &other, &kept]), split);
+        assert_eq!(is(5, &[&one, &one, &other, &other, &mine]), split);
+        assert_eq!(
+            is(5, &[&one, &one, &one, &other, &other]),
+            TakenBy::Owner(owner(1))
+        );
     }
 }

@@ -10,7 +10,8 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, Entry, QueuePlace, Released, RenewalOutcome, Renewed, StoreError, TOO_LARGE_FENCE,
+        Acquired, Entry, QueuePlace, Released, RenewalOutcome, Renewed, StoreError,
+        TOO_LARGE_FENCE, TakenBy,
     },
 };
 
@@ -29,6 +30,7 @@ pub(super) fn read_acquired(
     sent_at: Time,
     watched: bool,
 ) -> Result<Acquired, StoreError> {
+    let (answer, by) = without_holder(answer);
     let answer: Vec<i64> = read(answer)?;
     match answer.as_slice() {
         [is_wanted @ (1 | 2), fences @ ..] if fences.len() == claims => {
@@ -58,10 +60,31 @@ pub(super) fn read_acquired(
                 sent_at,
                 fences,
                 retired: false,
+                by,
             })
         }
         [-1] => Ok(Acquired::NotOwner),
         _ => Err(unexpected(format!("{answer:?} for {claims} locks"))),
+    }
+}
+
+/// Takes the holder from the end of a refusal by a member of a quorum.
+fn without_holder(answer: Value) -> (Value, TakenBy) {
+    match answer {
+        Value::Array(mut items) => {
+            match items.pop_if(|item| matches!(item, Value::BulkString(_))) {
+                Some(Value::BulkString(holder)) => {
+                    let holder = str::from_utf8(&holder).ok().and_then(OwnerId::parse);
+                    let by = holder.filter(|holder| !holder.is_kept());
+                    (
+                        Value::Array(items),
+                        by.map_or(TakenBy::Unnamed, TakenBy::Owner),
+                    )
+                }
+                _ => (Value::Array(items), TakenBy::Unnamed),
+            }
+        }
+        answer => (answer, TakenBy::Unnamed),
     }
 }
 

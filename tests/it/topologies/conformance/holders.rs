@@ -51,13 +51,19 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
         let lock = lock.clone();
         tokio::spawn(async move { drop(lock.acquire().await) })
     });
-    let third = place.client().await;
+    let third = place.client_of(LockClient::builder().service("shipping", "2"));
+    let third = third.await;
     let third = tokio::spawn(async move { drop(third.lock("order:42").acquire().await) });
     for client in [&other, &one] {
         eventually(LONG, "the waiters are seen", async || {
             let info = holder(client, "order:42").await;
             let waiters = info.holder.as_ref().map(|holder| holder.waiters);
-            waiters == Some(2) && info.queue.len() == 1
+            if let [waiter] = &info.waiters[..] {
+                assert_eq!(info.queue, [waiter.owner]);
+                let text = waiter.to_string();
+                assert!(text.starts_with("`shipping` 2 on `"), "{text}");
+            }
+            waiters == Some(2) && info.waiters.len() == 1
         })
         .await;
         let info = answered(client, "order:42").await;

@@ -350,6 +350,9 @@ pub(crate) async fn a_shared_lock_stays_taken_for_its_at_least(place: Place) {
     let also = also.expect("readers share it");
     also.release().await.expect("held");
     assert_taken(&other, "k").await;
+    assert!(other.force_release("k").await.expect("a reply"));
+    let next = other.lock("k").wait(LONG).acquire().await;
+    next.expect("free").release().await.expect("held");
 }
 
 pub(crate) async fn several_keys_may_have_different_modes(place: Place) {

@@ -149,3 +149,78 @@ pub(crate) async fn an_attempt_follows_the_releases_of_its_own_client(place: Pla
     held.release().await.expect("held");
     drop(within(LONG, "its turn", waiting).await.expect("granted"));
 }
+
+pub(crate) async fn a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held(
+    place: Place,
+) {
+    let (one, other) = clients(&place).await;
+    let lock = one.lock("k").wait(LONG);
+    let mut calls = (0..100).map(|_| Box::pin(lock.acquire()));
+    // Some stores reply while the request is being sent.
+    let mut call = loop {
+        let Some(mut call) = calls.next() else {
+            return;
+        };
+        match poll_once(call.as_mut()).await {
+            Poll::Pending => break call,
+            Poll::Ready(early) => early.expect("free").release().await.expect("held"),
+        }
+    };
+    let mut token = None;
+    eventually(LONG, "it is granted", async || {
+        let info = other.inspect("k").await.expect("a reply");
+        token = info.and_then(|info| info.token);
+        token.is_some()
+    })
+    .await;
+    let released = other.release_if("k", token.expect("it is held")).await;
+    assert!(released.expect("a reply"));
+    assert_follows(call.as_mut(), &other).await;
+}
+
+/// Returns a call for `k` to which the store has handed the lock, and which nobody polls.
+async fn handed_off<F: Future<Output = Outcome>>(
+    mut call: Pin<Box<F>>,
+    place: &Place,
+    other: &LockClient,
+) -> Pin<Box<F>> {
+    let held = other.lock("k").wait(LONG).acquire().await.expect("free");
+    tokio::select! {
+        outcome = call.as_mut() => panic!("the lock is taken: {outcome:?}"),
+        () = assert_soon_queued(place.keeps_strict_order(), other, "k", 1) => {}
+    }
+    held.release().await.expect("held");
+    call
+}
+
+pub(crate) async fn an_attempt_is_not_refused_for_a_call_of_its_client_that_nobody_polls(
+    place: Place,
+) {
+    let (one, other) = clients(&place).await;
+    let lock = one.lock("k").wait(LONG);
+    let call = handed_off(Box::pin(lock.acquire()), &place, &other).await;
+    eventually(LONG, "the attempt has the turn", async || {
+        let attempt = lock.try_acquire().await;
+        attempt.expect("a reply").is_some()
+    })
+    .await;
+    let guard = within(LONG, "it has its turn again", call).await;
+    guard.expect("free").release().await.expect("held");
+}
+
+pub(crate) async fn a_shutdown_releases_the_lock_of_a_call_that_nobody_polls(place: Place) {
+    let (one, other) = clients(&place).await;
+    let lock = one.lock("k").lease(Duration::from_secs(600)).wait(LONG);
+    let call = handed_off(Box::pin(lock.acquire()), &place, &other).await;
+    let in_flight = one.lock("j").lease(Duration::from_secs(600));
+    let mut in_flight = Box::pin(in_flight.acquire());
+    let is_granted = poll_once(in_flight.as_mut()).await;
+    one.shutdown().await.expect("nothing is left");
+    for key in ["j", "k"] {
+        let next = other.lock(key).wait(LONG).acquire().await;
+        next.expect("free").release().await.expect("held");
+    }
+    let closed = call.await.expect_err("the client is closed");
+    assert!(matches!(closed, LockError::Closed { .. }), "{closed:?}");
+    drop(is_granted);
+}

@@ -94,7 +94,7 @@ async fn without_a_majority_the_error_names_every_server_that_is_missing_and_all
         let error = client.lock("k").wait(ms(700)).acquire().await;
         let error = error.expect_err("too few");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let text = error.to_string();
+        let text = format!("{error:#}");
         let is_named = |n: usize| text.contains(&five.0[n].address());
         text.contains("2 of 5 servers replied, 3 are needed")
             && ALL.iter().all(|n| is_named(*n) == [1, 2, 4].contains(n))
@@ -118,7 +118,7 @@ async fn no_client_is_made_without_a_majority() {
     let error = LockClient::quorum(five.urls()).await;
     let error = error.expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let text = error.to_string();
+    let text = format!("{error:#}");
     assert!(
         text.contains("3 are needed") && text.contains(&five.0[0].address()),
         "{text}"

@@ -75,7 +75,7 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     eventually(LONG, "one of three replies", async || {
         let error = serves(&client).await.expect_err("one has two votes");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        error.to_string().contains("1 of 3 servers replied")
+        format!("{error:#}").contains("1 of 3 servers replied")
     })
     .await;
     proxy.lead_to(&third);

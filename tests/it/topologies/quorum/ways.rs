@@ -35,7 +35,7 @@ async fn sockets_lead_to_servers_as_addresses_do() {
     let error = LockClient::quorum(urls()).await.expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let path = three.0[0].directory().display().to_string();
-    assert!(error.to_string().contains(&path), "{error}");
+    assert!(format!("{error:#}").contains(&path), "{error:#}");
 }
 
 #[tokio::test]
@@ -69,5 +69,5 @@ async fn servers_are_known_by_the_authority_and_shown_the_certificate() {
     let stranger = shows_it(trusting(&Authority::new())).quorum(urls()).await;
     let error = stranger.expect_err("it trusts another authority");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("certificate"), "{error}");
+    assert!(format!("{error:#}").contains("certificate"), "{error:#}");
 }

@@ -3,12 +3,13 @@
 mod client;
 mod leases;
 mod modes;
+mod unpolled;
 
 use self::client::*;
 use super::super::*;
 use crate::{
     options::{LockOptions, Wait},
-    store::{Acquired, QueuePlace, TOKENS},
+    store::{Acquired, QueuePlace, TOKENS, TakenBy},
 };
 
 #[test]
@@ -72,21 +73,28 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
 }
 
 #[test]
-fn a_lock_that_is_handed_off_to_a_waiter_that_has_gone_is_given_back_at_once() {
-    let mut client = Client::new();
-    let (call, step) = client.acquire("k", terms(LEASE));
-    let gone = owner(&asked(step.clone()));
-    client.refuse(asked(step), 0, 0);
-    client.on(Input::Cancel(call));
-    let left = client.sent_one();
-    client.on(Input::Reply(left, NOT_HELD));
-    assert!(client.is_empty());
-    // The server, or one that took its place, still had it in the queue.
-    client.on(Input::Event(key("k"), Some(gone), handed_off(8, true)));
-    let release = client.sent_one();
-    assert_eq!((owner(&release), lowers(&release).0), (gone, 0));
-    client.on(Input::Reply(release, DONE));
-    assert!(client.is_empty() && client.losses().is_empty());
+fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
+    for (mode, message) in [
+        (Mode::Exclusive, handed_off(8, true)),
+        (Mode::Exclusive, retry(Mode::Exclusive, 1_000)),
+        (Mode::Shared, retry(Mode::Shared, 0)),
+    ] {
+        let mut client = Client::new();
+        let (call, step) = client.acquire("k", with(|terms| terms.mode = mode));
+        let gone = owner(&asked(step.clone()));
+        client.refuse(asked(step), 0, 0);
+        client.on(Input::Cancel(call));
+        let left = client.sent_one();
+        client.on(Input::Reply(left, NOT_HELD));
+        assert!(client.is_empty());
+        // The server, or one that took its place, still had it in the queue.
+        client.on(Input::Event(key("k"), Some(gone), message));
+        let release = client.sent_one();
+        assert_eq!((owner(&release), lowers(&release).0), (gone, 0));
+        assert_eq!(release.claims[0].mode, mode);
+        client.on(Input::Reply(release, DONE));
+        assert!(client.is_empty() && client.losses().is_empty());
+    }
 }
 
 #[test]
@@ -113,6 +121,36 @@ fn an_attempt_follows_the_release_of_its_own_client() {
     client.on(Input::Reply(release, DONE));
     assert!(client.is_woken(call));
     let request = asked(client.poll(call));
+    let refused = Refusal::Taken(key("k"), Some(ms(1_000)));
+    assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
+}
+
+#[test]
+fn an_attempt_asks_again_while_no_owner_has_a_majority() {
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    let mut request = asked(step);
+    let mut asked_again = 0;
+    loop {
+        let former = owner(&request);
+        if client.split(request) != Step::Wait {
+            break;
+        }
+        client.tick(client.now + 500);
+        request = client.next(call);
+        assert_ne!(owner(&request), former);
+        let release = client.sent_one();
+        assert_eq!(owner(&release), former);
+        client.on(Input::Reply(release, DONE));
+        asked_again += 1;
+    }
+    assert!((3..=6).contains(&asked_again), "{asked_again}");
+
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(client.split(asked(step)), Step::Wait);
+    client.tick(client.now + 500);
+    let request = client.next(call);
     let refused = Refusal::Taken(key("k"), Some(ms(1_000)));
     assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
 }
@@ -224,6 +262,7 @@ fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {
         sent_at: at(client.now),
         fences: one(7),
         retired: false,
+        by: TakenBy::Unnamed,
     });
     client.on(Input::Reply(early, refused));
     assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
@@ -570,11 +609,11 @@ fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
     client.event(handed_off(8, false));
     let (next, step) = client.acquire("k", terms(LEASE));
     assert_eq!(step, Step::Wait);
-    for now in (100..3_000).step_by(100) {
+    for now in (100..1_000).step_by(100) {
         client.tick(now);
     }
     assert!(!client.is_woken(next) && client.renewals().is_empty());
-    client.tick(3_000);
+    client.tick(1_000);
     let request = client.next(next);
     let release = client.sent_one();
     assert!(owner(&release) == first && owner(&request) != first);
@@ -750,6 +789,18 @@ fn the_count_of_a_cancelled_nested_call_is_corrected_behind_its_request() {
 }
 
 #[test]
+fn a_call_waits_for_a_silent_release_for_one_response_time_out() {
+    let (mut client, entered) = Client::holding(terms(LONG));
+    let release = asked(client.leave(&entered));
+    assert_eq!(release.timeout, ms(2_000));
+    client.now = 2_000;
+    let step = client.reply(release, UNANSWERED);
+    assert_eq!(step, Step::Refused(Refusal::Failed));
+    client.tick(3_000);
+    assert!(repeats(&client.sent_one()), "the background goes on");
+}
+
+#[test]
 fn a_repeated_release_that_finds_nothing_has_succeeded() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let release = asked(client.leave(&entered));
@@ -801,6 +852,39 @@ fn a_lock_stays_taken_for_its_at_least() {
     let release = asked(client.leave(&entered));
     assert_eq!(lowers(&release), (0, ms(400)));
     client.next(call);
+}
+
+#[test]
+fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_at_least() {
+    let limit = with(|terms| terms.at_least = Some(ms(500)));
+    for end in [HoldEnd::Failed, HoldEnd::Panicked, HoldEnd::Cancelled] {
+        let (mut client, entered) = Client::holding(limit);
+        client.now = 100;
+        client.end(&entered, end, None);
+        assert_eq!(lowers(&client.sent_one()), (0, ms(0)), "{end:?}");
+    }
+    let (mut client, entered) = Client::holding(limit);
+    client.now = 100;
+    assert_eq!(client.revoked(None, false), [Revoked::Lost]);
+    client.leave_as(&entered, None);
+    assert_eq!(lowers(&client.sent_one()), (0, ms(0)), "asked to release");
+}
+
+#[test]
+fn of_nested_calls_those_that_succeed_keep_the_lock() {
+    let limit = with(|terms| terms.at_least = Some(ms(500)));
+    for (of_inner, of_outer, kept) in [
+        (HoldEnd::Failed, HoldEnd::Released, ms(400)),
+        (HoldEnd::Released, HoldEnd::Failed, ms(0)),
+    ] {
+        let (mut client, outer) = Client::holding(limit);
+        let inner = client.enter(&outer, LEASE);
+        client.now = 100;
+        client.end(&inner, of_inner, None);
+        client.end(&outer, of_outer, None);
+        let sent = client.sent();
+        assert_eq!(sent.last().map(lowers), Some((0, kept)), "{of_inner:?}");
+    }
 }
 
 #[test]
@@ -887,6 +971,25 @@ fn a_lock_without_tokens_waits_for_them_with_its_next_call() {
     assert!(client.sent().is_empty());
     client.tick(1_000);
     assert_ne!(owner(&client.next(call)), owner(&client.sent_one()));
+}
+
+#[test]
+fn an_attempt_waits_for_the_tokens_of_a_retained_lock() {
+    let (mut client, mut entered) = Client::holding(retained());
+    let attempt = with(|terms| (terms.retain, terms.wait) = (ms(10_000), Wait::Never));
+    for _ in 1..TOKENS {
+        assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+        entered = only(client.acquire("k", attempt).1);
+    }
+    client.leave(&entered);
+    let (call, step) = client.acquire("k", attempt);
+    assert_eq!(step, Step::Wait);
+    client.tick(10);
+    let renew = client.renewal();
+    assert!(!client.is_woken(call));
+    client.renewed(&renew, 10, Some(held(false, FENCE + 1)));
+    assert!(client.is_woken(call));
+    assert_eq!(only(client.poll(call)).token, (FENCE + 1) * TOKENS);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue.
---                               Earlier grants up to these fences are void
+--                               Earlier grants up to these fences are void. With `all`, the last element is the holder
 --          {-1}                  the count is above 1, and an owner does not hold its lock
 -- The count is absolute, so a repeated request changes nothing.
 local lock = KEYS[1]
@@ -138,6 +138,9 @@ if taken then
   local refusal = {0, taken - 1, ttls[taken], place}
   for n, lock in ipairs(KEYS) do
     refusal[n + 4] = last_fence(lock) or 0
+  end
+  if ARGV[6] == 'all' then
+    refusal[#refusal + 1] = redis.pcall('HGETALL', lock)[1] or ''
   end
   return refusal
 end

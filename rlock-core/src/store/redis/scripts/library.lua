@@ -53,6 +53,8 @@ local function library()
   local QUEUE = '20000'
   -- A waiter that was silent for longer than this (ms) may be dead.
   local SILENT = 50
+  -- The most waiters that one hand-off serves.
+  local MOST = 64
   local lib = {GRACE = GRACE, QUEUE = QUEUE}
 
   -- Notifies the client of an owner about a lock. Returns whether the client listens, and whether it surely does not.
@@ -213,6 +215,8 @@ local function library()
     -- In a slot that migrates, a set that is empty cannot be read, nor be created again.
     local is_last = not at_least and #redis.pcall('ZRANGE', shared, '0', '1') == 1
     if at_least then
+      -- A write that takes no memory precedes the other, as in `extend`.
+      redis.pcall('PEXPIRE', lock, at_least)
       redis.pcall('ZADD', shared, string.format('%.0f', millis() + at_least), 'kept:' .. owner)
     end
     local removed = redis.pcall('ZREM', shared, owner)
@@ -224,6 +228,31 @@ local function library()
     return removed
   end
 
+  -- Makes the waiter at this place of the queue, and the last one behind it, ask again after a time (ms).
+  local function ask_from(channel, lock, place, after)
+    local second = redis.pcall('ZRANGE', lock .. ':queue', place, place)[1]
+    local last = second and redis.pcall('ZRANGE', lock .. ':queue', '-1', '-1')[1]
+    if second then
+      lib.notify(channel, second, lock, '', after)
+    end
+    if last ~= second then
+      lib.notify(channel, last, lock, '', after)
+    end
+  end
+
+  -- Makes the first waiter whose client listens ask again after a time (ms), and removes those before it. It may be dead by
+  -- then, so the second and the last waiter ask after a further grace period.
+  function lib.ask_first(channel, lock, after)
+    local queue, first, is_gone = lock .. ':queue', nil, nil
+    repeat
+      first = redis.pcall('ZRANGE', queue, '0', '0', 'WITHSCORES')
+      is_gone = first[1] and select(2, lib.notify(channel, first[1], lock, '', after))
+    until not is_gone or redis.pcall('ZREM', queue, first[1]) ~= 1
+    if first[1] and not is_gone and micros() - first[2] + after * 1000 > SILENT * 1000 then
+      ask_from(channel, lock, '1', after + GRACE)
+    end
+  end
+
   -- Returns how long a lock is not free for an owner (ms): a permit, until the first lease ends.
   function lib.rest(lock, owner)
     local mode = lib.mode(owner)
@@ -233,19 +262,19 @@ local function library()
   end
 
   -- Hands a free lock off to the first waiter whose client listens, or to all first waiters that admit each other, but at
-  -- most 64. Returns whether others precede the owner that `asks`, which gets no notification. `joins`: another owner
+  -- most to MOST. Returns whether others precede the owner that `asks`, which gets no notification. `joins`: another owner
   -- joins the queue after this. `shared`: the lock may have holders. A write that the server refuses ends the hand-off.
   function lib.hand_off(channel, lock, fence_ttl, asks, joins, shared)
-    local queue, since, blocked, asked, deaf, refused = lock .. ':queue', nil, false, false, nil, false
+    local queue, since, served, blocked, asked, deaf, refused = lock .. ':queue', nil, 0, false, false, nil, false
     repeat
       local batch, first = {}, nil
       deaf, blocked = false, false
       repeat
         if shared or batch[1] then
           first = redis.pcall('ZRANGE', queue, '0', '0', 'WITHSCORES')
-          blocked = first[1] and (#batch == 64 or not lib.admits(lock, first[1]))
+          blocked = first[1] and (served + #batch == MOST or not lib.admits(lock, first[1]))
           -- A waiter that is gone must not keep those behind it from a lock that admits them.
-          local is_gone = blocked and asks and first[1] ~= asks and #batch < 64 and lib.admits(lock, asks)
+          local is_gone = blocked and asks and first[1] ~= asks and served + #batch < MOST and lib.admits(lock, asks)
             and select(2, lib.notify(channel, first[1], lock, '', QUEUE))
           if first[1] and (not blocked or is_gone) then
             refused = type(redis.pcall('ZREM', queue, first[1])) ~= 'number'
@@ -267,13 +296,13 @@ local function library()
       local wanted = batch[1] and (joins or redis.pcall('EXISTS', queue) == 1) and 1 or 0
       for _, waiter in ipairs(batch) do
         if lib.notify(channel, waiter[1], lock, string.format('%.0f/%d', waiter[2], wanted), GRACE) then
-          since = math.min(since or math.huge, waiter[3])
+          since, served = math.min(since or math.huge, waiter[3]), served + 1
         else
           lib.leave(lock, waiter[1])
           deaf = true
         end
       end
-      if #batch == 64 and blocked then
+      if served == MOST and blocked and lib.admits(lock, first[1]) then
         lib.notify(channel, first[1], lock, '', '0')
       end
       shared = shared or since
@@ -281,14 +310,7 @@ local function library()
     -- The new owner may be dead, so the next waiter retries after the grace period. The next waiter may be dead, too, so
     -- the last waiter retries as well: it was active most recently.
     if since and micros() - since > SILENT * 1000 then
-      local second = redis.pcall('ZRANGE', queue, '0', '0')[1]
-      local last = redis.pcall('ZRANGE', queue, '-1', '-1')[1]
-      if second then
-        lib.notify(channel, second, lock, '', GRACE)
-      end
-      if last ~= second then
-        lib.notify(channel, last, lock, '', GRACE)
-      end
+      ask_from(channel, lock, '0', GRACE)
     end
     return blocked or (asks and (shared or since) and not lib.admits(lock, asks)) or false
   end

@@ -73,16 +73,15 @@ elseif held == 1 and at_least == '0' then
   lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, is_shared)
 else
   -- An owner that only waited leaves the queue. Only the first waiter learns that a lock became free without a release,
-  -- so the next one asks, and learns that it is the first.
+  -- so the next one that is alive asks, and learns that it is the first.
   local first = redis.pcall('ZRANGE', queue, '0', '0')[1]
   redis.pcall('ZREM', queue, owner)
   if first == owner and ARGV[7] ~= 'all' and redis.pcall('EXISTS', lock, lock .. ':shared') == 2 then
     -- The waiters behind it may share the lock.
     lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, true)
   end
-  local waiter = redis.pcall('ZRANGE', queue, '0', '0')[1]
-  if waiter and (held == 1 or first == owner) then
-    lib.notify(ARGV[6], waiter, lock, '', at_least)
+  if held == 1 or first == owner then
+    lib.ask_first(ARGV[6], lock, at_least)
   end
 end
 return held or 0

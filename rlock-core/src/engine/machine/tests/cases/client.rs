@@ -3,7 +3,7 @@
 use super::super::super::*;
 use crate::{
     options::LockOptions,
-    store::{Acquired, QueuePlace, Released},
+    store::{Acquired, QueuePlace, Released, TakenBy},
 };
 
 /// A hold by it is valid for 2,968 ms, and is renewed every 1,000 ms.
@@ -252,6 +252,21 @@ impl Client {
             sent_at: at(self.now),
             fences: Few::from_elem(fence, request.claims.len()),
             retired: false,
+            by: TakenBy::Unnamed,
+        };
+        self.reply(request, Reply::Acquired(taken))
+    }
+
+    /// Refuses a request because no owner has a majority of the servers, and this one had some of them.
+    pub(super) fn split(&mut self, request: Box<Request>) -> Step {
+        let taken = Acquired::Taken {
+            claim: 0,
+            ttl: None,
+            queued: None,
+            sent_at: at(self.now),
+            fences: one(0),
+            retired: true,
+            by: TakenBy::Nobody,
         };
         self.reply(request, Reply::Acquired(taken))
     }
@@ -281,9 +296,13 @@ impl Client {
     }
 
     pub(super) fn leave_as(&mut self, entered: &Entered, call: Option<CallId>) -> Step {
+        self.end(entered, HoldEnd::Released, call)
+    }
+
+    pub(super) fn end(&mut self, entered: &Entered, end: HoldEnd, call: Option<CallId>) -> Step {
         self.on(Input::Leave {
             entry: entered.entry.clone(),
-            end: HoldEnd::Released,
+            end,
             call,
         })
     }
@@ -352,6 +371,12 @@ pub(super) fn lowers(request: &Request) -> (u32, Duration) {
 
 pub(super) fn repeats(request: &Request) -> bool {
     matches!(request.what, Ask::Lower { repeats: true, .. })
+}
+
+/// Returns the message that an owner has to ask again after this time.
+pub(super) fn retry(mode: Mode, after: u64) -> Event {
+    let after = ms(after);
+    Event::Retry { mode, after }
 }
 
 /// Returns the message that the store handed the lock off for a second.

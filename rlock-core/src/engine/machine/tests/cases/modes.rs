@@ -80,13 +80,13 @@ fn an_attempt_of_another_client_ends_the_retention_of_a_reader_and_keeps_no_othe
     let (mut client, first) = Client::holding(with(|terms| {
         (terms.mode, terms.retain) = (Mode::Shared, ms(1_000));
     }));
-    client.event(Event::Retry(ms(0)));
+    client.event(retry(Mode::Shared, 0));
     let second = only(client.acquire("k", shared()).1);
     assert_eq!(second.entry.owner, first.entry.owner);
     client.leave(&second);
     assert_eq!(client.leave(&first), Step::Left(Ok(())));
     assert_eq!(client.own().phase(), Phase::Retained);
-    client.event(Event::Retry(ms(0)));
+    client.event(retry(Mode::Shared, 0));
     assert_eq!(lowers(&client.sent_one()).0, 0);
 }
 

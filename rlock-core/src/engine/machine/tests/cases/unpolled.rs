@@ -1,0 +1,140 @@
+//! Futures that nobody polls: they keep no other call waiting, and no lock after the client closed.
+
+use super::{client::*, *};
+
+fn attempt() -> LockOptions {
+    with(|terms| terms.wait = Wait::Never)
+}
+
+fn is_taken(step: &Step) -> bool {
+    matches!(step, Step::Refused(Refusal::Taken(..)))
+}
+
+#[test]
+fn an_attempt_takes_the_turn_of_a_call_whose_grant_nobody_has_picked_up() {
+    let mut client = Client::new();
+    let (idle, step) = client.acquire("k", terms(LONG));
+    let first = owner(&asked(step.clone()));
+    client.refuse(asked(step), 0, 0);
+    assert_eq!(client.poll(idle), Step::Wait);
+    client.event(handed_off(8, false));
+    client.now = 999;
+    assert!(
+        is_taken(&client.acquire("k", attempt()).1),
+        "it is reserved"
+    );
+
+    client.now = 1_000;
+    let (call, step) = client.acquire("k", attempt());
+    assert_eq!(step, Step::Wait, "it follows the release");
+    let release = client.sent_one();
+    assert_eq!(owner(&release), first);
+    client.on(Input::Reply(release, DONE));
+    let request = client.next(call);
+    let entered = only(client.grant(request, 9));
+    assert_eq!(client.poll(idle), Step::Wait, "it waits behind the attempt");
+    client.leave(&entered);
+    assert!(client.is_woken(idle));
+}
+
+#[test]
+fn an_attempt_leaves_the_turn_to_a_call_that_waits_and_is_polled() {
+    let mut client = Client::new();
+    let (waits, step) = client.acquire("k", terms(LONG));
+    client.refuse(asked(step), 0, 0);
+    for now in (0..6_000).step_by(500) {
+        client.now = now;
+        if let Step::Send(request) = client.poll(waits) {
+            client.refuse(request, 0, 0);
+            assert_eq!(client.poll(waits), Step::Wait);
+        }
+        assert!(is_taken(&client.acquire("k", attempt()).1), "at {now}");
+    }
+}
+
+#[test]
+fn a_client_that_closes_releases_what_a_call_asked_for_that_nobody_polls() {
+    // Its request is under way, its lock was handed off, or it waits for another call.
+    for case in 0..3 {
+        let mut client = Client::new();
+        let (idle, step) = client.acquire("k", terms(LONG));
+        let request = asked(step);
+        let queued = (case == 2).then(|| client.acquire("k", terms(LONG)).0);
+        if case > 0 {
+            client.refuse(request.clone(), 0, 0);
+            assert_eq!(client.poll(idle), Step::Wait);
+            client.event(handed_off(8, false));
+        }
+        client.on(Input::Close);
+        assert!(client.machine.is_quiet(), "case {case}");
+        assert!(!client.machine.is_released(), "case {case}");
+        let release = client.sent_one();
+        assert_eq!(owner(&release), owner(&request));
+        client.on(Input::Reply(release, DONE));
+        assert!(client.machine.is_released(), "case {case}");
+        for call in queued.into_iter().chain([idle]) {
+            assert_eq!(client.poll(call), Step::Refused(Refusal::Closed));
+        }
+        if case == 0 {
+            // The store grants it after the release.
+            client.on(Input::Reply(request, granted(9, 1, 0)));
+            assert_eq!(lowers(&client.sent_one()).0, 0);
+        } else {
+            assert!(client.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_client_that_closes_repeats_a_release_whose_reply_nobody_reads() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    asked(client.leave(&entered));
+    client.on(Input::Close);
+    client.tick(100);
+    let release = client.sent_one();
+    assert!(repeats(&release));
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.machine.is_released() && client.losses().is_empty());
+}
+
+#[test]
+fn a_call_that_is_polled_after_its_wait_sends_no_request() {
+    // A nested call, behind another one.
+    let (mut client, entered) = Client::holding(terms(60_000));
+    let first = asked(client.nest(&entered, LEASE).1);
+    let (second, step) = client.nest_as(&entered, with(|terms| terms.wait = Wait::For(ms(50))));
+    assert_eq!(step, Step::Wait);
+    client.now = 60;
+    client.reply(first, granted(0, 1, 0));
+    assert_eq!(client.poll(second), Step::Refused(Refusal::Failed));
+
+    // A call that has lost its turn.
+    let mut client = Client::new();
+    let (idle, step) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(50))));
+    let (next, _) = client.acquire("k", terms(LONG));
+    client.tick(5_000);
+    client.next(next);
+    client.on(Input::Reply(asked(step), Reply::None));
+    let step = client.poll(idle);
+    assert!(is_taken(&step), "{step:?}");
+}
+
+#[test]
+fn a_lock_that_an_operator_released_before_its_grant_was_read_is_not_held() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    // The store compares the token, and releases the lock.
+    assert_eq!(
+        client.revoked(Some(FENCE * TOKENS), true),
+        [Revoked::NotHeld]
+    );
+    assert_eq!(client.revoked(None, true), [Revoked::Given]);
+    let first = owner(&asked(step.clone()));
+    let again = asked(client.grant(asked(step), FENCE));
+    assert_ne!(owner(&again), first);
+    assert!(only(client.grant(again, 9)).token > FENCE * TOKENS);
+    assert!(
+        client.poll(call) == Step::Left(Ok(())),
+        "the call has ended"
+    );
+}

@@ -1,0 +1,57 @@
+//! Servers of a quorum that are divided between several callers, none of which has a majority.
+
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::RedisServer;
+
+use crate::common::{LASTING, LONG, ms};
+
+const OWNERS: [&str; 2] = [
+    "00000000-0000-4000-8000-000000000001:1",
+    "00000000-0000-4000-8000-000000000002:1",
+];
+
+/// Returns three servers, of which each owner has the lock `k` on one, for this time.
+async fn divided(millis: u64) -> ([RedisServer; 3], LockClient) {
+    let servers = [(); 3].map(|()| RedisServer::start());
+    let builder = LockClient::builder().connect_timeout(LONG);
+    let client = builder
+        .quorum(servers.iter().map(RedisServer::url))
+        .await
+        .expect("three servers");
+    for (server, owner) in servers.iter().zip(OWNERS) {
+        give(server, owner, millis).await;
+    }
+    (servers, client)
+}
+
+async fn give(server: &RedisServer, owner: &str, millis: u64) {
+    let () = server.command(&["HSET", "lock:{k}", owner, "1"]).await;
+    let () = server
+        .command(&["PEXPIRE", "lock:{k}", &millis.to_string()])
+        .await;
+}
+
+#[tokio::test]
+async fn an_attempt_gets_a_lock_that_nobody_has_on_a_majority_when_the_others_have_given_up() {
+    let (_servers, client) = divided(300).await;
+    let guard = client.lock("k").try_acquire().await.expect("no outage");
+    guard.expect("nobody has it").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_has_on_a_majority_is_no_contention() {
+    let (servers, client) = divided(600_000).await;
+    let lock = client.lock("k").lease(LASTING);
+    let error = lock.try_acquire().await.expect_err("it stays divided");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(
+        format!("{error:?}").contains("none on a majority"),
+        "{error:?}"
+    );
+    // The second server gives its vote to the owner that the first one names.
+    give(&servers[2], OWNERS[0], 600_000).await;
+    let taken = lock.try_acquire().await.expect("no outage");
+    assert!(taken.is_none());
+    let taken = client.lock("k").wait(ms(50)).acquire().await;
+    assert!(taken.expect_err("taken").is_contention());
+}
