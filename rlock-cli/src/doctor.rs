@@ -28,9 +28,10 @@ pub(crate) async fn doctor(
     store: &StoreOptions,
     json: bool,
 ) -> Result<Status, Failure> {
-    let endpoint = match store.urls()? {
+    let urls = store.urls()?;
+    let endpoint = match urls[..] {
         [url] => Endpoint::parse(url)?,
-        urls => Endpoint::quorum(urls)?,
+        _ => Endpoint::quorum(urls)?,
     };
     if matches!(endpoint, Endpoint::Memory(_)) {
         return Err(embedded());

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 
 use redis::{
-    FromRedisValue, InfoDict, RedisResult, ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
+    ErrorKind, FromRedisValue, InfoDict, RedisResult,
+    ServerErrorKind::{Ask, Moved, NoScript},
+    Value,
+    aio::MultiplexedConnection,
+    cmd,
 };
 use rlock_core::__private::probe::{self, Probed};
 
@@ -152,9 +156,12 @@ impl Checks {
     async fn scripts(&mut self) -> Finding {
         const CHECK: &str = "scripts";
         let mut call = cmd("EVALSHA");
-        call.arg("0".repeat(40)).arg(0);
+        // As every script of a lock: some services refuse a script without keys.
+        let lock = format!("{}{{any}}", self.store.prefix);
+        call.arg("0".repeat(40)).arg(1).arg(lock);
         match call.query_async::<Value>(&mut self.connection).await {
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+            // A node of a cluster that does not have the slot redirects the call.
+            Err(error) if matches!(error.kind(), ErrorKind::Server(NoScript | Moved | Ask)) => {
                 Finding::good(CHECK, "EVALSHA works")
             }
             Ok(_) => Finding::good(CHECK, "EVALSHA works"),

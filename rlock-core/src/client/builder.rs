@@ -11,10 +11,7 @@ use crate::{
     error::LockError,
     limits,
     options::{Identity, LockOptions, Options, Reentry, Replicas, Wait},
-    store::{
-        credentials::{Credentials, Provider},
-        redis::RedisOptions,
-    },
+    store::{credentials::Credentials, provider::Provider, redis::RedisOptions},
 };
 
 /// A builder of a [`LockClient`](crate::LockClient).
@@ -75,12 +72,14 @@ impl LockClientBuilder {
     /// Sets the prefix of the names of all keys on the server. Defaults to `lock:`. At most 256
     /// bytes.
     ///
-    /// Clients exclude each other only under the same prefix. Braces are not allowed: they would
-    /// move every lock to one Redis Cluster slot.
+    /// Clients exclude each other only under the same prefix. Braces are not allowed, because they
+    /// would move every lock to one Redis Cluster slot. Neither are white space and control
+    /// characters, which usually come from a configuration by mistake.
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`] for a longer prefix or one with braces.
+    /// Making the client returns [`LockError::InvalidOption`] for a longer prefix, and for one with
+    /// braces, white space or control characters.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.redis.prefix = prefix.into();
         self
@@ -249,13 +248,17 @@ impl LockClientBuilder {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.redis.connection.credentials = Some(Provider::new(provider));
+        self.redis.connection.credentials = Some(Provider::new(
+            "the provider of credentials failed",
+            provider,
+        ));
         self
     }
 
     /// Requires that each grant reaches at least this many replicas within this time, in addition
     /// to the wait. Not required by default. Otherwise the client releases the lock, and the
-    /// acquire returns [`LockError::Unavailable`].
+    /// acquire returns [`LockError::Unavailable`]: after the wait, this time and, if the server does
+    /// not reply to the release, one [response time-out](Self::response_timeout).
     ///
     /// Works with one server, with Sentinels, and with a Redis Cluster, where each master has its
     /// own replicas. The server's user needs the permission `+wait`. The client confirms grants

@@ -9,6 +9,7 @@ use super::{
     redis::{
         address::{ConnectionSettings, Server, elsewhere},
         capabilities,
+        errors::NO_RESP3,
         keyspace::Keyspace,
     },
 };
@@ -41,7 +42,9 @@ impl Probed {
     #[must_use]
     pub fn why(&self, error: RedisError) -> String {
         let server = Server::new(self.0.clone(), ConnectionSettings::default());
-        server.classify(error).to_string()
+        let is_late = error.is_timeout() && !self.is_resp2();
+        let way_out = if is_late { NO_RESP3 } else { "" };
+        format!("{}{way_out}", server.classify(error))
     }
 
     /// Returns whether the URL asks for RESP2.

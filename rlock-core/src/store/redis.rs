@@ -17,6 +17,7 @@ pub(crate) mod properties;
 mod replicas;
 mod replies;
 pub(super) mod sentinel;
+mod usage;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -33,7 +34,7 @@ use self::{
     commands::{Call, Commands},
     connection::Connection,
     dial::boxed,
-    errors::{classify, is_refused, wants_password, wants_reconnect},
+    errors::{classify, is_of_replica, is_read_only, is_refused, wants_password, wants_reconnect},
     keyspace::Keyspace,
     link::Link,
     replicas::ReplicaCheck,
@@ -97,17 +98,43 @@ impl RedisStore {
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
     ///
-    /// The callers' connection carries changes that are made on their runtime, and those that must not overtake an
-    /// earlier one. If their runtime is blocked or has ended, it does not reply. The next request then uses the
-    /// background connection.
+    /// An acquire that a replica refuses is sent once more, because a call that does not wait sends no other. The next
+    /// connection may lead to the master, by the Sentinels or a balancer.
     pub(super) async fn call<T>(
         &self,
         call: Call<'_>,
         send: SendOptions,
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let deadline = Instant::now() + send.timeout;
+        let mut reply = self.attempt(call, send, deadline).await;
+        if matches!(call, Call::Acquire(..))
+            && reply.as_ref().is_err_and(is_of_replica)
+            && self.repeats_on_replicas()
+        {
+            reply = boxed(self.attempt(call, send, deadline)).await;
+        }
+        let (reply, sent_at) = reply?;
+        read(reply, sent_at)
+    }
+
+    /// The other members of a quorum decide sooner, and a cluster names the master.
+    fn repeats_on_replicas(&self) -> bool {
+        self.background.options.run_ids.is_none() && !self.commands.keyspace.are_of_cluster
+    }
+
+    /// Sends a request once. Returns its reply, and the time at which it was sent.
+    ///
+    /// The callers' connection carries changes that are made on their runtime, and those that must not overtake an
+    /// earlier one. If their runtime is blocked or has ended, it does not reply. The next request then uses the
+    /// background connection.
+    async fn attempt(
+        &self,
+        call: Call<'_>,
+        send: SendOptions,
+        deadline: Instant,
+    ) -> Result<(Value, Time), StoreError> {
         let (background, started) = (&self.background, Instant::now());
-        let deadline = started + send.timeout;
         let caller = self.caller.as_ref().filter(|_| call.is_change());
         if caller.is_some() && send.in_doubt {
             boxed(self.round_trip(deadline, send)).await?;
@@ -126,7 +153,7 @@ impl RedisStore {
         if !link.is_background() && in_doubt && started.elapsed() >= self.silence() {
             link.give_up(connection.epoch);
         }
-        read(reply?, sent_at)
+        Ok((reply?, sent_at))
     }
 
     async fn background_connection(
@@ -170,6 +197,7 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let started = Instant::now();
         let request = metrics::RequestTimer::begin(call.name(), started);
+        connection.usage.begin(started.into_std());
         let mut reply = pin!(link.send(connection, call, send));
         let silent_at = started + send.silence.unwrap_or_else(|| self.silence());
         let mut outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
@@ -185,7 +213,9 @@ impl RedisStore {
         request.replied(reply.is_ok());
         reply.map_err(|error| {
             let is_of_login = wants_password(&error);
-            if wants_reconnect(&error) || is_of_login {
+            if is_read_only(&error) {
+                self.leave_replica(link, connection.epoch);
+            } else if wants_reconnect(&error) || is_of_login {
                 link.give_up(connection.epoch);
             }
             let mut error = classify(error);
@@ -193,6 +223,19 @@ impl RedisStore {
             error.transient |= is_of_login && link.address.settings.credentials.is_some();
             error
         })
+    }
+
+    /// Gives up the connection that met a replica. If it is still in use, the other connection probably leads there, too.
+    fn leave_replica(&self, link: &Link, epoch: u64) {
+        if !link.give_up_replica(epoch) {
+            return;
+        }
+        let caller = self.caller.as_ref().map(|caller| &caller.link);
+        for link in caller.into_iter().chain([&self.background]) {
+            if let Some(connection) = link.present() {
+                link.give_up_replica(connection.epoch);
+            }
+        }
     }
 
     /// Returns whether the server reports changes of the keys that this client reads.

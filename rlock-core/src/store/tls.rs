@@ -4,4 +4,6 @@
 #[cfg_attr(not(feature = "tls"), path = "tls/without.rs")]
 mod certificates;
 
+#[cfg(feature = "tls")]
+pub use self::certificates::ClientCertificate;
 pub(crate) use self::certificates::Tls;

@@ -5,5 +5,6 @@ mod foreign_data;
 mod memory;
 mod modes;
 mod refusals;
+mod replica;
 mod starting;
 mod states;

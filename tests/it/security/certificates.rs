@@ -1,9 +1,15 @@
 //! Certificates and authorities in the options of a client.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
-use rlock_core::{LockClient, LockClientBuilder, LockError};
-use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer};
+use rlock_core::{ClientCertificate, LockClient, LockClientBuilder, LockError};
+use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer, eventually};
 
 use crate::common::{LASTING, LONG};
 
@@ -34,14 +40,14 @@ fn refused(outcome: Result<LockClient, LockError>, why: &str) -> String {
         matches!(error, LockError::Unavailable { .. }),
         "{why}: {error:?}"
     );
-    error.to_string()
+    format!("{error:#}")
 }
 
 /// Checks the error of a client that does not trust the server.
 fn assert_untrusted(outcome: Result<LockClient, LockError>) {
     let error = outcome.expect_err("another's");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let said = error.to_string();
+    let said = format!("{error:#}");
     assert!(
         said.contains("certificate") && said.contains("`tls_ca`"),
         "{said}"
@@ -92,6 +98,65 @@ async fn a_server_that_asks_for_a_certificate_is_shown_the_clients_own() {
     let (certificate, key) = Authority::new().client_certificate("billing");
     let forged = none.tls_client_certificate(certificate, key);
     refused(forged.connect(&server.tls_url()).await, "another's");
+}
+
+/// The server refuses the certificate of another authority as it refuses one that has expired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_shows_the_present_certificate_of_its_provider_and_keeps_its_holds() {
+    let authority = Arc::new(Authority::new());
+    let server = RedisServer::builder()
+        .tls_of(&authority)
+        .asks_for_certificates()
+        .start();
+    let own = |authority: &Authority| {
+        let (certificate, key) = authority.client_certificate("billing");
+        Some(ClientCertificate::new(certificate, key))
+    };
+    let present = Arc::new((Mutex::new(own(&authority)), AtomicU32::new(0)));
+    let put = |own| *present.0.lock().expect("no panic") = own;
+    let asked = || present.1.load(Ordering::SeqCst);
+    let provider = Arc::clone(&present);
+    let builder = trusting(&authority).tls_client_certificates(move || {
+        provider.1.fetch_add(1, Ordering::SeqCst);
+        let own = provider.0.lock().expect("no panic").clone();
+        async move { own.ok_or("it is being replaced") }
+    });
+    for url in [
+        server.tls_url(),
+        format!("{}?protocol=resp2", server.tls_url()),
+    ] {
+        put(own(&authority));
+        let client = builder.clone().connect(&url).await.expect("let in");
+        let held = client.lock("held").lease(LASTING).acquire().await;
+        let held = held.expect("free");
+        for unusable in [
+            own(&Authority::new()),
+            Some(ClientCertificate::new("no PEM", "no PEM")),
+            None,
+        ] {
+            put(unusable);
+            let before = asked();
+            for kind in ["pubsub", "normal"] {
+                server.kill_clients(kind).await;
+            }
+            eventually(LONG, "the provider is asked", async || asked() > before + 3).await;
+            put(own(&authority));
+            let lock = client.lock("other").lease(LASTING).wait(LONG);
+            let other = lock.acquire().await.expect("let in again");
+            other.release().await.expect("held");
+        }
+        assert!(held.is_valid());
+        held.release().await.expect("the server has kept it");
+    }
+    put(None);
+    let error = builder.connect(&server.tls_url()).await;
+    let text = refused(error, "no certificate");
+    for part in [
+        "the provider of client certificates failed",
+        "it is being replaced",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,10 +240,16 @@ async fn what_cannot_be_read_is_refused_before_anything_is_sent() {
 async fn certificates_where_no_tls_is_spoken_are_refused() {
     let authority = Authority::new();
     let (certificate, key) = authority.client_certificate("billing");
+    let own = ClientCertificate::new(certificate.clone(), key.clone());
+    let provided = LockClient::builder().tls_client_certificates(move || {
+        let own = own.clone();
+        async move { Ok::<_, std::io::Error>(own) }
+    });
     let own = LockClient::builder().tls_client_certificate(certificate, key);
     for (builder, option) in [
         (trusting(&authority), "tls_ca"),
         (own, "tls_client_certificate"),
+        (provided, "tls_client_certificates"),
     ] {
         for url in [
             "redis://127.0.0.1:1/",

@@ -168,7 +168,7 @@ async fn a_refused_login_is_retried_within_the_wait_and_its_error_shows_no_passw
         }
     });
     let error = client.clone().connect(&url).await.expect_err("no token");
-    assert!(error.to_string().contains("no token yet"), "{error}");
+    assert!(format!("{error:#}").contains("no token yet"), "{error:#}");
     fails.store(0, Ordering::SeqCst);
     let client = client.connect_lazy(&url).expect("valid");
     let guard = client.lock("k").wait(LONG).acquire().await;
@@ -185,7 +185,7 @@ async fn a_provider_and_a_login_in_the_url_contradict_each_other() {
         "memory:",
     ] {
         let error = vault().builder().connect_lazy(url).expect_err(url);
-        let said = error.to_string();
+        let said = format!("{error:#}");
         assert!(matches!(error, LockError::InvalidOption { .. }), "{said}");
         assert!(said.contains("`credentials`"), "{said}");
         assert!(!said.contains("secret"), "{said}");

@@ -155,7 +155,7 @@ async fn a_key_never_begins_a_line_of_its_own() {
     let gone = one.lock(KEY).wait(ms(50)).acquire().await;
     let gone = gone.expect_err("gone");
     for error in [timeout, lost, foreign, invalid.expect_err("a brace"), gone] {
-        let said = error.to_string();
+        let said = format!("{error:#}");
         assert!(said.contains("k\\r\\n2026"), "{said}");
         assert!(!said.contains(char::is_control), "{said:?}");
         assert!(!said.contains(['\u{2028}', '\u{202e}']), "{said:?}");
@@ -177,7 +177,7 @@ async fn a_wrong_password_is_tried_once() {
     let server = server();
     let url = format!("redis://alice:wrong@{}/", server.address());
     let error = LockClient::connect(&url).await.expect_err("refused");
-    assert!(error.to_string().contains("WRONGPASS"), "{error}");
+    assert!(format!("{error:#}").contains("WRONGPASS"), "{error:#}");
     let log: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).await;
     assert_eq!(log.len(), 1, "{log:?}");
     let text = |text: &str| redis::Value::BulkString(text.into());

@@ -223,7 +223,7 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         // A call that repeats its acquire needs the same permissions as a nested call.
         let is_expected = failed == step || (step, failed) == ("enter", "take");
         assert!(is_expected, "{failed}, {left_out}: {error}");
-        let said = error.to_string();
+        let said = format!("{error:#}");
         match (step, &error) {
             // The client repeats the refused renewals until the lease ends.
             ("leave", LockError::Lost { cause, .. }) => assert_eq!(*cause, LostCause::Expired),

@@ -4,6 +4,7 @@ use std::{
     fs,
     path::Path,
     process::Command,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use rlock_core::{LockClient, LockError};
-use rlock_testkit::{RedisServer, Worker, within};
+use rlock_testkit::{Authority, RedisServer, Worker, within};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -74,7 +75,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     let error = LockClient::connect(&server.tls_url()).await;
     let error = error.expect_err("unknown issuer");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let text = error.to_string();
+    let text = format!("{error:#}");
     for part in ["127.0.0.1", "certificate", "`tls_ca`", "`SSL_CERT_FILE`"] {
         assert!(text.contains(part), "{text}");
     }
@@ -112,12 +113,49 @@ async fn a_certificate_is_accepted_for_its_host_and_within_its_time() {
         let builder = LockClient::builder().connect_timeout(LONG).tls_ca(ca);
         let error = builder.clone().connect(&server.tls_url()).await;
         let error = error.expect_err(why);
-        assert!(error.to_string().contains(why), "{host}: {error}");
+        assert!(format!("{error:#}").contains(why), "{host}: {error}");
+        let is_refused = matches!(error, LockError::Store { .. });
+        assert_eq!(is_refused, why.contains("name"), "{host}: {error:?}");
         if host == "localhost" {
             let url = server.tls_url().replace("127.0.0.1", host);
             builder.connect(&url).await.expect("its name");
         }
     }
+}
+
+#[tokio::test]
+async fn a_cluster_that_announces_addresses_without_a_certificate_is_refused_with_the_way_out() {
+    let authority = Arc::new(Authority::for_host("localhost"));
+    let node = RedisServer::builder()
+        .tls_of(&authority)
+        .replicates_by_tls()
+        .cluster_node(LONG)
+        .config("tls-cluster", "yes")
+        .config("cluster-announce-ip", "127.0.0.1")
+        .start();
+    node.serve_slots(0..=16383).await;
+    let url = format!("rediss-cluster://localhost:{}", node.tls_port());
+    let builder = LockClient::builder()
+        .connect_timeout(LONG)
+        .tls_ca(authority.ca_pem());
+    let error = builder.clone().connect(&url).await.expect_err("addresses");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    let text = format!("{error:#}");
+    for option in [
+        "`cluster-announce-hostname`",
+        "`cluster-preferred-endpoint-type hostname`",
+    ] {
+        assert!(text.contains(option), "{text}");
+    }
+    for (option, value) in [
+        ("cluster-announce-hostname", "localhost"),
+        ("cluster-preferred-endpoint-type", "hostname"),
+    ] {
+        node.config_set(option, value).await;
+    }
+    let client = builder.connect(&url).await.expect("it announces its name");
+    let guard = client.lock("k").acquire().await.expect("free");
+    guard.release().await.expect("held");
 }
 
 /// A server without TLS must not receive a secret.

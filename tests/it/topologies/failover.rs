@@ -1,7 +1,9 @@
 //! A replica replaces its master behind the same address.
 
+use std::collections::HashSet;
+
 use redis::{Client, Cmd, RedisResult, Value};
-use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_core::{Lock, LockClient, LockGuard, LostCause};
 use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
@@ -140,7 +142,7 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
     for request in [&asked[..], &renewed] {
         let answer: RedisResult<Value> = Cmd::new().arg(request).query_async(&mut connection).await;
         let error = answer.expect_err("it is a replica");
-        assert!(error.to_string().contains("read only"), "{error}");
+        assert!(format!("{error:#}").contains("read only"), "{error:#}");
     }
 }
 
@@ -202,4 +204,30 @@ async fn a_replica_gets_no_messages_for_waiters_from_its_master() {
     })
     .await;
     assert_eq!(channels, ["last"]);
+}
+
+/// Acquires and releases a lock, and returns the token.
+async fn token(lock: &Lock) -> u64 {
+    let guard = lock.try_acquire().await.expect("reachable").expect("free");
+    let token = guard.fencing_token();
+    guard.release().await.expect("held");
+    token
+}
+
+/// Each of them counts by its clock, in units of 64 µs, and knows no token of the other.
+#[tokio::test]
+async fn two_masters_may_grant_a_reader_and_a_writer_the_same_token() {
+    let (one, other) = (RedisServer::start(), RedisServer::start());
+    let (reader, writer) = (connect(&one.url()).await, connect(&other.url()).await);
+    let (read, write) = (reader.lock("k").shared(), writer.lock("k"));
+    let (mut of_reader, mut of_writer) = (HashSet::new(), HashSet::new());
+    let both_have_one = async {
+        while of_reader.is_disjoint(&of_writer) {
+            let (read, written) = tokio::join!(token(&read), token(&write));
+            of_reader.insert(read);
+            of_writer.insert(written);
+        }
+    };
+    let found = tokio::time::timeout(LONG, both_have_one).await;
+    found.expect("soon both grant within 64 µs");
 }

@@ -28,7 +28,7 @@ async fn careful(url: &str, least: usize, within: Duration) -> LockClient {
 /// Checks that the error of an acquire names the number of replicas, and a remedy.
 fn assert_too_few(error: &LockError, has: usize, least: usize) {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let said = error.to_string();
+    let said = format!("{error:#}");
     let number = format!("{has} of the {least} required replicas");
     for part in ["`k`", &number, "was released", "`replicas`"] {
         assert!(said.contains(part), "{said}");
@@ -247,7 +247,7 @@ async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_tog
     let error = error.expect_err("it is something else");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(
-        error.to_string().contains("does not have the lock"),
+        format!("{error:#}").contains("does not have the lock"),
         "{error}"
     );
     let kept: String = master.command(&["GET", &name("spoilt")]).await;
@@ -294,7 +294,7 @@ async fn without_the_permission_to_wait_the_error_names_it() {
     let strict = careful(&server.url_as("locker", "secret"), 1, LONG).await;
     let error = strict.lock("k").acquire().await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("wait"), "{error}");
+    assert!(format!("{error:#}").contains("wait"), "{error:#}");
     assert!(!server.exists(&name("k")).await, "released");
 }
 

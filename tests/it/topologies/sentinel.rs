@@ -113,7 +113,7 @@ async fn no_client_connects_to_a_master_that_resumes_after_the_failover() {
     tokio::time::sleep(ms(200)).await;
     proxy.pass();
     let error = connecting.await.expect("no panic").expect_err("former");
-    assert!(error.to_string().contains("another master"), "{error}");
+    assert!(format!("{error:#}").contains("another master"), "{error:#}");
     let guard = hold(&connect(&url).await, "k").await;
     assert_eq!(count(&master, &guard).await, Some(1));
     assert!(!former.exists(&name("k")).await);
@@ -172,7 +172,7 @@ async fn sentinels_that_are_gone_or_paused_are_no_obstacle_while_one_replies() {
         .await
         .expect_err("no such service");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let shown = error.to_string();
+    let shown = format!("{error:#}");
     for part in ["invoices", "No such master"] {
         assert!(shown.contains(part), "{shown}");
     }
@@ -185,5 +185,5 @@ async fn sentinels_that_are_gone_or_paused_are_no_obstacle_while_one_replies() {
     let error = LockClient::connect(&trio.url()).await;
     let error = error.expect_err("no server is there");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(error.to_string().contains(SERVICE), "{error}");
+    assert!(format!("{error:#}").contains(SERVICE), "{error:#}");
 }

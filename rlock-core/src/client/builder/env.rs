@@ -53,8 +53,8 @@ impl LockClientBuilder {
 
     /// Connects to the store that `RLOCK_URL` names, with the options of [`env`](Self::env).
     ///
-    /// The variable has a URL of [`connect`](Self::connect), or several that are separated by spaces: the servers of a
-    /// [`quorum`](Self::quorum). The command refuses `memory:`, which this method accepts.
+    /// The variable has a URL of [`connect`](Self::connect), or several that are separated by white space: the servers of
+    /// a [`quorum`](Self::quorum). The command refuses `memory:`, which this method accepts.
     ///
     /// `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT` replace what setters have set.
     ///
@@ -113,10 +113,11 @@ fn endpoint(get: impl Fn(&str) -> Option<OsString>) -> Result<Endpoint, LockErro
         let way_out = "set it to the URL of the store, as in `redis://host:6379/`";
         return Err(LockError::invalid_option(URL, "(not set)", way_out));
     };
-    let endpoint = if urls.contains(' ') {
-        Endpoint::quorum(urls.split_ascii_whitespace())
-    } else {
-        Endpoint::parse(&urls)
+    let urls: Vec<&str> = urls.split_ascii_whitespace().collect();
+    let endpoint = match urls[..] {
+        [] => Endpoint::parse(""),
+        [url] => Endpoint::parse(url),
+        _ => Endpoint::quorum(urls),
     };
     endpoint.map_err(|error| match error {
         LockError::InvalidOption { value, reason, .. } => {
@@ -204,7 +205,9 @@ mod tests {
             (WAIT, "", "\"\"", "or `forever`"),
             (WAIT, "367days", "31708800s", "366 days"),
             (PREFIX, "{a}", "\"{a}\"", "leave them out"),
+            (PREFIX, " jobs:", "\" jobs:\"", "leave it out"),
             (URL, "", "`…`", "redis"),
+            (URL, " \n", "`…`", "redis"),
             (URL, "http://h/", "`http:…`", "redis"),
             (
                 URL,
@@ -229,6 +232,16 @@ mod tests {
             missing.contains("`RLOCK_URL`: set it to the URL"),
             "{missing}"
         );
+    }
+
+    #[test]
+    fn white_space_around_a_url_is_no_part_of_it_and_makes_no_quorum() {
+        for url in [" redis://h/", "redis://h/ ", "\tredis://h/\r\n"] {
+            let endpoint = endpoint(only(URL, url)).expect(url);
+            assert!(matches!(endpoint, Endpoint::Server(_)), "{url:?}");
+        }
+        let two = endpoint(only(URL, " redis://a/\nredis://b/ ")).expect("two servers");
+        assert!(matches!(two, Endpoint::Quorum(servers) if servers.len() == 2));
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The options for the runtimes of a client, for what other clients and logs show of its locks, and for TLS.
 
+#[cfg(feature = "tls")]
+use std::error::Error;
 use std::sync::Arc;
 
 use super::LockClientBuilder;
 use crate::options::{Identity, TraceId};
+#[cfg(feature = "tls")]
+use crate::store::tls::ClientCertificate;
 
 impl LockClientBuilder {
     /// Enables or disables a second connection to a server or cluster, on the Tokio runtime that
@@ -196,10 +200,76 @@ impl LockClientBuilder {
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.redis
-            .connection
-            .tls
-            .present(certificate.into(), key.into());
+        let own = ClientCertificate::new(certificate, key);
+        self.redis.connection.tls.present(own);
+        self
+    }
+
+    /// Sets a provider of the client's certificate, for certificates that rotate. The provider is asked at each attempt to
+    /// connect to a server or a Sentinel, so a client that outlives its certificate connects again with the next one. Replaces
+    /// [`tls_client_certificate`](Self::tls_client_certificate). Needs the feature `tls`.
+    ///
+    /// The returned future runs as that of [`credentials`](Self::credentials), and the same holds for its errors: the client
+    /// asks again if the provider fails, or if the certificate or the key is invalid.
+    ///
+    /// # Errors
+    ///
+    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) if the URL does not use TLS.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rlock_core::{ClientCertificate, LockClient};
+    ///
+    /// # async fn connect() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::builder()
+    ///     .tls_client_certificates(|| async {
+    ///         let certificate = std::fs::read("/etc/locks/client.pem")?;
+    ///         let key = std::fs::read("/etc/locks/client.key")?;
+    ///         Ok::<_, std::io::Error>(ClientCertificate::new(certificate, key))
+    ///     })
+    ///     .connect("rediss://redis.internal:6380/")
+    ///     .await?;
+    /// # drop(client);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tls_client_certificates<F, E>(
+        mut self,
+        provider: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<ClientCertificate, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.redis.connection.tls.present_from(provider);
         self
     }
 }
+
+/// Without the feature, these do not compile, and the error names the feature.
+#[cfg(not(feature = "tls"))]
+#[doc(hidden)]
+impl LockClientBuilder {
+    pub fn tls_ca<P: EnabledByTls>(self, _pem: P) -> Self {
+        self
+    }
+
+    pub fn tls_client_certificate<C: EnabledByTls, K>(self, _certificate: C, _key: K) -> Self {
+        self
+    }
+
+    pub fn tls_client_certificates<P: EnabledByTls>(self, _provider: P) -> Self {
+        self
+    }
+}
+
+/// The requirement on certificates without the feature `tls`. No type implements it.
+#[cfg(not(feature = "tls"))]
+#[diagnostic::on_unimplemented(
+    message = "TLS needs the feature `tls` of `rlock-core`",
+    label = "the feature `tls` is not enabled",
+    note = "enable it in Cargo.toml: `rlock-core = {{ version = \"…\", features = [\"tls\"] }}`"
+)]
+#[doc(hidden)]
+pub trait EnabledByTls {}

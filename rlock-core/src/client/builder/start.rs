@@ -22,7 +22,7 @@ use crate::{
     store::{
         Store,
         cluster::ClusterStore,
-        credentials::Provider,
+        credentials,
         endpoint::{Endpoint, redacted},
         memory::{MemoryStore, SharedStore},
         quorum::{QuorumStore, named_twice},
@@ -50,7 +50,9 @@ impl LockClientBuilder {
     /// `unix://`. A user without a password (`redis://user@host`) logs in with an empty password,
     /// which is sufficient for a user with `nopass`.
     ///
-    /// An unreachable server is tried once, unless [`connect_wait`](Self::connect_wait) is set.
+    /// An unreachable server is tried once, unless [`connect_wait`](Self::connect_wait) is set. A server that is a replica is
+    /// tried again within the [`connect_timeout`](Self::connect_timeout), because a balancer or the Sentinels may lead the next
+    /// connection to the master.
     /// [`connect_lazy`](Self::connect_lazy) does not wait for the server. Once connected, the
     /// client reconnects by itself.
     ///
@@ -222,7 +224,7 @@ impl LockClientBuilder {
         self.check()?;
         self.redis.connection.tls.check(endpoint.uses_tls())?;
         if self.redis.connection.credentials.is_some() {
-            Provider::check(endpoint.servers())?;
+            credentials::check(endpoint.servers())?;
         }
         match endpoint {
             Endpoint::Memory(_) => limits::no_replicas(self.options.replicas),

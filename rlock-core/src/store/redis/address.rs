@@ -8,7 +8,9 @@ use super::{
     errors::{classify_connect, not_sent, wants_password, without_kind},
     sentinel,
 };
-use crate::store::{StoreError, credentials::Provider, endpoint::ServerEndpoint, tls::Tls};
+use crate::store::{
+    StoreError, credentials::Credentials, endpoint::ServerEndpoint, provider::Provider, tls::Tls,
+};
 
 /// The idle time after which the system probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -31,7 +33,7 @@ pub(in crate::store) struct Address {
 pub(crate) struct ConnectionSettings {
     pub(crate) nodelay: bool,
     pub(crate) tls: Tls,
-    pub(crate) credentials: Option<Provider>,
+    pub(crate) credentials: Option<Provider<Credentials>>,
 }
 
 /// A server, and how connections to it are made.
@@ -74,6 +76,11 @@ impl Address {
         self.endpoint.server().redis_settings().db()
     }
 
+    /// Returns the protocol to try first.
+    pub(super) fn protocol(&self) -> ProtocolVersion {
+        self.endpoint.server().redis_settings().protocol()
+    }
+
     /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
     pub(super) async fn server(&self, within: Duration) -> RedisResult<Server> {
         let info = match &self.endpoint {
@@ -83,9 +90,8 @@ impl Address {
                 sentinels,
                 master,
             } => {
-                let clients = sentinels
-                    .iter()
-                    .map(|info| self.settings.tls.open(info.clone()));
+                let tls = self.settings.tls.current().await?;
+                let clients = sentinels.iter().map(|info| tls.open(info.clone()));
                 let clients = clients.collect::<RedisResult<Vec<_>>>()?;
                 let (host, port) = sentinel::master(service, &clients, within).await?;
                 elsewhere(master, host, port)
@@ -100,8 +106,9 @@ impl Server {
         Self { info, settings }
     }
 
-    /// Asks the provider for the present credentials, if there is one.
+    /// Asks the providers for the present credentials and the present certificate of the client, if there are any.
     pub(in crate::store) async fn with_login(mut self) -> RedisResult<Self> {
+        self.settings.tls = self.settings.tls.current().await?;
         if let Some(provider) = &self.settings.credentials {
             self.info = provider.log_in(self.info).await?;
         }

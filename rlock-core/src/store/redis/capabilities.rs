@@ -97,22 +97,42 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
 pub(in crate::store) type Refused = (Vec<String>, Vec<String>);
 
 /// Returns the permissions that this user lacks. Servers before Redis 7 cannot tell.
+///
+/// Some services refuse a script without keys. A user without access to the keys may not call one with a key, and a node
+/// of a cluster may not have the key's slot. So the script is called in both ways if the first one fails.
 pub(in crate::store) async fn refused(
     connection: &mut MultiplexedConnection,
     keyspace: &Keyspace,
     with_replicas: bool,
 ) -> RedisResult<Refused> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
-    let mut call = script.arg(&keyspace.prefix);
-    call.arg(keyspace.channel(Uuid::nil()))
-        .arg(keyspace.are_of_cluster.then_some("cluster"))
-        .arg(with_replicas.then_some("replicas"));
-    // One round trip. If loading is refused, another client may have loaded the script.
-    let mut requests = pipe();
-    requests.load_script(&script).ignore().ignore_errors();
-    requests.invoke_script(&call);
-    let (refused,): (RedisResult<Refused>,) = requests.query_async(connection).await?;
-    refused
+    let mut ask = async |with_key: bool| {
+        let mut call = script.prepare_invoke();
+        if with_key {
+            call.key(any_lock(keyspace));
+        }
+        call.arg(&keyspace.prefix)
+            .arg(keyspace.channel(Uuid::nil()))
+            .arg(keyspace.are_of_cluster.then_some("cluster"))
+            .arg(with_replicas.then_some("replicas"));
+        // One round trip. If loading is refused, another client may have loaded the script.
+        let mut requests = pipe();
+        requests.load_script(&script).ignore().ignore_errors();
+        requests.invoke_script(&call);
+        let (refused,): (RedisResult<Refused>,) = requests.query_async(connection).await?;
+        refused
+    };
+    let key_first = !keyspace.are_of_cluster;
+    match ask(key_first).await {
+        // The second error is about the other way, so the first one is returned.
+        Err(error) if !error.is_io_error() => ask(!key_first).await.map_err(|_| error),
+        refused => refused,
+    }
+}
+
+/// Returns the name of a lock that nobody has.
+fn any_lock(keyspace: &Keyspace) -> String {
+    format!("{}{{any}}", keyspace.prefix)
 }
 
 /// Logs the permissions that the user lacks, and returns them. Scripts ignore most of these refusals.

@@ -114,6 +114,11 @@ impl Call<'_> {
         matches!(self, Self::Acquire(..) | Self::Release(_))
     }
 
+    /// Returns whether the request writes, which a replica refuses.
+    pub(super) fn writes(self) -> bool {
+        self.is_change() || matches!(self, Self::Renew(..))
+    }
+
     /// Returns whether the request must not be sent any more.
     pub(super) fn is_void(self) -> bool {
         matches!(self, Self::Acquire(_, Some(decided)) if decided.load(Ordering::Acquire))

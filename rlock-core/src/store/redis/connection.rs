@@ -1,13 +1,13 @@
 //! A connection to the server. RESP2 cannot mix notifications with replies, so they have a connection of their own.
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, io, sync::Arc};
 
 use futures_util::StreamExt;
 use redis::{
-    Client, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
-    Value,
+    Client, Cmd, ConnectionAddr, InfoDict, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, Value,
     aio::{MultiplexedConnection, PubSubSink},
-    from_redis_value, pipe,
+    cmd, from_redis_value, pipe,
 };
 use tokio::task::coop::unconstrained;
 use uuid::Uuid;
@@ -21,6 +21,7 @@ use super::{
     for_quorum::Registration,
     keyspace::connection_name,
     link::Link,
+    usage::Usage,
 };
 use crate::store::{Event, Listener};
 
@@ -30,6 +31,7 @@ pub(in crate::store) struct Connection {
     pub(super) epoch: u64,
     pub(super) server: ConnectionAddr,
     pub(super) multiplexed: MultiplexedConnection,
+    pub(super) usage: Arc<Usage>,
     commands: Arc<Commands>,
     /// The server's id of this connection. Other connections redirect their reports of changes to it.
     pub(super) id: Option<i64>,
@@ -38,6 +40,8 @@ pub(in crate::store) struct Connection {
     pub(super) is_tracked: bool,
     /// The connection to which the server sends these reports, if not this one.
     pub(super) redirects_to: Option<i64>,
+    /// Whether the server says that it is a replica. A node of a cluster is not asked, because it redirects requests.
+    pub(super) is_replica: bool,
     /// The server's `run_id`, until it is registered.
     pub(super) run_id: Option<String>,
     /// The entry of this connection in the quorum's `RunIds`.
@@ -69,10 +73,12 @@ impl Connection {
             server: server.info.addr().clone(),
             commands: Arc::clone(commands),
             multiplexed: multiplexed.clone(),
+            usage: Arc::new(Usage::new()),
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
             redirects_to: link.reports_to(),
+            is_replica: false,
             run_id: None,
             registration: None,
             subscription: None,
@@ -88,7 +94,10 @@ impl Connection {
         // In parallel, because holders wait for each round trip after an outage.
         let (mut subscribed, ()) =
             tokio::try_join!(boxed(subscribe), boxed(opened.set_up(&link.options, resp3)))?;
-        if !resp3 && let Some(channel) = &channel {
+        if !resp3
+            && !opened.is_replica
+            && let Some(channel) = &channel
+        {
             subscribed = boxed(opened.subscribe(link.inbox(epoch), &client, channel)).await?;
         }
         if subscribed.is_none() {
@@ -106,6 +115,10 @@ impl Connection {
         }
         let name = connection_name(options.client);
         setup.cmd("CLIENT").arg("SETNAME").arg(name);
+        let asks_role = !self.commands.keyspace.are_of_cluster;
+        if asks_role {
+            setup.add_command(role(resp3));
+        }
         if options.run_ids.is_some() {
             setup.cmd("INFO").arg("server");
         }
@@ -124,6 +137,9 @@ impl Connection {
             self.id = id.map(from_redis_value).transpose()?;
         }
         unless_refused(next())?;
+        if asks_role {
+            self.is_replica = unless_refused(next())?.is_some_and(is_of_replica);
+        }
         if options.run_ids.is_some() {
             self.run_id = run_id(next())?;
         }
@@ -204,6 +220,30 @@ impl Connection {
 /// Returns the error for a connection that ended before the reply.
 pub(super) fn gone() -> RedisError {
     RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))
+}
+
+/// Returns the command whose reply has the server's role. Every user may call `HELLO`, but it is unknown to some proxies that
+/// support RESP2 only.
+fn role(resp3: bool) -> Cmd {
+    let (name, arg) = if resp3 {
+        ("HELLO", "3")
+    } else {
+        ("INFO", "replication")
+    };
+    cmd(name).arg(arg).take()
+}
+
+/// Returns whether this reply to [`role`] is that of a replica.
+fn is_of_replica(reply: Value) -> bool {
+    let role = match reply {
+        map @ Value::Map(_) => from_redis_value::<HashMap<String, Value>>(map)
+            .ok()
+            .and_then(|mut hello| from_redis_value::<String>(hello.remove("role")?).ok()),
+        info => from_redis_value::<InfoDict>(info)
+            .ok()
+            .and_then(|info| info.get("role")),
+    };
+    role.is_some_and(|role| role == "replica" || role == "slave")
 }
 
 /// Returns the `run_id` in a reply to INFO, if the server shows it.

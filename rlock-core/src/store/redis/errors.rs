@@ -43,6 +43,20 @@ const NON_LOCAL: &str = "access a non local key";
 )]
 pub(in crate::store) struct Elsewhere(pub(in crate::store) RedisError);
 
+/// The error of a server that is a replica, which executes no change.
+#[derive(Debug, thiserror::Error)]
+#[error("the server is a replica (READONLY); locks are at its master")]
+pub(super) struct IsReplica;
+
+/// Advice about a certificate for another host than the one that the client connects to.
+const WRONG_NAME: &str = "the certificate has to name the host that the client connects to, which is the one in the URL, or \
+    the one that a cluster or the Sentinels announce: for a cluster, set `cluster-announce-hostname` and \
+    `cluster-preferred-endpoint-type hostname`; for Sentinels, `sentinel announce-hostnames yes`";
+
+/// Advice about a server or proxy that ignores `HELLO`, or closes the connection.
+pub(in crate::store) const NO_RESP3: &str =
+    "; if a proxy without RESP3 is in between, add `?protocol=resp2` to the URL";
+
 pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     let (transient, maybe_executed) = match error.kind() {
         // An unsent request and a lost reply cause the same error. A truncated reply does not parse.
@@ -71,6 +85,11 @@ pub(in crate::store) fn is_settling(error: &StoreError) -> bool {
 /// Returns whether the keys of a request are at two nodes of the cluster, because their slot migrates.
 pub(in crate::store) fn is_split(error: &StoreError) -> bool {
     has_one_of(error, &["TRYAGAIN", NON_LOCAL])
+}
+
+/// Returns whether a replica refused the request.
+pub(super) fn is_of_replica(error: &StoreError) -> bool {
+    has_one_of(error, &["READONLY"])
 }
 
 /// Returns whether the server's user may not call the command.
@@ -112,7 +131,7 @@ pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str)
     if is_closed || said.contains("max number of clients") {
         return not_yet(format!(
             "{said}; the server closed the connection, maybe because of `maxclients`, `protected-mode` or TLS: its \
-             log has the reason"
+             log has the reason{NO_RESP3}"
         ));
     }
     let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();
@@ -121,6 +140,8 @@ pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str)
     } else if untrusted.any(|reason| said.contains(reason)) {
         "have the system trust the authority that signed the server's certificate, or name it by `tls_ca` or in the \
          environment variable `SSL_CERT_FILE`"
+    } else if said.contains("certificate not valid for name") {
+        WRONG_NAME
     } else if said.contains("unknown command") && said.contains("SENTINEL") {
         "this server is no Sentinel: connect to it by `redis://host:port`"
     } else if error.kind() == ErrorKind::Parse && said.contains('\n') {
@@ -178,12 +199,17 @@ fn has_code(error: &RedisError, code: &str) -> bool {
         })
 }
 
+/// Returns whether the server refused a change, because it is a replica.
+pub(super) fn is_read_only(error: &RedisError) -> bool {
+    has_code(error, "READONLY")
+}
+
 /// Returns whether another connection may succeed where this one failed.
 pub(super) fn wants_reconnect(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_connection_dropped()
         || error.kind() == ErrorKind::Parse
-        || has_code(error, "READONLY")
+        || is_read_only(error)
 }
 
 #[cfg(test)]

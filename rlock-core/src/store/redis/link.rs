@@ -19,13 +19,13 @@ use super::{
     commands::{Call, Commands},
     connection::{Connection, Inbox},
     dial::boxed,
-    errors::{classify_connect, not_yet, refuses_protocol},
+    errors::{IsReplica, NO_RESP3, classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
     metrics,
-    store::{Event, Listener, SendOptions, StoreError},
+    store::{Event, Listener, SendOptions, StoreError, retry_within},
     wait::Backoff,
 };
 
@@ -58,6 +58,15 @@ struct LinkState {
     is_doubtful: bool,
     /// The error of the last attempt to connect, if it failed.
     error: Option<StoreError>,
+}
+
+/// The time from the loss of a connection until a later one has served a change.
+#[derive(Default)]
+struct Outage {
+    backoff: Backoff,
+    is_logged: bool,
+    is_logged_as_replica: bool,
+    is_end_logged: bool,
 }
 
 impl LinkState {
@@ -196,7 +205,12 @@ impl Link {
                     with_text = unless_refused(loaded)?.is_none();
                     error
                 }
-                reply => return reply,
+                reply => {
+                    if reply.is_ok() && call.writes() {
+                        connection.usage.succeed();
+                    }
+                    return reply;
+                }
             };
             // Without a connection, the request is not repeated.
             current = match (repeats.next(), self.present()) {
@@ -226,10 +240,23 @@ impl Link {
 
     /// Gives up a connection that failed. Does nothing if it was replaced already.
     pub(super) fn give_up(&self, epoch: u64) {
+        self.give_up_for(epoch, None);
+    }
+
+    /// Gives up a connection whose server refuses to write, because it is a replica. Returns `false` if the connection was
+    /// replaced already.
+    pub(super) fn give_up_replica(&self, epoch: u64) -> bool {
+        self.give_up_for(epoch, Some(not_yet(IsReplica)))
+    }
+
+    fn give_up_for(&self, epoch: u64, error: Option<StoreError>) -> bool {
         let given_up = self.state.send_if_modified(|state| {
             let is_present = state.is_of(epoch);
             if is_present {
-                *state = LinkState::default();
+                *state = LinkState {
+                    error,
+                    ..LinkState::default()
+                };
             }
             is_present
         });
@@ -239,6 +266,7 @@ impl Link {
                 (self.listener)(Event::Disconnected);
             }
         }
+        given_up
     }
 
     /// Marks a connection as silent, which opens another one.
@@ -248,8 +276,17 @@ impl Link {
         });
     }
 
+    /// Connects for the first time. Asks a replica again within the connect time-out, because a balancer or the Sentinels may
+    /// lead the next connection to the master.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
-        let connection = self.open(self.options.connect_timeout).await?;
+        let within = self.options.connect_timeout;
+        let connection = retry_within(within, |left| async move {
+            match self.open(left).await {
+                Err(error) if !is_replica(&error) => Ok(Err(error)),
+                opened => opened.map(Ok),
+            }
+        });
+        let connection = connection.await??;
         self.check(&connection).await;
         self.state.send_replace(LinkState::up(connection));
         self.is_counted_up(true);
@@ -259,18 +296,26 @@ impl Link {
     /// Keeps a connection up for as long as the client lives.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let address = &self.address;
-        let mut was_up = self.present().is_some();
+        let mut usage = self
+            .present()
+            .map(|connection| Arc::clone(&connection.usage));
+        let mut outage = Outage::default();
         loop {
             self.until(false).await;
             self.is_counted_up(false);
-            // Logs one line for the server, not one for each lock.
-            let (is_logged, began) = (was_up && self.is_background(), Instant::now());
-            if is_logged && self.present().is_some() {
-                tracing::info!(%address, "the server is silent, connecting again");
-            } else if is_logged {
-                tracing::info!(%address, "connection lost, connecting again");
+            let (was_up, began) = (usage.is_some(), Instant::now());
+            if usage.as_ref().is_some_and(|usage| usage.has_served()) {
+                outage = Outage::default();
             }
-            let connection = self.reconnect(was_up).await;
+            if usage.as_ref().is_some_and(|usage| !usage.is_idle(began)) {
+                let is_replica = self.state.borrow().error.as_ref().is_some_and(is_replica);
+                self.log(&mut outage, is_replica);
+            }
+            if usage.is_some_and(|usage| !usage.has_served()) {
+                tokio::time::sleep(outage.backoff.next()).await;
+            }
+            let connection = self.reconnect(was_up, &mut outage).await;
+            usage = Some(Arc::clone(&connection.usage));
             self.state
                 .send_replace(LinkState::up(Arc::clone(&connection)));
             self.is_counted_up(true);
@@ -279,15 +324,37 @@ impl Link {
             tracing::debug!(%address, epoch = connection.epoch, "connected");
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();
-                tracing::info!(%address, after = ?began.elapsed(), "connected again");
+                if outage.is_logged && !mem::replace(&mut outage.is_end_logged, true) {
+                    tracing::info!(%address, after = ?began.elapsed(), "connected again");
+                }
             }
-            if !mem::replace(&mut was_up, true) {
+            if !was_up {
                 tokio::select! {
                     () = self.check(&connection) => {}
                     // The connection may fail before the checks end.
                     () = self.until(false) => {}
                 }
             }
+        }
+    }
+
+    /// Logs that the connection is lost or silent: one line for the server, not one for each lock or connection.
+    fn log(&self, outage: &mut Outage, is_replica: bool) {
+        let (address, is_silent) = (&self.address, self.present().is_some());
+        if !self.is_background() {
+            return;
+        }
+        let was_logged = mem::replace(&mut outage.is_logged, true);
+        if is_replica {
+            if !mem::replace(&mut outage.is_logged_as_replica, true) {
+                tracing::warn!(%address, "the server is a replica, connecting again until it is a master");
+            }
+        } else if was_logged {
+            tracing::debug!(%address, is_silent, "connection lost before it served a change");
+        } else if is_silent {
+            tracing::info!(%address, "the server is silent, connecting again");
+        } else {
+            tracing::info!(%address, "connection lost, connecting again");
         }
     }
 
@@ -305,9 +372,8 @@ impl Link {
     }
 
     /// Retries until there is another connection.
-    async fn reconnect(self: &Arc<Self>, was_up: bool) -> Arc<Connection> {
+    async fn reconnect(self: &Arc<Self>, was_up: bool, outage: &mut Outage) -> Arc<Connection> {
         let (address, longest) = (&self.address, self.options.connect_timeout);
-        let mut backoff = Backoff::default();
         // The discovery of a cluster reports nodes that cannot be reached.
         let is_of_cluster = self.commands.keyspace.are_of_cluster;
         let mut is_missed = was_up || is_of_cluster || !self.is_background();
@@ -325,10 +391,12 @@ impl Link {
             tracing::debug!(%address, %error, "connecting failed");
             if !mem::replace(&mut is_missed, true) {
                 tracing::warn!(%address, %error, "the server cannot be reached yet");
+                outage.is_logged_as_replica = is_replica(&error);
             }
             // Servers count and log wrong passwords.
             let refused = (!error.transient).then_some(REFUSED);
-            let pause = refused.unwrap_or_else(|| backoff.next());
+            let pause = refused.unwrap_or_else(|| outage.backoff.next());
+            let is_replica = is_replica(&error);
             // A connection that is only silent may still reply.
             self.state.send_if_modified(|state| {
                 let is_down = state.connection.is_none();
@@ -337,6 +405,9 @@ impl Link {
                 }
                 is_down
             });
+            if was_up && (is_replica || !outage.is_logged) {
+                self.log(outage, is_replica);
+            }
             tokio::time::sleep(pause).await;
             timeout = (timeout * 2).min(longest);
         }
@@ -365,12 +436,18 @@ impl Link {
             if named.elapsed() > NAMED && master().await?.info.addr() != server.info.addr() {
                 return Err(not_yet("the Sentinels name another master by now"));
             }
+            if opened.is_replica {
+                return Err(not_yet(IsReplica));
+            }
             Ok(opened)
         };
         let late = |_| {
             let mut error = format!("no connection within {within:?}");
             if self.address.endpoint.uses_tls() {
                 error += "; the server may not speak TLS on this port";
+            }
+            if self.address.protocol() != ProtocolVersion::RESP2 {
+                error += NO_RESP3;
             }
             Err(not_yet(error))
         };
@@ -384,4 +461,8 @@ impl Link {
         }
         Ok(Arc::new(opened))
     }
+}
+
+fn is_replica(error: &StoreError) -> bool {
+    error.source.is::<IsReplica>()
 }

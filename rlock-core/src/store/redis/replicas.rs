@@ -15,7 +15,7 @@ use redis::{
 };
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -31,6 +31,8 @@ use crate::{
 
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;
+/// The part of the time after which `WAIT` replies.
+const BEFORE_END: f64 = 0.9;
 
 pub(super) struct ReplicaCheck {
     link: Arc<Link>,
@@ -43,6 +45,8 @@ pub(super) struct ReplicaCheck {
 struct Granted {
     claims: Vec<Claim>,
     lease: Duration,
+    /// When its caller stops waiting.
+    until: Instant,
     reply: oneshot::Sender<Result<Confirmed, StoreError>>,
 }
 
@@ -68,19 +72,23 @@ impl ReplicaCheck {
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
         let request = metrics::RequestTimer::begin("replicate", Instant::now());
-        // Another `WAIT` may be in flight before this one.
-        let longest = within * 2 + self.link.options.response_timeout;
-        let confirmed = timeout(longest, self.confirmed(claims, lease));
+        let advice =
+            "check that the replicas are up, or require fewer or allow more time with `replicas`";
+        let until = Instant::now() + within;
+        let confirmed = timeout_at(until, self.confirmed(claims, lease, until));
         let Ok(confirmed) = confirmed.await else {
             request.timed_out();
-            return Err(StoreError::no_reply(longest));
+            return Err(not_yet(format!(
+                "the master did not confirm within {within:?} that {least} replicas have the lock, so it is released; \
+                 {advice}",
+            )));
         };
         request.replied(confirmed.is_ok());
         match confirmed? {
             Some(replicas) if replicas >= least => Ok(()),
             Some(replicas) => Err(not_yet(format!(
                 "{replicas} of the {least} required replicas had the lock within {within:?}, so it was released; \
-                 check that the replicas are up, or require fewer or allow more time with `replicas`",
+                 {advice}",
             ))),
             None => Err(not_yet(
                 "the master does not have the lock; another server may have been promoted",
@@ -89,7 +97,12 @@ impl ReplicaCheck {
     }
 
     /// Asks until the master replies.
-    async fn confirmed(&self, claims: &[Claim], lease: Duration) -> Result<Confirmed, StoreError> {
+    async fn confirmed(
+        &self,
+        claims: &[Claim],
+        lease: Duration,
+        until: Instant,
+    ) -> Result<Confirmed, StoreError> {
         let mut backoff = Backoff::default();
         loop {
             let (reply, receiver) = oneshot::channel();
@@ -97,6 +110,7 @@ impl ReplicaCheck {
             let _ = self.queue.send(Granted {
                 claims,
                 lease,
+                until,
                 reply,
             });
             match receiver.await {
@@ -137,7 +151,10 @@ impl ReplicaCheck {
         connection: &mut Option<MultiplexedConnection>,
         granted: &[Granted],
     ) -> Result<Vec<Confirmed>, StoreError> {
-        let longest = self.asked.within + self.link.options.response_timeout;
+        let until = granted.iter().map(|granted| granted.until).max();
+        let longest = until.map_or(Duration::ZERO, |until| until.duration_since(Instant::now()));
+        // The reply to `WAIT` arrives before the callers stop waiting.
+        let waits = longest.mul_f64(BEFORE_END);
         let asked = timeout(longest, async {
             let connection = if let Some(connection) = connection {
                 connection
@@ -147,7 +164,7 @@ impl ReplicaCheck {
                 let client = server.client(ProtocolVersion::RESP2)?;
                 connection.insert(plain(&client).await?)
             };
-            let request = self.request(granted);
+            let request = self.request(granted, waits);
             let answers = connection.send_packed_commands(&request, 0, request.len());
             read(answers.await?, granted)
         });
@@ -155,7 +172,7 @@ impl ReplicaCheck {
         answers.map_err(|error| self.link.address.settings.classify(error, LOGIN))
     }
 
-    fn request(&self, granted: &[Granted]) -> Pipeline {
+    fn request(&self, granted: &[Granted], waits: Duration) -> Pipeline {
         let commands = &self.link.commands;
         let mut request = pipe();
         for Granted { claims, lease, .. } in granted {
@@ -171,8 +188,9 @@ impl ReplicaCheck {
                 request.cmd(command).arg(of_owners).arg(owner.to_string());
             }
         }
-        let Replicas { least, within } = self.asked;
-        request.cmd("WAIT").arg(least).arg(millis(within));
+        // Without a time-out, `WAIT` waits for ever.
+        let waits = millis(waits).max(1);
+        request.cmd("WAIT").arg(self.asked.least).arg(waits);
         request
     }
 }

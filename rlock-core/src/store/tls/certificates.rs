@@ -1,6 +1,6 @@
 //! Certificates that the client was given, instead of the system's.
 
-use std::fmt;
+use std::{error::Error, fmt};
 
 use redis::{Client, ClientTlsConfig, ConnectionInfo, RedisResult, TlsCertificates};
 use rustls::{
@@ -10,18 +10,68 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use crate::error::LockError;
+use crate::{error::LockError, store::provider::Provider};
 
 /// The trusted authorities, and the client's own certificate.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     authorities: Option<Vec<u8>>,
-    /// The client's own certificate and its key.
-    own: Option<ClientTlsConfig>,
+    own: Option<Own>,
+}
+
+/// The client's own certificate.
+#[derive(Clone)]
+enum Own {
+    Given(ClientCertificate),
+    Provided(Provider<ClientCertificate>),
+}
+
+/// A certificate of a client and its key, for
+/// [`LockClientBuilder::tls_client_certificates`](crate::LockClientBuilder::tls_client_certificates).
+///
+/// `Debug` shows neither of them.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl ClientCertificate {
+    /// Returns a certificate and its private key, both as PEM. The certificate includes the intermediate certificates, and the
+    /// key has no password.
+    #[must_use]
+    pub fn new(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        Self {
+            certificate: certificate.into(),
+            key: key.into(),
+        }
+    }
+
+    /// Returns an error if one of them is invalid, or if they do not belong together.
+    fn check(&self) -> Result<(), LockError> {
+        let Self { certificate, key } = self;
+        let chain = certificates(OWN, certificate)?;
+        let read = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+            let what = "the key must be PEM without a password: `-----BEGIN PRIVATE KEY-----`";
+            invalid(OWN, key, format!("{what}; {error}"))
+        })?;
+        let fits = CertifiedKey::from_der(chain, read, &default_provider());
+        fits.map(drop).map_err(|error| {
+            let what = "the key is not the certificate's, or its kind is unknown";
+            invalid(OWN, key, format!("{what}: {error}"))
+        })
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate").finish_non_exhaustive()
+    }
 }
 
 const AUTHORITIES: &str = "tls_ca";
 const OWN: &str = "tls_client_certificate";
+const PROVIDER: &str = "tls_client_certificates";
 
 impl Tls {
     pub(crate) const IS_SUPPORTED: bool = true;
@@ -30,17 +80,42 @@ impl Tls {
         self.authorities = Some(authorities);
     }
 
-    pub(crate) fn present(&mut self, certificate: Vec<u8>, key: Vec<u8>) {
-        self.own = Some(ClientTlsConfig {
-            client_cert: certificate,
-            client_key: key,
-        });
+    pub(crate) fn present(&mut self, own: ClientCertificate) {
+        self.own = Some(Own::Given(own));
+    }
+
+    pub(crate) fn present_from<F, E>(&mut self, provider: impl Fn() -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Result<ClientCertificate, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.own = Some(Own::Provided(Provider::new(
+            "the provider of client certificates failed",
+            provider,
+        )));
+    }
+
+    /// Returns these certificates with the client's present one, which a provider may have to be asked for.
+    pub(in crate::store) async fn current(&self) -> RedisResult<Self> {
+        let Some(Own::Provided(provider)) = &self.own else {
+            return Ok(self.clone());
+        };
+        let own = provider.ask().await?;
+        own.check()
+            .map_err(|error| provider.failed(format!("{error:#}")))?;
+        Ok(Self {
+            authorities: self.authorities.clone(),
+            own: Some(Own::Given(own)),
+        })
     }
 
     /// Returns the name of an option that was set, if any.
     fn option(&self) -> Option<&'static str> {
         let authorities = self.authorities.as_ref().map(|_| AUTHORITIES);
-        authorities.or(self.own.as_ref().map(|_| OWN))
+        authorities.or(self.own.as_ref().map(|own| match own {
+            Own::Given(_) => OWN,
+            Own::Provided(_) => PROVIDER,
+        }))
     }
 
     /// Returns an error if a certificate or the key is invalid, or if no connection uses it. Called before the client
@@ -65,32 +140,27 @@ impl Tls {
                 added.map_err(|error| invalid(AUTHORITIES, authorities, error.to_string()))?;
             }
         }
-        let Some(ClientTlsConfig {
-            client_cert,
-            client_key,
-        }) = &self.own
-        else {
-            return Ok(());
-        };
-        let chain = certificates(OWN, client_cert)?;
-        let key = PrivateKeyDer::from_pem_slice(client_key).map_err(|error| {
-            let what = "the key must be PEM without a password: `-----BEGIN PRIVATE KEY-----`";
-            invalid(OWN, client_key, format!("{what}; {error}"))
-        })?;
-        let fits = CertifiedKey::from_der(chain, key, &default_provider());
-        fits.map(drop).map_err(|error| {
-            let what = "the key is not the certificate's, or its kind is unknown";
-            invalid(OWN, client_key, format!("{what}: {error}"))
-        })
+        match &self.own {
+            Some(Own::Given(own)) => own.check(),
+            Some(Own::Provided(_)) | None => Ok(()),
+        }
     }
 
-    /// Returns a client of a server. redis-rs accepts certificates only with a URL for TLS.
+    /// Returns a client of a server, which shows the certificate of [`current`](Self::current). redis-rs accepts
+    /// certificates only with a URL for TLS.
     pub(in crate::store) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
         if self.option().is_none() {
             return Client::open(info);
         }
+        let own = match &self.own {
+            Some(Own::Given(own)) => Some(ClientTlsConfig {
+                client_cert: own.certificate.clone(),
+                client_key: own.key.clone(),
+            }),
+            Some(Own::Provided(_)) | None => None,
+        };
         let certificates = TlsCertificates {
-            client_tls: self.own.clone(),
+            client_tls: own,
             root_cert: self.authorities.clone(),
         };
         Client::build_with_tls(info, certificates)
@@ -102,7 +172,8 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field(AUTHORITIES, &self.authorities.is_some())
-            .field(OWN, &self.own.is_some())
+            .field(OWN, &matches!(self.own, Some(Own::Given(_))))
+            .field(PROVIDER, &matches!(self.own, Some(Own::Provided(_))))
             .finish()
     }
 }

@@ -19,6 +19,11 @@ impl Tls {
         Ok(())
     }
 
+    #[expect(clippy::unused_async, reason = "with the feature it asks the provider")]
+    pub(in crate::store) async fn current(&self) -> RedisResult<Self> {
+        Ok(self.clone())
+    }
+
     pub(in crate::store) fn open(&self, info: ConnectionInfo) -> RedisResult<Client> {
         Client::open(info)
     }

@@ -73,7 +73,7 @@ async fn a_lock_whose_fence_became_invalid_is_entered_handed_off_and_released() 
 
 fn refusal(error: &LockError) -> String {
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let shown = error.to_string();
+    let shown = format!("{error:#}");
     assert!(shown.contains("`k`"), "{shown}");
     shown
 }

@@ -130,7 +130,7 @@ async fn a_full_server_grants_no_lock_and_accepts_every_renewal_and_release() {
         let refused = client.lock("new").wait(ms(500)).acquire().await;
         let error = refused.expect_err("the server is full");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        error.to_string().contains("OOM")
+        format!("{error:#}").contains("OOM")
     })
     .await;
     let refused = client.lock("new").try_acquire().await;

@@ -1,5 +1,6 @@
-//! Shared locks and permits on servers that refuse a part of what a script wants.
+//! Shared locks and permits on servers that refuse a part of what a script wants, or that many wait for.
 
+use futures_util::StreamExt;
 use redis::{AsyncConnectionConfig, Value, aio::MultiplexedConnection};
 use rlock_testkit::{RedisServer, Scripts, eventually, within};
 use tokio::time::sleep;
@@ -27,11 +28,15 @@ async fn release(
     connection: &mut MultiplexedConnection,
     owner: &str,
     count: u32,
+    at_least: u32,
 ) -> Result<i64, redis::RedisError> {
     let scripts = Scripts::new();
     let mut call = scripts.release.prepare_invoke();
-    call.key(name("k")).arg(owner).arg(count).arg("0").arg("0");
-    call.arg("86400000").arg("lock:client:").arg("first");
+    call.key(name("k")).arg(owner).arg(count).arg(at_least);
+    call.arg("0")
+        .arg("86400000")
+        .arg("lock:client:")
+        .arg("first");
     within(LONG, "the script ends", call.invoke_async(connection)).await
 }
 
@@ -93,14 +98,14 @@ async fn a_demoted_master_reports_no_loss_after_a_downgrade() {
     let mut connection = replica.connection().await;
     let shared = format!("{GONE}s");
     let replies = [
-        release(&mut connection, &shared, 1).await.map(drop),
-        release(&mut connection, &shared, 0).await.map(drop),
+        release(&mut connection, &shared, 1, 0).await.map(drop),
+        release(&mut connection, &shared, 0, 0).await.map(drop),
         renew(&mut connection, &shared, 30_000).await.map(drop),
         acquire(&mut connection, &shared, 30_000).await.map(drop),
     ];
     for reply in replies {
         let error = reply.expect_err("a replica is read-only");
-        assert!(error.to_string().contains("read only"), "{error}");
+        assert!(format!("{error:#}").contains("read only"), "{error:#}");
     }
 }
 
@@ -146,4 +151,61 @@ async fn a_reader_is_checked_by_a_full_server_and_not_by_a_demoted_master() {
     let () = servers[0].command(&["REPLICAOF", "127.0.0.1", &port]).await;
     let refused = renew(&mut connection, &reader, 0).await;
     assert!(refused.is_err(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_full_server_keeps_a_released_lock_for_its_at_least() {
+    let server = RedisServer::start();
+    let mut connection = server.connection().await;
+    let other = GONE.replace("01:", "02:");
+    for owner in [GONE.to_owned(), format!("{GONE}s"), format!("{GONE}.3p")] {
+        let () = server.command(&["FLUSHALL"]).await;
+        acquire(&mut connection, &owner, 30_000)
+            .await
+            .expect("free");
+        server.config_set("maxmemory", "1").await;
+        let released = release(&mut connection, &owner, 0, 30_000).await;
+        assert_eq!(released.expect("no memory"), 1, "{owner}");
+        server.config_set("maxmemory", "0").await;
+        let refused = acquire(&mut connection, &other, 30_000).await;
+        assert_eq!(refused.expect("a reply")[0], Value::Int(0), "{owner}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
+    let server = RedisServer::start();
+    let mut connection = server.connection().await;
+    acquire(&mut connection, GONE, 30_000).await.expect("free");
+    let listener = redis::Client::open(server.url()).expect("a URL");
+    let mut listener = listener.get_async_pubsub().await.expect("it runs");
+    let reader = |n: usize| format!("{n:036}:1s");
+    for n in 0..101 {
+        // The client of one reader is gone.
+        if n != 7 {
+            let channel = format!("lock:client:{n:036}");
+            listener.subscribe(channel).await.expect("allowed");
+        }
+        let reply = acquire(&mut connection, &reader(n), 30_000).await;
+        reply.expect("a reply");
+    }
+    let released = release(&mut connection, GONE, 0, 0).await;
+    assert_eq!(released.expect("held"), 1);
+    let shared = name("k") + ":shared";
+    let holders = async || server.command::<usize>(&["ZCARD", &shared]).await;
+    assert_eq!(holders().await, 64);
+    let next = reader(65);
+    let asks_at_once = format!("{next}  0 {}", name("k"));
+    let mut messages = listener.on_message();
+    let told = async {
+        while let Some(message) = messages.next().await {
+            if message.get_payload::<String>().expect("text") == asks_at_once {
+                break;
+            }
+        }
+    };
+    within(LONG, "the next reader is told", told).await;
+    let reply = acquire(&mut connection, &next, 30_000).await;
+    assert_eq!(reply.expect("a reply")[0], Value::Int(1));
+    assert_eq!(holders().await, 100);
 }

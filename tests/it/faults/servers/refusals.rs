@@ -20,7 +20,7 @@ async fn assert_error_contains(client: &LockClient, word: &str) {
         let outcome = client.lock("new").wait(ms(400)).acquire().await;
         let error = outcome.expect_err("refused");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let shown = error.to_string();
+        let shown = format!("{error:#}");
         assert!(shown.contains("`new`"), "{shown}");
         shown.to_uppercase().contains(word)
     })
@@ -145,7 +145,7 @@ async fn a_release_that_is_refused_is_done_when_the_server_lets_it() {
         } else {
             let error = guard.release().await.expect_err("refused");
             assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-            let shown = error.to_string();
+            let shown = format!("{error:#}");
             assert!(shown.contains("release lock `k`"), "{shown}");
             assert!(shown.contains("NOREPLICAS"), "{shown}");
         }
@@ -173,7 +173,7 @@ async fn what_is_not_permitted_fails_at_once() {
     let outcome = within(LONG, "it is refused", refused).await;
     let error = outcome.expect_err("not permitted");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let shown = error.to_string();
+    let shown = format!("{error:#}");
     assert!(shown.contains("`k`") && shown.contains("NoPerm"), "{shown}");
 }
 
@@ -252,7 +252,10 @@ async fn a_release_that_is_not_permitted_says_so() {
     server.set_user("locker", "-hdel").await;
     let error = guard.release().await.expect_err("not permitted");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("release lock `k`"), "{error}");
+    assert!(
+        format!("{error:#}").contains("release lock `k`"),
+        "{error:#}"
+    );
     assert_eq!(cause_of::<()>(Err(error)), None, "it is not lost");
 }
 
@@ -275,7 +278,7 @@ async fn a_server_with_too_many_clients_is_waited_for_and_the_likely_reason_is_s
         limit(1).await;
         let error = LockClient::connect(&url).await.expect_err("refused");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let said = error.to_string();
+        let said = format!("{error:#}");
         assert!(said.to_uppercase().contains(REASON), "{said}");
         let client = LockClient::connect_lazy(&url).expect("valid");
         assert_waited_for(&client, REASON, limit(10_000)).await;

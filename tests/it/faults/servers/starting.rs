@@ -150,7 +150,7 @@ async fn where_servers_stay_away_each_wait_ends_with_an_error() {
         let error = service.connect(builder).await.expect_err("no server is up");
         assert!(started.elapsed() >= ms(500), "it tries for that long");
         assert!(error.is_outage(), "{urls:?}: {error:?}");
-        let shown = error.to_string();
+        let shown = format!("{error:#}");
         assert!(shown.contains("could not connect to "), "{shown}");
     })
     .await;
@@ -200,7 +200,7 @@ async fn what_a_server_refuses_is_not_waited_for() {
                 matches!(error, LockError::Store { .. }),
                 "{urls:?}: {error:?}"
             );
-            assert!(!error.to_string().contains("wrong@"), "{error}");
+            assert!(!format!("{error:#}").contains("wrong@"), "{error:#}");
         }
     }
 }
@@ -316,7 +316,7 @@ async fn a_ping_succeeds_while_enough_servers_for_locks_reply() {
             eventually(LONG, "two of three reply", replies).await;
             second.kill();
             let error = client.ping().await.expect_err("one of three");
-            let shown = error.to_string();
+            let shown = format!("{error:#}");
             assert!(
                 error.is_outage() && shown.contains("1 of 3 servers"),
                 "{shown}"

@@ -87,7 +87,7 @@ async fn a_server_that_is_not_there_is_unavailable_within_the_connect_timeout() 
         let outcome = within(LONG, &url, builder.connect(&url)).await;
         let error = outcome.expect_err("no server replies");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let shown = error.to_string();
+        let shown = format!("{error:#}");
         let place = url
             .trim_start_matches("redis://")
             .trim_start_matches("unix://");

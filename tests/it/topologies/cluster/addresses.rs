@@ -46,7 +46,7 @@ async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let error = LockClient::connect(&url).await.expect_err("no cluster");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let hint = format!("`redis://{}`", server.address());
-    assert!(error.to_string().contains(&hint), "{error}");
+    assert!(format!("{error:#}").contains(&hint), "{error:#}");
     // The client takes a node for a single server.
     let cluster = shared().await;
     let client = connect(&cluster.node(0).url()).await;
@@ -57,6 +57,6 @@ async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let error = client.lock(&elsewhere).acquire().await;
     let error = error.expect_err("it is not here");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let shown = error.to_string();
+    let shown = format!("{error:#}");
     assert!(shown.contains("`redis-cluster://"), "{shown}");
 }

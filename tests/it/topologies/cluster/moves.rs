@@ -28,7 +28,7 @@ async fn assert_soon_says(lock: &Lock, parts: &[&str]) -> String {
     eventually(LONG, "the error says why", async || {
         let error = lock.acquire().await.map(drop).expect_err("unavailable");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        said = error.to_string();
+        said = format!("{error:#}");
         parts.iter().all(|part| said.contains(part))
     })
     .await;
@@ -135,7 +135,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     eventually(LONG, "the error of several keys says it, too", async || {
         let error = both_now(&client, &key).await.expect_err("it is taken");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        let said = error.to_string();
+        let said = format!("{error:#}");
         advice.iter().all(|part| said.contains(part))
     })
     .await;

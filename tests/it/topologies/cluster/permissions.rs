@@ -132,7 +132,7 @@ async fn a_user_who_may_not_read_the_slots_of_a_cluster_gets_an_error() {
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    let said = error.to_string();
+    let said = format!("{error:#}");
     // Before Redis 7 the error does not name the subcommand.
     let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");
     assert!(is_named, "{said}");

@@ -59,7 +59,7 @@ async fn everything_may_speak_tls_and_ask_for_certificates_and_passwords() {
     let error = stranger.connect(&trio.url()).await;
     let error = error.expect_err("it trusts another authority");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("certificate"), "{error}");
+    assert!(format!("{error:#}").contains("certificate"), "{error:#}");
 
     let guard = hold_renewed(&client, "k").await;
     assert_eq!(count(&trio.master, &guard).await, Some(1));

@@ -8,6 +8,8 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 /// Signs certificates for loopback, and for clients.
 pub struct Authority {
     ca_pem: String,
+    /// The names in the certificates of servers.
+    hosts: Vec<&'static str>,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -16,6 +18,16 @@ impl Authority {
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> Self {
+        Self::of(vec!["localhost", "127.0.0.1"])
+    }
+
+    /// Creates an authority that certifies servers for this host only.
+    #[must_use]
+    pub fn for_host(host: &'static str) -> Self {
+        Self::of(vec![host])
+    }
+
+    fn of(hosts: Vec<&'static str>) -> Self {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
@@ -26,6 +38,7 @@ impl Authority {
         let ca = params.self_signed(&key).expect("it signs itself");
         Self {
             ca_pem: ca.pem(),
+            hosts,
             issuer: Issuer::new(params, key),
         }
     }
@@ -54,7 +67,7 @@ impl Authority {
     /// Writes a loopback certificate for a server to a directory. Returns the path of the
     /// authority's certificate.
     pub(super) fn certify(&self, directory: &Path) -> PathBuf {
-        let (certificate, key) = self.sign(&["localhost", "127.0.0.1"]);
+        let (certificate, key) = self.sign(&self.hosts);
         let ca_path = directory.join("ca.pem");
         for (path, content) in [
             (&ca_path, &self.ca_pem),

@@ -1,4 +1,5 @@
 -- Returns the permissions of a client that this user lacks.
+-- KEYS  the name of a lock, or none: some services refuse scripts without keys
 -- ARGV  the prefix, the name of a channel, and further uses: `cluster`, `replicas`
 -- Replies  {missing permissions that locks need, missing permissions that make locks quicker}: names of commands,
 --          `~prefix*` for the keys, and `&prefix*` for the channels
