@@ -1,16 +1,22 @@
 //! Errors, with what to do about them.
 
+mod kind;
 mod lost;
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
-pub use self::lost::LostCause;
+pub use self::{kind::ErrorKind, lost::LostCause};
 use crate::{escape_control::escape_control, info::Holder, mode::Mode};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
-/// `Debug` writes the same text as `Display`, and further sources, for `unwrap`, `expect` and a
-/// `main` that returns the error.
+/// [`kind`](Self::kind) says what the caller can do, with the statuses of HTTP and gRPC.
+///
+/// - `{}` names the lock and what to do. It has no hosts, processes, addresses or words of the store, so a service can send
+///   it to its own callers. Only [`connect`](crate::LockClient::connect) and its siblings name the address that they were
+///   given.
+/// - `{:#}` adds the holder, hints for the programmer, and the reason of the store. Use it in logs.
+/// - `{:?}` is the name of the variant and the text of `{:#}`, for `unwrap`, `expect` and a `main` that returns the error.
 ///
 /// # Examples
 ///
@@ -36,16 +42,9 @@ use crate::{escape_control::escape_control, info::Holder, mode::Mode};
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock stayed taken for the whole wait. The text names the holder, if it is known: another
-    /// call of this client, another client of this process, or another process. It also names the
-    /// locks that this call holds.
-    #[error(
-        "lock `{}` was still taken after waiting {}{}{}; try again later, or allow more with `wait`",
-        escape_control(key),
-        shown(*.waited),
-        rest(*.remaining),
-        details
-    )]
+    /// The lock stayed taken for the whole wait. `{:#}` names the holder, if it is known: another call of this client,
+    /// another client of this process, or another process. It also names the other locks of this client that the call
+    /// holds.
     #[non_exhaustive]
     Timeout {
         /// The requested key.
@@ -58,14 +57,13 @@ pub enum LockError {
         /// The holder, as it described itself. `None` if it did not reply during the wait, or if the
         /// call asked only once.
         holder: Option<Box<Holder>>,
-        /// The part of the text that names the holder and the locks that this call holds, with hints.
-        /// Empty if neither is known.
+        /// The part of `{:#}` that names the holder and the other locks that this call holds, with hints. Empty if neither
+        /// is known.
         details: Box<str>,
     },
 
     /// The lock was lost while it was held. Another call may hold it since then, so the body was no
     /// longer protected. Storage that checks the fencing token refuses its late writes.
-    #[error("lock `{}` was lost while it was held: {cause}", escape_control(key))]
     #[non_exhaustive]
     Lost {
         /// The key of the lock.
@@ -76,11 +74,6 @@ pub enum LockError {
 
     /// The store did not reply in time. The client undoes the request in the background. A lock that
     /// remains ends with its lease.
-    #[error(
-        "could not {} after {}, the store is unavailable: {source}",
-        escape_control(action),
-        shown(*.waited)
-    )]
     #[non_exhaustive]
     Unavailable {
         /// The action that failed, with its key.
@@ -93,7 +86,6 @@ pub enum LockError {
 
     /// The store refuses the request, and would refuse it again: a missing permission, a wrong
     /// password, a key of a foreign type. Or the client does not trust the server's certificate.
-    #[error("could not {}, the store refuses: {source}", escape_control(action))]
     #[non_exhaustive]
     Store {
         /// The action that failed, with its key.
@@ -103,7 +95,6 @@ pub enum LockError {
     },
 
     /// The key cannot be locked.
-    #[error("invalid lock key `{}`: {reason}", escape_control(key))]
     #[non_exhaustive]
     InvalidKey {
         /// The key, shortened if it is very long.
@@ -113,7 +104,6 @@ pub enum LockError {
     },
 
     /// An option is out of bounds.
-    #[error("invalid value {value} for `{option}`: {reason}")]
     #[non_exhaustive]
     InvalidOption {
         /// The option's name.
@@ -125,11 +115,6 @@ pub enum LockError {
     },
 
     /// An annotated function found no client.
-    #[error(
-        "no lock client for `{}`: call `client.install()` at start-up, run inside `client.scope(…)`, \
-         or name one with `client = …`",
-        escape_control(key)
-    )]
     #[non_exhaustive]
     NoClient {
         /// The template of the first key, as written in the attribute.
@@ -139,11 +124,6 @@ pub enum LockError {
     /// A blocking call was made on a thread that runs Tokio tasks, which it would block. Tasks of
     /// other executors are not detected. The body of a `block_on` of a multi-thread runtime, such as
     /// `main`, blocks no other task, and may make the call.
-    #[error(
-        "could not {}: the blocking call was made inside an async task; use the async call, or \
-         wrap the synchronous code in `tokio::task::spawn_blocking`",
-        escape_control(action)
-    )]
     #[non_exhaustive]
     WouldBlock {
         /// The action that failed, with its key.
@@ -153,11 +133,6 @@ pub enum LockError {
     /// The call is inside a hold of the same key whose mode does not admit it: an exclusive call inside a shared hold or
     /// a permit, or a shared call and a permit inside each other. Waiting would never end, because the call itself keeps
     /// the lock.
-    #[error(
-        "lock `{}` is held by this call as {held}, and wanted as {wanted} inside that hold: acquire the exclusive lock \
-         from the start, or release that hold first",
-        escape_control(key)
-    )]
     #[non_exhaustive]
     Upgrade {
         /// The key.
@@ -170,10 +145,6 @@ pub enum LockError {
 
     /// The client is [draining](crate::LockClient::drain). It serves the calls that began earlier, and
     /// calls inside a hold.
-    #[error(
-        "could not {}: its lock client is draining and takes no new calls; try another instance",
-        escape_control(action)
-    )]
     #[non_exhaustive]
     Draining {
         /// The action that failed, with its key.
@@ -181,14 +152,21 @@ pub enum LockError {
     },
 
     /// The client was shut down.
-    #[error(
-        "could not {}: its lock client was shut down; connect a new one",
-        escape_control(action)
-    )]
     #[non_exhaustive]
     Closed {
         /// The action that failed, with its key.
         action: String,
+    },
+
+    /// A [`shutdown`](crate::LockClient::shutdown) or [`drain`](crate::LockClient::drain) ended while locks were in use: a
+    /// body has not stopped, because it blocks its thread or does not await, or a
+    /// [guard](crate::CurrentHold::guard) that it took was not dropped. Each lock ends with its lease.
+    #[non_exhaustive]
+    InUse {
+        /// The keys of the locks.
+        keys: Vec<String>,
+        /// How long the shutdown waited for them.
+        waited: Duration,
     },
 }
 
@@ -222,7 +200,70 @@ impl LockError {
         self
     }
 
-    /// Returns the key of the failed call. Returns `None` for variants without a `key` field; their
+    /// Makes an error of this kind, for a test of code that handles errors: of a `From<LockError>`, or of a handler that
+    /// turns errors into statuses. Its key is `test`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{ErrorKind, LockError};
+    ///
+    /// fn is_worth_a_retry(error: &LockError) -> bool {
+    ///     error.is_contention() || error.is_outage()
+    /// }
+    /// assert!(is_worth_a_retry(&LockError::for_tests(ErrorKind::Outage)));
+    /// assert!(!is_worth_a_retry(&LockError::for_tests(ErrorKind::Lost)));
+    /// ```
+    #[must_use]
+    pub fn for_tests(kind: ErrorKind) -> Self {
+        let key = "test".to_owned();
+        let action = format!("acquire lock `{key}`");
+        match kind {
+            ErrorKind::Contention => Self::Timeout {
+                key,
+                waited: Duration::ZERO,
+                remaining: None,
+                holder: None,
+                details: Box::default(),
+            },
+            ErrorKind::Outage => Self::Unavailable {
+                action,
+                waited: Duration::ZERO,
+                source: Arc::new(io::Error::from(io::ErrorKind::TimedOut)),
+            },
+            ErrorKind::Closing => Self::Draining { action },
+            ErrorKind::Lost => Self::Lost {
+                key,
+                cause: LostCause::Removed,
+            },
+            ErrorKind::Invalid => Self::invalid_key(key, "the error was made for a test"),
+            ErrorKind::Misuse => Self::NoClient { key },
+        }
+    }
+
+    /// Returns what the error means for the caller, for a service that maps errors to statuses.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Timeout { .. } => ErrorKind::Contention,
+            Self::Unavailable { .. } => ErrorKind::Outage,
+            Self::Draining { .. }
+            | Self::Closed { .. }
+            | Self::InUse { .. }
+            | Self::Lost {
+                cause: LostCause::Closed,
+                ..
+            } => ErrorKind::Closing,
+            Self::Lost { .. } => ErrorKind::Lost,
+            Self::InvalidKey { .. } | Self::InvalidOption { .. } => ErrorKind::Invalid,
+            Self::Store { .. }
+            | Self::NoClient { .. }
+            | Self::WouldBlock { .. }
+            | Self::Upgrade { .. } => ErrorKind::Misuse,
+        }
+    }
+
+    /// Returns the key of the failed call. Returns `None` for variants without a key; their
     /// `action` names it. If the call acquires several keys, this is the key that caused the error;
     /// for [`NoClient`](Self::NoClient), it is the template of the first. With
     /// [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the name of the lock.
@@ -234,6 +275,7 @@ impl LockError {
             | Self::InvalidKey { key, .. }
             | Self::Upgrade { key, .. }
             | Self::NoClient { key } => Some(key),
+            Self::InUse { keys, .. } => keys.first().map(String::as_str),
             _ => None,
         }
     }
@@ -248,10 +290,8 @@ impl LockError {
         }
     }
 
-    /// Returns whether the lock stayed taken for the whole `wait`: [`Timeout`](Self::Timeout). The
-    /// body did not run. A job that another machine runs can be skipped.
-    ///
-    /// Returns `false` for a lock that was [`Lost`](Self::Lost), because its body ran.
+    /// Returns whether the [kind](Self::kind) is [`Contention`](ErrorKind::Contention): the lock stayed taken for the whole
+    /// `wait`. The body did not run. A job that another machine runs can be skipped.
     ///
     /// # Examples
     ///
@@ -268,11 +308,11 @@ impl LockError {
     /// ```
     #[must_use]
     pub fn is_contention(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        self.kind() == ErrorKind::Contention
     }
 
-    /// Returns whether the store was unreachable, or temporarily unable to serve:
-    /// [`Unavailable`](Self::Unavailable). The same call may succeed later.
+    /// Returns whether the [kind](Self::kind) is [`Outage`](ErrorKind::Outage): the store was unreachable, or temporarily
+    /// unable to serve. The same call may succeed later.
     ///
     /// If an acquire fails this way, the body did not run. If a
     /// [release](crate::LockGuard::release) fails this way, the lock ends with its lease.
@@ -280,30 +320,172 @@ impl LockError {
     /// Returns `false` for [`Store`](Self::Store), because the store would refuse the call again.
     #[must_use]
     pub fn is_outage(&self) -> bool {
-        matches!(self, Self::Unavailable { .. })
+        self.kind() == ErrorKind::Outage
     }
 
-    /// Returns whether this client no longer locks, because this process stops:
-    /// [`Draining`](Self::Draining) or [`Closed`](Self::Closed). Another instance may serve the call.
+    /// Returns whether the [kind](Self::kind) is [`Closing`](ErrorKind::Closing): this client no longer locks, because this
+    /// process stops. Another instance may serve the call. If the variant is [`Lost`](Self::Lost), the shutdown stopped the
+    /// body of the call, which may have done a part of its work.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        matches!(self, Self::Draining { .. } | Self::Closed { .. })
+        self.kind() == ErrorKind::Closing
+    }
+
+    /// Returns whether the [kind](Self::kind) is [`Lost`](ErrorKind::Lost): the lock was lost while the body ran, so another
+    /// call may have run at the same time.
+    ///
+    /// Returns `false` for a body that a shutdown stopped, which [`is_closing`](Self::is_closing).
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.kind() == ErrorKind::Lost
+    }
+
+    fn variant(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "Timeout",
+            Self::Lost { .. } => "Lost",
+            Self::Unavailable { .. } => "Unavailable",
+            Self::Store { .. } => "Store",
+            Self::InvalidKey { .. } => "InvalidKey",
+            Self::InvalidOption { .. } => "InvalidOption",
+            Self::NoClient { .. } => "NoClient",
+            Self::WouldBlock { .. } => "WouldBlock",
+            Self::Upgrade { .. } => "Upgrade",
+            Self::Draining { .. } => "Draining",
+            Self::Closed { .. } => "Closed",
+            Self::InUse { .. } => "InUse",
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_full = f.alternate();
+        match self {
+            Self::Timeout {
+                key,
+                waited,
+                remaining,
+                details,
+                ..
+            } => {
+                let (key, waited) = (escape_control(key), shown(*waited));
+                write!(f, "lock `{key}` was still taken after waiting {waited}")?;
+                if is_full {
+                    write!(f, "{}{details}", rest(*remaining))?;
+                }
+                f.write_str("; try again later, or allow more with `wait`")
+            }
+            Self::Lost { key, cause } => {
+                let key = escape_control(key);
+                write!(f, "lock `{key}` was lost while it was held: {cause}")?;
+                match cause {
+                    LostCause::Released => Ok(()),
+                    _ => f.write_str("; check what the body has done before you repeat it"),
+                }
+            }
+            Self::Unavailable {
+                action,
+                waited,
+                source,
+            } => {
+                let (action, waited) = (escape_control(action), shown(*waited));
+                write!(
+                    f,
+                    "could not {action} after {waited}, the store is unavailable"
+                )?;
+                if is_full {
+                    write_reasons(f, &**source)
+                } else {
+                    f.write_str("; try again later")
+                }
+            }
+            Self::Store { action, source } => {
+                write!(f, "could not {}, the store refuses", escape_control(action))?;
+                if is_full {
+                    write_reasons(f, &**source)
+                } else {
+                    f.write_str("; it would refuse again, until its set-up is changed")
+                }
+            }
+            Self::InvalidKey { key, reason } => {
+                write!(f, "invalid lock key `{}`: {reason}", escape_control(key))
+            }
+            Self::InvalidOption {
+                option,
+                value,
+                reason,
+            } => write!(f, "invalid value {value} for `{option}`: {reason}"),
+            Self::NoClient { key } => write!(
+                f,
+                "no lock client for `{}`: call `client.install()` at start-up, run inside `client.scope(…)`, \
+                 or name one with `client = …`",
+                escape_control(key)
+            ),
+            Self::WouldBlock { action } => write!(
+                f,
+                "could not {}: the blocking call was made inside an async task; use the async call, or \
+                 wrap the synchronous code in `tokio::task::spawn_blocking`",
+                escape_control(action)
+            ),
+            Self::Upgrade { key, held, wanted } => write!(
+                f,
+                "lock `{}` is held by this call as {held}, and wanted as {wanted} inside that hold: acquire the \
+                 exclusive lock from the start, or release that hold first",
+                escape_control(key)
+            ),
+            Self::Draining { action } => write!(
+                f,
+                "could not {}: its lock client is draining and takes no new calls; try another instance",
+                escape_control(action)
+            ),
+            Self::Closed { action } => write!(
+                f,
+                "could not {}: its lock client was shut down; connect a new one",
+                escape_control(action)
+            ),
+            Self::InUse { keys, waited } => write!(
+                f,
+                "could not release lock {} within {} of the shutdown, because a body has not stopped or its guard was \
+                 not dropped: make bodies await, or check `is_valid()`; each lock ends with its lease",
+                names(keys.iter().map(String::as_str)),
+                shown(*waited)
+            ),
+        }
     }
 }
 
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text, then each source that it does not already contain.
-        let mut text = self.to_string();
-        let mut source = self.source();
-        while let Some(error) = source {
-            let reason = error.to_string();
-            if !text.contains(&reason) {
-                text = format!("{text}: {reason}");
-            }
-            source = error.source();
+        write!(f, "{}: {self:#}", self.variant())
+    }
+}
+
+/// Writes an error, then each of its sources that the text does not already contain.
+fn write_reasons(f: &mut fmt::Formatter<'_>, error: &(dyn Error + 'static)) -> fmt::Result {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let reason = error.to_string();
+        if !text.contains(&reason) {
+            text = format!("{text}: {reason}");
         }
-        f.write_str(&text)
+        source = error.source();
+    }
+    write!(f, ": {text}")
+}
+
+/// Names the first of these locks, which are shown as [`Key::shown`](crate::key::Key::shown) returns them.
+pub(crate) fn names<'k>(locks: impl ExactSizeIterator<Item = &'k str>) -> String {
+    const MOST: usize = 3;
+    let more = locks.len().saturating_sub(MOST);
+    let named: Vec<_> = (locks.take(MOST))
+        .map(|lock| format!("`{}`", escape_control(lock)))
+        .collect();
+    let named = named.join(", ");
+    match more {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 
@@ -335,26 +517,125 @@ fn rest(remaining: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("the handshake failed")]
+    #[error("the handshake with 10.0.0.7:6379 failed")]
     struct Outer(#[source] io::Error);
 
-    fn error() -> LockError {
-        LockError::Unavailable {
-            action: "connect to h:1".to_owned(),
+    fn lost(cause: LostCause) -> LockError {
+        let key = "k".to_owned();
+        LockError::Lost { key, cause }
+    }
+
+    fn refused(source: impl Error + Send + Sync + 'static) -> LockError {
+        LockError::Store {
+            action: "acquire lock `k`".to_owned(),
+            source: Arc::new(source),
+        }
+    }
+
+    fn in_use(keys: &[&str]) -> LockError {
+        LockError::InUse {
+            keys: keys.iter().map(ToString::to_string).collect(),
             waited: Duration::from_millis(20),
-            source: Arc::new(Outer(io::Error::other("connection reset"))),
         }
     }
 
     #[test]
-    fn debug_is_a_sentence_with_all_sources() {
-        let shown = format!("{:?}", error());
-        assert_eq!(shown, format!("{}: connection reset", error()));
+    fn an_error_for_a_test_has_its_kind_and_each_predicate_follows_from_that() {
+        use ErrorKind::{Closing, Contention, Invalid, Lost, Misuse, Outage};
+        for kind in [Contention, Outage, Closing, Lost, Invalid, Misuse] {
+            let error = LockError::for_tests(kind);
+            assert_eq!(error.kind(), kind, "{error:?}");
+            let predicates = [
+                (error.is_contention(), Contention),
+                (error.is_outage(), Outage),
+                (error.is_closing(), Closing),
+                (error.is_lost(), Lost),
+            ];
+            for (holds, of) in predicates {
+                assert_eq!(holds, kind == of, "{kind:?}, {of:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_variant_has_the_kind_that_its_caller_acts_on() {
+        use ErrorKind::{Closing, Invalid, Lost, Misuse};
+        let action = || "acquire lock `k`".to_owned();
+        for (error, kind) in [
+            (lost(LostCause::Removed), Lost),
+            (lost(LostCause::Expired), Lost),
+            (lost(LostCause::MaxHold), Lost),
+            (lost(LostCause::Revoked), Lost),
+            (lost(LostCause::Closed), Closing),
+            (LockError::Closed { action: action() }, Closing),
+            (LockError::Draining { action: action() }, Closing),
+            (in_use(&["k"]), Closing),
+            (
+                LockError::invalid_option("lease", "1ns", "it is short"),
+                Invalid,
+            ),
+            (refused(io::Error::other("NOPERM")), Misuse),
+            (LockError::WouldBlock { action: action() }, Misuse),
+        ] {
+            assert_eq!(error.kind(), kind, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_text_for_a_caller_has_no_reason_of_the_store_and_the_full_one_has_all() {
+        let reset = || Outer(io::Error::other("connection reset"));
+        let unavailable = LockError::Unavailable {
+            action: "acquire lock `k`".to_owned(),
+            waited: Duration::from_millis(20),
+            source: Arc::new(reset()),
+        };
+        assert_eq!(
+            unavailable.to_string(),
+            "could not acquire lock `k` after 20ms, the store is unavailable; try again later"
+        );
+        let reasons = "the handshake with 10.0.0.7:6379 failed: connection reset";
+        assert_eq!(
+            format!("{unavailable:#}"),
+            format!("could not acquire lock `k` after 20ms, the store is unavailable: {reasons}")
+        );
+        let refused = refused(reset());
+        assert_eq!(
+            refused.to_string(),
+            "could not acquire lock `k`, the store refuses; it would refuse again, until its set-up is changed"
+        );
+        assert_eq!(
+            format!("{refused:#}"),
+            format!("could not acquire lock `k`, the store refuses: {reasons}")
+        );
+    }
+
+    #[test]
+    fn debug_is_the_variant_and_the_full_text() {
+        for error in [
+            lost(LostCause::Expired),
+            refused(Outer(io::Error::other("connection reset"))),
+        ] {
+            let text = format!("{}: {error:#}", error.variant());
+            assert_eq!(format!("{error:?}"), text);
+            assert_eq!(format!("{error:#?}"), text);
+        }
+        let shown = format!("{:?}", lost(LostCause::Expired));
+        assert!(shown.starts_with("Lost: lock `k` was lost"), "{shown}");
+    }
+
+    #[test]
+    fn locks_in_use_are_named_but_not_a_long_list_of_them() {
+        let text = in_use(&["a", "b\n"]).to_string();
+        assert!(
+            text.contains("release lock `a`, `b\\n` within 20ms of the"),
+            "{text}"
+        );
+        let many = in_use(&["a", "b", "c", "d", "e"]);
+        assert!(many.to_string().contains("`c` and 2 more within"), "{many}");
+        assert_eq!(many.key(), Some("a"));
     }
 
     #[test]
@@ -371,10 +652,11 @@ mod tests {
 
     #[test]
     fn a_source_that_the_text_names_is_not_repeated() {
-        let error = LockError::Store {
-            action: "acquire lock `k`".to_owned(),
-            source: Arc::new(io::Error::other("no permission")),
-        };
-        assert_eq!(format!("{error:?}"), error.to_string());
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Same(#[source] io::Error);
+
+        let error = format!("{:#}", refused(Same(io::Error::other("no permission"))));
+        assert!(error.ends_with("refuses: no permission"), "{error}");
     }
 }

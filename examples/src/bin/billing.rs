@@ -52,7 +52,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            println!("order {id}: not paid: {error}");
+            println!("order {id}: not paid: {error:#}");
             ExitCode::FAILURE
         }
     };

@@ -21,7 +21,7 @@ impl Night {
     fn without_lock(error: LockError) -> Self {
         match error {
             error if error.is_contention() => Self::Skipped,
-            error => Self::Failed(error.to_string()),
+            error => Self::Failed(format!("{error:#}")),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! An HTTP service with axum: locked handlers, errors as status codes, a readiness probe, metrics, spans, and a shutdown that
-//! serves the requests in progress. The tests at the end need no server.
+//! An HTTP service with axum: locked handlers, errors as status codes, a readiness probe, metrics, spans, and a shutdown by a
+//! signal that serves the requests in progress. The tests at the end need no server.
 //!
 //! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis. `RUST_LOG` chooses the spans and
 //! events to print. By default these are the calls that wait; `RUST_LOG=info,rlock_core=debug` prints every call.
+//! `ADDRESS` is where it listens, by default `127.0.0.1:3000`.
 //!
 //! ```sh
 //! cargo run --bin service
@@ -28,8 +29,8 @@ use axum::{
     routing::{get, post},
 };
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use rlock_core::{LockClient, LockError, current, distributed_lock};
-use tokio::net::TcpListener;
+use rlock_core::{ErrorKind, LockClient, LockError, current, distributed_lock};
+use tokio::{net::TcpListener, sync::oneshot};
 use tracing_subscriber::{
     filter::Targets, fmt::format::FmtSpan, layer::SubscriberExt, util::SubscriberInitExt,
 };
@@ -51,19 +52,22 @@ enum OrderError {
 
 impl IntoResponse for OrderError {
     fn into_response(self) -> Response {
+        // The text is for callers. The holder of the lock and the reasons of the store are for the log.
         let text = self.to_string();
-        match self {
-            Self::AlreadyPaid(_) => (StatusCode::CONFLICT, text).into_response(),
+        let Self::Lock(error) = self else {
+            return (StatusCode::CONFLICT, text).into_response();
+        };
+        tracing::info!(error = format!("{error:#}"), "the lock of a request failed");
+        let (status, retry_after) = match error.kind() {
             // Another call held the lock for the whole wait: the caller may try again.
-            Self::Lock(error) if error.is_contention() => {
-                (StatusCode::CONFLICT, [(RETRY_AFTER, "1")], text).into_response()
-            }
+            ErrorKind::Contention => (StatusCode::CONFLICT, Some("1")),
             // The store did not reply, or this instance shuts down: another instance may serve.
-            Self::Lock(error) if error.is_outage() || error.is_closing() => {
-                (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "5")], text).into_response()
-            }
-            Self::Lock(_) => (StatusCode::INTERNAL_SERVER_ERROR, text).into_response(),
-        }
+            ErrorKind::Outage | ErrorKind::Closing => (StatusCode::SERVICE_UNAVAILABLE, Some("5")),
+            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, None),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, None),
+        };
+        let retry_after = retry_after.map(|seconds| [(RETRY_AFTER, seconds)]);
+        (status, retry_after, text).into_response()
     }
 }
 
@@ -134,12 +138,14 @@ fn print_spans() -> Result<(), Box<dyn std::error::Error>> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     print_spans()?;
+    let stop = stop()?;
     let metrics = record_metrics()?;
     let locks = match env::var("REDIS_URL") {
         Ok(url) => LockClient::connect_lazy(&url)?, // `/ready` replies when the store does
         Err(_) => LockClient::in_memory(),
     };
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    let address = env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     serve(listener, app(Orders::new(locks.clone()), metrics), stop).await?;
     // Background jobs that hold locks have 5 seconds.
@@ -148,13 +154,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Serves until `stop` resolves. From then on, requests in progress have 20 seconds.
-async fn serve<F>(listener: TcpListener, app: Router, stop: impl Fn() -> F) -> io::Result<()>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let server = axum::serve(listener, app).with_graceful_shutdown(stop());
+async fn serve(
+    listener: TcpListener,
+    app: Router,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (stopping, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, app);
+    let server = server.with_graceful_shutdown(async { drop(stopped.await) });
     let late = async {
-        stop().await;
+        stop.await;
+        drop(stopping); // the server accepts no further requests
         tokio::time::sleep(Duration::from_secs(20)).await;
     };
     tokio::select! {
@@ -163,23 +173,33 @@ where
     }
 }
 
-/// Resolves when the process is to stop.
-async fn stop() {
-    tokio::signal::ctrl_c().await.expect("a signal handler");
+/// Returns a future that resolves when the process is to stop: at Ctrl-C, or at the TERM of systemd, Docker and Kubernetes.
+/// Counts signals from this call on.
+#[cfg(unix)]
+fn stop() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Returns a future that resolves at Ctrl-C.
+#[cfg(windows)]
+fn stop() -> io::Result<impl Future<Output = ()>> {
+    let mut ctrl_c = tokio::signal::windows::ctrl_c()?;
+    Ok(async move { drop(ctrl_c.recv().await) })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, net::SocketAddr};
-
     use axum::{body::Body, http::Request};
-    use rlock_core::Drained;
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpStream,
-        sync::watch,
-        task::JoinSet,
-    };
+    use tokio::{io::AsyncWriteExt, net::TcpStream};
     use tower::ServiceExt;
 
     use super::*;
@@ -233,63 +253,6 @@ mod tests {
         assert!(!text.contains("4711"), "{text}");
     }
 
-    /// Pays an order over a new connection. Returns the status, or an error after the service has stopped listening.
-    async fn pay_at(service: SocketAddr, order: u64) -> io::Result<String> {
-        let mut stream = TcpStream::connect(service).await?;
-        let request = format!(
-            "POST /orders/{order}/payment HTTP/1.1\r\nHost: {service}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await?;
-        let mut response = String::new();
-        stream.read_to_string(&mut response).await?;
-        let status = response.split(' ').nth(1);
-        Ok(status.ok_or(io::ErrorKind::UnexpectedEof)?.to_owned())
-    }
-
-    #[tokio::test]
-    async fn a_service_that_shuts_down_under_load_serves_all_requests_that_it_has_accepted() {
-        const CALLERS: u64 = 64;
-        const ORDERS: u64 = 4;
-        let locks = LockClient::in_memory();
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let service = listener.local_addr().expect("bound");
-        let (stop, stopped) = watch::channel(false);
-        let mut callers = JoinSet::new();
-        for caller in 0..CALLERS {
-            let stopped = stopped.clone();
-            callers.spawn(async move {
-                let (mut statuses, mut is_last) = (BTreeMap::new(), false);
-                while !is_last && let Ok(status) = pay_at(service, caller % ORDERS).await {
-                    // Its request was in progress when the service began to stop.
-                    is_last = *stopped.borrow();
-                    *statuses.entry((status, is_last)).or_insert(0) += 1;
-                }
-                statuses
-            });
-        }
-        let until_stopped = || {
-            let mut stopped = stopped.clone();
-            async move { drop(stopped.wait_for(|stopped| *stopped).await) }
-        };
-        let serving = serve(listener, app(locks.clone()), until_stopped);
-        let stopping = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            stop.send(true).expect("the service runs");
-        };
-        let (served, ()) = tokio::join!(serving, stopping);
-        served.expect("it stops");
-        let drained = locks.drain(Duration::from_secs(5)).await.expect("released");
-        assert_eq!(drained, Drained::Completed);
-        let mut all = BTreeMap::new();
-        for ((status, is_last), count) in callers.join_all().await.into_iter().flatten() {
-            *all.entry((status, is_last)).or_insert(0) += count;
-        }
-        // An order is paid once.
-        let expected = |status: &str| ["200", "409"].contains(&status);
-        assert!(all.keys().all(|(status, _)| expected(status)), "{all:?}");
-        assert!(all.keys().any(|(_, is_last)| *is_last), "{all:?}");
-    }
-
     // The clock is paused: the 20 seconds take no time.
     #[tokio::test(start_paused = true)]
     async fn a_service_does_not_wait_for_a_request_that_hangs() {
@@ -297,23 +260,40 @@ mod tests {
         let _taken = locks.lock("order:42").acquire().await.expect("free");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let service = listener.local_addr().expect("bound");
-        let hanging = tokio::spawn(pay_at(service, 42));
-        let until_it_waits = || {
-            let locks = locks.clone();
-            async move {
-                let waits = async || {
-                    let info = locks.inspect("order:42").await.expect("a reply");
-                    info.and_then(|info| info.holder)
-                        .is_some_and(|holder| holder.waiters == 1)
-                };
-                while !waits().await {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
+        let mut hanging = TcpStream::connect(service).await.expect("it listens");
+        let request =
+            "POST /orders/42/payment HTTP/1.1\r\nHost: service\r\nContent-Length: 0\r\n\r\n";
+        hanging.write_all(request.as_bytes()).await.expect("sent");
+        let until_it_waits = async {
+            let waits = async || {
+                let info = locks.inspect("order:42").await.expect("a reply");
+                info.and_then(|info| info.holder)
+                    .is_some_and(|holder| holder.waiters == 1)
+            };
+            while !waits().await {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         let served = serve(listener, app(locks.clone()), until_it_waits).await;
         served.expect("it stops");
-        assert!(!hanging.is_finished());
+    }
+
+    #[tokio::test]
+    async fn each_kind_of_error_has_its_status_and_tells_the_caller_when_to_try_again() {
+        for (kind, status, retry_after) in [
+            (ErrorKind::Contention, 409, Some("1")),
+            (ErrorKind::Outage, 503, Some("5")),
+            (ErrorKind::Closing, 503, Some("5")),
+            (ErrorKind::Lost, 500, None),
+            (ErrorKind::Invalid, 400, None),
+            (ErrorKind::Misuse, 500, None),
+        ] {
+            let response = OrderError::Lock(LockError::for_tests(kind)).into_response();
+            assert_eq!(response.status(), status, "{kind:?}");
+            let told = response.headers().get(RETRY_AFTER);
+            let told = told.map(|value| value.to_str().expect("a number"));
+            assert_eq!(told, retry_after, "{kind:?}");
+        }
     }
 
     #[tokio::test]

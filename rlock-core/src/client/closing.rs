@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use super::LockClient;
 use crate::{
+    blocking::block_on,
     engine::machine::{Input, Machine},
     error::LockError,
     store::StoreError,
@@ -19,9 +20,10 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] if a lock was not released within twice the response time-out. Then
-    /// the store did not reply, a body did not stop, or a [guard](crate::CurrentHold::guard) of a body
-    /// was not dropped. The lock of such a body is still in use, and ends with its lease.
+    /// The shutdown waits for at most twice the response time-out. Locks that are not released then end with their leases.
+    ///
+    /// - [`LockError::InUse`] if a body did not stop, or a [guard](crate::CurrentHold::guard) of a body was not dropped.
+    /// - [`LockError::Unavailable`] if the store did not reply to a release.
     ///
     /// # Cancel safety
     ///
@@ -46,22 +48,39 @@ impl LockClient {
         core.close();
         let started = core.clock.now();
         // Without its background, the client cannot release anything.
-        let released = core.in_runtime(async {
+        let releasing = core.in_runtime(async {
             tokio::select! {
                 biased;
-                () = core.background_ended() => core.shell.read(|machine, _| machine.is_released()),
-                released = self.release_all() => released,
+                () = core.background_ended() => {}
+                () = self.release_all() => {}
             }
         });
-        let released = released.await;
+        releasing.await;
+        let waited = core.clock.now().since(started);
+        // Before the client ends, which ends its part in these locks, too.
+        let (keys, is_released) = core
+            .shell
+            .read(|machine, _| (keys_in_use(machine), machine.is_released()));
         self.handle.stop();
         core.background_ended().await;
-        if released {
-            return Ok(());
+        if !keys.is_empty() {
+            return Err(LockError::InUse { keys, waited });
         }
-        let action = "release every lock at shutdown".to_owned();
-        let waited = core.clock.now().since(started);
-        Err(StoreError::not_released().into_lock_error(action, waited))
+        if !is_released {
+            let action = "release every lock at shutdown".to_owned();
+            return Err(StoreError::not_released().into_lock_error(action, waited));
+        }
+        Ok(())
+    }
+
+    /// Shuts the client down from synchronous code, as [`shutdown`](Self::shutdown). Blocks the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks. The client is not
+    /// closed then.
+    pub fn shutdown_blocking(&self) -> Result<(), LockError> {
+        block_on(|| "shut the client down".to_owned(), self.shutdown())?
     }
 
     /// Serves the calls that already wait, waits until the client's locks are released, then [shuts
@@ -127,20 +146,48 @@ impl LockClient {
         })
     }
 
-    async fn release_all(&self) -> bool {
+    /// Drains the client from synchronous code, as [`drain`](Self::drain). Blocks the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`drain`](Self::drain), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks. The client does not
+    /// drain then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{Drained, LockClient};
+    ///
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// client.lock("ledger").acquire_blocking()?.release_blocking()?;
+    /// assert_eq!(client.drain_blocking(Duration::from_secs(20))?, Drained::Completed);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn drain_blocking(&self, within: Duration) -> Result<Drained, LockError> {
+        block_on(|| "drain the client".to_owned(), self.drain(within))?
+    }
+
+    /// Waits until the bodies have stopped and the store has confirmed each release, but not for ever.
+    async fn release_all(&self) {
         let core = self.core();
         let limit = core.options.response_timeout;
-        let quiet = timeout(limit, core.shell.until(Machine::is_quiet))
-            .await
-            .is_ok();
-        // A call that was in progress may have been granted a lock meanwhile. A lock whose body has not stopped is still in
-        // use.
+        let _ = timeout(limit, core.shell.until(Machine::is_quiet)).await;
+        // A call that was in progress may have been granted a lock since.
         core.shell.on(Input::Close);
-        let released = timeout(limit, core.shell.until(Machine::is_released))
-            .await
-            .is_ok();
-        quiet && released
+        let _ = timeout(limit, core.shell.until(Machine::is_released)).await;
     }
+}
+
+/// Returns the keys of the locks that bodies still use, as errors show them.
+fn keys_in_use(machine: &Machine) -> Vec<String> {
+    let in_use = machine.slots().filter_map(|slot| {
+        let own = slot.ownerships().iter().find(|own| own.has_body())?;
+        Some(slot.key.shown(own.site).to_owned())
+    });
+    in_use.collect()
 }
 
 /// The result of [`LockClient::drain`].

@@ -1,0 +1,54 @@
+//! What a caller can do about an error.
+
+/// What a [`LockError`](crate::LockError) means for the caller, from [`LockError::kind`](crate::LockError::kind).
+///
+/// A service maps kinds, not variants, to the statuses of its protocol, in one place:
+///
+/// | kind | HTTP | gRPC | another attempt |
+/// | --- | --- | --- | --- |
+/// | [`Contention`](Self::Contention) | 409 Conflict | `ABORTED` | may succeed when the other call has ended |
+/// | [`Outage`](Self::Outage) | 503 Service Unavailable | `UNAVAILABLE` | may succeed when the store serves again |
+/// | [`Closing`](Self::Closing) | 503 Service Unavailable | `UNAVAILABLE` | may succeed on another instance |
+/// | [`Lost`](Self::Lost) | 500 Internal Server Error | `INTERNAL` | only after a check of what the body has done |
+/// | [`Invalid`](Self::Invalid) | 400 Bad Request | `INVALID_ARGUMENT` | fails again |
+/// | [`Misuse`](Self::Misuse) | 500 Internal Server Error | `INTERNAL` | fails again until the program or its set-up changes |
+///
+/// # Examples
+///
+/// ```
+/// use rlock_core::{ErrorKind, LockError};
+///
+/// fn status(error: &LockError) -> u16 {
+///     match error.kind() {
+///         ErrorKind::Contention => 409,
+///         ErrorKind::Outage | ErrorKind::Closing => 503,
+///         ErrorKind::Invalid => 400,
+///         _ => 500,
+///     }
+/// }
+/// assert_eq!(status(&LockError::for_tests(ErrorKind::Closing)), 503);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The lock stayed taken for the whole `wait`, so the body did not run:
+    /// [`Timeout`](crate::LockError::Timeout).
+    Contention,
+    /// The store was unreachable, or temporarily unable to serve: [`Unavailable`](crate::LockError::Unavailable).
+    Outage,
+    /// The client is shutting down, because its process stops: [`Draining`](crate::LockError::Draining),
+    /// [`Closed`](crate::LockError::Closed), [`InUse`](crate::LockError::InUse), and
+    /// [`Lost`](crate::LockError::Lost) with [`LostCause::Closed`](crate::LostCause::Closed). Only for `Lost` has a body
+    /// run: the shutdown stopped it, so it may have done a part of its work.
+    Closing,
+    /// The lock was lost while the body ran, which may have run beside another holder since:
+    /// [`Lost`](crate::LockError::Lost) with any other cause.
+    Lost,
+    /// A key or an option is out of bounds, so nothing was sent: [`InvalidKey`](crate::LockError::InvalidKey) and
+    /// [`InvalidOption`](crate::LockError::InvalidOption).
+    Invalid,
+    /// The program, or the set-up of its store, has to change: [`Store`](crate::LockError::Store),
+    /// [`NoClient`](crate::LockError::NoClient), [`WouldBlock`](crate::LockError::WouldBlock) and
+    /// [`Upgrade`](crate::LockError::Upgrade).
+    Misuse,
+}
