@@ -136,6 +136,12 @@ fn shortened(key: &str) -> String {
 /// Percent-encodes `%`, `:`, `{`, `}` and control characters. A value can therefore neither run into
 /// its neighbours, nor name another lock, nor move the key to another Redis Cluster slot.
 ///
+/// # Panics
+///
+/// This function does not panic. If the `Display` of the value returns an error, so does that of the
+/// escaped value, because a part of a text would be the key of other values too. `format!` and
+/// `to_string` panic then, as they do for the value itself, and `write!` returns the error.
+///
 /// # Examples
 ///
 /// ```
@@ -145,19 +151,32 @@ fn shortened(key: &str) -> String {
 /// assert_eq!(format!("user:{}:{}", escape("a:b"), escape("{x}")), "user:a%3Ab:%7Bx%7D");
 /// ```
 pub fn escape(value: impl Display) -> impl Display {
+    Escaped(escaped(&value))
+}
+
+/// An escaped value, or the error of its `Display`.
+struct Escaped(Result<String, fmt::Error>);
+
+impl Display for Escaped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_err(|error| *error)?.fmt(f)
+    }
+}
+
+/// Escapes a value, as [`escape`] describes.
+pub(crate) fn escaped(value: &dyn Display) -> Result<String, fmt::Error> {
     let (mut text, mut escaped) = (String::new(), String::new());
-    // Writing to a `String` does not fail. Only a broken `Display` returns an error. Its text so far is the value.
-    let _ = write!(text, "{value}");
+    write!(text, "{value}")?;
     for c in text.chars() {
         if matches!(c, '%' | ':' | '{' | '}') || c.is_control() {
             for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                let _ = write!(escaped, "%{byte:02X}");
+                write!(escaped, "%{byte:02X}")?;
             }
         } else {
             escaped.push(c);
         }
     }
-    escaped
+    Ok(escaped)
 }
 
 /// Decodes the output of [`escape`]. Returns `None` for a text that is no such output.
@@ -218,6 +237,29 @@ mod tests {
         assert_ne!(key("1:2", "3"), key("1", "2:3"));
         assert_ne!(key("%3A", ""), key(":", ""));
         assert_eq!(escape("\n\u{85}ü").to_string(), "%0A%C2%85ü");
+    }
+
+    /// A `Display` that writes a part of its text, and fails.
+    struct Broken;
+
+    impl Display for Broken {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("acc-")?;
+            Err(fmt::Error)
+        }
+    }
+
+    #[test]
+    fn a_value_whose_display_fails_has_no_escaped_form() {
+        let mut key = String::new();
+        write!(key, "account:{}", escape(Broken)).expect_err("the value has no text");
+        assert_eq!(key, "account:");
+    }
+
+    #[test]
+    #[should_panic(expected = "Display")]
+    fn the_text_of_a_value_whose_display_fails_panics_as_without_escape() {
+        let _ = escape(Broken).to_string();
     }
 
     proptest! {

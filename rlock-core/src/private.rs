@@ -9,19 +9,22 @@ use crate::{
     engine::call_chain,
     error::LockError,
     few::Few,
-    key::escape,
+    key::escaped,
     lock::Lock,
     mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
-    run::{Inside, OnLost, Run, Session},
+    run::{Inside, OnLost, Run, Session, has_failed},
+    scope::{CurrentHold, current},
 };
 
+mod debugged;
 mod returned;
 
 // A crate without `std` cannot name it otherwise.
 pub use std::boxed::Box;
 
-pub use returned::{Value, returned, returned_by};
+pub use debugged::{HasOrder, debugged};
+pub use returned::{RunsUnderLock, Value, returned, returned_by};
 
 /// The arguments of an annotation, with rendered keys. Boxed, because each annotated function
 /// compiles every move of it.
@@ -35,6 +38,8 @@ struct Annotation {
     keys: Few<(String, bool)>,
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
+    /// The first key that a value has no text for.
+    unrendered: Option<Unrendered>,
     client: Option<LockClient>,
     /// `None`: the client's.
     options: Option<LockOptions>,
@@ -48,6 +53,7 @@ impl Plan {
         Self(Box::new(Annotation {
             keys: Few::new(),
             empty: None,
+            unrendered: None,
             client: None,
             options: None,
             site: Site::in_function(template, local),
@@ -56,14 +62,14 @@ impl Plan {
     }
 
     /// Takes a further key together with the others.
-    pub fn and(mut self, KeyText(key): KeyText) -> Self {
-        self.0.keys.push((key, false));
+    pub fn and(mut self, key: KeyText) -> Self {
+        self.0.push(key, false);
         self
     }
 
     /// Takes a further key, which is shared.
-    pub fn and_shared(mut self, KeyText(key): KeyText) -> Self {
-        self.0.keys.push((key, true));
+    pub fn and_shared(mut self, key: KeyText) -> Self {
+        self.0.push(key, true);
         self
     }
 
@@ -72,11 +78,10 @@ impl Plan {
         mut self,
         template: &'static str,
         elements: I,
-        mut key: impl FnMut(I::Item) -> KeyText,
+        key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
-        let keys = elements.map(|element| (key(element).0, false));
-        self.0.keys.extend(keys);
         self.0.empty = Some(template);
+        elements.map(key).for_each(|key| self.0.push(key, false));
         self
     }
 
@@ -85,11 +90,10 @@ impl Plan {
         mut self,
         template: &'static str,
         elements: I,
-        mut key: impl FnMut(I::Item) -> KeyText,
+        key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
-        let keys = elements.map(|element| (key(element).0, true));
-        self.0.keys.extend(keys);
         self.0.empty = Some(template);
+        elements.map(key).for_each(|key| self.0.push(key, true));
         self
     }
 
@@ -119,9 +123,8 @@ impl Plan {
     /// Acquires the locks and enters them on this thread.
     fn enter(self) -> Result<Inside, LockError> {
         let on_lost = self.0.on_lost;
-        let lock = (*self.0).into_lock()?;
-        let guards = lock.blocking(lock.acquire_all())?;
-        Ok(Inside::enter(guards, on_lost))
+        let guard = (*self.0).into_lock()?.acquire_blocking()?;
+        Ok(Inside::enter(guard, on_lost))
     }
 }
 
@@ -129,7 +132,7 @@ impl From<Plan> for Session {
     fn from(Plan(annotation): Plan) -> Self {
         let on_lost = annotation.on_lost;
         Self::new(on_lost, async move {
-            let acquiring = (*annotation).into_lock()?.acquire_all();
+            let acquiring = (*annotation).into_lock()?.acquire();
             acquiring.await
         })
     }
@@ -146,6 +149,16 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
 }
 
 impl Annotation {
+    fn push(&mut self, KeyText { text, failed }: KeyText, is_shared: bool) {
+        if let (None, Some(placeholder)) = (&self.unrendered, failed) {
+            self.unrendered = Some(Unrendered {
+                key: text.clone(),
+                placeholder,
+            });
+        }
+        self.keys.push((text, is_shared));
+    }
+
     fn into_lock(mut self) -> Result<Lock, LockError> {
         if self.keys.is_empty() {
             return Err(LockError::invalid_key(
@@ -158,6 +171,9 @@ impl Annotation {
             let key = self.site.name_or("").to_owned();
             return Err(LockError::NoClient { key });
         };
+        if let Some(unrendered) = self.unrendered {
+            return Err(unrendered.into_error(client.core().options.redact_keys, self.site));
+        }
         let options = LockOptions {
             site: self.site,
             ..self.options.unwrap_or(client.core().options.lock)
@@ -190,53 +206,91 @@ impl<T: Deref<Target: AsClient> + ?Sized> AsClient for T {
     }
 }
 
-/// What a placeholder of a key takes.
+/// The value of the placeholder at the character `AT` of a key.
 #[diagnostic::on_unimplemented(
-    message = "a placeholder of the key takes a value with `Display`, and `{Self}` has none",
-    label = "a placeholder of type `{Self}`",
+    message = "the placeholder at character {AT} of the key takes a value with `Display`, and `{Self}` has none",
+    label = "the value at character {AT} is of type `{Self}`",
     note = "implement `Display` for the type, or add `Display` to the bounds of a type parameter",
     note = "or write a format, as in `<id:?>`, or `<ids[]>` for a key of each element of a list"
 )]
-pub trait KeyValue: Display {}
+pub trait KeyValue<const AT: usize> {
+    fn as_display(&self) -> &dyn Display;
+}
 
 // The error should be about the placeholder.
 #[diagnostic::do_not_recommend]
-impl<T: Display> KeyValue for T {}
+impl<T: Display, const AT: usize> KeyValue<AT> for T {
+    fn as_display(&self) -> &dyn Display {
+        self
+    }
+}
 
 /// The text of a key, rendered part by part: text verbatim, values escaped.
 #[derive(Debug)]
 #[must_use]
-pub struct KeyText(String);
+pub struct KeyText {
+    text: String,
+    /// The first placeholder whose value has no text. It stands in the text itself.
+    failed: Option<&'static str>,
+}
 
 impl KeyText {
     pub fn new(text: &str) -> Self {
-        Self(String::with_capacity(32)).text(text)
+        let key = Self {
+            text: String::with_capacity(32),
+            failed: None,
+        };
+        key.text(text)
     }
 
     pub fn text(mut self, text: &str) -> Self {
-        self.0.push_str(text);
+        self.text.push_str(text);
         self
     }
 
-    pub fn value<T: KeyValue>(mut self, value: &T) -> Self {
-        use std::fmt::Write;
-
-        let value: &dyn Display = value;
-        let _ = write!(self.0, "{}", escape(value));
-        self
+    pub fn value(mut self, placeholder: &'static str, value: &dyn Display) -> Self {
+        if let Ok(value) = escaped(value) {
+            return self.text(&value);
+        }
+        self.failed = self.failed.or(Some(placeholder));
+        self.text("<").text(placeholder).text(">")
     }
 
     /// Appends parts that are already rendered.
-    pub fn and(self, Self(parts): &Self) -> Self {
-        self.text(parts)
+    pub fn and(mut self, parts: &Self) -> Self {
+        self.failed = self.failed.or(parts.failed);
+        self.text(&parts.text)
+    }
+}
+
+/// A key with a placeholder whose value has no text.
+#[derive(Debug)]
+struct Unrendered {
+    key: String,
+    placeholder: &'static str,
+}
+
+impl Unrendered {
+    fn into_error(self, is_hidden: bool, site: Site) -> LockError {
+        let Self { key, placeholder } = self;
+        let key = if is_hidden {
+            site.in_place_of_key().to_owned()
+        } else {
+            key
+        };
+        let reason = format!(
+            "formatting the value of `<{placeholder}>` returned an error, and a key without that value would also be \
+             the key of other values; pass a value that can be formatted, or correct its `Display`"
+        );
+        LockError::invalid_key(key, reason)
     }
 }
 
 /// What an annotated function may return: a place for the error of the lock.
 #[diagnostic::on_unimplemented(
-    message = "a function with `#[distributed_lock]` returns a `Result` whose error can hold a `LockError`",
-    label = "this cannot hold a `LockError`",
-    note = "return `Result<_, E>` where `E: From<rlock_core::LockError>`, or give `or_else = |error| …`"
+    message = "a function with `#[distributed_lock]` returns a `Result`, and `{Self}` has no value for the error of a lock",
+    label = "`{Self}` cannot hold a `LockError`",
+    note = "return `Result<_, E>` with `E: From<rlock_core::LockError>`, or give `or_else = |error| …`"
 )]
 pub trait FromLockError {
     fn from_lock_error(error: LockError) -> Self;
@@ -264,13 +318,23 @@ where
     }
 }
 
+/// Returns the hold for the variable of the option `guard`, at the start of the body.
+///
+/// # Panics
+///
+/// Panics outside of a body.
+#[must_use]
+pub fn hold() -> CurrentHold {
+    current().expect("the body of a locked function runs inside its locks")
+}
+
 /// Runs the body of an annotated function that makes its own of a lock's error.
 pub fn run_or_else<F, R, H>(plan: Plan, or_else: H, body: Pin<Box<F>>) -> Run<F, H>
 where
     F: Future<Output = R>,
     H: FnOnce(LockError) -> R,
 {
-    Run::new(plan.into(), body, or_else)
+    Run::new(plan.into(), body, has_failed, or_else)
 }
 
 /// Runs the body of an annotated synchronous function. `returned` checks the type of its result.

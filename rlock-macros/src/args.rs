@@ -15,13 +15,14 @@ use crate::errors::{Errors, error};
 use crate::options::LockOption;
 
 pub(crate) use self::keys::Key;
+use self::keys::Written;
 
 /// The options of one attribute.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) keys: Vec<Key>,
-    /// The word `shared` before each key, if it has one. Keys with a broken template are included.
-    words: Vec<Option<Ident>>,
+    /// The keys as written, including those with a broken template.
+    written: Vec<Written>,
     pub(crate) shared: bool,
     pub(crate) permits: Option<Expr>,
     pub(crate) lease: Option<Time>,
@@ -31,6 +32,7 @@ pub(crate) struct Args {
     pub(crate) at_least: Option<Time>,
     pub(crate) retain: Option<Time>,
     pub(crate) continue_when_lost: bool,
+    pub(crate) guard: Option<Ident>,
     pub(crate) client: Option<Expr>,
     pub(crate) if_taken: Option<Expr>,
     pub(crate) or_else: Option<Expr>,
@@ -163,7 +165,7 @@ impl Args {
                 comma(input, errors);
                 for key in written {
                     self.keys.extend(errors.collect(Key::parse(&key)));
-                    self.words.push(key.shared);
+                    self.written.push(key);
                 }
             }
             LockOption::Shared => {
@@ -199,6 +201,12 @@ impl Args {
                 let text = string(&value).ok_or_else(|| errors::wrong_kind(option, &value))?;
                 self.continue_when_lost = errors::on_lost(text)?;
             }
+            LockOption::Guard => match read()? {
+                Expr::Path(ExprPath {
+                    qself: None, path, ..
+                }) if is_variable(&path) => self.guard = path.get_ident().cloned(),
+                value => return Err(errors::wrong_kind(option, &value)),
+            },
             LockOption::Client => self.client = Some(no_literal(option, read()?)?),
             LockOption::IfTaken => {
                 let value = read()?;
@@ -302,6 +310,12 @@ fn is_literal(value: &Expr) -> bool {
         Expr::Unary(ExprUnary { expr, .. }) => matches!(**expr, Expr::Lit(_)),
         _ => false,
     }
+}
+
+/// Returns whether a path can be the name of a new variable.
+fn is_variable(path: &Path) -> bool {
+    path.get_ident()
+        .is_some_and(|name| !matches!(&*name.to_string(), "self" | "Self" | "super" | "crate"))
 }
 
 /// Skips the rest of a broken option, and returns it.

@@ -20,6 +20,7 @@ pub(crate) fn function(function: &Function, args: &Args, errors: &mut Errors) {
     errors.collect(track_caller(function));
     errors.collect(return_type(function, args));
     errors.collect(unquoted_forever(function, args));
+    errors.collect(guard_is_no_parameter(function, args));
     for Key { template, .. } in &args.keys {
         errors.collect(braced_parameter(template, function));
         for placeholder in template.placeholders() {
@@ -143,6 +144,20 @@ fn unquoted_forever(function: &Function, args: &Args) -> syn::Result<()> {
                 ),
             )
         }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a variable for the hold that would hide a parameter from the body.
+fn guard_is_no_parameter(function: &Function, args: &Args) -> syn::Result<()> {
+    match &args.guard {
+        Some(name) if function.binding(&name.to_string()).is_some() => error(
+            name.span(),
+            format_args!(
+                "`guard = {name}` would hide the parameter `{name}` of `{}` from its body: choose another name",
+                function.signature.ident
+            ),
+        ),
         _ => Ok(()),
     }
 }

@@ -87,9 +87,10 @@ fn body(
     let quiet = quiet_blocks(statements.clone());
     let statements = quiet.as_ref().unwrap_or(statements);
     let body = braces(quote!(#not_alone #statements), block.span());
+    let guard = guard(args);
     if let Kind::Sync = function.kind {
         let generics = mention_generics(function, statements);
-        let inside = braces(quote!(#generics #arguments #body), around);
+        let inside = braces(quote!(#generics #arguments #guard #body), around);
         // An error may show the head of the closure: it looks like that of the function.
         let head = user.located_at(function.signature.fn_token.span);
         return quote_spanned!(head=> move || -> #output #inside);
@@ -102,10 +103,18 @@ fn body(
             return #edge;
         }
     };
-    let inside = braces(quote!(#arguments #edge #body), around);
+    let inside = braces(quote!(#arguments #guard #edge #body), around);
     let future = quote_spanned!(user=> async move #inside);
     let core = core(args, site);
     quote_spanned!(site=> #core::Box::pin(#future))
+}
+
+/// `let lock = hold();`, with the name of the option `guard`.
+pub(crate) fn guard(args: &Args) -> Option<TokenStream> {
+    let name = args.guard.as_ref()?;
+    let site = Span::mixed_site();
+    let core = core(args, site);
+    Some(quote_spanned!(site=> let #name = #core::hold();))
 }
 
 /// Gives the braces of blocks that a macro passed on, as `$body:block`, the span of an expansion. With the span of the
@@ -153,12 +162,13 @@ fn braces(inside: TokenStream, span: Span) -> Group {
     braces
 }
 
-/// `{ let body = …; returned_by(&body).__rlock_judged().run(plan, body) }.await`, to be blamed on the return type if
+/// `return { let body = …; returned_by(&body).__rlock_judged().run(plan, body) }.await;`, to be blamed on the return type if
 /// that cannot hold an error, or is a future. The borrowed variable ends with the block, so the function's future does
 /// not store it.
 ///
 /// The type is left to inference: named, it would be reported twice. `or_else` comes before the
-/// body, which takes the arguments over.
+/// body, which takes the arguments over. `return` is written out, because clippy would report its absence as the
+/// user's where `clippy::implicit_return` is on.
 fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> TokenStream {
     let site = Span::mixed_site();
     let at_type = site.located_at(future::last_span(output));
@@ -188,10 +198,10 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
         let judged = judged("returned_by", &local, at_type, args);
         quote_spanned!(at_type=> #bind #judged.run(#plan, #local))
     };
-    quote_spanned!(at_type=> let #run = { #start }; #run.await)
+    quote_spanned!(at_type=> let #run = { #start }; return #run.await;)
 }
 
-/// Expands to `let outcome = run_blocking(plan, body); returned(&outcome).__rlock_judged().or_error(outcome)`. If the
+/// Expands to `let outcome = run_blocking(plan, body); return returned(&outcome).__rlock_judged().or_error(outcome);`. If the
 /// output is a future, the error points at the return type.
 fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -> TokenStream {
     let outcome = Ident::new("__rlock_outcome", at_type);
@@ -204,22 +214,23 @@ fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -
     };
     let judged = judged("returned", &outcome, at_type, args);
     let Some((or_else, span)) = or_else(output, at_type, args) else {
-        return quote_spanned!(at_type=> #run #judged.or_error(#outcome));
+        return quote_spanned!(at_type=> #run return #judged.or_error(#outcome););
     };
     let site = at_type.located_at(span);
     let core = core(args, site);
     let handler = Ident::new("__rlock_or_else", site);
     let bind = quote_spanned!(site=> let #handler = #core::handler::<#output, _>(#or_else););
     let answer = quote_spanned!(site=> #outcome.unwrap_or_else(#handler));
-    quote_spanned!(at_type=> #bind #run #judged; #answer)
+    quote_spanned!(at_type=> #bind #run #judged; return #answer;)
 }
 
 /// `returned(&value).__rlock_judged()`, or `Value` if the output may run without the lock.
 fn judged(returned: &str, value: &Ident, at_type: Span, args: &Args) -> TokenStream {
-    let core = core(args, at_type);
     if args.unlocked_output {
-        return quote_spanned!(at_type=> #core::Value);
+        let requirements = requirements(args, at_type);
+        return quote_spanned!(at_type=> #requirements::Value);
     }
+    let core = core(args, at_type);
     let returned = Ident::new(returned, at_type);
     quote_spanned!(at_type=> #core::#returned(&#value).__rlock_judged())
 }
@@ -234,11 +245,11 @@ fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Sp
     let value = quote_spanned!(site=> || #value);
     let or_else = or_else.map_or_else(
         || {
-            let core = core(args, at_type);
+            let requirements = requirements(args, at_type);
             // With the function's path, the compiler would report one error for each type that the function is a part
             // of.
             let error = Ident::new("__rlock_error", at_type);
-            quote_spanned!(at_type=> |#error| #core::FromLockError::from_lock_error(#error))
+            quote_spanned!(at_type=> |#error| #requirements::FromLockError::from_lock_error(#error))
         },
         ToTokens::to_token_stream,
     );
@@ -249,14 +260,25 @@ fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Sp
 
 /// The path of what the core keeps for this expansion. An error is shown where `site` is.
 fn core(args: &Args, site: Span) -> TokenStream {
+    let krate = krate(args, site);
+    quote_spanned!(site=> #krate::__private)
+}
+
+/// The path of the requirements on types of the user, which errors of the compiler show.
+fn requirements(args: &Args, site: Span) -> TokenStream {
+    let krate = krate(args, site);
+    quote_spanned!(site=> #krate::attribute)
+}
+
+fn krate(args: &Args, site: Span) -> TokenStream {
     let Some(krate) = &args.krate else {
-        return quote_spanned!(site=> ::rlock_core::__private);
+        return quote_spanned!(site=> ::rlock_core);
     };
     let krate = krate.to_token_stream().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(site));
         token
     });
-    quote_spanned!(site=> #(#krate)*::__private)
+    krate.collect()
 }
 
 /// The return type, with `_` for each `impl Trait`, which cannot be named in a body.

@@ -1,9 +1,12 @@
 //! What is left of a rejected attribute: the item as it was, beside the errors.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 
+use crate::args::Args;
 use crate::errors::Errors;
+use crate::expand;
+use crate::signature::Function;
 
 /// Keeps the item, so that nothing else breaks and editors go on working inside it.
 pub(crate) fn keep(item: &TokenStream, errors: Errors) -> TokenStream {
@@ -14,10 +17,22 @@ pub(crate) fn keep(item: &TokenStream, errors: Errors) -> TokenStream {
     }
 }
 
-/// Keeps a function, without warnings about the arguments that only the rejected options use.
-pub(crate) fn keep_function(item: &TokenStream, errors: Errors) -> TokenStream {
+/// Keeps a function, with the variable of its hold, and without warnings about the arguments that only the rejected
+/// options use.
+pub(crate) fn keep_function(
+    item: &TokenStream,
+    function: &Function,
+    args: &Args,
+    errors: Errors,
+) -> TokenStream {
     let site = Span::mixed_site();
     let allow = quote_spanned!(site=> #[allow(unused_variables)]);
+    let hides_a_parameter = |name: &Ident| function.binding(&name.to_string()).is_some();
+    let with_guard = match &args.guard {
+        Some(name) if hides_a_parameter(name) => None,
+        _ => expand::guard(args).map(|guard| function.with_statement(&guard)),
+    };
+    let item = with_guard.as_ref().unwrap_or(item);
     keep(&quote!(#allow #item), errors)
 }
 

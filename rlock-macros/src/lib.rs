@@ -34,7 +34,7 @@ fn expand(args: TokenStream2, item: &TokenStream2) -> TokenStream2 {
     }
     match function {
         Some(function) if errors.is_empty() => expand::expand(&function, &args),
-        Some(_) => fallback::keep_function(item, errors),
+        Some(function) => fallback::keep_function(item, &function, &args, errors),
         None => fallback::keep(item, errors),
     }
 }

@@ -36,6 +36,7 @@ options! {
     AtLeast: "at_least", TIME, "at_least = \"10s\"";
     Retain: "retain", TIME, "retain = \"200ms\"";
     OnLost: "on_lost", "`\"cancel\"` or `\"continue\"`", "on_lost = \"continue\"";
+    Guard: "guard", "a name for a variable of the body", "guard = lock";
     Client: "client", "an expression that is a `LockClient` or leads to one", "client = self.locks";
     IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
     OrElse: "or_else", "a function from `LockError` to the return type", "or_else = |error| Outcome::Skipped";
@@ -70,6 +71,7 @@ impl LockOption {
             "lock_at_least_for" => Some("at_least"),
             "read" | "reader" | "read_only" => Some("shared"),
             "limit" | "concurrency" | "max_concurrency" => Some("permits"),
+            "hold" | "lock" | "bind" | "binding" => Some("guard"),
             "skip" | "on_taken" | "on_contention" => Some("if_taken"),
             "fallback" | "on_error" | "fail" => Some("or_else"),
             _ => nearest(written, names()),

@@ -110,6 +110,23 @@ impl Function {
         )
     }
 
+    /// Returns the function with a statement before those of its body.
+    pub(crate) fn with_statement(&self, statement: &TokenStream) -> TokenStream {
+        let (inner_attributes, statements) = self.split_body();
+        let statements = match &self.kind {
+            Kind::Future { block, .. } => {
+                let rest = block.stream();
+                let block = Group::new(Delimiter::Brace, quote!(#statement #rest));
+                future::with_block(statements, &block)
+            }
+            Kind::Async | Kind::Sync => quote!(#statement #statements),
+        };
+        let (front, signature) = (&self.front, &self.signature);
+        let mut body = Group::new(Delimiter::Brace, quote!(#inner_attributes #statements));
+        body.set_span(self.body.span());
+        quote!(#front #signature #body)
+    }
+
     /// The type that the body returns: of a future, what it resolves to.
     pub(crate) fn return_type(&self) -> Option<Type> {
         let written = self.written_type()?;

@@ -21,7 +21,10 @@ use std::{
 use futures_util::Stream;
 
 use super::{FromLockError, Plan};
-use crate::{error::LockError, run::Run};
+use crate::{
+    error::LockError,
+    run::{Run, has_failed},
+};
 
 /// The type of a function's output, at one step of the check. The compiler infers `P`, the place of a future in it.
 #[derive(Debug)]
@@ -105,7 +108,7 @@ impl Value {
         F: Future<Output = R>,
         R: FromLockError,
     {
-        Run::new(plan.into(), body, R::from_lock_error)
+        Run::new(plan.into(), body, has_failed, R::from_lock_error)
     }
 }
 

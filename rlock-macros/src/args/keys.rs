@@ -28,7 +28,7 @@ impl Key {
 /// A key as written.
 pub(super) struct Written {
     pub(super) shared: Option<Ident>,
-    literal: LitStr,
+    pub(super) literal: LitStr,
 }
 
 /// A key that may be no literal.

@@ -7,6 +7,7 @@ use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit, LitStr, Token};
 
+use super::keys::Written;
 use super::{Args, errors, no_literal, skip_to_comma};
 use crate::duration::Time;
 use crate::errors::{Errors, error};
@@ -59,22 +60,38 @@ pub(super) fn permits(value: Expr) -> syn::Result<Expr> {
 
 /// Checks what the modes of a lock exclude.
 pub(super) fn check(args: &Args, errors: &mut Errors) {
-    errors.collect(shared_once(args));
+    errors.collect(shared_takes_effect(args));
     if let Some(permits) = &args.permits {
         errors.collect(permits_of_some_key(args, permits));
         errors.collect(no_retention(args));
     }
 }
 
-/// Refuses `shared` before a key if all keys are shared.
-fn shared_once(args: &Args) -> syn::Result<()> {
-    match args.words.iter().flatten().next() {
-        Some(word) if args.shared => error(
-            word.span(),
-            "`shared` before a key has no effect here: the option `shared` shares all keys; remove one of the two",
-        ),
-        _ => Ok(()),
+/// Refuses `shared` before a key if all keys are shared, or if the list also has this key without it.
+fn shared_takes_effect(args: &Args) -> syn::Result<()> {
+    let is_exclusive = |key: &Written| {
+        let mut others = args.written.iter().filter(|other| other.shared.is_none());
+        others.any(|other| other.literal.value() == key.literal.value())
+    };
+    for key in &args.written {
+        match &key.shared {
+            Some(word) if args.shared => {
+                return error(
+                    word.span(),
+                    "`shared` before a key has no effect here: the option `shared` shares all keys; remove one of the two",
+                );
+            }
+            Some(word) if is_exclusive(key) => {
+                return error(
+                    word.span(),
+                    "`shared` before this key has no effect: the list has the same key without it, which makes it exclusive; \
+                     remove one of the two keys",
+                );
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// Refuses `permits` if all keys are shared.
@@ -86,7 +103,7 @@ fn permits_of_some_key(args: &Args, permits: &Expr) -> syn::Result<()> {
              share the lock",
         );
     }
-    if !args.words.is_empty() && args.words.iter().all(Option::is_some) {
+    if !args.written.is_empty() && args.written.iter().all(|key| key.shared.is_some()) {
         return error(
             permits.span(),
             "`permits` applies to no key, because all keys are `shared`: remove `shared` before the key to limit, or remove \

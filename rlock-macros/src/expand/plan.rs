@@ -5,7 +5,7 @@ use quote::quote_spanned;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprReference, LitStr, Token};
 
-use super::core;
+use super::{core, requirements};
 use crate::args::{Args, Key, Wait};
 use crate::duration::Time;
 use crate::signature::Function;
@@ -23,7 +23,7 @@ pub(super) fn name(site: Span) -> Ident {
 /// fn __rlock_function() -> &'static str { type_name_of_val(&__rlock_function) }
 /// let plan = Plan::new("order:<id>", __rlock_function);
 /// let key = KeyText::new("order:");
-/// let key = key.value(&id);
+/// let key = key.value("id", KeyValue::<7>::as_display(&id));
 /// let plan = plan.and(key);
 /// let plan = plan.lease(…);
 /// ```
@@ -119,7 +119,7 @@ fn and_list(function: &Function, key: &Key, args: &Args) -> TokenStream {
     let mut same = TokenStream::new();
     let mut key = quote_spanned!(site=> let #key_name = #core::KeyText::new(""););
     for (index, part) in template.parts.iter().enumerate() {
-        let mut call = part_call(function, template, part);
+        let mut call = part_call(function, template, part, args);
         if let Part::Value(placeholder) = part
             && !placeholder.is_list()
         {
@@ -144,7 +144,9 @@ fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
         [Part::Text(text), parts @ ..] => (&**text, parts),
         parts => ("", parts),
     };
-    let calls = parts.iter().map(|part| part_call(function, template, part));
+    let calls = parts
+        .iter()
+        .map(|part| part_call(function, template, part, args));
     quote_spanned!(site=> let #key = #core::KeyText::new(#text); #(let #key = #key.#calls;)*)
 }
 
@@ -153,20 +155,33 @@ fn key_name(template: &Template) -> Ident {
     Ident::new("__rlock_key", site)
 }
 
-/// `text("order:")` or `value(&id)`
-fn part_call(function: &Function, template: &Template, part: &Part) -> TokenStream {
+/// `text("order:")` or `value("id", KeyValue::<7>::as_display(&id))`
+fn part_call(function: &Function, template: &Template, part: &Part, args: &Args) -> TokenStream {
     let literal = template.literal.span();
     let site = Span::mixed_site().located_at(literal);
     match part {
         Part::Text(text) => quote_spanned!(site=> text(#text)),
         Part::Value(placeholder) => {
             let root = function.binding(&placeholder.root);
-            let mut value = placeholder.expression(root.map(|root| &root.name), literal);
-            if let Some(format) = &placeholder.format {
-                let format = LitStr::new(&format!("{{:{format}}}"), site);
-                value = quote_spanned!(site=> ::core::format_args!(#format, &#value));
-            }
-            quote_spanned!(site=> value(&#value))
+            let value = placeholder.expression(root.map(|root| &root.name), literal);
+            let (name, position) = (&placeholder.text, placeholder.position);
+            let value = match &placeholder.format {
+                None => {
+                    let requirements = requirements(args, site);
+                    quote_spanned!(site=> #requirements::KeyValue::<#position>::as_display(&#value))
+                }
+                Some(format) => {
+                    let literal = LitStr::new(&format!("{{:{format}}}"), site);
+                    let value = if format.ends_with('?') {
+                        let core = core(args, site);
+                        quote_spanned!(site=> #core::debugged::<#position, _>(&#value).__rlock_ordered())
+                    } else {
+                        quote_spanned!(site=> &#value)
+                    };
+                    quote_spanned!(site=> &::core::format_args!(#literal, #value))
+                }
+            };
+            quote_spanned!(site=> value(#name, #value))
         }
     }
 }

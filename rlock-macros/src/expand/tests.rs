@@ -38,7 +38,8 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                         __rlock_function,
                     );
                     let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
-                    let __rlock_key = __rlock_key.value(&id);
+                    let __rlock_key = __rlock_key
+                        .value("id", ::rlock_core::attribute::KeyValue::<7usize>::as_display(&id));
                     let __rlock_plan = __rlock_plan.and(__rlock_key);
                     let __rlock_plan = __rlock_plan.lease(::core::time::Duration::new(30u64, 0u32));
                     let __rlock_run = {
@@ -61,7 +62,7 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                             .__rlock_judged()
                             .run(__rlock_plan, __rlock_body)
                     };
-                    __rlock_run.await
+                    return __rlock_run.await;
                 }
             }
         "#]],
@@ -88,7 +89,8 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                         __rlock_function,
                     );
                     let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
-                    let __rlock_key = __rlock_key.value(&::core::format_args!("{:08}", & id));
+                    let __rlock_key = __rlock_key
+                        .value("id:08", &::core::format_args!("{:08}", & id));
                     let __rlock_plan = __rlock_plan.and(__rlock_key);
                     let __rlock_plan = __rlock_plan.wait(::core::time::Duration::new(0u64, 0u32));
                     #[allow(clippy::result_large_err)]
@@ -105,9 +107,9 @@ fn the_expansion_of_a_synchronous_method_fits_on_a_screen_too() {
                             }
                         },
                     );
-                    ::rlock_core::__private::returned(&__rlock_outcome)
+                    return ::rlock_core::__private::returned(&__rlock_outcome)
                         .__rlock_judged()
-                        .or_error(__rlock_outcome)
+                        .or_error(__rlock_outcome);
                 }
             }
         "#]],
@@ -160,9 +162,17 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                             __rlock_function,
                         );
                         let __rlock_key = ::rlock_core::__private::KeyText::new("");
-                        let __rlock_key = __rlock_key.value(&self.name);
+                        let __rlock_key = __rlock_key
+                            .value(
+                                "self.name",
+                                ::rlock_core::attribute::KeyValue::<1usize>::as_display(&self.name),
+                            );
                         let __rlock_key = __rlock_key.text(":");
-                        let __rlock_key = __rlock_key.value(&id);
+                        let __rlock_key = __rlock_key
+                            .value(
+                                "id",
+                                ::rlock_core::attribute::KeyValue::<13usize>::as_display(&id),
+                            );
                         let __rlock_plan = __rlock_plan.and(__rlock_key);
                         let __rlock_run = {
                             let __rlock_body = ::rlock_core::__private::Box::pin(async move {
@@ -186,7 +196,7 @@ fn of_a_method_by_async_trait_the_boxed_block_is_locked() {
                                 .__rlock_judged()
                                 .run(__rlock_plan, __rlock_body)
                         };
-                        __rlock_run.await
+                        return __rlock_run.await;
                     })
                 }
             }
@@ -224,10 +234,18 @@ fn every_option_becomes_one_call() {
                     __rlock_function,
                 );
                 let __rlock_key = ::facade::rlock::__private::KeyText::new("account:");
-                let __rlock_key = __rlock_key.value(&from.id());
+                let __rlock_key = __rlock_key
+                    .value(
+                        "from.id()",
+                        ::facade::rlock::attribute::KeyValue::<9usize>::as_display(&from.id()),
+                    );
                 let __rlock_plan = __rlock_plan.and(__rlock_key);
                 let __rlock_key = ::facade::rlock::__private::KeyText::new("account:");
-                let __rlock_key = __rlock_key.value(&pair.0);
+                let __rlock_key = __rlock_key
+                    .value(
+                        "pair.0",
+                        ::facade::rlock::attribute::KeyValue::<9usize>::as_display(&pair.0),
+                    );
                 let __rlock_plan = __rlock_plan.and(__rlock_key);
                 let __rlock_plan = __rlock_plan.client(&locks);
                 let __rlock_plan = __rlock_plan.lease(LEASE);
@@ -265,7 +283,7 @@ fn every_option_becomes_one_call() {
                     ::facade::rlock::__private::returned_by(&__rlock_run).__rlock_judged();
                     __rlock_run
                 };
-                __rlock_run.await
+                return __rlock_run.await;
             }
         "#]],
     );
@@ -305,7 +323,8 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                     __rlock_function,
                 );
                 let __rlock_key = ::rlock_core::__private::KeyText::new("night:");
-                let __rlock_key = __rlock_key.value(&id);
+                let __rlock_key = __rlock_key
+                    .value("id", ::rlock_core::attribute::KeyValue::<7usize>::as_display(&id));
                 let __rlock_plan = __rlock_plan.and(__rlock_key);
                 let __rlock_run = {
                     let __rlock_run = ::rlock_core::__private::run_or_else(
@@ -345,10 +364,61 @@ fn the_body_takes_the_arguments_over_but_for_what_or_else_needs() {
                     ::rlock_core::__private::returned_by(&__rlock_run).__rlock_judged();
                     __rlock_run
                 };
-                __rlock_run.await
+                return __rlock_run.await;
             }
         "#]],
     );
+}
+
+#[test]
+fn the_hold_is_a_variable_between_the_arguments_and_the_body() {
+    for item in [
+        quote!(
+            async fn pay(id: u64) -> R {
+                body
+            }
+        ),
+        quote!(
+            fn pay(id: u64) -> R {
+                body
+            }
+        ),
+        quote!(
+            fn pay(id: u64) -> impl Future<Output = R> {
+                async move { body }
+            }
+        ),
+    ] {
+        let expanded = expanded(quote!(key = "k:<id>", guard = lock), &item);
+        let (before, body) = expanded
+            .split_once("letlock=::rlock_core::__private::hold();")
+            .expect("a variable");
+        assert!(before.ends_with("letid=id;let_=&id;"), "{before}");
+        assert!(body.contains("{const_:()=();body}"), "{body}");
+    }
+}
+
+#[test]
+fn a_rejected_attribute_leaves_the_hold_in_the_body() {
+    for item in [
+        quote!(
+            async fn pay() -> R {
+                #![allow(dead_code)]
+                lock.key()
+            }
+        ),
+        quote!(
+            fn pay() -> Pin<Box<dyn Future<Output = R>>> {
+                Box::pin(async move { lock.key() })
+            }
+        ),
+    ] {
+        let args = quote!(key = "k", lease = "0s", guard = lock);
+        let expanded = crate::expand(args, &item).to_string().replace(' ', "");
+        assert!(expanded.contains("compile_error"), "{expanded}");
+        let kept = "letlock=::rlock_core::__private::hold();lock.key()";
+        assert!(expanded.contains(kept), "{expanded}");
+    }
 }
 
 #[test]
@@ -381,7 +451,11 @@ fn a_key_of_a_list_borrows_it_after_the_other_placeholders_are_rendered() {
                     "<shop.name()>:<shop.ids[].number>",
                     __rlock_function,
                 );
-                let __rlock_value0 = ::rlock_core::__private::KeyText::new("").value(&shop.name());
+                let __rlock_value0 = ::rlock_core::__private::KeyText::new("")
+                    .value(
+                        "shop.name()",
+                        ::rlock_core::attribute::KeyValue::<1usize>::as_display(&shop.name()),
+                    );
                 let __rlock_plan = __rlock_plan
                     .and_list(
                         "<shop.name()>:<shop.ids[].number>",
@@ -390,7 +464,13 @@ fn a_key_of_a_list_borrows_it_after_the_other_placeholders_are_rendered() {
                             let __rlock_key = ::rlock_core::__private::KeyText::new("");
                             let __rlock_key = __rlock_key.and(&__rlock_value0);
                             let __rlock_key = __rlock_key.text(":");
-                            let __rlock_key = __rlock_key.value(&__rlock_element.number);
+                            let __rlock_key = __rlock_key
+                                .value(
+                                    "shop.ids[].number",
+                                    ::rlock_core::attribute::KeyValue::<
+                                        15usize,
+                                    >::as_display(&__rlock_element.number),
+                                );
                             __rlock_key
                         },
                     );
@@ -406,9 +486,9 @@ fn a_key_of_a_list_borrows_it_after_the_other_placeholders_are_rendered() {
                         }
                     },
                 );
-                ::rlock_core::__private::returned(&__rlock_outcome)
+                return ::rlock_core::__private::returned(&__rlock_outcome)
                     .__rlock_judged()
-                    .or_error(__rlock_outcome)
+                    .or_error(__rlock_outcome);
             }
         "#]],
     );
@@ -537,7 +617,7 @@ fn no_name_of_the_expansion_can_be_that_of_an_item_of_the_user() {
     let options = quote! {
         key = ["a:<one:04>", shared "c", shared "d:<list[]>", "b:<two.name()>:<LIMIT>:<list[].0:?>:<list[].1>"],
         lease = one.lease(), wait = "forever", watchdog = true, max_hold = "1m", at_least = "1s",
-        on_lost = "continue"
+        on_lost = "continue", guard = hold
     };
     let answers = [
         quote!(),

@@ -10,4 +10,9 @@ async fn several() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = ["order", shared "tenant", "tenant"])]
+async fn shared_and_exclusive() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

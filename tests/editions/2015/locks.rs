@@ -15,9 +15,8 @@ fn pay(order: &Order) -> Result<String, LockError> {
     Ok(async.key().to_owned())
 }
 
-#[distributed_lock(key = ["order:<ids[]:04>"], or_else = |error| error.to_string())]
+#[distributed_lock(key = ["order:<ids[]:04>"], or_else = |error| error.to_string(), guard = hold)]
 fn pay_all(ids: &[u64]) -> String {
-    let hold = current().expect("inside of a lock");
     format!("{} of {}", hold.key(), ids.len())
 }
 

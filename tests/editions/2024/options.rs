@@ -86,7 +86,7 @@ macro_rules! locked {
         mod $name {
             use super::*;
 
-            #[distributed_lock(key = [$word $key, $key], permits = $most)]
+            #[distributed_lock(key = [$word $key, "tenant"], permits = $most)]
             pub(crate) async fn word() -> Outcome {
                 Ok(())
             }
@@ -127,6 +127,11 @@ async fn awaited(id: u8, ids: &[u8], locks: LockClient) -> Outcome<u8> {
     Ok(id)
 }
 
+#[distributed_lock(key = "hold", guard = lock)]
+async fn hold(id: u8) -> Outcome<u64> {
+    Ok(lock.fencing_token() + u64::from(id))
+}
+
 #[distributed_lock(key = "client", client = locks.as_ref().unwrap_or(&fallback))]
 async fn client_by_expression(locks: Option<LockClient>, fallback: LockClient) -> Outcome {
     Ok(())
@@ -149,6 +154,7 @@ async fn all() -> Outcome {
     by_macro::only_word().await?;
     by_macro::list().await?;
     by_macro::tokens().await?;
+    assert!(hold(1).await? > 1);
     let client = LockClient::in_memory();
     client_by_expression(Some(client.clone()), client.clone()).await?;
     assert_eq!(awaited(1, &[2, 3], client.clone()).await?, 1);

@@ -155,6 +155,32 @@ pub mod forbidding_all {
     }
 }
 
+pub mod explicit_returns {
+    #![warn(clippy::implicit_return)]
+    #![allow(clippy::needless_return)]
+    use crate::support::Error;
+
+    //@ key = "k:<id>"
+    pub async fn explicit(id: u64) -> Result<u64, Error> {
+        return Ok(id);
+    }
+
+    //@ key = "k:<id:?>", if_taken = Ok(0)
+    pub async fn explicit_if_free(id: u64) -> Result<u64, Error> {
+        return Ok(id);
+    }
+
+    //@ key = "k:<id>"
+    pub fn explicit_here(id: u64) -> Result<u64, Error> {
+        return Ok(id);
+    }
+
+    //@ key = "k:<ids[]>", or_else = |_| return 0
+    pub fn explicit_or_else(ids: &[u64]) -> usize {
+        return ids.len();
+    }
+}
+
 //@ key = "k"
 pub fn recursion_without_end(id: u64) -> Result<u64, Error> {
     recursion_without_end(id)

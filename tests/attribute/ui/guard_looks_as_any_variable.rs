@@ -1,0 +1,36 @@
+#![deny(unused_variables)]
+
+use rlock_core::{LockError, distributed_lock};
+
+#[distributed_lock(key = "night", guard = lock)]
+async fn unused() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", guard = lock)]
+fn unused_here() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", guard = _lock)]
+async fn unused_on_purpose() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "night", guard = lock)]
+async fn no_such_method() -> Result<(), LockError> {
+    lock.release().await
+}
+
+#[distributed_lock(key = "night", guard = lock)]
+async fn shadowed(id: u64) -> Result<u64, LockError> {
+    let lock = lock.fencing_token() + id;
+    Ok(lock)
+}
+
+#[distributed_lock(key = "night", guard = lock, or_else = |_| lock.fencing_token())]
+async fn outside_of_the_body() -> u64 {
+    lock.fencing_token()
+}
+
+fn main() {}
