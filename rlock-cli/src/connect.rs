@@ -43,12 +43,15 @@ pub(crate) struct StoreOptions {
 
 impl StoreOptions {
     /// Returns the URLs of the store, or the failure if there are none.
-    pub(crate) fn urls(&self) -> Result<&[String], Failure> {
-        if self.urls.is_empty() {
+    pub(crate) fn urls(&self) -> Result<Vec<&str>, Failure> {
+        // White space around a URL leaves empty parts.
+        let urls: Vec<&str> = self.urls.iter().map(|url| url.trim()).collect();
+        let urls: Vec<&str> = urls.into_iter().filter(|url| !url.is_empty()).collect();
+        if urls.is_empty() {
             let message = "no store is named: give its URL with `--url` or in the environment variable RLOCK_URL";
             return Err(Failure::new(Status::USAGE, message));
         }
-        Ok(&self.urls)
+        Ok(urls)
     }
 }
 
@@ -73,9 +76,9 @@ pub(crate) async fn connect_within(
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
         .caller_connection(false)
         .connect_wait(limit);
-    let client = match urls {
+    let client = match urls[..] {
         [url] => builder.connect(url).await,
-        urls => builder.quorum(urls).await,
+        _ => builder.quorum(urls).await,
     };
     Ok(client?)
 }

@@ -1,8 +1,8 @@
 //! Locks and their holders, as text and as JSON.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
-use rlock_core::{Holder, LockInfo, Mode};
+use rlock_core::{Holder, LockInfo, Mode, Waiter};
 use serde_json::{Value, json};
 
 use crate::text::{escaped, time};
@@ -43,20 +43,26 @@ pub(crate) fn mode(info: &LockInfo) -> Option<String> {
 
 /// Describes who has the lock: `` held by `billing` on `node-3` (pid 4711), for 12.3 s ``.
 pub(crate) fn taken(info: &LockInfo) -> String {
+    let others = match info.holders {
+        0 | 1 => String::new(),
+        2 => ", and by 1 other holder".to_owned(),
+        holders => format!(", and by {} other holders", holders - 1),
+    };
     match &info.holder {
-        Some(holder) if info.holders > 1 => format!(
-            "held by {} holders, of which one is {}",
-            info.holders,
-            escaped(&holder.to_string())
-        ),
-        Some(holder) => format!("held by {}", escaped(&holder.to_string())),
+        Some(holder) => format!("held by {}{others}", escaped(&holder.to_string())),
         None if is_kept(info) => "kept taken by at_least, and has no holder".to_owned(),
         None if info.owner_id().is_none() => "a key of other software".to_owned(),
         None => format!(
-            "held by owner {}, which does not reply",
+            "held by owner {}, which does not reply{others}",
             escaped(&info.owner)
         ),
     }
+}
+
+/// Returns the owners of the lock, at most 100.
+pub(crate) fn owners(info: &LockInfo) -> Vec<String> {
+    let others = info.others.iter().map(ToString::to_string);
+    iter::once(info.owner.clone()).chain(others).collect()
 }
 
 /// Returns whether the lock has no holder, and `at_least` keeps it taken.
@@ -126,6 +132,17 @@ fn mode_word(mode: Mode) -> &'static str {
         Mode::Permits(_) => "permits",
         _ => "exclusive",
     }
+}
+
+/// Returns a waiter as an object.
+pub(crate) fn waiter_object(waiter: &Waiter) -> Value {
+    json!({
+        "owner": waiter.owner.to_string(),
+        "service": waiter.service,
+        "version": waiter.version,
+        "host": waiter.host,
+        "pid": waiter.pid,
+    })
 }
 
 fn holder_object(holder: &Holder) -> Value {

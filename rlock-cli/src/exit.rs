@@ -107,7 +107,7 @@ impl From<LockError> for Failure {
             LockError::Lost { .. } => Status::LOST,
             _ => Status::FAILED,
         };
-        // With the sources that the message leaves out.
-        Self::new(status, format!("{error:?}"))
+        // With the holder, the hints and the reasons of the store.
+        Self::new(status, format!("{error:#}"))
     }
 }

@@ -35,6 +35,7 @@ pub(crate) async fn inspect(
         object["free"] = info.is_none().into();
         if let Some(info) = &info {
             object["address"] = info.address.clone().into();
+            object["queued"] = info.waiters.iter().map(describe::waiter_object).collect();
         }
         output::object(&object)?;
     } else {
@@ -88,7 +89,13 @@ fn text(info: &LockInfo) -> String {
     facts.push(("waiters", waiters(info)));
     for (place, owner) in (1..).zip(&info.queue) {
         let name = if place == 1 { "queue" } else { "" };
-        facts.push((name, format!("{place}. {owner}")));
+        let waiter = info.waiters.iter().find(|waiter| waiter.owner == *owner);
+        let who = waiter.map_or_else(String::new, |waiter| {
+            let (service, version) = (waiter.service.as_deref(), waiter.version.as_deref());
+            let client = client(service, version, &waiter.host, waiter.pid);
+            format!("{client}, owner ")
+        });
+        facts.push((name, format!("{place}. {who}{owner}")));
     }
     let line = |(name, value): &(&str, String)| format!("{name:<9} {value}\n");
     facts.iter().map(line).collect()
@@ -113,18 +120,23 @@ fn holder(info: &LockInfo) -> String {
             ),
         };
     };
-    let service = match (&holder.service, &holder.version) {
-        (Some(service), Some(version)) => format!("{} {} on ", escaped(service), escaped(version)),
-        (Some(service), None) => format!("{} on ", escaped(service)),
-        (None, _) => String::new(),
-    };
+    let (service, version) = (holder.service.as_deref(), holder.version.as_deref());
+    let client = client(service, version, &holder.host, holder.pid);
     let retained = if info.retained {
         ", which retains the lock for its next call and does not use it"
     } else {
         ""
     };
-    let host = escaped(&holder.host);
-    format!("{service}{host} (pid {}){retained}", holder.pid)
+    format!("{client}{retained}")
+}
+
+/// Describes a client: `billing 1.4.2 on node-3 (pid 4711)`.
+fn client(service: Option<&str>, version: Option<&str>, host: &str, pid: u32) -> String {
+    let version = version.map_or_else(String::new, |version| format!(" {}", escaped(version)));
+    let service = service.map_or_else(String::new, |service| {
+        format!("{}{version} on ", escaped(service))
+    });
+    format!("{service}{} (pid {pid})", escaped(host))
 }
 
 fn lease(info: &LockInfo) -> String {

@@ -23,7 +23,7 @@ pub(crate) struct LsOptions {
     /// Which keys to list: `*` stands for any text, `?` for one character, `\` takes the next one literally
     #[arg(value_name = "GLOB", default_value = "*", hide_default_value = true)]
     glob: String,
-    /// Also finds locks whose holders do not reply, by a scan of all keys on the store
+    /// Scans all keys on the store for locks without a reply or a holder, and not only the first 10,000
     #[arg(long)]
     scan: bool,
     /// Lists again after each interval, until interrupted
@@ -36,6 +36,9 @@ pub(crate) struct LsOptions {
     )]
     watch: Option<Duration>,
 }
+
+/// How many keys are scanned without `--scan`.
+const MOST_SCANNED: usize = 10_000;
 
 pub(crate) const COLUMNS: [Column; 5] = [
     Column::text("KEY"),
@@ -52,12 +55,21 @@ pub(crate) async fn ls(
 ) -> Result<Status, Failure> {
     let client = connect(store).await?;
     let (glob, scan) = (&options.glob, options.scan);
+    let most_scanned = if scan { usize::MAX } else { MOST_SCANNED };
     let Listed {
-        mut locks, missed, ..
-    } = listed(&client, glob, scan).await?;
+        mut locks,
+        missed,
+        is_complete,
+        ..
+    } = listed(&client, glob, most_scanned).await?;
     let Some(interval) = options.watch else {
         output::text(page(&locks, Screen::of_stdout(), json).as_bytes())?;
         warn_of_missed(missed);
+        if !is_complete && missed == 0 {
+            tracing::warn!(
+                "not all keys of the store were scanned; `--scan` also finds locks that at_least keeps taken"
+            );
+        }
         return Ok(Status::SUCCESS);
     };
     let mut missed_before = 0;
@@ -74,7 +86,7 @@ pub(crate) async fn ls(
         }
         locks = loop {
             sleep(interval).await;
-            match listed(&client, glob, scan).await {
+            match listed(&client, glob, most_scanned).await {
                 Ok(listed) => {
                     if listed.missed > missed_before {
                         warn_of_missed(listed.missed);
@@ -95,22 +107,36 @@ pub(crate) struct Listed {
     pub(crate) locks: Vec<LockInfo>,
     /// How many clients or locks did not reply.
     pub(crate) missed: usize,
+    /// Whether all keys of the store were scanned.
+    is_complete: bool,
     /// How many locks the clients that replied have lost since they started.
     pub(crate) lost: u64,
 }
 
-pub(crate) async fn listed(client: &LockClient, glob: &str, scan: bool) -> Result<Listed, Failure> {
-    let mut list = client.list(glob).scan(scan);
+/// Lists the locks, and scans at most this many keys of the store.
+pub(crate) async fn listed(
+    client: &LockClient,
+    glob: &str,
+    most_scanned: usize,
+) -> Result<Listed, Failure> {
+    let list = client.list(glob);
+    let mut list = match most_scanned {
+        0 => list,
+        usize::MAX => list.scan(true),
+        keys => list.scan_at_most(keys),
+    };
     let mut locks = Vec::new();
     while let Some(info) = list.next().await? {
         locks.push(info);
     }
     locks.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     // A scan finds the locks of silent clients.
-    let missed = if scan { 0 } else { list.missed() };
+    let is_complete = list.is_complete();
+    let missed = if is_complete { 0 } else { list.missed() };
     Ok(Listed {
         locks,
         missed,
+        is_complete,
         lost: list.lost(),
     })
 }

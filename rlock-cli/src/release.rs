@@ -74,7 +74,12 @@ pub(crate) async fn release(
             );
         }
         let now = client.inspect(&options.key).await?;
-        if now.is_none_or(|now| now.owner != info.owner) {
+        let known = describe::owners(&info);
+        let is_known = |now: LockInfo| {
+            let now = describe::owners(&now);
+            now.iter().all(|owner| known.contains(owner))
+        };
+        if !now.is_some_and(is_known) {
             return refused(
                 options,
                 json,
@@ -86,16 +91,29 @@ pub(crate) async fn release(
     match released(options, &client, &info).await? {
         Ok(mut outcome) => {
             if let Some(limit) = options.wait {
+                let asked = describe::owners(&info);
                 // The next waiter may have the lock by then.
                 let is_over = |now: Option<LockInfo>| {
-                    now.is_none_or(|now| now.owner != info.owner && !describe::is_kept(&now))
+                    now.is_none_or(|now| {
+                        let now_held = describe::owners(&now);
+                        !now_held.iter().any(|owner| asked.contains(owner))
+                            && !describe::is_kept(&now)
+                    })
                 };
+                let has_several = info.holders > 1;
                 if !wait::until(&client, &options.key, limit, is_over).await? {
-                    let reason =
-                        "its holder was asked, and has not stopped in time; take it with `--force`";
+                    let reason = if has_several {
+                        "its holders were asked, and not all have stopped in time; take it with `--force`"
+                    } else {
+                        "its holder was asked, and has not stopped in time; take it with `--force`"
+                    };
                     return refused(options, json, Status::TAKEN, reason);
                 }
-                outcome = "its holder has released it";
+                outcome = if has_several {
+                    "its holders have released it"
+                } else {
+                    "its holder has released it"
+                };
             }
             if json {
                 output::object(&json!({ "key": options.key, "released": true }))?;
@@ -123,10 +141,11 @@ async fn released(
             false => Err(unanswered(info)),
         }
     } else if let Some(token) = options.way.token {
-        if client.release_if(key, token).await? {
-            Ok("taken from its holder")
-        } else {
-            Err(format!("its present hold has another token than {token}"))
+        match (client.release_if(key, token).await?, has_several) {
+            (true, true) => Ok("taken from the holder with this token"),
+            (true, false) => Ok("taken from its holder"),
+            (false, true) => Err(format!("no holder that replies has the token {token}")),
+            (false, false) => Err(format!("its present hold has another token than {token}")),
         }
     } else if client.force_release(key).await? {
         Ok(if has_several {
@@ -145,6 +164,10 @@ fn unanswered(info: &LockInfo) -> String {
     }
     if info.owner_id().is_none() {
         return "other software wrote it; delete its key on the server".to_owned();
+    }
+    if info.holders > 1 {
+        return "not all of its holders reply, and the others were asked; take it with `--force`"
+            .to_owned();
     }
     if info.holder.is_some() {
         return "it has changed hands, or its holder no longer replies; try again".to_owned();
@@ -172,20 +195,26 @@ fn refused(
 /// Describes what is about to happen, and to which holder.
 fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
+    let has_several = info.holders > 1;
     let action = match options.way {
-        Way { ask: true, .. } if info.holders > 1 => {
-            "asking all of them to release the lock".to_owned()
-        }
+        Way { ask: true, .. } if has_several => "asking all of them to release the lock".to_owned(),
         Way { ask: true, .. } => "asking it to release the lock".to_owned(),
         Way {
             token: Some(token), ..
+        } if has_several => format!("taking it from the one with the token {token}"),
+        Way {
+            token: Some(token), ..
         } => format!("taking it if its token is {token}"),
+        _ if has_several => "taking it from all of them".to_owned(),
         _ => "taking it".to_owned(),
     };
     let effect = match options.way {
         _ if info.retained || info.owner_id().is_none() => "",
-        Way { ask: true, .. } if info.holders > 1 => "; their bodies are stopped at the next await",
+        Way { ask: true, .. } if has_several => "; their bodies are stopped at the next await",
         Way { ask: true, .. } => "; its body is stopped at its next await",
+        Way { force: true, .. } if has_several => {
+            "; their bodies may run on beside the next holder"
+        }
         _ => "; its body may run on beside the next holder",
     };
     format!(

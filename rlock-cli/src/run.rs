@@ -11,7 +11,7 @@ use std::{ffi::OsString, io, pin::pin, time::Duration};
 
 use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockError, LockInfo, LostCause, MultiLockGuard};
+use rlock_core::{LockClient, LockError, LockGuard, LockInfo, LostCause};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -60,7 +60,7 @@ pub(crate) struct RunOptions {
     /// How long the locks may be held, not less than `--at-least`; after that time they count as lost
     #[arg(long, value_name = "DURATION", value_parser = duration::max_hold)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keeps the locks for at least this long, even if the command ends earlier
+    /// Keeps the locks for at least this long if the command succeeds, even if it ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration::at_least)]
     pub(crate) at_least: Option<Duration>,
     /// The exit status when the locks are not acquired
@@ -139,7 +139,7 @@ pub(crate) async fn run(
         Err(signal) => return Ok(signal.into()),
     };
     let acquired = signals.interrupt(acquire(&client, options, wait, started));
-    let guard = match acquired.await {
+    let mut guard = match acquired.await {
         Ok(Ok(guard)) => guard,
         Ok(Err(refused)) => {
             let limit = match refused.status {
@@ -164,11 +164,15 @@ pub(crate) async fn run(
     let ended = match hold(options, json, &guard, &mut signals).await {
         Ok(ended) => ended,
         Err(failure) => {
+            guard.mark_failed();
             drop(guard);
             give_back(&client, &mut signals, GIVE_BACK).await;
             return Err(failure);
         }
     };
+    if ended.status != Status::SUCCESS {
+        guard.mark_failed();
+    }
     let is_lost = match guard.release().await {
         Ok(()) => {
             tracing::info!("locks released");
@@ -176,7 +180,10 @@ pub(crate) async fn run(
         }
         Err(ref error @ LockError::Lost { cause, .. }) => {
             if !ended.is_lost {
-                tracing::warn!(%error, "a lock was lost before the command ended");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "a lock was lost before the command ended"
+                );
             }
             // The store may still have it, or others of the locks.
             let limit = match cause {
@@ -187,7 +194,10 @@ pub(crate) async fn run(
             true
         }
         Err(error) => {
-            tracing::warn!(%error, "could not release the locks, their leases end them");
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "could not release the locks, their leases end them"
+            );
             false
         }
     };
@@ -203,7 +213,7 @@ async fn acquire(
     options: &RunOptions,
     wait: Limit,
     started: Instant,
-) -> Result<MultiLockGuard, Failure> {
+) -> Result<LockGuard, Failure> {
     let mut locks = client.lock_all(&options.keys).lease(options.lease);
     if options.shared {
         locks = locks.shared();
@@ -222,7 +232,9 @@ async fn acquire(
         Ok(Some(guard)) => return Ok(guard),
         Ok(None) if waits => tracing::info!("waiting, because a lock is taken"),
         Ok(None) => return Err(taken(client, &options.keys).await),
-        Err(error) if waits && error.is_outage() => tracing::warn!(%error, "waiting for the store"),
+        Err(error) if waits && error.is_outage() => {
+            tracing::warn!(error = format!("{error:#}"), "waiting for the store");
+        }
         Err(error) => return Err(error.into()),
     }
     refuse_own(client, &options.keys).await?;
@@ -283,7 +295,7 @@ async fn remark_wait(client: &LockClient, keys: &[String]) {
             describe::taken(&info)
         ),
         Ok(None) => {}
-        Err(error) => tracing::warn!(%error, "waiting for the store"),
+        Err(error) => tracing::warn!(error = format!("{error:#}"), "waiting for the store"),
     }
 }
 
@@ -313,7 +325,7 @@ async fn taken(client: &LockClient, keys: &[String]) -> Failure {
 async fn hold(
     options: &RunOptions,
     json: bool,
-    guard: &MultiLockGuard,
+    guard: &LockGuard,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
     let terminal = Terminal::of_process();
@@ -343,6 +355,6 @@ async fn hold(
 async fn give_back(client: &LockClient, signals: &mut Signals, limit: Duration) {
     let shutdown = timeout(limit, client.shutdown());
     if let Ok(Ok(Err(error))) = signals.interrupt(shutdown).await {
-        tracing::debug!(%error, "could not release everything");
+        tracing::debug!(error = format!("{error:#}"), "could not release everything");
     }
 }

@@ -63,7 +63,8 @@ pub(crate) async fn top(
 }
 
 async fn look(client: &LockClient, options: &TopOptions) -> Result<Listed, Failure> {
-    listed(client, &options.glob, options.scan).await
+    let most_scanned = if options.scan { usize::MAX } else { 0 };
+    listed(client, &options.glob, most_scanned).await
 }
 
 /// Prints each look as a line, until the reader has seen enough.

@@ -20,7 +20,6 @@ use crate::{
     error::LockError,
     few::Few,
     lock::Lock,
-    multi_lock::MultiLock,
 };
 
 /// A client of one store. Clones are cheap, and share connections and background.
@@ -320,21 +319,47 @@ impl LockClient {
         self.lock_of(smallvec![(key.into(), false)])
     }
 
-    /// Returns a handle to the locks of several keys, as [`lock`](Self::lock). The locks are
-    /// acquired atomically: all or none.
+    /// Returns a handle to the lock of several keys, as [`lock`](Self::lock), with one guard for all of them.
+    ///
+    /// The keys are acquired atomically: all or none. While one of them is taken, the call waits for that one and holds
+    /// none of the others. Calls that name the same keys in another order therefore do not deadlock. A key that is named
+    /// twice is locked once. A call inside a lock of one of the keys re-enters that lock.
+    ///
+    /// On a Redis Cluster, keys of different hash slots are taken one after the other, and given back if one of them is
+    /// taken. Until then, another [`try_acquire`](crate::Lock::try_acquire) finds them taken. Keys with the same hash tag,
+    /// as in `{tenant}:order`, are taken at once.
     ///
     /// # Errors
     ///
     /// An acquire returns [`LockError::InvalidKey`](crate::LockError::InvalidKey) for an invalid key
     /// or an empty list, and [`LockError::InvalidOption`](crate::LockError::InvalidOption) for more than
     /// 1,000 different keys.
-    pub fn lock_all<I>(&self, keys: I) -> MultiLock
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::LockClient;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock_all(["account:2", "account:1"]).wait(Duration::from_secs(2));
+    ///
+    /// let guard = lock.acquire().await?;
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// assert!(guard.keys().eq(["account:1", "account:2"]));
+    /// guard.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_all<I>(&self, keys: I) -> Lock
     where
         I: IntoIterator,
         I::Item: Into<String>,
     {
         let keys = keys.into_iter().map(|key| (key.into(), false));
-        MultiLock::new(self.lock_of(keys.collect()))
+        self.lock_of(keys.collect())
     }
 
     fn lock_of(&self, keys: Few<(String, bool)>) -> Lock {

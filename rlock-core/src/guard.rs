@@ -1,18 +1,25 @@
-//! The guard of one lock.
+//! The guard of a lock.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future, slice, time::Duration};
+
+use futures_util::future::join_all;
 
 use crate::{
+    blocking::block_on,
     engine::{
         call_chain::Scope,
-        entry::{Entry, EntryGuard},
+        entry::{self, Entry, EntryGuard},
     },
     error::{LockError, LostCause},
+    few::Few,
     observe::HoldEnd,
     owner::OwnerId,
 };
 
-/// A guard of one lock, which is held until the guard is released or dropped.
+/// A guard of a lock, which is held until the guard is released or dropped.
+///
+/// The guard of [`lock_all`](crate::LockClient::lock_all) has all of its [keys](Self::keys), and each key has a
+/// [token](Self::token) of its own. Such a guard is valid while all of its locks are.
 ///
 /// The watchdog renews the lease meanwhile. Dropping the guard releases the lock in the background,
 /// from anywhere: outside a runtime, while unwinding, in a thread's destructor. Only
@@ -36,24 +43,64 @@ use crate::{
 /// # }
 /// ```
 #[must_use = "if unused, the lock is released at once: bind the guard to a name, as in `let _guard = …`, and not to `_`"]
-pub struct LockGuard(EntryGuard);
+pub struct LockGuard(Locks);
+
+enum Locks {
+    One(EntryGuard),
+    /// In ascending order of their keys, each of one lock.
+    Several(Vec<LockGuard>),
+}
 
 impl LockGuard {
-    pub(crate) fn new(entry: EntryGuard) -> Self {
-        Self(entry)
+    /// Makes a guard of at least one lock.
+    pub(crate) fn new(mut entries: Few<EntryGuard>) -> Self {
+        if entries.len() == 1 {
+            return Self(Locks::One(entries.remove(0)));
+        }
+        entries.sort_by(|one, other| one.key().cmp(other.key()));
+        let guards = entries.into_iter().map(Locks::One).map(Self);
+        Self(Locks::Several(guards.collect()))
     }
 
-    /// Returns the key.
+    /// Returns the key. Of several keys, returns the last one in ascending order; see [`keys`](Self::keys).
     #[must_use]
     pub fn key(&self) -> &str {
-        self.0.key()
+        self.entry().key()
     }
 
-    /// Returns the owner that has the lock. Nested entries share it. Successive holds of this client may share it, too,
+    /// Returns the keys in ascending order, each once.
+    #[must_use]
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.each().map(Entry::key)
+    }
+
+    /// Returns a guard of each lock, in ascending order of the keys. A guard of one lock returns itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// for held in guard.guards() {
+    ///     println!("{} by token {}", held.key(), held.fencing_token());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn guards(&self) -> &[Self] {
+        match &self.0 {
+            Locks::One(_) => slice::from_ref(self),
+            Locks::Several(guards) => guards,
+        }
+    }
+
+    /// Returns the owner that has the lock, of several locks that of [`key`](Self::key). Nested entries share it. Successive holds of this client may share it, too,
     /// because a local hand-over keeps the owner. Only the [fencing token](Self::fencing_token) identifies a hold.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.0.owner()
+        self.entry().owner()
     }
 
     /// Returns the fencing token. It is larger than that of every earlier hold of this key, and the
@@ -63,6 +110,11 @@ impl LockGuard {
     ///
     /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
     /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
+    ///
+    /// # Panics
+    ///
+    /// If the guard has several keys, because a write must carry the token of the key that protects it. Use
+    /// [`token`](Self::token) there. A list of keys such as `"account:<ids[]>"` may have one key or several.
     ///
     /// # Examples
     ///
@@ -83,21 +135,64 @@ impl LockGuard {
     /// # }
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn fencing_token(&self) -> u64 {
-        self.0.token()
+        only_token(self.each())
     }
 
-    /// Returns the number of nested entries of the hold; 1 for a lock that is not nested.
+    /// Returns the [fencing token](Self::fencing_token) for storage whose integers are signed, such as a `BIGINT`
+    /// column. The conversion cannot fail, because tokens are below 2^53.
+    ///
+    /// # Panics
+    ///
+    /// As [`fencing_token`](Self::fencing_token).
+    #[must_use]
+    #[track_caller]
+    pub fn fencing_token_i64(&self) -> i64 {
+        self.fencing_token().cast_signed()
+    }
+
+    /// Returns the [fencing token](Self::fencing_token) of one of the keys, or `None` if this guard does not have the
+    /// key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// let debit = guard.token("account:1"); // for the write to the row of account 1
+    /// let credit = guard.token("account:2");
+    /// assert!(debit.is_some() && credit.is_some());
+    /// assert_eq!(guard.token("account:3"), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self, key: &str) -> Option<u64> {
+        token_of(self.each(), key)
+    }
+
+    /// Returns the [token](Self::token) of one of the keys for storage whose integers are signed.
+    #[must_use]
+    pub fn token_i64(&self, key: &str) -> Option<i64> {
+        self.token(key).map(u64::cast_signed)
+    }
+
+    /// Returns the number of nested entries of the hold, of several locks that of [`key`](Self::key); 1 for a lock that
+    /// is not nested.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.0.count()
+        self.entry().count()
     }
 
     /// Returns how long the hold remains valid without renewal. Returns zero once it is invalid. The
-    /// time counts from before the request was sent, less a margin for clock drift.
+    /// time counts from before the request was sent, less a margin for clock drift. Of several locks, the one that ends
+    /// first counts.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.0.valid_for()
+        self.each().map(Entry::valid_for).min().unwrap_or_default()
     }
 
     /// Returns whether the hold is valid now. Reads the clock, so the result is right even after a
@@ -107,7 +202,8 @@ impl LockGuard {
         !self.valid_for().is_zero()
     }
 
-    /// Resolves to the cause when the hold is lost. Never resolves otherwise.
+    /// Resolves to the cause when the hold is lost. Never resolves otherwise. Of several locks, the first one that is
+    /// lost counts; [`lost_key`](Self::lost_key) names it.
     ///
     /// # Cancel safety
     ///
@@ -133,7 +229,35 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn lost(&self) -> LostCause {
-        self.0.lost().await
+        match &self.0 {
+            Locks::One(entry) => entry.lost().await,
+            Locks::Several(_) => self.lost_key().await.1,
+        }
+    }
+
+    /// Resolves to the key and the cause when one of the locks is lost, as [`lost`](Self::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lost`](Self::lost).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// client.revoke("account:2")?; // as if the key had been deleted on a server
+    /// let (key, cause) = guard.lost_key().await;
+    /// println!("{key} was lost: {cause}");
+    /// # assert_eq!(key, "account:2");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lost_key(&self) -> (&str, LostCause) {
+        let (entry, cause) = entry::first_lost(self.each()).await;
+        (entry.key(), cause)
     }
 
     /// Runs a future inside this hold. Acquires of the same key re-enter there.
@@ -162,10 +286,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        Scope::current()
-            .inside(self.entry().clone())
-            .around(future)
-            .await
+        Scope::current().inside(self.entries()).around(future).await
     }
 
     /// Makes the exclusive lock a [shared](crate::Lock::shared) one, atomically: no other client gets it exclusively in
@@ -176,6 +297,8 @@ impl LockGuard {
     ///
     /// Needs the guard of an acquire. In the body of [`Lock::run`](crate::Lock::run) or of an annotated function, the
     /// body counts as an entry, so a guard of [`current`](crate::current) cannot be downgraded.
+    ///
+    /// Of several locks, all are downgraded, one after another. All are checked before the first one is.
     ///
     /// # Errors
     ///
@@ -198,10 +321,12 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn downgrade(&self) -> Result<(), LockError> {
-        self.0.downgrade()
+        self.each().try_for_each(Entry::check_downgrade)?;
+        self.each().try_for_each(Entry::downgrade)
     }
 
-    /// Releases the lock and waits for the store's reply.
+    /// Releases the lock and waits for the store's reply. Releases several locks in parallel, even if one release fails,
+    /// and returns the first error.
     ///
     /// A local hand-over and a [retention](crate::Lock::retain) send no request. The lease and the
     /// store's reports then decide whether the hold was lost.
@@ -236,20 +361,124 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn release(self) -> Result<(), LockError> {
-        self.0.release().await
+        match self.0 {
+            Locks::One(entry) => entry.release().await,
+            Locks::Several(guards) => {
+                let entries = guards.into_iter().filter_map(Self::into_one);
+                // Boxed, so that the futures of callers stay small.
+                let released = Box::pin(join_all(entries.map(EntryGuard::release)));
+                released.await.into_iter().collect()
+            }
+        }
     }
 
+    /// Releases the lock from synchronous code, as [`release`](Self::release). Blocks the calling thread until the store
+    /// has replied.
+    ///
+    /// # Errors
+    ///
+    /// As [`release`](Self::release), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks. The lock is then
+    /// released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("ledger").acquire_blocking()?;
+    /// guard.release_blocking()?; // an error shows that the lock was lost
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release_blocking(self) -> Result<(), LockError> {
+        let action = format!("release lock `{}`", self.entry().shown());
+        block_on(|| action, self.release())?
+    }
+
+    /// Marks the work under the lock as failed, so that the lock becomes free at the end of the hold despite
+    /// [`at_least`](crate::Lock::at_least), and another process may try.
+    ///
+    /// A guard does not know the outcome of the work, so one that is released or dropped without this mark keeps the lock
+    /// for its `at_least`, unless its thread panics. The end of such a hold is `failed` in spans and metrics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn report() -> Result<(), std::io::Error> { Err(std::io::ErrorKind::NotFound.into()) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let lock = client.lock("report").at_least(Duration::from_secs(60));
+    /// let mut guard = lock.acquire().await?;
+    /// if report().is_err() {
+    ///     guard.mark_failed();
+    /// }
+    /// guard.release().await?;
+    /// assert!(client.inspect("report").await?.is_none(), "another process may try");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mark_failed(&mut self) {
+        self.ends_by(HoldEnd::Failed);
+    }
+
+    /// Returns the entry of a guard of one lock.
+    fn into_one(self) -> Option<EntryGuard> {
+        match self.0 {
+            Locks::One(entry) => Some(entry),
+            Locks::Several(_) => None,
+        }
+    }
+
+    /// Notes why the locks are about to end.
     pub(crate) fn ends_by(&mut self, end: HoldEnd) {
-        self.0.ends_by(end);
+        match &mut self.0 {
+            Locks::One(entry) => entry.ends_by(end),
+            Locks::Several(guards) => guards.iter_mut().for_each(|guard| guard.ends_by(end)),
+        }
     }
 
-    pub(crate) fn entry(&self) -> &Entry {
-        &self.0
+    /// Returns the entry of the last key.
+    fn entry(&self) -> &Entry {
+        match &self.0 {
+            Locks::One(entry) => entry,
+            Locks::Several(guards) => guards.last().expect("a guard has a lock").entry(),
+        }
     }
+
+    /// Returns the entry of each lock, in ascending order of the keys.
+    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.guards().iter().map(Self::entry)
+    }
+
+    pub(crate) fn entries(&self) -> Few<Entry> {
+        self.each().cloned().collect()
+    }
+}
+
+/// Returns the token of the only lock.
+#[track_caller]
+pub(crate) fn only_token<'a>(mut entries: impl ExactSizeIterator<Item = &'a Entry>) -> u64 {
+    match (entries.next(), entries.len()) {
+        (Some(entry), 0) => entry.token(),
+        (_, others) => panic!(
+            "there are {} keys, each with a fencing token of its own: ask for one of them with `token(key)`",
+            others + 1
+        ),
+    }
+}
+
+/// Returns the token of this key.
+pub(crate) fn token_of<'a>(mut entries: impl Iterator<Item = &'a Entry>, key: &str) -> Option<u64> {
+    entries.find(|entry| entry.key() == key).map(Entry::token)
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Locks::Several(guards) = &self.0 {
+            return f.debug_list().entries(guards).finish();
+        }
         f.debug_struct("LockGuard")
             .field("key", &self.entry().shown())
             .field("owner", &self.owner())

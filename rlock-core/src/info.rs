@@ -40,6 +40,9 @@ pub struct LockInfo {
     /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
     /// of its process.
     pub queue: Vec<OwnerId>,
+    /// The clients of the first ten owners in [`queue`](Self::queue), those that replied. Only
+    /// [`inspect`](crate::LockClient::inspect) asks them.
+    pub waiters: Vec<Waiter>,
     /// The number of holders, at most 1,000 on a server: 1, unless the lock is [shared](crate::Lock::shared) or has
     /// [permits](crate::Lock::permits). In a [list](crate::LockClient::list), a lock is listed once for each holder
     /// that replies, with 1 here.
@@ -104,14 +107,60 @@ pub struct Holder {
 /// before the function.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(service) = &self.service {
-            write!(f, "`{service}` ")?;
-            if let Some(version) = &self.version {
-                write!(f, "{version} ")?;
-            }
-            f.write_str("on ")?;
+        write_client(
+            f,
+            self.service.as_deref(),
+            self.version.as_deref(),
+            &self.host,
+            self.pid,
+        )?;
+        f.write_str(&self.hold())
+    }
+}
+
+fn write_client(
+    f: &mut fmt::Formatter<'_>,
+    service: Option<&str>,
+    version: Option<&str>,
+    host: &str,
+    pid: u32,
+) -> fmt::Result {
+    if let Some(service) = service {
+        write!(f, "`{service}` ")?;
+        if let Some(version) = version {
+            write!(f, "{version} ")?;
         }
-        write!(f, "`{}` (pid {}){}", self.host, self.pid, self.hold())
+        f.write_str("on ")?;
+    }
+    write!(f, "`{host}` (pid {pid})")
+}
+
+/// A client that waits for a lock, as it describes itself. The texts are as those of a [`Holder`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Its owner in the queue.
+    pub owner: OwnerId,
+    /// The [service](crate::LockClientBuilder::service), if the client names one.
+    pub service: Option<String>,
+    /// The version of the service.
+    pub version: Option<String>,
+    /// The name of the host.
+    pub host: String,
+    /// The process id.
+    pub pid: u32,
+}
+
+/// Writes `` `billing` 1.4.2 on `node-3` (pid 4711) ``.
+impl fmt::Display for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_client(
+            f,
+            self.service.as_deref(),
+            self.version.as_deref(),
+            &self.host,
+            self.pid,
+        )
     }
 }
 

@@ -28,7 +28,7 @@
 //! - [`LockClient`]: a client of one store. [`LockClientBuilder::connect`] lists the URLs,
 //!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
 //! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the
-//!   lock, [`Lock::run_blocking`] a closure.
+//!   lock, [`Lock::run_blocking`] a closure. [`LockClient::lock_all`] makes a lock of several keys.
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls hold at once;
 //!   [`LockGuard::downgrade`].
 //! - [`current`]: the hold that the current call is inside, with its fencing token.
@@ -92,7 +92,6 @@ mod metrics;
 #[path = "metrics_off.rs"]
 mod metrics;
 mod mode;
-mod multi_lock;
 mod observe;
 mod options;
 mod owner;
@@ -103,20 +102,29 @@ mod scope;
 mod store;
 mod wait;
 
+#[cfg(feature = "tls")]
+pub use crate::store::tls::ClientCertificate;
 pub use crate::{
     client::{Drained, LockClient, LockClientBuilder, LockList},
-    error::{LockError, LostCause},
+    error::{ErrorKind, LockError, LostCause},
     guard::LockGuard,
-    info::{Holder, LockInfo},
+    info::{Holder, LockInfo, Waiter},
     key::escape,
     lock::Lock,
     mode::Mode,
-    multi_lock::{MultiLock, MultiLockGuard},
     options::Reentry,
     owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},
     store::credentials::Credentials,
 };
+
+/// The former name of a [`Lock`] of several keys.
+#[deprecated = "use `Lock`, which has one key or several"]
+pub type MultiLock = Lock;
+/// The former name of a [`LockGuard`] of several keys.
+#[deprecated = "use `LockGuard`, which has one key or several"]
+pub type MultiLockGuard = LockGuard;
+
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;
 
@@ -145,14 +153,21 @@ pub mod __fuzzing {
     }
 }
 
+/// What the attribute requires of types. Errors of the compiler show these paths, so they say where they belong.
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod attribute {
+    pub use crate::private::{AsClient, FromLockError, HasOrder, KeyValue, RunsUnderLock, Value};
+}
+
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __private {
     pub use crate::clock::Clock;
     pub use crate::escape_control::{breaks_the_line, escape_control};
     pub use crate::private::{
-        AsClient, Box, FromLockError, KeyText, KeyValue, Plan, Value, handler, if_taken, returned,
-        returned_by, run_blocking, run_or_else,
+        Box, KeyText, Plan, debugged, handler, hold, if_taken, returned, returned_by, run_blocking,
+        run_or_else,
     };
     pub mod probe {
         pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};

@@ -146,6 +146,15 @@ pub(crate) fn prefix(option: &'static str, prefix: &str) -> Result<(), LockError
     let reason =
         "braces in the prefix would put every lock into one slot of a cluster; leave them out";
     check(!has_braces, option, format_args!("{prefix:?}"), reason)?;
+    let is_foreign = |c: char| c.is_whitespace() || c.is_control();
+    let reason = "white space or a control character in the prefix makes other keys than those of clients without it; \
+                  leave it out";
+    check(
+        !prefix.contains(is_foreign),
+        option,
+        format_args!("{prefix:?}"),
+        reason,
+    )?;
     let length = prefix.len();
     let reason = "a prefix is at most 256 bytes long";
     check(length <= LONGEST_PREFIX, option, length, reason)

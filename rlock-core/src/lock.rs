@@ -1,8 +1,8 @@
-//! A handle to one lock, with its options.
+//! A handle to a lock of one key or several, with its options.
 
 use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
-use futures_util::{FutureExt, TryFutureExt};
+use futures_util::FutureExt;
 
 use crate::{
     blocking::block_on,
@@ -17,11 +17,14 @@ use crate::{
     limits,
     mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
-    run::{Inside, OnLost, Run, Session},
+    run::{Inside, OnLost, Run, Session, has_failed},
 };
 
 /// A handle to a lock, and the options to acquire it with. [`LockClient::lock`](crate::LockClient::lock) makes it. It holds
 /// no lock itself, and can be used any number of times.
+///
+/// [`LockClient::lock_all`](crate::LockClient::lock_all) makes a lock of several keys, which are acquired together. The
+/// options then apply to each key, and [`wait`](Self::wait) to all of them together.
 ///
 /// # Examples
 ///
@@ -65,23 +68,47 @@ impl Lock {
         }
     }
 
-    /// Returns the key, as given.
+    /// Returns the key, as given. Of several keys, returns the first one.
     #[must_use]
     pub fn key(&self) -> &str {
         self.keys.first().map_or("", |(key, _)| key)
     }
 
-    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+    /// Returns the keys, as given.
+    #[must_use]
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.keys.iter().map(|(key, _)| &**key)
     }
 
-    /// Adds a key that is shared.
-    pub(crate) fn add_shared(&mut self, key: String) {
-        self.keys.push((key, true));
+    /// Adds keys whose locks are [shared](Self::shared), whatever the mode of the others.
+    ///
+    /// A key that is also among the others is not shared.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let order = |id| client.lock(id).and_shared(["tenant:7"]);
+    /// let one = order("order:1").acquire().await?;
+    /// let other = order("order:2").acquire().await?;
+    /// assert!(client.lock("tenant:7").try_acquire().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn and_shared<I>(mut self, keys: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.keys
+            .extend(keys.into_iter().map(|key| (key.into(), true)));
         self.checked = OnceLock::new();
+        self
     }
 
-    pub(crate) fn options(&mut self) -> &mut LockOptions {
+    fn options(&mut self) -> &mut LockOptions {
         &mut self.options
     }
 
@@ -138,33 +165,15 @@ impl Lock {
     fn call(
         &self,
         wait: Wait,
-    ) -> impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
         let (client, request) = (self.client.clone(), self.request(wait));
         async move {
             // A reference, because a value that is moved doubles the future's size.
             let request = request.as_ref().map_err(LockError::clone)?;
             // Boxed, because each caller's future would otherwise be as large as this one.
             let entries = Box::pin(acquire::acquire(&client, request)).await?;
-            Ok(entries.into_iter().map(LockGuard::new).collect())
+            Ok(LockGuard::new(entries))
         }
-    }
-
-    /// Acquires the locks of all keys, or none.
-    pub(crate) fn acquire_all(
-        &self,
-    ) -> impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + use<> {
-        self.call(self.options.wait)
-    }
-
-    /// Acquires the locks of all keys if all are free.
-    pub(crate) fn try_acquire_all(
-        &self,
-    ) -> impl Future<Output = Result<Option<Few<LockGuard>>, LockError>> + Send + use<> {
-        self.call(Wait::Never).map(|acquired| match acquired {
-            Ok(guards) => Ok(Some(guards)),
-            Err(LockError::Timeout { .. }) => Ok(None),
-            Err(error) => Err(error),
-        })
     }
 
     /// Returns the keys for an error, or the lock's name.
@@ -177,7 +186,7 @@ impl Lock {
     }
 
     /// Blocks the thread until this call of the lock has ended.
-    pub(crate) fn blocking<T: Send>(
+    fn blocking<T: Send>(
         &self,
         call: impl Future<Output = Result<T, LockError>> + Send,
     ) -> Result<T, LockError> {
@@ -188,11 +197,14 @@ impl Lock {
     /// Acquires the lock, and waits for it if another call holds it in a mode that excludes this one.
     /// Inside a body that holds the same key with this client or a clone of it, re-enters that hold.
     ///
+    /// Of several keys, acquires all locks or none, and waits for all that are taken.
+    ///
     /// The returned future borrows nothing: it can be kept, or spawned as a task.
     ///
     /// # Errors
     ///
-    /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait.
+    /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait. Of several keys, it names the one that was
+    ///   still taken.
     /// - [`LockError::Unavailable`] or [`LockError::Store`] if the store did not grant it.
     /// - [`LockError::Lost`] if the hold to re-enter is lost.
     /// - [`LockError::Upgrade`] inside a hold of the same key whose mode does not admit this call.
@@ -226,10 +238,10 @@ impl Lock {
     /// # }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        self.acquire_all().map_ok(only)
+        self.call(self.options.wait)
     }
 
-    /// Acquires the lock if it is free. Returns `None` if another call holds it, or waits for it in
+    /// Acquires the lock if it is free, and several locks if all are. Returns `None` if another call holds it, or waits for it in
     /// this process, or if another client [retains](Self::retain) it. That client then releases it.
     ///
     /// Never waits for a holder, regardless of [`wait`](Self::wait). If the store does not reply, the
@@ -240,9 +252,13 @@ impl Lock {
     /// to a request of another call of this client for this key, at most for the response timeout. Then
     /// it joins that call, asks for itself, or returns `None`.
     ///
+    /// On a [quorum](crate::LockClient::quorum), calls that begin at once may each get some of the servers. The lock is
+    /// not taken then, so the call asks again until one of them has a majority.
+    ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), except `Timeout`.
+    /// As [`acquire`](Self::acquire), except `Timeout`. [`LockError::Unavailable`](crate::LockError::Unavailable) if no
+    /// call gets a majority of a quorum within the response time-out.
     ///
     /// # Cancel safety
     ///
@@ -265,7 +281,11 @@ impl Lock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + use<> {
-        self.try_acquire_all().map_ok(|guards| guards.map(only))
+        self.call(Wait::Never).map(|acquired| match acquired {
+            Ok(guard) => Ok(Some(guard)),
+            Err(LockError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
     }
 
     /// Acquires the lock, runs the future inside it, and releases the lock, as the attribute does
@@ -321,8 +341,10 @@ impl Lock {
         &self,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
-        let session = Session::new(OnLost::Cancel, self.acquire_all());
-        Run::new(session, Box::pin(future.map(Ok)), Err)
+        let session = Session::new(OnLost::Cancel, self.acquire());
+        let has_failed =
+            |output: &Result<F::Output, LockError>| output.as_ref().is_ok_and(has_failed);
+        Run::new(session, Box::pin(future.map(Ok)), has_failed, Err)
     }
 
     /// Acquires the lock from synchronous code, as [`acquire`](Self::acquire). Blocks the calling
@@ -381,8 +403,8 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let guards = self.blocking(self.acquire_all())?;
-        Inside::enter(guards, OnLost::Cancel).leave(body())
+        let guard = self.acquire_blocking()?;
+        Inside::enter(guard, OnLost::Cancel).leave(body())
     }
 }
 
@@ -394,11 +416,6 @@ impl fmt::Debug for Lock {
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the guard of a lock of one key.
-fn only(mut guards: Few<LockGuard>) -> LockGuard {
-    guards.swap_remove(0)
 }
 
 #[cfg(test)]

@@ -337,8 +337,15 @@ macro_rules! lock_option_setters {
         /// then does not run twice on machines whose clocks differ. Zero has no effect. At most 24 hours.
         ///
         /// The release does not wait: the store keeps the lock until this time has passed since the
-        /// acquire. This applies to each end of a hold, including a body that returned `Err`, panicked or
-        /// was cancelled. To retry a job sooner, use a key for each attempt, or no `at_least`.
+        /// acquire. Only a success keeps it, so that another process can try at once after a failure:
+        ///
+        /// - A body fails if it returns `Err`, panics, is cancelled or loses its lock. This counts for the attribute,
+        ///   for [`Lock::run`](crate::Lock::run) and for [`Lock::run_blocking`](crate::Lock::run_blocking). An output that
+        ///   is no `Result` is a success.
+        /// - A guard does not know the outcome, so its end counts as a success unless its thread panics, its lock was
+        ///   lost, or it was [marked as failed](crate::LockGuard::mark_failed).
+        ///
+        /// Nested calls each count by themselves: the `at_least` of those that succeed keeps the lock.
         ///
         /// # Errors
         ///

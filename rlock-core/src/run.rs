@@ -13,19 +13,18 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use futures_util::future::join_all;
 use tracing::{Span, span::EnteredSpan};
 
-pub(crate) use self::session::Session;
+pub(crate) use self::{outcome::has_failed, session::Session};
 use crate::{
     blocking::block_on,
-    engine::call_chain::Scope,
+    engine::{call_chain::Scope, entry::Entry},
     error::{LockError, LostCause},
-    few::Few,
     guard::LockGuard,
     observe::HoldEnd,
 };
 
+mod outcome;
 mod session;
 
 /// What a lost lock does to its body.
@@ -56,11 +55,16 @@ where
     F: Future,
     H: FnOnce(LockError) -> F::Output,
 {
-    pub(crate) fn new(session: Session, body: Pin<Box<F>>, or_else: H) -> Self {
+    pub(crate) fn new(
+        session: Session,
+        body: Pin<Box<F>>,
+        has_failed: fn(&F::Output) -> bool,
+        or_else: H,
+    ) -> Self {
         Self {
             session,
             marker: PhantomData,
-            body: Slot::Body(body),
+            body: Slot::Body(body, has_failed),
             or_else: Mutex::new(Some(or_else)),
         }
     }
@@ -99,9 +103,9 @@ impl<F: Future, H> Drop for Run<F, H> {
     }
 }
 
-/// A body, then its output. Is `Sync` if the body is.
+/// A body and the check of its output, then its output. Is `Sync` if the body is.
 enum Slot<F: Future> {
-    Body(Pin<Box<F>>),
+    Body(Pin<Box<F>>, fn(&F::Output) -> bool),
     Output(Mutex<F::Output>),
     Empty,
 }
@@ -109,20 +113,21 @@ enum Slot<F: Future> {
 /// A [`Slot`] without its type.
 trait Body {
     /// Polls the body. When it returns, replaces it by its output.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End>;
 
     /// Drops the body or its output.
     fn clear(&mut self);
 }
 
 impl<F: Future> Body for Slot<F> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self::Body(body) = self else {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let Self::Body(body, has_failed) = self else {
             return Poll::Pending;
         };
         let output = ready!(body.as_mut().poll(cx));
+        let end = End::returned(has_failed(&output));
         *self = Self::Output(Mutex::new(output));
-        Poll::Ready(())
+        Poll::Ready(end)
     }
 
     fn clear(&mut self) {
@@ -132,6 +137,8 @@ impl<F: Future> Body for Slot<F> {
 
 enum End {
     Returned,
+    /// The body returned an error.
+    Failed,
     Panicked(Box<dyn Any + Send>),
     Lost(String, LostCause),
 }
@@ -142,17 +149,36 @@ impl End {
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(Self::Panicked)
     }
 
+    fn returned(has_failed: bool) -> Self {
+        if has_failed {
+            Self::Failed
+        } else {
+            Self::Returned
+        }
+    }
+
+    /// Returns how the holds of the call end, except of a lock that is lost.
+    fn of_holds(&self) -> HoldEnd {
+        match self {
+            Self::Returned => HoldEnd::Released,
+            Self::Failed => HoldEnd::Failed,
+            Self::Panicked(_) => HoldEnd::Panicked,
+            Self::Lost(..) => HoldEnd::Cancelled,
+        }
+    }
+
     /// Returns the error for the caller after the release, or `None` if the caller gets the body's
     /// output.
     fn into_error(self, released: Result<(), LockError>, on_lost: OnLost) -> Option<LockError> {
         match self {
             Self::Panicked(panic) => resume_unwind(panic),
             Self::Lost(key, cause) => Some(LockError::Lost { key, cause }),
-            Self::Returned => match released {
+            Self::Returned | Self::Failed => match released {
                 Err(lost @ LockError::Lost { .. }) if on_lost == OnLost::Cancel => Some(lost),
                 Err(error) => {
                     // The work is done, and its output is worth more than the release, which
                     // continues in the background.
+                    let error = format_args!("{error:#}");
                     tracing::warn!(%error, "the body returned, but the release of its lock failed");
                     None
                 }
@@ -162,39 +188,29 @@ impl End {
     }
 }
 
-/// Returns the scope of a body inside these locks, innermost last, and the span of the innermost.
-fn scope_of(guards: &[LockGuard]) -> (Scope, Option<Arc<Span>>) {
-    let outside = (Scope::current(), None);
-    guards.iter().fold(outside, |(scope, _), guard| {
-        let span = guard.entry().runs_body();
-        (scope.inside(guard.entry().clone()), span)
-    })
-}
-
-/// Releases all locks in parallel and returns the first error.
-pub(crate) async fn release_all(mut guards: Few<LockGuard>) -> Result<(), LockError> {
-    if guards.len() == 1 {
-        return guards.remove(0).release().await;
-    }
-    let released = join_all(guards.into_iter().map(LockGuard::release)).await;
-    released.into_iter().collect()
+/// Returns the scope of a body inside these locks, and the span of the last one.
+fn scope_of(guard: &LockGuard) -> (Scope, Option<Arc<Span>>) {
+    let spans = guard.each().map(Entry::runs_body);
+    let span = spans.fold(None, |_, span| span);
+    (Scope::current().inside(guard.entries()), span)
 }
 
 /// The locks that the current thread is inside. The caller runs the closure itself: each hand-over
 /// would copy the closure.
 pub(crate) struct Inside {
-    guards: Few<LockGuard>,
+    /// `None` once the call has ended.
+    guard: Option<LockGuard>,
     outer: Scope,
     span: Option<EnteredSpan>,
     on_lost: OnLost,
 }
 
 impl Inside {
-    pub(crate) fn enter(guards: Few<LockGuard>, on_lost: OnLost) -> Self {
-        let (mut scope, span) = scope_of(&guards);
+    pub(crate) fn enter(guard: LockGuard, on_lost: OnLost) -> Self {
+        let (mut scope, span) = scope_of(&guard);
         scope.begin();
         let mut inside = Self {
-            guards,
+            guard: Some(guard),
             span: None,
             outer: scope,
             on_lost,
@@ -206,15 +222,18 @@ impl Inside {
 
     /// Releases the locks after the call. Returns an error if a lock was lost meanwhile.
     pub(crate) fn leave<T>(mut self, returned: T) -> Result<T, LockError> {
-        self.end().map_or(Ok(returned), Err)
+        let end = End::returned(has_failed(&returned)).of_holds();
+        let guard = self.guard.take();
+        let error = guard.and_then(|guard| self.end(guard, end));
+        error.map_or(Ok(returned), Err)
     }
 
-    fn end(&mut self) -> Option<LockError> {
-        let guards = mem::take(&mut self.guards);
+    fn end(&mut self, mut guard: LockGuard, end: HoldEnd) -> Option<LockError> {
         self.outer.swap();
         self.span = None;
+        guard.ends_by(end);
         let action = || "give a lock back".to_owned();
-        let released = block_on(action, release_all(guards)).flatten();
+        let released = block_on(action, guard.release()).flatten();
         End::Returned.into_error(released, self.on_lost)
     }
 }
@@ -222,9 +241,8 @@ impl Inside {
 /// Releases the locks before a panic resumes.
 impl Drop for Inside {
     fn drop(&mut self) {
-        if !self.guards.is_empty() {
-            session::ends_by(&mut self.guards, HoldEnd::Panicked);
-            self.end();
+        if let Some(guard) = self.guard.take() {
+            self.end(guard, HoldEnd::Panicked);
         }
     }
 }

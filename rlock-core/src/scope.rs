@@ -3,11 +3,13 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    engine::call_chain::{Link, Scope, innermost},
+    engine::{
+        call_chain::{Link, Scope, innermost},
+        entry::{self, Entry, EntryGuard},
+    },
     error::{LockError, LostCause},
     few::Few,
-    guard::LockGuard,
-    multi_lock::MultiLockGuard,
+    guard::{LockGuard, only_token, token_of},
     owner::OwnerId,
 };
 
@@ -83,6 +85,9 @@ pub fn current() -> Option<CurrentHold> {
 
 /// The hold that a body runs in, from [`current`]. A handle does not keep the hold; a [guard](Self::guard) does.
 ///
+/// The hold of a call with several keys has all of its [keys](Self::keys), and each key has a [token](Self::token) of
+/// its own. Such a hold is valid while all of its locks are.
+///
 /// A handle can outlive the body, and can be sent to another task. It follows the call or guard
 /// that it was obtained in. When that call or guard ends or starts its release,
 /// [`is_valid`](Self::is_valid) returns `false` and [`lost`](Self::lost) resolves. This holds even
@@ -91,16 +96,45 @@ pub fn current() -> Option<CurrentHold> {
 pub struct CurrentHold(Arc<Link>);
 
 impl CurrentHold {
-    /// Returns the key.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.0.entry.key()
+    /// Returns the entry of the last key.
+    fn entry(&self) -> &Entry {
+        self.0.entries.last().expect("a call has a lock")
     }
 
-    /// Returns the owner that has the lock.
+    /// Returns the key. Of several keys, returns the last one in ascending order; see [`keys`](Self::keys).
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.entry().key()
+    }
+
+    /// Returns the keys of the call in ascending order, each once. Those of its callers are not among them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, current};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let body = async {
+    ///     let hold = current().expect("inside a lock");
+    ///     for key in hold.keys() {
+    ///         println!("{key} by token {:?}", hold.token(key));
+    ///     }
+    /// };
+    /// client.lock_all(["account:1", "account:2"]).run(body).await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.entries.iter().map(Entry::key)
+    }
+
+    /// Returns the owner that has the lock, of several locks that of [`key`](Self::key).
     #[must_use]
     pub fn owner(&self) -> OwnerId {
-        self.0.entry.owner()
+        self.entry().owner()
     }
 
     /// Returns the fencing token. It is larger than that of every earlier hold of this key. A shared
@@ -109,25 +143,76 @@ impl CurrentHold {
     ///
     /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
     /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
+    ///
+    /// # Panics
+    ///
+    /// If the call has several keys, because a write must carry the token of the key that protects it. Use
+    /// [`token`](Self::token) there. A list of keys such as `"account:<ids[]>"` may have one key or several.
     #[must_use]
+    #[track_caller]
     pub fn fencing_token(&self) -> u64 {
-        self.0.entry.token()
+        only_token(self.0.entries.iter())
     }
 
-    /// Returns the number of nested entries of the hold.
+    /// Returns the [fencing token](Self::fencing_token) for storage whose integers are signed, such as a `BIGINT`
+    /// column. The conversion cannot fail, because tokens are below 2^53.
+    ///
+    /// # Panics
+    ///
+    /// As [`fencing_token`](Self::fencing_token).
+    #[must_use]
+    #[track_caller]
+    pub fn fencing_token_i64(&self) -> i64 {
+        self.fencing_token().cast_signed()
+    }
+
+    /// Returns the [fencing token](Self::fencing_token) of one of the [keys](Self::keys), or `None` for any other key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, current};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let body = async {
+    ///     let hold = current().expect("inside a lock");
+    ///     let debit = hold.token("account:1"); // for the write to the row of account 1
+    ///     let credit = hold.token("account:2");
+    ///     assert!(debit.is_some() && credit.is_some());
+    ///     assert_eq!(hold.token("account:3"), None);
+    /// };
+    /// client.lock_all(["account:1", "account:2"]).run(body).await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self, key: &str) -> Option<u64> {
+        token_of(self.0.entries.iter(), key)
+    }
+
+    /// Returns the [token](Self::token) of one of the keys for storage whose integers are signed.
+    #[must_use]
+    pub fn token_i64(&self, key: &str) -> Option<i64> {
+        self.token(key).map(u64::cast_signed)
+    }
+
+    /// Returns the number of nested entries of the hold, of several locks that of [`key`](Self::key).
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.0.entry.count()
+        self.entry().count()
     }
 
     /// Returns how long the hold remains valid without renewal. Returns zero once the hold is
-    /// invalid or its call has ended.
+    /// invalid or its call has ended. Of several locks, the one that ends first counts.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        match self.0.entry.left() {
+        let valid_for = |entry: &Entry| match entry.left() {
             Some(_) => Duration::ZERO,
-            None => self.0.entry.valid_for(),
-        }
+            None => entry.valid_for(),
+        };
+        let each = self.0.entries.iter().map(valid_for);
+        each.min().unwrap_or_default()
     }
 
     /// Returns whether the hold is valid now.
@@ -143,8 +228,7 @@ impl CurrentHold {
     /// started elsewhere continues. Move a guard into that work: the lock is released when the call has ended and each
     /// of its guards is released or dropped. This method sends no request.
     ///
-    /// The guard keeps this lock only. A body with several keys, or inside several locks, keeps all of them with
-    /// [`guards`](Self::guards).
+    /// The guard keeps the locks of all keys of this call. [`guards`](Self::guards) also keeps those of its callers.
     ///
     /// - **A loss** stops the body, but not the work. Check [`is_valid`](LockGuard::is_valid) there, or await
     ///   [`lost`](LockGuard::lost).
@@ -185,7 +269,9 @@ impl CurrentHold {
     /// # }
     /// ```
     pub fn guard(&self) -> Result<LockGuard, LockError> {
-        self.0.entry.keep().map(LockGuard::new)
+        let kept: Result<Few<EntryGuard>, LockError> =
+            self.0.entries.iter().map(Entry::keep).collect();
+        kept.map(LockGuard::new)
     }
 
     /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks of
@@ -212,20 +298,21 @@ impl CurrentHold {
     /// guard.release().await
     /// # }
     /// ```
-    pub fn guards(&self) -> Result<MultiLockGuard, LockError> {
-        let mut guards = Few::new();
-        for entry in self.0.locks() {
+    pub fn guards(&self) -> Result<LockGuard, LockError> {
+        let own = self.0.entries.len();
+        let mut kept = Few::new();
+        for (at, entry) in self.0.locks().into_iter().flatten().enumerate() {
             match entry.keep() {
-                Err(LockError::Lost { cause, .. })
-                    if cause == LostCause::Released && !guards.is_empty() => {}
-                kept => guards.push(LockGuard::new(kept?)),
+                Err(LockError::Lost { cause, .. }) if cause == LostCause::Released && at >= own => {
+                }
+                entry => kept.push(entry?),
             }
         }
-        Ok(MultiLockGuard::new(guards))
+        Ok(LockGuard::new(kept))
     }
 
     /// Resolves to the cause when the hold is lost. Resolves to [`LostCause::Released`] when the
-    /// hold is released.
+    /// hold is released. Of several locks, the first one that ends counts.
     ///
     /// The first event counts: a hold that was lost before its release resolves to the cause of the
     /// loss.
@@ -251,16 +338,18 @@ impl CurrentHold {
     /// # }
     /// ```
     pub async fn lost(&self) -> LostCause {
-        self.0.entry.lost().await
+        entry::first_lost(self.0.entries.iter()).await.1
     }
 }
 
 impl std::fmt::Debug for CurrentHold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CurrentHold")
-            .field("key", &self.0.entry.shown())
-            .field("owner", &self.owner())
-            .field("fencing_token", &self.fencing_token())
-            .finish_non_exhaustive()
+        let mut hold = f.debug_struct("CurrentHold");
+        for entry in &self.0.entries {
+            hold.field("key", &entry.shown())
+                .field("owner", &entry.owner())
+                .field("fencing_token", &entry.token());
+        }
+        hold.finish_non_exhaustive()
     }
 }

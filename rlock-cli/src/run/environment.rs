@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString, process::Command};
 
-use rlock_core::{LockGuard, MultiLockGuard};
+use rlock_core::LockGuard;
 
 /// The variables to set, and those of an outer `rlock run` to remove.
 pub(crate) struct Environment {
@@ -20,7 +20,7 @@ pub(crate) fn owners_around() -> Vec<String> {
 }
 
 /// Returns the environment for these locks, in the order of `keys`.
-pub(crate) fn of(keys: &[String], guard: &MultiLockGuard) -> Environment {
+pub(crate) fn of(keys: &[String], guard: &LockGuard) -> Environment {
     let guards = guard.guards();
     let mut order: Vec<&LockGuard> = Vec::with_capacity(guards.len());
     for key in keys {

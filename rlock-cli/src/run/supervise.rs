@@ -2,7 +2,7 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{LostCause, MultiLockGuard};
+use rlock_core::{LockGuard, LostCause};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -63,11 +63,7 @@ impl Supervisor {
     }
 
     /// Returns when all processes of the group have ended.
-    pub(crate) async fn until_ended(
-        mut self,
-        guard: &MultiLockGuard,
-        signals: &mut Signals,
-    ) -> Ended {
+    pub(crate) async fn until_ended(mut self, guard: &LockGuard, signals: &mut Signals) -> Ended {
         loop {
             if let Some(stopped_by) = self.group.reap() {
                 self.stopped(stopped_by, guard, signals).await;
@@ -81,7 +77,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 signal = signals.next() => self.group.signal(signal),
-                (key, cause) = guard.lost(), if !self.is_lost => self.lost(key, cause),
+                (key, cause) = guard.lost_key(), if !self.is_lost => self.lost(key, cause),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
                 () = sleep(LOOK), if self.group.status().is_some() => {}
@@ -131,7 +127,7 @@ impl Supervisor {
     }
 
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
-    async fn stopped(&mut self, by: Signal, guard: &MultiLockGuard, signals: &mut Signals) {
+    async fn stopped(&mut self, by: Signal, guard: &LockGuard, signals: &mut Signals) {
         let group = self.group.id();
         // Without a terminal, or by `SIGSTOP` without job control, the command was stopped on purpose from outside. It
         // stays stopped and keeps its locks.
@@ -147,7 +143,7 @@ impl Supervisor {
             signals.forget(Signal::TSTP).await;
             // Nothing was renewed in the meantime.
             if !guard.is_valid() && !self.is_lost {
-                let (key, cause) = guard.lost().await;
+                let (key, cause) = guard.lost_key().await;
                 self.lost(key, cause);
             }
             if asks && !terminal.is_ours() {

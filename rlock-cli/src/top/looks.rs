@@ -56,6 +56,7 @@ impl Looks {
             locks,
             missed,
             lost,
+            ..
         } = listed;
         let found: HashSet<_> = locks
             .iter()
@@ -187,7 +188,7 @@ mod tests {
     use crate::ls::listed;
 
     async fn found(client: &LockClient) -> Listed {
-        listed(client, "*", false).await.unwrap()
+        listed(client, "*", 0).await.unwrap()
     }
 
     fn keys(found: &[&LockInfo]) -> Vec<String> {

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     async fn view(client: &LockClient) -> View {
-        let mut listed = ls::listed(client, "*", false).await.unwrap();
+        let mut listed = ls::listed(client, "*", 0).await.unwrap();
         // Equal ages: the order of the rows is that of the keys.
         for info in &mut listed.locks {
             info.holder.as_mut().unwrap().held_for = Duration::ZERO;

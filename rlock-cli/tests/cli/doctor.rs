@@ -57,7 +57,13 @@ async fn a_good_server_passes_every_check() {
         assert!(may_be.contains(marks[0]), "{check}: {outcome:?}");
     }
     assert!(server.keys("*").await.is_empty(), "nothing is written");
-    let outcome = run(&server.url(), &["doctor", "--json"]).await;
+    // White space around a URL makes no quorum.
+    let mut watch = server.watch_commands().await;
+    let outcome = run(&format!(" {} ", server.url()), &["doctor", "--json"]).await;
+    let scripts = watch.seen().await.iter();
+    for call in scripts.filter(|command| command.is("EVALSHA")) {
+        assert_eq!(call.words[2], "1", "some services refuse it: {call:?}");
+    }
     let objects = objects(&outcome);
     assert_eq!(objects.len(), CHECKS.len(), "{outcome:?}");
     for (object, check) in objects.iter().zip(CHECKS) {

@@ -127,3 +127,15 @@ async fn at_least_keeps_the_lock_beyond_the_end_of_the_command() {
     let left = server.pttl("lock:{a}").await;
     assert!((1_800_000..=3_600_000).contains(&left), "{left}");
 }
+
+#[tokio::test]
+async fn at_least_does_not_keep_the_lock_after_a_failure() {
+    let server = RedisServer::start();
+    for (command, code) in [(&["sh", "-c", "exit 3"][..], 3), (&["/no/such/file"], 127)] {
+        let words = ["run", "-n", "-k", "a", "--at-least", "1h", "--"];
+        let outcome = run(&server.url(), &[&words, command].concat()).await;
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        let outcome = run(&server.url(), &["run", "-n", "-k", "a", "--", "true"]).await;
+        assert_eq!(outcome.code, Some(0), "after {code}: {outcome:?}");
+    }
+}

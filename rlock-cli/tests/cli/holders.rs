@@ -106,6 +106,8 @@ async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
     let url = server.url_as("operator", "s3cret");
     let (holder, waiter) = (client(&server).await, client(&server).await);
     let guard = holder.lock("order:42").acquire().await.expect("free");
+    let shared = holder.lock("report:7").shared().acquire().await;
+    let _shared = shared.expect("free");
     let waiter =
         tokio::spawn(async move { waiter.lock("order:42").wait_forever().acquire().await });
     eventually(LONG, "it waits", async || {
@@ -118,6 +120,7 @@ async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
         (&["ls", "--scan"], "order:42"),
         (&["inspect", "order:42"], "1 other process"),
         (&["inspect", "order:42", "--json"], "\"waiters\":1"),
+        (&["inspect", "report:7"], "report:7"),
         (
             &["release", "order:42", "--ask", "--yes"],
             "its holder stops its body",

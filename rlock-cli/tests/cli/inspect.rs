@@ -36,15 +36,20 @@ async fn a_free_lock_is_1() {
 async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
-    let _waiter = start(&server.url(), &["run", "-k", "order:42", "--", "true"]);
+    let waiter = start(&server.url(), &["run", "-k", "order:42", "--", "true"]);
     eventually(LONG, "it waits", async || {
         server.exists("lock:{order:42}:queue").await
     })
     .await;
     let pid = format!("(pid {})", holder.pid());
-    let output = run_until(&server.url(), &["inspect", "order:42"], &pid)
-        .await
-        .output;
+    // Both have replied in time.
+    let mut output = Vec::new();
+    eventually(LONG, "the holder and the waiter are named", async || {
+        output = run(&server.url(), &["inspect", "order:42"]).await.output;
+        let shown = output.join("\n");
+        shown.contains(&pid) && shown.contains(&format!("(pid {}), owner ", waiter.pid()))
+    })
+    .await;
     assert_eq!(fact(&output, "key"), "order:42");
     let who = fact(&output, "holder");
     assert!(who.starts_with("rlock/") && who.ends_with(&pid), "{who}");
@@ -54,18 +59,21 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     assert!(fact(&output, "token").parse::<u64>().is_ok(), "{output:?}");
     assert_eq!(fact(&output, "entries"), "1");
     assert_eq!(fact(&output, "waiters"), "1 other process");
-    assert!(fact(&output, "queue").starts_with("1. "), "{output:?}");
-    let pid = format!("\"pid\":{}", holder.pid());
+    let queue = fact(&output, "queue");
+    assert!(queue.starts_with("1. rlock/"), "{queue}");
+    let pid = format!("\"pid\":{}", waiter.pid());
     let outcome = run_until(&server.url(), &["inspect", "order:42", "--json"], &pid).await;
     let object = &objects(&outcome)[0];
     assert_eq!(
         (&object["free"], &object["waiters"]),
         (&false.into(), &1.into())
     );
-    assert_eq!(
-        object["queue"].as_array().map(Vec::len),
-        Some(1),
-        "{object}"
+    let queued = &object["queued"][0];
+    assert_eq!(queued["pid"], waiter.pid(), "{object}");
+    assert_eq!(queued["owner"], object["queue"][0], "{object}");
+    assert!(
+        queue.ends_with(queued["owner"].as_str().expect("text")),
+        "{queue}"
     );
     assert_eq!(object["owner"].as_str(), Some(fact(&output, "owner")));
 }

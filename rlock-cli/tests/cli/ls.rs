@@ -109,26 +109,45 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
         .command(&["HSET", "lock:{foreign}", "somebody", "1"])
         .await;
     holder.stop();
-    let found = run_until(&server.url(), &["ls"], "(retained)").await;
-    assert_eq!(found.output.len(), 1, "only who answers: {found:?}");
-    assert!(
-        found.log.contains("1 client does not reply; `--scan`"),
-        "{found:?}"
-    );
     let mut top = start(&server.url(), &["top"]);
     let silent = "1 held, 0 waiters, 0 lost, 1 client does not reply";
     while !top.line().await.contains(silent) {}
     drop(top);
-    let found = run(&server.url(), &["ls", "--scan"]).await;
-    let [foreign, kept, _, stopped] = &found.output[..] else {
-        panic!("{found:?}")
-    };
+    // A store with few keys is scanned anyway.
+    for words in [&["ls"][..], &["ls", "--scan"]] {
+        let found = run_until(&server.url(), words, "(retained)").await;
+        let [foreign, kept, _, stopped] = &found.output[..] else {
+            panic!("{found:?}")
+        };
+        assert!(
+            foreign.contains("(other software)") && foreign.contains("no end"),
+            "{found:?}"
+        );
+        assert!(kept.contains("(at_least)"), "{found:?}");
+        assert!(stopped.contains("(no reply)"), "{found:?}");
+        assert_eq!(found.log, "", "{found:?}");
+    }
+    let fill = "for i = 1, 40000 do redis.call('SET', 'other:' .. i, '') end return 1";
+    let _: u64 = server.command(&["EVAL", fill, "0"]).await;
+    let found = run_until(&server.url(), &["ls"], "(retained)").await;
     assert!(
-        foreign.contains("(other software)") && foreign.contains("no end"),
+        found.log.contains("1 client does not reply; `--scan`"),
         "{found:?}"
     );
-    assert!(kept.contains("(at_least)"), "{found:?}");
-    assert!(stopped.contains("(no reply)"), "{found:?}");
+    holder.kill();
+    let mut log = String::new();
+    eventually(LONG, "the client is gone", async || {
+        log = run(&server.url(), &["ls"]).await.log;
+        !log.contains("reply")
+    })
+    .await;
+    assert!(
+        log.contains("not all keys of the store were scanned; `--scan`"),
+        "{log}"
+    );
+    let found = run_until(&server.url(), &["ls", "--scan"], "(retained)").await;
+    assert!(found.output.iter().any(|row| row.contains("(at_least)")));
+    assert_eq!(found.log, "", "{found:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::{
-    common::{LONG, hold, hold_stubbornly, run, run_until},
+    common::{LONG, Running, hold, hold_stubbornly, is_running, run, run_until, start},
     holders::objects,
 };
 
@@ -36,7 +36,7 @@ async fn shared_runs_go_on_beside_each_other_and_exclusive_ones_wait() {
     })
     .await;
     let asked = ["release", "--ask", "--yes", "data"];
-    run_until(&server.url(), &asked, "held by 2 holders, of which one is").await;
+    run_until(&server.url(), &asked, ", and by 1 other holder; asking all").await;
     let text = "lock `data`: its holders stop their bodies, and then release it";
     let asked = run_until(&server.url(), &asked, text).await;
     assert_eq!(asked.code, Some(0), "{asked:?}");
@@ -47,6 +47,92 @@ async fn shared_runs_go_on_beside_each_other_and_exclusive_ones_wait() {
         run(&server.url(), &words).await.code == Some(0)
     })
     .await;
+}
+
+/// Waits for more than this many messages. Returns whether the process still runs, so that it has asked a holder again:
+/// it ends if a holder is too busy to reply.
+async fn asks_on(server: &RedisServer, asking: &Running, messages: u64) -> bool {
+    let before = server.command_calls("publish").await;
+    eventually(LONG, "it asks a holder, or ends", async || {
+        let calls = server.command_calls("publish").await - before;
+        calls > messages || !is_running(asking.pid())
+    })
+    .await;
+    is_running(asking.pid())
+}
+
+/// The store names one of several holders, which is not always the same one.
+#[tokio::test]
+async fn an_asked_lock_is_released_when_its_last_holder_has_released_it() {
+    let server = RedisServer::start();
+    let mut readers = [
+        hold_stubbornly(&server, &["-s", "-k", "data"]).await,
+        hold_stubbornly(&server, &["-s", "-k", "data"]).await,
+    ];
+    let words = ["release", "--ask", "--yes", "--wait", "1h", "data"];
+    let asking = loop {
+        let asking = start(&server.url(), &words);
+        // The plan and the two requests take six messages with their replies.
+        if asks_on(&server, &asking, 6).await {
+            break asking;
+        }
+    };
+    let [first, last] = &mut readers;
+    first.send("");
+    eventually(LONG, "one has released it", async || {
+        let outcome = run(&server.url(), &["inspect", "data", "--json"]).await;
+        objects(&outcome)[0]["holders"] == 1
+    })
+    .await;
+    let waits = asks_on(&server, &asking, 4).await;
+    assert!(waits, "the other one still holds it");
+    last.send("");
+    let outcome = asking.end().await;
+    assert_eq!(
+        (outcome.code, &outcome.output[..]),
+        (
+            Some(0),
+            &["lock `data`: its holders have released it".to_owned()][..]
+        ),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_plan_and_the_outcome_of_a_release_speak_of_all_holders() {
+    let server = RedisServer::start();
+    let _readers = [
+        hold(&server, &["-s", "-k", "data"]).await,
+        hold(&server, &["-s", "-k", "data"]).await,
+    ];
+    let token = ["release", "--token", "1", "--yes", "data"];
+    let outcome = run(&server.url(), &token).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let plan = "other holder; taking it from the one with the token 1; its body may run on";
+    let reason = "is not released: no holder that replies has the token 1";
+    for text in [plan, reason] {
+        assert!(outcome.log.contains(text), "{outcome:?}");
+    }
+    let outcome = run(&server.url(), &["release", "--force", "--yes", "data"]).await;
+    let plan = "other holder; taking it from all of them; their bodies may run on";
+    assert!(outcome.log.contains(plan), "{outcome:?}");
+    assert_eq!(outcome.output, ["lock `data`: taken from all its holders"]);
+}
+
+#[tokio::test]
+async fn of_several_holders_only_a_silent_one_keeps_a_lock_that_is_asked_for() {
+    let server = RedisServer::start();
+    let options = ["-s", "-k", "data", "--lease", "1h"];
+    let mut silent = hold(&server, &options).await;
+    let other = hold(&server, &options).await;
+    silent.stop();
+    let asked = ["release", "--ask", "--yes", "data"];
+    let outcome = run(&server.url(), &asked).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let reason = "not all of its holders reply, and the others were asked; take it with `--force`";
+    assert!(outcome.log.contains(reason), "{outcome:?}");
+    assert_eq!(other.end().await.code, Some(124));
+    assert!(server.exists("lock:{data}").await, "one still holds it");
 }
 
 #[tokio::test]

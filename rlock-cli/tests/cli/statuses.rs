@@ -126,7 +126,7 @@ async fn a_mistake_is_reported_with_the_way_out_before_anything_is_connected() {
     let too_short = "`--max-hold 5s` is shorter than `--at-least 1m 30s`: raise `--max-hold` or lower `--at-least`";
     for (url, words, way_out) in [
         (&*nobody, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
-        (" redis://h/", &["wait", "a"], "expected one of"),
+        ("http://h/", &["wait", "a"], "expected one of"),
         (&nobody, &run_for, too_short),
     ] {
         let outcome = run(url, words).await;

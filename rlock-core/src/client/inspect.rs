@@ -2,9 +2,11 @@
 
 use std::{future::Future, time::Duration};
 
+use futures_util::future::join;
+
 use super::LockClient;
 use crate::{
-    engine::queries::{ask_holder, describe},
+    engine::queries::{ask_holder, ask_waiters, describe},
     error::LockError,
     info::LockInfo,
     key::Key,
@@ -46,8 +48,12 @@ impl LockClient {
     pub async fn ping(&self) -> Result<(), LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
-        let action = || format!("ping {}", core.store.describe());
-        self.ask(core.store.ping(timeout), action).await
+        // A readiness probe may reply with the error, so only its reason names the place.
+        let pinged = async {
+            let pinged = core.store.ping(timeout).await;
+            pinged.map_err(|error| error.at(core.store.describe()))
+        };
+        self.ask(pinged, || "ping the store".to_owned()).await
     }
 
     /// Waits until the store replies. Returns an error at once if the store refuses this client.
@@ -77,7 +83,9 @@ impl LockClient {
     ///
     /// Asks the store for the owner, and then the owner's client for the rest: that takes two round
     /// trips more, or 200 milliseconds if that client does not reply. In that case, `inspect` also
-    /// looks up the [`address`](LockInfo::address) of that client among the server's connections.
+    /// looks up the [`address`](LockInfo::address) of that client among the server's connections. At the
+    /// same time, it asks the clients of the first ten [waiters](LockInfo::waiters) who they are, so a
+    /// silent one also costs 200 milliseconds.
     ///
     /// # Errors
     ///
@@ -112,14 +120,19 @@ impl LockClient {
         };
         let core = self.core();
         let mut info = info_of(&key, entry);
-        let reply = match info.owner_id() {
-            Some(owner) if owner.is_of(core.id) => {
-                let mut own = describe(core, &key).into_iter();
-                own.find(|own| own.owner == info.owner)
+        let ask_holder = async {
+            match info.owner_id() {
+                Some(owner) if owner.is_of(core.id) => {
+                    let mut own = describe(core, &key).into_iter();
+                    own.find(|own| own.owner == info.owner)
+                }
+                Some(owner) => ask_holder(core, &key, owner).await,
+                None => None,
             }
-            Some(owner) => core.in_runtime(ask_holder(core, &key, owner)).await,
-            None => None,
         };
+        let ask_waiters = ask_waiters(core, &info.queue);
+        let (reply, waiters) = core.in_runtime(join(ask_holder, ask_waiters)).await;
+        info.waiters = waiters;
         if let Some(reply) = reply {
             (info.token, info.retained, info.holder) = (reply.token, reply.retained, reply.holder);
         } else if let Some(owner) = info.owner_id() {
@@ -165,6 +178,7 @@ pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
         holder: None,
         address: None,
         queue: entry.queue,
+        waiters: Vec::new(),
         holders: entry.holders,
         others: entry.others,
         wanted: false,

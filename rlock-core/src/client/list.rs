@@ -30,6 +30,9 @@ use crate::{
 /// How many clients are asked, and locks inspected, at once.
 const AT_ONCE: usize = 64;
 
+/// How many keys a part of a scan has, about.
+const KEYS_OF_PART: usize = 1000;
+
 impl LockClient {
     /// Lists the locks that are held or retained, with their holders.
     ///
@@ -64,12 +67,13 @@ impl LockClient {
             client: self.clone(),
             pattern: pattern.into(),
             step: Step::Begin,
-            scans: false,
+            scan: Scan::None,
             found: VecDeque::new(),
             seen: HashSet::new(),
             seen_owners: HashSet::new(),
             missed: 0,
             lost: 0,
+            is_complete: false,
         }
     }
 }
@@ -80,7 +84,7 @@ pub struct LockList {
     client: LockClient,
     pattern: String,
     step: Step,
-    scans: bool,
+    scan: Scan,
     found: VecDeque<LockInfo>,
     /// The keys of exclusive locks that were listed, and all keys of the scan.
     seen: HashSet<String>,
@@ -88,6 +92,16 @@ pub struct LockList {
     seen_owners: HashSet<OwnerId>,
     missed: usize,
     lost: u64,
+    is_complete: bool,
+}
+
+/// How much of the store is scanned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scan {
+    None,
+    /// At most this many parts of about a thousand keys.
+    Parts(usize),
+    All,
 }
 
 enum Step {
@@ -105,8 +119,22 @@ impl LockList {
     /// for each lock that it finds. Those locks have no [`holder`](LockInfo::holder). Locks may be
     /// missing if a cluster fails over or moves slots during the scan.
     pub fn scan(mut self, enabled: bool) -> Self {
-        self.scans = enabled;
+        self.scan = if enabled { Scan::All } else { Scan::None };
         self
+    }
+
+    /// Scans at most about this many keys on the store, as [`scan`](Self::scan). For a list that finds all locks on a
+    /// store with few keys, and costs little on one with many. Scans nothing if the user may not.
+    pub fn scan_at_most(mut self, keys: usize) -> Self {
+        self.scan = Scan::Parts(keys.div_ceil(KEYS_OF_PART));
+        self
+    }
+
+    /// Returns whether a scan has seen all keys on the store. Otherwise locks without a
+    /// [`holder`](LockInfo::holder) may be missing, and so may those that [`at_least`](crate::Lock::at_least) keeps.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Returns how many clients did not reply so far, plus how many locks the scan found and could not
@@ -190,7 +218,7 @@ impl LockList {
             Step::Begin => {
                 let clients = match core.store.clients(timeout).await {
                     // A scan finds the locks even if this user may not list the clients.
-                    Err(error) if self.scans && !error.transient => {
+                    Err(error) if self.scan == Scan::All && !error.transient => {
                         tracing::warn!(%error, "clients cannot be listed, so the list has no holders");
                         Vec::new()
                     }
@@ -205,7 +233,7 @@ impl LockList {
                 match parts.next().await {
                     Some(Ok(Some((locks, lost)))) => {
                         self.lost = self.lost.saturating_add(lost);
-                        if self.scans {
+                        if self.scan != Scan::None {
                             for info in &locks {
                                 self.note(info);
                             }
@@ -213,14 +241,24 @@ impl LockList {
                         self.found.extend(locks);
                     }
                     // The scan finds the locks of a client that cannot be asked.
-                    Some(Err(error)) if !error.transient && !self.scans => return Err(error),
+                    Some(Err(error)) if !error.transient && self.scan != Scan::All => {
+                        return Err(error);
+                    }
                     Some(Ok(None) | Err(_)) => self.missed += 1,
-                    None if self.scans => self.step = Step::Scan(Cursor::default()),
-                    None => self.step = Step::End,
+                    None if self.scan == Scan::None => self.step = Step::End,
+                    None => self.step = Step::Scan(Cursor::default()),
                 }
             }
             Step::Scan(from) => {
-                let (mut keys, next) = core.store.scan(*from, timeout).await?;
+                let scanned = core.store.scan(*from, timeout).await;
+                if let (Scan::Parts(_), Err(error)) = (self.scan, &scanned)
+                    && !error.transient
+                {
+                    tracing::debug!(%error, "the store is not scanned for locks without a holder");
+                    self.step = Step::End;
+                    return Ok(true);
+                }
+                let (mut keys, next) = scanned?;
                 keys.retain(|key| {
                     pattern::matches(&self.pattern, key.as_str())
                         && !self.seen.contains(key.as_str())
@@ -243,6 +281,11 @@ impl LockList {
                         }
                     }
                 }
+                if let Scan::Parts(left) = &mut self.scan {
+                    *left = left.saturating_sub(1);
+                }
+                self.is_complete = next.is_none();
+                let next = next.filter(|_| self.scan != Scan::Parts(0));
                 self.step = next.map_or(Step::End, Step::Scan);
             }
             Step::End => return Ok(false),

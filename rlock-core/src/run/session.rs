@@ -8,12 +8,14 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use futures_util::future::select_all;
 use tracing::Span;
 
-use super::{Body, End, OnLost, release_all, scope_of};
+use super::{Body, End, OnLost, scope_of};
 use crate::{
-    engine::call_chain::Scope, error::LockError, few::Few, guard::LockGuard, observe::HoldEnd,
+    engine::{call_chain::Scope, entry},
+    error::LockError,
+    guard::LockGuard,
+    observe::HoldEnd,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -25,7 +27,7 @@ pub(crate) struct Session {
 }
 
 enum Stage {
-    Acquires(Boxed<Result<Few<LockGuard>, LockError>>),
+    Acquires(Boxed<Result<LockGuard, LockError>>),
     Runs(Runs),
     Releases(End, Boxed<Result<(), LockError>>),
     Ended,
@@ -35,7 +37,7 @@ impl Session {
     /// Makes a session that acquires its locks by `acquire`.
     pub(crate) fn new(
         on_lost: OnLost,
-        acquire: impl Future<Output = Result<Few<LockGuard>, LockError>> + Send + 'static,
+        acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
     ) -> Self {
         Self {
             stage: Mutex::new(Stage::Acquires(Box::pin(acquire))),
@@ -55,7 +57,7 @@ impl Session {
         loop {
             match stage {
                 Stage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
-                    Ok(guards) => *stage = Stage::Runs(Runs::new(guards, self.on_lost)),
+                    Ok(guard) => *stage = Stage::Runs(Runs::new(guard, self.on_lost)),
                     Err(error) => {
                         *stage = Stage::Ended;
                         body.clear();
@@ -64,11 +66,11 @@ impl Session {
                 },
                 Stage::Runs(runs) => {
                     let end = ready!(runs.poll(cx, body));
-                    if let End::Panicked(_) = end {
-                        ends_by(&mut runs.guards, HoldEnd::Panicked);
-                    }
-                    let release = Box::pin(release_all(mem::take(&mut runs.guards)));
-                    *stage = Stage::Releases(end, release);
+                    let Stage::Runs(mut runs) = mem::replace(stage, Stage::Ended) else {
+                        unreachable!("it is matched above");
+                    };
+                    runs.guard.ends_by(end.of_holds());
+                    *stage = Stage::Releases(end, Box::pin(runs.guard.release()));
                 }
                 Stage::Releases(_, release) => {
                     let released = ready!(release.as_mut().poll(cx));
@@ -98,19 +100,13 @@ impl Session {
         }
         // A destructor must not close a span, so this is not the last reference to it.
         runs.span = None;
-        ends_by(&mut runs.guards, HoldEnd::Cancelled);
-    }
-}
-
-pub(super) fn ends_by(guards: &mut [LockGuard], end: HoldEnd) {
-    for guard in guards {
-        guard.ends_by(end);
+        runs.guard.ends_by(HoldEnd::Cancelled);
     }
 }
 
 /// A body that runs inside its locks.
 struct Runs {
-    guards: Few<LockGuard>,
+    guard: LockGuard,
     scope: Scope,
     span: Option<Arc<Span>>,
     /// Resolves when one of the locks is lost. `None` if the body continues then.
@@ -118,11 +114,11 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(guards: Few<LockGuard>, on_lost: OnLost) -> Self {
-        let (scope, span) = scope_of(&guards);
+    fn new(guard: LockGuard, on_lost: OnLost) -> Self {
+        let (scope, span) = scope_of(&guard);
         Self {
-            loss: (on_lost == OnLost::Cancel).then(|| first_lost(&guards)),
-            guards,
+            loss: (on_lost == OnLost::Cancel).then(|| first_lost(&guard)),
+            guard,
             scope,
             span,
         }
@@ -134,7 +130,7 @@ impl Runs {
             Poll::Ready(lost) => lost,
             Poll::Pending => ready!(self.poll_body(cx, body)),
         };
-        if let End::Returned = end {
+        if let End::Returned | End::Failed = end {
             return Poll::Ready(end);
         }
         let _entered = self.scope.enter();
@@ -154,7 +150,7 @@ impl Runs {
             End::Returned
         });
         match (end, polled) {
-            (End::Returned, Poll::Pending) => Poll::Pending,
+            (End::Returned, polled) => polled,
             (end, _) => Poll::Ready(end),
         }
     }
@@ -164,23 +160,19 @@ impl Runs {
         let Some(loss) = &mut self.loss else {
             return Poll::Pending;
         };
-        for guard in &self.guards {
-            if let Some(cause) = guard.entry().broken() {
-                let key = guard.entry().shown().to_owned();
-                return Poll::Ready(End::Lost(key, cause));
+        for entry in self.guard.each() {
+            if let Some(cause) = entry.broken() {
+                return Poll::Ready(End::Lost(entry.shown().to_owned(), cause));
             }
         }
         loss.as_mut().poll(cx)
     }
 }
 
-fn first_lost(guards: &[LockGuard]) -> Boxed<End> {
-    let losses = select_all(guards.iter().map(|guard| {
-        let entry = guard.entry().clone();
-        Box::pin(async move {
-            let cause = entry.lost().await;
-            End::Lost(entry.shown().to_owned(), cause)
-        })
-    }));
-    Box::pin(async move { losses.await.0 })
+fn first_lost(guard: &LockGuard) -> Boxed<End> {
+    let entries = guard.entries();
+    Box::pin(async move {
+        let (entry, cause) = entry::first_lost(entries.iter()).await;
+        End::Lost(entry.shown().to_owned(), cause)
+    })
 }

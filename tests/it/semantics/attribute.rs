@@ -1,6 +1,8 @@
 //! Annotated functions at run time.
 
+mod hold;
 mod modes;
+mod unrendered;
 
 use std::{
     fmt,

@@ -1,8 +1,8 @@
 //! Locks in synchronous code.
 
-use std::{panic::AssertUnwindSafe, pin::Pin, thread};
+use std::{panic::AssertUnwindSafe, pin::Pin, thread, time::Duration};
 
-use rlock_core::{LockClient, LockError, current};
+use rlock_core::{Drained, LockClient, LockError, current};
 use rlock_testkit::RedisServer;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
@@ -35,8 +35,13 @@ fn a_thread_without_a_runtime_can_lock() {
         let all = client.lock_all(["a", "b"]).wait(LONG);
         let guard = all.acquire_blocking().expect("free");
         assert!(all.try_acquire_blocking().expect("a reply").is_none());
-        drop(guard);
-        assert_eq!(all.run_blocking(|| 3).expect("free again"), 3);
+        guard.release_blocking().expect("held");
+        let released = all.clone().wait(Duration::ZERO);
+        assert_eq!(released.run_blocking(|| 3).expect("free again"), 3);
+        let drained = client.drain_blocking(LONG).expect("nothing is held");
+        assert_eq!(drained, Drained::Completed);
+        let error = all.acquire_blocking().expect_err("the client has ended");
+        assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
     }
 }
 
@@ -76,8 +81,15 @@ fn is_refused(client: &LockClient) -> bool {
         text.contains("ledger") && text.contains("spawn_blocking"),
         "{text}"
     );
-    let error = lock.run_blocking(|| ()).expect_err("it would block, too");
-    matches!(error, LockError::WouldBlock { .. })
+    let errors = [
+        lock.run_blocking(|| ()).expect_err("it would block, too"),
+        client
+            .drain_blocking(LONG)
+            .expect_err("it would block, too"),
+        client.shutdown_blocking().expect_err("it would block, too"),
+    ];
+    let would_block = |error: &LockError| matches!(error, LockError::WouldBlock { .. });
+    errors.iter().all(would_block)
 }
 
 /// Returns the refused calls: in a task, in the body of `block_on` and in a `LocalSet`, each with and without

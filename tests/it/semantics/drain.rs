@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{Drained, LockClient, LockError, current};
+use rlock_core::{Drained, ErrorKind, LockClient, LockError, current};
 use rlock_testkit::{eventually, within};
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -157,7 +157,9 @@ async fn what_does_not_end_in_time_is_stopped() {
     ];
     assert_closed(waiting).await;
     let lost = within(LONG, "it stops", body).await.expect("no panic");
-    assert!(matches!(lost, Err(LockError::Lost { .. })), "{lost:?}");
+    let lost = lost.expect_err("it was stopped");
+    assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
+    assert_eq!(lost.kind(), ErrorKind::Closing, "{lost:?}");
     for draining in [short, long] {
         assert_eq!(outcome(draining).await, Drained::Interrupted { locks: 1 });
     }

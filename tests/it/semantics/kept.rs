@@ -111,16 +111,18 @@ async fn guards_keep_every_lock_of_the_call_and_of_its_callers() {
     let (outer, several) = (other.lock("tenant"), one.lock_all(["b", "a"]));
     let body = several.run(async {
         let nested = one.lock("b").run(async { here().guards() }).await;
-        (nested.expect("enters").expect("held"), here().guards())
+        let nested = nested.expect("enters").expect("held");
+        (nested, kept(), here().guards())
     });
-    let (nested, guards) = outer.run(body).await.expect("free").expect("free");
+    let (nested, own, guards) = outer.run(body).await.expect("free").expect("free");
     let guards = guards.expect("held");
     for guards in [&nested, &guards] {
-        let keys: Vec<_> = guards.guards().iter().map(LockGuard::key).collect();
+        let keys: Vec<_> = guards.keys().collect();
         assert_eq!(keys, ["a", "b", "tenant"], "each once");
         assert!(guards.is_valid());
     }
-    drop(nested);
+    assert!(own.keys().eq(["a", "b"]) && own.is_valid());
+    drop((nested, own));
     assert!(several.try_acquire().await.expect("a reply").is_none());
     assert!(outer.try_acquire().await.expect("a reply").is_none());
     guards.release().await.expect("held");

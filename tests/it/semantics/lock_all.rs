@@ -1,11 +1,16 @@
 //! Several keys, whose number is known at run time.
 
-use std::time::Duration;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
-use rlock_core::{LockClient, LockError, LockGuard, LostCause, current};
+use rlock_core::{
+    InCurrentScope, LockClient, LockError, LockGuard, LostCause, current, distributed_lock,
+};
 use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LONG, assert_nothing_left, begin, connect_with, hold, ms, name};
+use crate::common::{LONG, assert_nothing_left, begin, cause_of, connect_with, hold, ms, name};
 
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
     let server = RedisServer::start();
@@ -27,8 +32,8 @@ async fn all_are_taken_sorted_and_each_once() {
             locks.acquire().await
         };
         let guard = guard.expect("free");
-        let keys: Vec<_> = guard.guards().iter().map(LockGuard::key).collect();
-        assert_eq!(keys, ["a", "b", "c"]);
+        assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert!(guard.guards().iter().map(LockGuard::key).eq(guard.keys()));
         assert!(guard.is_valid() && !guard.valid_for().is_zero());
         for held in guard.guards() {
             assert_eq!(held.count(), 1);
@@ -81,6 +86,126 @@ async fn none_is_taken_while_one_is_not_free() {
     }
 }
 
+/// Returns the message of the panic of this call.
+fn panic_of<T: std::fmt::Debug>(call: impl FnOnce() -> T) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it panics");
+    *panic.downcast().expect("a message")
+}
+
+#[tokio::test]
+async fn each_key_has_its_own_token_and_without_a_key_there_is_none() {
+    #[distributed_lock(key = ["account:<to>", "account:<from>"])]
+    async fn transfer(client: &LockClient, from: &str, to: &str) -> Result<(), LockError> {
+        let hold = current().expect("inside a lock");
+        let (debit, credit) = (format!("account:{from}"), format!("account:{to}"));
+        assert!(hold.keys().eq([&*debit, &*credit]));
+        for key in [&debit, &credit] {
+            let info = client.inspect(key).await?.expect("held");
+            assert!(info.token.is_some());
+            assert_eq!(hold.token(key), info.token);
+            assert_eq!(hold.token_i64(key), info.token.map(u64::cast_signed));
+        }
+        assert_ne!(hold.token(&debit), hold.token(&credit));
+        assert_eq!(hold.token("account"), None);
+        let said = panic_of(|| hold.fencing_token());
+        assert!(
+            said.contains("2 keys") && said.contains("token(key)"),
+            "{said}"
+        );
+        panic_of(|| hold.fencing_token_i64());
+        Ok(())
+    }
+
+    let client = LockClient::in_memory();
+    for from in ["1", "1", "3"] {
+        // The next grants of the two keys have different fences.
+        drop(client.lock(format!("account:{from}")).acquire().await);
+        let call = client.scope(transfer(&client, from, "9"));
+        call.await.expect("free");
+    }
+
+    let guard = client.lock_all(["a", "b"]).acquire().await.expect("free");
+    for (held, key) in guard.guards().iter().zip(["a", "b"]) {
+        let info = client.inspect(key).await.expect("a reply").expect("held");
+        assert_eq!(Some(held.fencing_token()), info.token);
+        assert_eq!(Some(held.fencing_token_i64()), guard.token_i64(key));
+        assert_eq!(guard.token(key), info.token);
+    }
+    assert_eq!(guard.token("c"), None);
+    let said = panic_of(|| guard.fencing_token());
+    assert!(
+        said.contains("2 keys") && said.contains("token(key)"),
+        "{said}"
+    );
+    panic_of(|| guard.fencing_token_i64());
+
+    let one = client.lock_all(["c", "c"]).acquire().await.expect("free");
+    assert_eq!(Some(one.fencing_token()), one.token("c"), "it is one key");
+    assert_eq!(one.guards().len(), 1);
+}
+
+#[tokio::test]
+async fn a_hold_of_several_keys_stays_whole_in_another_task() {
+    let client = LockClient::in_memory();
+    let (tenant, both) = (client.lock("tenant"), client.lock_all(["b", "a"]));
+    let child = || {
+        let hold = current().expect("inside");
+        assert!(hold.keys().eq(["a", "b"]) && hold.is_valid());
+        let (tenant, both) = (tenant.clone(), both.clone().and_shared(["tenant"]));
+        async move {
+            assert!(current().expect("inside").keys().eq(hold.keys()));
+            // Both calls of the chain are entered again.
+            let counts = async {
+                let [inner, outer] = [current(), Some(hold)].map(|hold| hold.expect("inside"));
+                assert!(inner.keys().eq(["a", "b", "tenant"]));
+                (inner.count(), outer.count())
+            };
+            assert_eq!(both.run(counts).await.expect("enters"), (2, 2));
+            assert!(tenant.try_acquire().await.expect("a reply").is_some());
+        }
+        .in_current_scope()
+    };
+    let body = async { both.run(async { child().await }).await };
+    let outcome = tenant.run(body).await.expect("free");
+    outcome.expect("free");
+}
+
+#[tokio::test]
+async fn several_locks_are_downgraded_together_or_not_at_all() {
+    let client = LockClient::in_memory();
+    let locks = client.lock_all(["a", "b"]);
+    let guard = locks.acquire().await.expect("free");
+    let reader = |key| client.lock(key).shared();
+    let nested = guard.scope(async { client.lock("b").acquire().await });
+    let nested = nested.await.expect("enters");
+    let refused = guard.downgrade().expect_err("a nested call is inside `b`");
+    assert!(
+        matches!(refused, LockError::InvalidOption { .. }),
+        "{refused:?}"
+    );
+    assert!(refused.to_string().contains("`b`"), "{refused}");
+    for key in ["a", "b"] {
+        let reader = reader(key).try_acquire().await.expect("a reply");
+        assert!(reader.is_none(), "{key} is still exclusive");
+    }
+    nested.release().await.expect("held");
+    guard
+        .downgrade()
+        .expect("nothing relies on the exclusive locks");
+    for key in ["a", "b"] {
+        let reader = reader(key).try_acquire().await.expect("a reply");
+        assert!(reader.is_some(), "{key} is shared");
+    }
+    guard.release().await.expect("held");
+
+    let guard = locks.wait(LONG).acquire().await.expect("released");
+    assert!(client.revoke("b").expect("the embedded store"));
+    within(LONG, "the loss is notified", guard.lost()).await;
+    assert_eq!(cause_of(guard.downgrade()), Some(LostCause::Removed));
+    let reader = reader("a").try_acquire().await.expect("a reply");
+    assert!(reader.is_none(), "the other lock is still exclusive");
+}
+
 #[tokio::test]
 async fn those_that_the_call_is_inside_of_are_entered_again() {
     for (client, _server) in both().await {
@@ -103,10 +228,16 @@ async fn the_loss_of_one_is_reported_and_stops_a_body() {
     let client = LockClient::in_memory();
     let locks = client.lock_all((0..5).map(|n| format!("item:{n}")));
     let guard = locks.acquire().await.expect("free");
+    let hold = guard.scope(async { current().expect("inside") }).await;
+    assert!(hold.is_valid());
     assert!(client.revoke("item:3").expect("the embedded store"));
-    let (key, cause) = within(LONG, "the loss is notified", guard.lost()).await;
+    let (key, cause) = within(LONG, "the loss is notified", guard.lost_key()).await;
     assert_eq!((key, cause), ("item:3", LostCause::Removed));
-    assert!(!guard.is_valid());
+    let cause = within(LONG, "a later call resolves at once", guard.lost()).await;
+    assert_eq!(cause, LostCause::Removed);
+    let cause = within(LONG, "the hold is notified, too", hold.lost()).await;
+    assert_eq!(cause, LostCause::Removed);
+    assert!(!guard.is_valid() && !hold.is_valid());
     assert_eq!(guard.valid_for(), Duration::ZERO);
     let error = guard.release().await.expect_err("one was lost");
     assert!(

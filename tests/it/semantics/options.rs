@@ -16,6 +16,8 @@ async fn a_client_is_refused_options_that_make_no_sense() {
         (new().response_timeout(Duration::ZERO), "response_timeout"),
         (new().connect_timeout(Duration::MAX), "connect_timeout"),
         (new().prefix("{x}"), "prefix"),
+        (new().prefix("jobs: "), "prefix"),
+        (new().prefix("jobs:\0"), "prefix"),
         (new().service("", "1.4.2"), reason),
         (new().service("billing", ""), reason),
         (new().service("billing", &long), reason),

@@ -32,7 +32,11 @@ async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     assert_eq!(asked, key);
     assert!(*waited >= wait);
     assert!(remaining.is_some_and(|left| left <= LASTING));
-    let said = error.to_string();
+    // The text for other programs has neither the holder nor hints for the programmer.
+    let held_or_more = ["held", "(pid", "scope", "this call", "polled"];
+    assert_says(&error.to_string(), &[key, "try again later"], &held_or_more);
+    assert!(format!("{error:?}").starts_with("Timeout: lock "));
+    let said = format!("{error:#}");
     assert!(said.contains(&**details), "{said}");
     // The field and the text name the same holder.
     match error.holder() {
@@ -91,7 +95,7 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
         assert_own(&timed_out(&client, "k", wait).await);
     }
     let error = client.scope(pay()).await.expect_err("it is held");
-    assert_own(&error.to_string());
+    assert_own(&format!("{error:#}"));
     client.scope(guard.scope(pay())).await.expect("the way out");
     guard.release().await.expect("held");
 
@@ -101,7 +105,8 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
         tokio::spawn(async move { nested.acquire().await.map(drop) }).await
     };
     let spawned = lock.run(body).await.expect("free").expect("no panic");
-    assert_own(&spawned.expect_err("it is held").to_string());
+    let error = spawned.expect_err("it is held");
+    assert_own(&format!("{error:#}"));
 
     // A guard of another lock does not suppress the hint.
     let body = async {
@@ -110,6 +115,45 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
     };
     let said = client.lock("a").run(body).await.expect("free");
     assert_says(&said, &[HINT, "this call holds `a`"], &[]);
+}
+
+/// The holds of readers and of permits are not those that the next call of their client can take over.
+#[tokio::test(start_paused = true)]
+async fn readers_and_permits_of_this_client_are_named_and_the_hint_fits_the_mode() {
+    let client = at("memory:").await;
+    let no_entry = "if this call runs inside that hold, it waits for itself: acquire the exclusive lock from the start";
+    let _reader = client
+        .lock("data")
+        .shared()
+        .lease(LASTING)
+        .acquire()
+        .await
+        .expect("free");
+    let said = timed_out(&client, "data", ms(300)).await;
+    let parts = [
+        "; it is held by another call of this client, shared, for ",
+        no_entry,
+    ];
+    assert_says(&said, &parts, &["scope"]);
+
+    let permits = client
+        .lock("exports")
+        .name("export")
+        .permits(2)
+        .lease(LASTING);
+    let _permits = [
+        permits.acquire().await.expect("free"),
+        permits.acquire().await.expect("free"),
+    ];
+    let who = "; it is held by another call of this client, one of 2 permits, in `export`, for ";
+    let said = timed_out(&client, "exports", ms(300)).await;
+    assert_says(&said, &[who, no_entry], &["scope"]);
+    let third = permits
+        .wait(ms(300))
+        .acquire()
+        .await
+        .expect_err("both are taken");
+    assert_says(&format!("{third:#}"), &[who, HINT], &["waits for itself"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,6 +237,10 @@ async fn a_call_that_holds_another_lock_says_so_and_how_to_avoid_a_deadlock() {
         ];
         assert_says(&said, &parts, &["scope"]);
     }
+    let _held = hold(&one, "k").await;
+    let of_other = other.lock("a").run(timed_out(&one, "k", ms(400))).await;
+    let said = of_other.expect("free");
+    assert_says(&said, &["; it is held by "], &["this call holds"]);
 }
 
 /// The hint is for calls that may run inside the hold. A hold that began during the wait is not one.

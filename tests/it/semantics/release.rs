@@ -173,16 +173,12 @@ async fn shutdown_releases_everything_and_stops_bodies() {
     }
 }
 
-#[tokio::test]
-async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
-    let store = "memory:stubborn";
-    let client = builder().response_timeout(ms(200)).connect(store).await;
-    let client = client.expect("a store");
-    let observer = builder().connect(store).await.expect("a store");
+/// Shuts a client down that has a body which does not stop. Its error has to name the lock in this way.
+async fn shut_down_with_a_body(client: &LockClient, observer: &LockClient, shown: &str) {
     let (inside, entered) = mpsc::channel();
     let (go, word) = mpsc::channel::<()>();
     let stubborn = thread::spawn({
-        let lock = client.lock("order:1").lease(LONG);
+        let lock = client.lock("order:1").name("order").lease(LONG);
         move || {
             lock.run_blocking(|| {
                 inside.send(()).expect("the test waits");
@@ -191,12 +187,31 @@ async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
         }
     });
     entered.recv().expect("it runs");
-    let shutdown = client.shutdown().await;
-    shutdown.expect_err("one body has not stopped");
-    assert!(is_held(&observer).await, "its lock is left to its lease");
+    let error = client.shutdown().await.expect_err("a body has not stopped");
+    assert!(
+        matches!(&error, LockError::InUse { keys, .. } if *keys == [shown]),
+        "{error:?}"
+    );
+    assert!(!error.is_outage(), "the store has replied");
+    let text = error.to_string();
+    assert!(text.contains(&format!("lock `{shown}`")), "{text}");
+    assert!(is_held(observer).await, "its lock is left to its lease");
     go.send(()).expect("it runs");
     let ended = stubborn.join().expect("no panic");
     ended.expect_err("the loss is reported at the end");
+}
+
+#[tokio::test]
+async fn shutdown_does_not_give_away_the_lock_of_a_body_that_does_not_stop() {
+    for (store, redacts, shown) in [
+        ("memory:stubborn", false, "order:1"),
+        ("memory:stubborn-and-redacted", true, "order"),
+    ] {
+        let observer = builder().connect(store).await.expect("a store");
+        let builder = builder().response_timeout(ms(200)).redact_keys(redacts);
+        let client = builder.connect(store).await.expect("a store");
+        shut_down_with_a_body(&client, &observer, shown).await;
+    }
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ async fn a_lock_on_a_server_is_not_revoked() {
     let guard = client.lock("k").acquire().await.expect("free");
     let error = client.revoke("k").expect_err("a server");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
-    assert!(error.to_string().contains("force_release"), "{error}");
+    assert!(format!("{error:#}").contains("force_release"), "{error:#}");
     assert!(guard.is_valid());
     guard.release().await.expect("held");
     client.shutdown().await.expect("in good order");

@@ -108,7 +108,7 @@ async fn a_user_without_a_password_is_that_user_to_sentinels_and_to_their_master
 async fn refusal(url: &str) -> String {
     let error = LockClient::connect(url).await.expect_err(url);
     assert!(matches!(error, LockError::Store { .. }), "{url}: {error}");
-    let shown = error.to_string();
+    let shown = format!("{error:#}");
     assert!(!shown.contains("s3cret"), "{shown}");
     shown
 }
@@ -186,7 +186,7 @@ async fn a_server_of_another_protocol_is_reported_in_one_line() {
         let patient = patient.response_timeout(LONG);
         let error = patient.connect(&url).await.expect_err(&url);
         assert!(error.is_outage(), "{error:?}");
-        let shown = error.to_string();
+        let shown = format!("{error:#}");
         let reason = ": the server does not speak the Redis protocol on this port";
         assert!(shown.ends_with(reason), "{shown}");
     }

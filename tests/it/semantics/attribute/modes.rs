@@ -25,8 +25,8 @@ async fn pay(client: &LockClient, tenant: u8, id: u8) -> Modes {
     modes(client, &["tenant:1", "order:2"]).await
 }
 
-#[distributed_lock(key = ["tenant:<tenant>", shared "tenant:<tenant>"], client = client)]
-async fn close(client: &LockClient, tenant: u8) -> Modes {
+#[distributed_lock(key = ["tenant:<from>", shared "tenant:<to>"], client = client)]
+async fn merge(client: &LockClient, from: u8, to: u8) -> Modes {
     modes(client, &["tenant:1"]).await
 }
 
@@ -44,7 +44,7 @@ async fn each_key_is_locked_in_the_mode_that_the_attribute_names() {
     let client = client.expect("valid options");
     assert_eq!(read(&client, 1).await.expect("free"), [Shared]);
     assert_eq!(pay(&client, 1, 2).await.expect("free"), [Shared, Exclusive]);
-    assert_eq!(close(&client, 1).await.expect("free"), [Exclusive]);
+    assert_eq!(merge(&client, 1, 1).await.expect("free"), [Exclusive]);
     let of_report = report(&client, &[1, 2], "a", 2).await.expect("free");
     assert_eq!(of_report, [Shared, Shared, Permits(2)]);
     let none = report(&client, &[1], "a", 0).await;
