@@ -21,6 +21,8 @@ struct Bound(Scenario, Network, Kind, Metric, Limit);
 
 enum Limit {
     AtMost(f64),
+    /// This much more than a figure of another contestant.
+    AboveAtMost(f64, Kind, Metric),
     /// A multiple of this contestant's value.
     TimesAtMost(f64, Kind),
     TimesAtLeast(f64, Kind),
@@ -31,18 +33,18 @@ enum Limit {
 
 use Kind::{
     Blpop, Mutex, Ours, OursOnEach, OursRetainedElsewhere, OursRetaining, OursRetainingBriefly,
-    OursShared, OursStrict, Raw, RwLock,
+    OursShared, OursSharedFewWrites, OursStrict, OursWriter, Raw, RwLock, RwLockFewWrites,
 };
-use Limit::{AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
+use Limit::{AboveAtMost, AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
-    AcquireP50, BytesPerLock, ChangesPerSecond, CommandsPerChange, ExecutedPerChange, Growth, Lost,
-    MostOverLeast, PairP50, PairsPerSecond, ProcessorTime, ServerProcessorTime, Violations,
-    WaitP99OverP50,
+    AcquireP50, BytesPerLock, ChangesPerSecond, CommandsPerChange, ExecutedPerChange,
+    ExecutedPerRead, Growth, LongestRead, Lost, MostOverLeast, PairP50, PairsPerSecond,
+    ProcessorTime, ReadsPerSecond, ServerProcessorTime, Violations, WaitP99, WaitP99OverP50,
 };
 use Network::{Delayed, Direct};
 use Scenario::{
     Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5, Readers,
-    Retained, WaitersClients, WaitersTasks,
+    ReadersAndWriter, Retained, WaitersClients, WaitersTasks,
 };
 
 /// The limit of a lock's additional bytes after four renewals. It is less than the smallest leak of
@@ -51,7 +53,7 @@ const FLAT: f64 = 16.0;
 
 /// All bounds.
 #[rustfmt::skip]
-const BOUNDS: [Bound; 48] = [
+const BOUNDS: [Bound; 56] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
     Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
     Bound(Pair, Delayed, OursRetainingBriefly, PairP50, TimesAtMost(0.6, Raw)),
@@ -80,8 +82,16 @@ const BOUNDS: [Bound; 48] = [
     Bound(Processes, Delayed, Ours, Violations, AtMost(0.0)),
     Bound(Processes, Delayed, OursStrict, Violations, AtMost(0.0)),
     Bound(Retained, Direct, OursRetainedElsewhere, AcquireP50, TimesAtMost(3.0, Ours)),
-    Bound(Readers, Direct, OursShared, PairsPerSecond, TimesAtLeast(0.5, RwLock)),
-    Bound(Readers, Direct, OursShared, ExecutedPerChange, AtMost(0.05)),
+    Bound(Readers, Direct, OursShared, ReadsPerSecond, TimesAtLeast(0.5, RwLock)),
+    Bound(Readers, Direct, OursShared, ExecutedPerRead, AtMost(0.05)),
+    Bound(Readers, Direct, OursSharedFewWrites, ReadsPerSecond, TimesAtLeast(0.5, RwLockFewWrites)),
+    Bound(Readers, Direct, OursSharedFewWrites, ExecutedPerRead, AtMost(0.05)),
+    Bound(Readers, Direct, OursSharedFewWrites, Violations, AtMost(0.0)),
+    Bound(Readers, Delayed, OursSharedFewWrites, Violations, AtMost(0.0)),
+    Bound(ReadersAndWriter, Direct, OursWriter, WaitP99, AboveAtMost(50.0, OursShared, LongestRead)),
+    Bound(ReadersAndWriter, Direct, OursShared, MostOverLeast, AtMost(1.2)),
+    Bound(ReadersAndWriter, Direct, OursShared, Violations, AtMost(0.0)),
+    Bound(ReadersAndWriter, Delayed, OursShared, Violations, AtMost(0.0)),
     Bound(Idle1000, Direct, Ours, Lost, AtMost(0.0)),
     Bound(Idle1000, Delayed, Ours, Lost, AtMost(0.0)),
     Bound(Idle10000, Direct, Ours, ProcessorTime, BestPeerAtMost(0.4)),
@@ -128,6 +138,11 @@ impl Bound {
                 let value = results.value(kind, metric);
                 let text = format!("{whose} ≤ {}", short(most));
                 (text, metric.show(value), value <= most)
+            }
+            AboveAtMost(most, other, base) => {
+                let above = results.value(kind, metric) - results.value(other, base);
+                let text = format!("{whose} ≤ {} + {most}", base.title());
+                (text, format!("{above:+.1}"), above <= most)
             }
             TimesAtMost(most, other) => {
                 let times = results.ratio_between(kind, other, metric);

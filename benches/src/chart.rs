@@ -13,8 +13,9 @@ const BAR: f64 = 20.0;
 const HEAD: f64 = 46.0;
 
 /// The most important figures, in order of preference.
-const TELLING: [Metric; 5] = [
+const TELLING: [Metric; 6] = [
     Metric::ChangesPerSecond,
+    Metric::ReadsPerSecond,
     Metric::PairsPerSecond,
     Metric::PairP50,
     Metric::AcquireP50,

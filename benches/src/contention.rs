@@ -75,6 +75,7 @@ async fn take_turns(
                 asked,
                 entered: inside.entered,
                 left: inside.left,
+                is_shared: inside.is_shared,
             }),
             Err(error) => {
                 // A task that fails repeatedly must not flood the output.

@@ -33,6 +33,9 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// The duration of retentions.
 pub(crate) const RETAIN: Duration = Duration::from_secs(1);
 
+/// The pause of a writer among readers.
+const BETWEEN_WRITES: Duration = Duration::from_millis(100);
+
 /// The pause of polling peers between two attempts. Their defaults are 20 to 100 times as long, and
 /// would dominate the figures.
 pub(crate) const RETRY: Duration = Duration::from_millis(5);
@@ -50,6 +53,9 @@ pub(crate) enum Kind {
     /// `tokio::sync::RwLock` for readers: the maximum for shared holds within one process.
     #[value(name = "rw-lock")]
     RwLock,
+    /// The same with one write in 20 calls.
+    #[value(name = "rw-lock-few-writes")]
+    RwLockFewWrites,
     /// `PEXPIRE` in pipelines of 500: the minimum for a renewal.
     Pexpire,
     /// A script that extends 500 keys.
@@ -79,6 +85,11 @@ pub(crate) enum Kind {
     OursOnEach,
     /// A lock that the tasks share.
     OursShared,
+    /// The same with one write in 20 calls.
+    #[value(name = "ours-shared-few-writes")]
+    OursSharedFewWrites,
+    /// A task that writes every 100 ms.
+    OursWriter,
     /// A nested entry that the store counts.
     OursNested,
     /// A nested entry that the process counts.
@@ -106,6 +117,7 @@ impl Kind {
             Self::Blpop => "BLPOP",
             Self::Mutex => "tokio::sync::Mutex",
             Self::RwLock => "tokio::sync::RwLock",
+            Self::RwLockFewWrites => "tokio::sync::RwLock, 5 % writes",
             Self::Pexpire => "PEXPIRE",
             Self::PexpireScript => "PEXPIRE script",
             Self::BareScripts => "our scripts, bare",
@@ -119,6 +131,8 @@ impl Kind {
             Self::OursAtCluster => "ours, cluster",
             Self::OursOnEach => "ours, on each",
             Self::OursShared => "ours, shared",
+            Self::OursSharedFewWrites => "ours, shared, 5 % writes",
+            Self::OursWriter => "ours, a writer",
             Self::OursNested => "ours, nested",
             Self::OursNestedLocally => "ours, nested locally",
             Self::Rslock => "rslock",
@@ -149,6 +163,7 @@ impl Kind {
     /// Connects one client whose locks have this lease, renewed after each third of it.
     pub(crate) async fn connect(self, url: &str, lease: Duration) -> Result<Box<dyn Contestant>> {
         use raw::Batch;
+        use rw_lock::Calls;
         Ok(match self {
             Self::Raw | Self::Pexpire => {
                 Box::new(raw::Raw::connect(url, lease, Batch::Pipeline).await?)
@@ -156,8 +171,15 @@ impl Kind {
             Self::PexpireScript => Box::new(raw::Raw::connect(url, lease, Batch::Script).await?),
             Self::Blpop => Box::new(blpop::Blpop::connect(url)?),
             Self::Mutex => Box::new(mutex::Mutexes::default()),
-            Self::RwLock => Box::new(rw_lock::RwLocks::default()),
-            Self::OursShared => Box::new(rw_lock::Shared::connect(url).await?),
+            Self::RwLock => Box::new(rw_lock::RwLocks::new(Calls::Reads)),
+            Self::RwLockFewWrites => Box::new(rw_lock::RwLocks::new(Calls::FewWrites)),
+            Self::OursShared => Box::new(rw_lock::Shared::connect(url, Calls::Reads).await?),
+            Self::OursSharedFewWrites => {
+                Box::new(rw_lock::Shared::connect(url, Calls::FewWrites).await?)
+            }
+            Self::OursWriter => {
+                Box::new(rw_lock::Shared::connect(url, Calls::Writes(BETWEEN_WRITES)).await?)
+            }
             Self::Ours | Self::OursAtCluster => {
                 Box::new(ours::Ours::connect(url, lease, None).await?)
             }
@@ -251,6 +273,8 @@ pub(crate) trait Seat: Send {
 pub(crate) struct Inside {
     pub(crate) entered: u64,
     pub(crate) left: u64,
+    /// Whether other tasks may be inside that share the lock, too.
+    pub(crate) is_shared: bool,
 }
 
 /// Stays inside, and records the times.
@@ -262,5 +286,9 @@ pub(crate) fn inside(stay: Duration) -> Inside {
         std::hint::spin_loop();
         left = clock::now();
     }
-    Inside { entered, left }
+    Inside {
+        entered,
+        left,
+        is_shared: false,
+    }
 }

@@ -15,6 +15,7 @@ pub(crate) struct Grant {
     pub(crate) asked: u64,
     pub(crate) entered: u64,
     pub(crate) left: u64,
+    pub(crate) is_shared: bool,
 }
 
 /// All grants of a run.
@@ -61,17 +62,39 @@ impl Grants {
         grants
     }
 
-    /// Returns how often a task entered while another one was inside.
+    /// Returns how often a task entered while another one was inside and did not share the lock with it.
     pub(crate) fn violations(&self) -> usize {
-        let mut inside_until = 0;
+        let (mut shared_until, mut exclusive_until) = (0, 0);
         let mut violations = 0;
         for grant in self.ordered() {
-            if grant.entered < inside_until {
+            if grant.entered < exclusive_until || !grant.is_shared && grant.entered < shared_until {
                 violations += 1;
             }
-            inside_until = inside_until.max(grant.left);
+            let until = if grant.is_shared {
+                &mut shared_until
+            } else {
+                &mut exclusive_until
+            };
+            *until = grant.left.max(*until);
         }
         violations
+    }
+
+    /// Takes the grants of tasks that share the lock out of the others.
+    pub(crate) fn take_shared(&mut self) -> Self {
+        Self {
+            grants: self
+                .grants
+                .extract_if(.., |grant| grant.is_shared)
+                .collect(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// Returns how many have ended before `stop`.
+    fn ended(&self, stop: u64) -> usize {
+        let ended = |grant: &&Grant| grant.left < stop;
+        self.grants.iter().filter(ended).count()
     }
 
     /// Returns how often the lock passed from one task to another before `stop`.
@@ -88,15 +111,34 @@ impl Grants {
 
     /// Returns the figures of tasks with a lock each.
     pub(crate) fn of_own_locks(&self, span: Span) -> Figures {
-        let pairs = self.grants.iter().filter(|grant| grant.left < span.stop);
-        vec![(
-            Metric::PairsPerSecond,
-            float(pairs.count()) / span.seconds(),
-        )]
+        let pairs = float(self.ended(span.stop));
+        vec![(Metric::PairsPerSecond, pairs / span.seconds())]
+    }
+
+    /// Returns how often tasks that share a lock were inside in each second.
+    pub(crate) fn reads_per_second(&self, span: Span) -> (Metric, f64) {
+        let reads = float(self.ended(span.stop));
+        (Metric::ReadsPerSecond, reads / span.seconds())
+    }
+
+    /// Returns the longest time inside.
+    pub(crate) fn longest(&self) -> (Metric, f64) {
+        let times = self.grants.iter().map(|grant| grant.left - grant.entered);
+        let longest = times.max().map_or(f64::NAN, seconds);
+        (Metric::LongestRead, longest * 1e3)
     }
 
     /// Returns the figures of `tasks` tasks that share one lock.
     pub(crate) fn of_one_lock(&self, span: Span, tasks: usize) -> Figures {
+        let changes = float(self.changes(span.stop));
+        let mut figures = vec![(Metric::ChangesPerSecond, changes / span.seconds())];
+        figures.extend(self.waits());
+        figures.extend(self.served(span, tasks));
+        figures
+    }
+
+    /// Returns how long tasks waited.
+    pub(crate) fn waits(&self) -> Figures {
         let mut waits: Vec<f64> = self
             .grants
             .iter()
@@ -104,7 +146,16 @@ impl Grants {
             .collect();
         waits.sort_unstable_by(f64::total_cmp);
         let (p50, p99) = (percentile(&waits, 50), percentile(&waits, 99));
+        vec![
+            (Metric::WaitP50, p50),
+            (Metric::WaitP99, p99),
+            (Metric::WaitMax, percentile(&waits, 100)),
+            (Metric::WaitP99OverP50, p99 / p50),
+        ]
+    }
 
+    /// Returns how evenly `tasks` tasks were served.
+    pub(crate) fn served(&self, span: Span, tasks: usize) -> Figures {
         let mut served = vec![0_usize; tasks];
         for grant in &self.grants {
             if grant.entered < span.stop {
@@ -115,14 +166,6 @@ impl Grants {
         let most = float(served.iter().copied().max().unwrap_or(0));
         let least = float(served.iter().copied().min().unwrap_or(0));
         vec![
-            (
-                Metric::ChangesPerSecond,
-                float(self.changes(span.stop)) / span.seconds(),
-            ),
-            (Metric::WaitP50, p50),
-            (Metric::WaitP99, p99),
-            (Metric::WaitMax, percentile(&waits, 100)),
-            (Metric::WaitP99OverP50, p99 / p50),
             (Metric::MostOverLeast, most / least),
             (Metric::LeastOverMean, least * float(tasks) / total),
         ]
@@ -139,6 +182,14 @@ mod tests {
             asked,
             entered,
             left,
+            is_shared: false,
+        }
+    }
+
+    fn read(task: u32, entered: u64, left: u64) -> Grant {
+        Grant {
+            is_shared: true,
+            ..grant(task, 0, entered, left)
         }
     }
 
@@ -151,6 +202,21 @@ mod tests {
         grants.grants.push(grant(2, 0, 12, 13));
         grants.grants.push(grant(3, 0, 15, 16));
         assert_eq!(grants.violations(), 2);
+    }
+
+    #[test]
+    fn readers_may_be_inside_together_and_a_writer_only_alone() {
+        let mut grants = Grants::default();
+        grants.grants.extend([read(0, 10, 20), read(1, 15, 40)]);
+        grants.grants.push(grant(2, 0, 40, 50));
+        grants.grants.push(read(0, 50, 60));
+        assert_eq!(grants.violations(), 0);
+        grants.grants.push(read(1, 49, 51));
+        assert_eq!(grants.violations(), 1);
+        grants.grants.push(grant(2, 0, 59, 61));
+        assert_eq!(grants.violations(), 2);
+        assert_eq!(grants.take_shared().grants.len(), 4);
+        assert_eq!(grants.grants.len(), 2);
     }
 
     #[test]

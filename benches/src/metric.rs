@@ -16,10 +16,15 @@ pub(crate) enum Metric {
     AcquireP99,
     PairsPerSecond,
     ChangesPerSecond,
+    /// Acquires and releases of a shared lock.
+    ReadsPerSecond,
     /// Commands that clients send.
     CommandsPerChange,
     /// Commands that clients send and that scripts call.
     ExecutedPerChange,
+    ExecutedPerRead,
+    /// The longest time inside a shared lock in milliseconds.
+    LongestRead,
     /// Milliseconds from the call of acquire to the grant.
     WaitP50,
     WaitP99,
@@ -52,8 +57,11 @@ impl Metric {
             Self::AcquireP99 => "acquire p99 µs",
             Self::PairsPerSecond => "pairs/s",
             Self::ChangesPerSecond => "changes/s",
+            Self::ReadsPerSecond => "reads/s",
             Self::CommandsPerChange => "commands/change",
             Self::ExecutedPerChange => "executed/change",
+            Self::ExecutedPerRead => "executed/read",
+            Self::LongestRead => "longest read ms",
             Self::WaitP50 => "wait p50 ms",
             Self::WaitP99 => "wait p99 ms",
             Self::WaitMax => "wait max ms",
@@ -81,6 +89,7 @@ impl Metric {
                 | Self::AcquireP99
                 | Self::PairsPerSecond
                 | Self::ChangesPerSecond
+                | Self::ReadsPerSecond
                 | Self::WaitP99
                 | Self::ProcessorTime
                 | Self::ServerProcessorTime
@@ -92,13 +101,17 @@ impl Metric {
     pub(crate) fn more_is_better(self) -> bool {
         matches!(
             self,
-            Self::PairsPerSecond | Self::ChangesPerSecond | Self::LeastOverMean
+            Self::PairsPerSecond
+                | Self::ChangesPerSecond
+                | Self::ReadsPerSecond
+                | Self::LeastOverMean
         )
     }
 
-    /// Summarises several rounds: by the median, or by the worst value of an extreme.
+    /// Summarises several rounds: by the median, or by the worst value of an extreme; NaN without rounds.
     pub(crate) fn summary(self, rounds: &[f64]) -> f64 {
         match self {
+            _ if rounds.is_empty() => f64::NAN,
             Self::WaitMax => rounds.iter().copied().fold(f64::NAN, f64::max),
             Self::Violations => rounds.iter().sum(),
             _ => crate::statistics::median(rounds),
@@ -118,6 +131,7 @@ impl Metric {
             }
             Self::PairsPerSecond
             | Self::ChangesPerSecond
+            | Self::ReadsPerSecond
             | Self::CommandsPerSecond
             | Self::BytesPerLock => thousands(value),
             Self::Violations | Self::Lost => format!("{value:.0}"),
@@ -127,10 +141,14 @@ impl Metric {
             {
                 format!("{value:.1}")
             }
-            Self::CommandsPerChange | Self::ExecutedPerChange if value < 0.1 => {
+            Self::CommandsPerChange | Self::ExecutedPerChange | Self::ExecutedPerRead
+                if value < 0.1 =>
+            {
                 format!("{value:.4}")
             }
-            Self::WaitP50 | Self::WaitP99 | Self::WaitMax if value >= 10.0 => format!("{value:.0}"),
+            Self::WaitP50 | Self::WaitP99 | Self::WaitMax | Self::LongestRead if value >= 10.0 => {
+                format!("{value:.0}")
+            }
             _ => format!("{value:.2}"),
         }
     }

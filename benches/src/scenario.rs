@@ -10,6 +10,7 @@ mod pair;
 mod processes;
 mod quorum;
 mod readers;
+mod readers_and_writer;
 mod reentry;
 mod retained;
 mod waiters;
@@ -58,6 +59,8 @@ pub(crate) enum Scenario {
     Reentry,
     /// 64 tasks of one process that share a lock.
     Readers,
+    /// Four processes with 16 readers each, and a writer.
+    ReadersAndWriter,
     /// 1,000 held locks.
     #[value(name = "idle-1000")]
     Idle1000,
@@ -78,7 +81,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// The scenarios that run by default.
-    pub(crate) const USUAL: [Self; 16] = [
+    pub(crate) const USUAL: [Self; 17] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
@@ -90,6 +93,7 @@ impl Scenario {
         Self::Retained,
         Self::Reentry,
         Self::Readers,
+        Self::ReadersAndWriter,
         Self::Idle1000,
         Self::Idle10000,
         Self::Idle100000,
@@ -110,6 +114,9 @@ impl Scenario {
             Self::Retained => "A key that another process retains and does not use",
             Self::Reentry => "Re-entry: acquire and release inside the held lock",
             Self::Readers => "64 tasks of one process that share one key",
+            Self::ReadersAndWriter => {
+                "4 processes with 16 readers each, and a writer every 100 ms, one key"
+            }
             Self::Idle1000 => "1,000 idle held locks, renewed each second",
             Self::Idle10000 => "10,000 idle held locks, renewed each second",
             Self::Idle100000 => "100,000 idle held locks, leases of 12 s renewed every 4 s",
@@ -138,6 +145,7 @@ impl Scenario {
             Self::Retained => retained::run(plan)?,
             Self::Reentry => reentry::run(plan)?,
             Self::Readers => readers::run(plan)?,
+            Self::ReadersAndWriter => readers_and_writer::run(plan)?,
             Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
             Self::Idle1000 => idle::run(plan, &idle(1_000, 3, &Kind::PEERS))?,
             Self::Idle10000 => idle::run(plan, &idle(10_000, 3, &Kind::PEERS))?,
@@ -224,9 +232,21 @@ impl Executed {
 
     /// Returns the number of commands since then for each transfer.
     async fn per_change(self, server: &RedisServer, grants: &Grants) -> Result<(Metric, f64)> {
-        let since = Self::read(server).await? - self.before;
-        let commands = since.saturating_sub(self.look);
+        let commands = self.since(server).await?;
         Ok((Metric::ExecutedPerChange, per_change(commands, grants)))
+    }
+
+    /// Returns the number of commands since then for each of these reads.
+    #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]
+    async fn per_read(self, server: &RedisServer, reads: &Grants) -> Result<(Metric, f64)> {
+        let commands = self.since(server).await? as f64;
+        let reads = count(reads.grants.len());
+        Ok((Metric::ExecutedPerRead, commands / reads))
+    }
+
+    async fn since(self, server: &RedisServer) -> Result<u64> {
+        let since = Self::read(server).await? - self.before;
+        Ok(since.saturating_sub(self.look))
     }
 
     async fn read(server: &RedisServer) -> Result<u64> {

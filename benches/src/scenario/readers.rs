@@ -1,11 +1,11 @@
-//! Many tasks of one process that share a lock, compared with `tokio::sync::RwLock`.
+//! Many tasks of one process that share a lock, with and without writers, compared with `tokio::sync::RwLock`.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use rlock_testkit::RedisServer;
 
-use super::{Entrant, Executed, KEY, Plan};
+use super::{Entrant, Executed, KEY, Plan, count};
 use crate::{
     contention::{Tasks, soon},
     contestant::Kind,
@@ -25,7 +25,13 @@ async fn measure(plan: &Plan) -> Result<Results> {
     let server = RedisServer::start();
     let route = plan.network.reach([&server]).await?;
     let mut results = plan.results(Kind::RwLock);
-    let entrants = Entrant::all(&[Kind::RwLock, Kind::OursShared], &route.url()).await?;
+    let kinds = [
+        Kind::RwLock,
+        Kind::OursShared,
+        Kind::RwLockFewWrites,
+        Kind::OursSharedFewWrites,
+    ];
+    let entrants = Entrant::all(&kinds, &route.url()).await?;
     for _ in 0..pace.rounds {
         for entrant in &entrants {
             let keys = (0..TASKS).map(|_| KEY.to_owned());
@@ -33,13 +39,16 @@ async fn measure(plan: &Plan) -> Result<Results> {
             tasks.run(soon(pace.warm_up), Duration::ZERO).await;
             let executed = Executed::before(&server).await?;
             let span = soon(pace.contended_of(entrant.kind));
-            let reads = tasks.run(span, Duration::ZERO).await;
-            let mut figures: Vec<_> = (reads.of_own_locks(span).into_iter())
-                .map(|(_, value)| (Metric::PairsPerSecond, value))
-                .collect();
-            figures.push(executed.per_change(&server, &reads).await?);
+            let mut grants = tasks.run(span, Duration::ZERO).await;
+            let violations = count(grants.violations());
+            let reads = grants.take_shared();
+            let figures = vec![
+                reads.reads_per_second(span),
+                executed.per_read(&server, &reads).await?,
+                (Metric::Violations, violations),
+            ];
             results.add(entrant.kind, figures);
-            results.errors(entrant.kind, reads.errors);
+            results.errors(entrant.kind, grants.errors);
         }
     }
     results.added = route.added()?;

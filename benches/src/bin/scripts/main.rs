@@ -63,8 +63,7 @@ async fn main() -> Result<()> {
             let script = Script::new(&plan.script);
             let mut caller = Caller::of(plan, &server).await?;
             let connection = &mut caller.connection;
-            // The data of the previous plan must not affect this one.
-            let () = redis::cmd("FLUSHALL").query_async(connection).await?;
+            prepare(plan, connection).await?;
             call(plan, &script, options.calls, connection).await?;
         }
         return shut_down(&server).await;
@@ -139,7 +138,7 @@ async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64>
     let script = Script::new(&plan.script);
     let mut caller = Caller::of(plan, server).await?;
     let connection = &mut caller.connection;
-    let () = redis::cmd("FLUSHALL").query_async(connection).await?;
+    prepare(plan, connection).await?;
     call(plan, &script, BATCH, connection).await?;
     let () = redis::cmd("CONFIG")
         .arg("RESETSTAT")
@@ -157,6 +156,22 @@ async fn measure(plan: &Plan, calls: usize, server: &RedisServer) -> Result<f64>
     );
     #[expect(clippy::cast_precision_loss, reason = "microseconds of seconds")]
     Ok(micros as f64 / counted as f64)
+}
+
+/// Removes the data of the previous plan, which must not affect this one, and sets its first state.
+async fn prepare(plan: &Plan, connection: &mut MultiplexedConnection) -> Result<()> {
+    let () = redis::cmd("FLUSHALL").query_async(connection).await?;
+    for (times, command) in &plan.fill {
+        for from in (0..*times).step_by(BATCH) {
+            let mut pipeline = Pipeline::new();
+            for number in from..(from + BATCH).min(*times) {
+                let filled = pipeline.cmd(&command[0]);
+                filled.arg(Plan::fill(&command[1..], number)).ignore();
+            }
+            let () = pipeline.query_async(connection).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Sends the commands of a plan, each followed by its script.

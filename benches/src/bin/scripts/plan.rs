@@ -11,7 +11,8 @@
 //!
 //! `script` is a path, relative to the plan. Several paths are the parts of one script, in order.
 //! `before` is a command that is sent before each call and not measured. It may occur several
-//! times. `tracking on` enables client tracking for the calling connection, as for every client.
+//! times. `fill` is a number and a command that is sent so many times before the first call, and not
+//! measured. `tracking on` enables client tracking for the calling connection, as for every client.
 //! `listens` names a channel to which another connection subscribes. It may occur several times.
 //!
 //! In keys, arguments and commands, `<n>` is the number of the call, `<100>` is that number modulo
@@ -29,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) name: String,
     /// The text of the script.
     pub(crate) script: String,
+    /// Commands before the first call, each with the number of times that it is sent.
+    pub(crate) fill: Vec<(usize, Vec<String>)>,
     /// Commands before each call, split into words.
     pub(crate) before: Vec<Vec<String>>,
     pub(crate) keys: Vec<String>,
@@ -51,6 +54,7 @@ impl Plan {
                 .to_string_lossy()
                 .into_owned(),
             script: String::new(),
+            fill: Vec::new(),
             before: Vec::new(),
             keys: Vec::new(),
             arguments: Vec::new(),
@@ -74,6 +78,10 @@ impl Plan {
                         .with_context(|| script.display().to_string())?;
                     plan.script.push_str(&part);
                 }
+                "fill" if words.len() > 1 => {
+                    let times = words[0].parse().context(line.to_owned())?;
+                    plan.fill.push((times, words[1..].to_vec()));
+                }
                 "before" if !words.is_empty() => plan.before.push(words),
                 "keys" => plan.keys = words,
                 "args" => plan.arguments = words,
@@ -85,7 +93,7 @@ impl Plan {
                 "tracking" if words == ["on"] => plan.tracking = true,
                 "listens" if words.len() == 1 => plan.listens.extend(words),
                 _ => bail!(
-                    "`{line}` is neither script, before, keys, args, answer, tracking on nor listens"
+                    "`{line}` is neither script, fill, before, keys, args, answer, tracking on nor listens"
                 ),
             }
         }
@@ -148,10 +156,13 @@ mod tests {
                 "{path:?} is named after what it does"
             );
         }
-        let path = Path::new(folder).join("release-to-other-and-wait.plan");
+        let path = Path::new(folder).join("release-to-other.plan");
         let plan = Plan::read(&path).expect("it is there");
         assert_eq!(plan.listens.len(), 1);
-        assert_eq!(plan.answer, Some(Value::BulkString(Vec::new())));
+        assert_eq!(plan.answer, Some(Value::Int(1)));
+        let path = Path::new(folder).join("release-shared-of-10000.plan");
+        let plan = Plan::read(&path).expect("it is there");
+        assert_eq!(plan.fill.last().map(|(times, _)| *times), Some(10_000));
     }
 
     #[test]

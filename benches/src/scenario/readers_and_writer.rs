@@ -1,0 +1,68 @@
+//! Several processes that read all the time, and one that writes now and then.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rlock_testkit::RedisServer;
+
+use super::{Executed, KEY, Plan, count};
+use crate::{
+    contention::soon,
+    contestant::Kind,
+    metric::Metric,
+    results::Results,
+    runtime,
+    worker::{self, Role},
+};
+
+const PROCESSES: u32 = 4;
+const READERS: u32 = 16;
+/// The time inside.
+const STAY: Duration = Duration::from_millis(1);
+/// The length of a round, in that of a round on one lock: the writer rarely asks.
+const LONGER: u32 = 4;
+
+pub(super) fn run(plan: &Plan) -> Result<Results> {
+    runtime::current_thread()?.block_on(measure(plan))
+}
+
+async fn measure(plan: &Plan) -> Result<Results> {
+    let pace = &plan.pace;
+    let server = RedisServer::start();
+    let route = plan.network.reach([&server]).await?;
+    let mut results = plan.results(Kind::OursShared);
+    let readers = (0..PROCESSES).map(|process| (Kind::OursShared, READERS, process * READERS));
+    let writer = (Kind::OursWriter, 1, PROCESSES * READERS);
+    let mut processes = Vec::new();
+    for (kind, tasks, first) in readers.chain([writer]) {
+        let (url, key) = (route.url(), KEY.to_owned());
+        let role = Role::Contend {
+            kind,
+            url,
+            key,
+            tasks,
+            first,
+        };
+        processes.push(worker::start(&role).await?);
+    }
+    for _ in 0..pace.rounds {
+        worker::contend(&mut processes, soon(pace.warm_up), STAY).await?;
+        let executed = Executed::before(&server).await?;
+        let span = soon(pace.contended * LONGER);
+        let mut grants = worker::contend(&mut processes, span, STAY).await?;
+        let violations = count(grants.violations());
+        let reads = grants.take_shared();
+        let mut figures = vec![
+            reads.reads_per_second(span),
+            executed.per_read(&server, &reads).await?,
+            reads.longest(),
+        ];
+        figures.extend(reads.served(span, (PROCESSES * READERS) as usize));
+        figures.push((Metric::Violations, violations));
+        results.add(Kind::OursShared, figures);
+        results.add(Kind::OursWriter, grants.waits());
+        results.errors(Kind::OursShared, grants.errors);
+    }
+    results.added = route.added()?;
+    Ok(results)
+}
