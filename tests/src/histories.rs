@@ -74,7 +74,7 @@ pub fn main() -> ExitCode {
         Some(Command::Check { file }) => {
             let history = History::read(file)
                 .unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
-            Report::on(&history)
+            Report::on(&history).kept_in(file.clone())
         }
         None => run::main(&options),
     };

@@ -76,7 +76,7 @@ async fn soak(options: &Options) -> Vec<String> {
     drop(load);
     for client in clients {
         if let Err(error) = client.shutdown().await {
-            problems.push(format!("a client did not end in good order: {error}"));
+            problems.push(format!("a client did not end in good order: {error:#}"));
         }
     }
     problems.extend(leftovers::without_holder(&server).await);

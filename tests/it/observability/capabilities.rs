@@ -3,6 +3,7 @@
 
 use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, RedisServerBuilder, eventually};
+use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
@@ -92,6 +93,46 @@ async fn without_resp3_or_tracking_losses_are_found_by_renewals() {
         assert_logged(&server, &[what]);
         assert_notified((&one, &other), "k", "without RESP3 or tracking").await;
         assert_notices_a_loss(&server, &one, false).await;
+    }
+}
+
+/// Starts a proxy that ignores what it reads, or closes the connection. Returns its URL.
+async fn proxy_without_hello(closes: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("redis://{}/", listener.local_addr().expect("bound"));
+    tokio::spawn(async move {
+        let mut ignored = Vec::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            let _ = client.read_u8().await;
+            if !closes {
+                ignored.push(client);
+            }
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn the_error_for_a_proxy_that_ignores_or_cuts_hello_names_the_older_protocol() {
+    for closes in [true, false] {
+        let url = proxy_without_hello(closes).await;
+        let connecting = LockClient::builder().connect_timeout(ms(500));
+        let error = connecting.connect(&url).await.expect_err("no HELLO");
+        let text = format!("{error:#}");
+        assert!(text.contains("`?protocol=resp2`"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn every_script_that_a_client_calls_has_a_key() {
+    let server = RedisServer::start();
+    let mut watch = server.watch_commands().await;
+    live(&connect(&server.url()).await).await;
+    let seen = watch.seen().await.iter();
+    let calls: Vec<_> = seen.filter(|command| command.is("EVALSHA")).collect();
+    assert!(calls.len() > 4, "{calls:#?}");
+    for call in calls {
+        assert_ne!(call.words[2], "0", "{call:?}");
     }
 }
 

@@ -39,7 +39,7 @@ fn redacted<T>(outcome: Result<T, LockError>) -> String {
         source = error.source();
     }
     assert_no_secret(&text, "an error");
-    error.to_string()
+    format!("{error:#}")
 }
 
 /// Checks the error as [`redacted`] does, and that it begins with this text.

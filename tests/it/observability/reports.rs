@@ -9,7 +9,7 @@ use rlock_testkit::{Proxy, RedisServer, eventually, within};
 use tokio::runtime::Builder;
 
 use crate::common::{
-    LASTING, LONG, assert_lost, cause_of, client, connect,
+    LASTING, LONG, assert_lost, builder, cause_of, client, connect,
     log::{keep_log, logged_of},
     ms, name, resp2_client,
 };
@@ -108,25 +108,30 @@ fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_reported_elsewhere() 
     assert!(losses(KEY)[0].contains(&LostCause::Expired.to_string()));
 }
 
-#[tokio::test]
-async fn calls_that_disagree_on_the_number_of_permits_log_a_warning() {
+#[tokio::test(start_paused = true)]
+async fn calls_that_disagree_on_the_number_of_permits_log_one_warning_for_each_key() {
     keep_log();
-    let server = RedisServer::start();
-    let (one, other) = (client(&server).await, client(&server).await);
-    let held = one.lock("disputed").permits(3).lease(LASTING);
-    let held = held.acquire().await.expect("free");
-    let late = other.lock("disputed").permits(1).wait(ms(1_500));
-    let warnings = || logged_of("calls disagree on the number of permits");
-    // A call asks the holder shortly before its wait ends.
-    eventually(LONG, "a call asks in time", async || {
-        assert!(late.acquire().await.is_err(), "one permit is taken");
-        !warnings().is_empty()
-    })
-    .await;
-    let lines = warnings();
-    let is_told = |line: &str| line.contains("disputed") && line.contains("mine=1 theirs=3");
-    assert!(matches!(&lines[..], [line] if is_told(line)), "{lines:?}");
-    drop(held);
+    let client = async || {
+        let builder = LockClient::builder().tokio_time();
+        builder
+            .connect("memory:disputed")
+            .await
+            .expect("it needs no server")
+    };
+    let (one, other) = (client().await, client().await);
+    for key in ["disputed-1", "disputed-2"] {
+        let held = one.lock(key).permits(3).acquire().await.expect("free");
+        // A call asks the holder shortly before its wait ends.
+        for _ in 0..3 {
+            let late = other.lock(key).permits(1).wait(ms(1_500)).acquire().await;
+            let error = late.expect_err("one permit is taken");
+            assert!(error.holder().is_some(), "the holder has replied: {error}");
+        }
+        drop(held);
+        let lines = logged_with("calls disagree on the number of permits", key);
+        let is_told = |line: &str| line.contains("WARN") && line.contains("mine=1 theirs=3");
+        assert!(matches!(&lines[..], [line] if is_told(line)), "{lines:?}");
+    }
 }
 
 #[tokio::test]
@@ -214,6 +219,27 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
         guard.expect("free").release().await.expect("held");
     }
     assert_eq!(of_locks("lock lost"), Vec::<String>::new());
+}
+
+/// A proxy closes connections that nobody uses.
+#[tokio::test]
+async fn an_idle_client_that_connects_again_is_no_news() {
+    keep_log();
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    // A reset would also end an attempt to open the second connection.
+    let client = builder().caller_connection(false);
+    let client = client.connect(&proxy.url()).await.expect("it is up");
+    let connected = || logged_with(&proxy.address(), ": connected ").len();
+    for n in 1..=3 {
+        let before = connected();
+        proxy.reset();
+        eventually(LONG, "it connects again", async || connected() > before).await;
+        let infos = infos(&proxy.address());
+        assert_eq!(infos, Vec::<String>::new(), "reset {n}");
+    }
+    let guard = client.lock("k").wait(LONG).acquire().await;
+    guard.expect("free").release().await.expect("held");
 }
 
 #[tokio::test]

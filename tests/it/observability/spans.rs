@@ -36,8 +36,8 @@ async fn pay(client: &LockClient, id: u64) -> Result<(), LockError> {
 }
 
 #[tokio::test]
-async fn an_uncontended_call_has_two_spans_at_debug() {
-    alone!(an_uncontended_call_has_two_spans_at_debug);
+async fn a_call_has_two_spans() {
+    alone!(a_call_has_two_spans);
     keep_spans(LevelFilter::DEBUG);
     let client = LockClient::in_memory();
     let call = pay(&client, 42).instrument(tracing::info_span!("request"));
@@ -69,16 +69,15 @@ async fn an_uncontended_call_has_two_spans_at_debug() {
 }
 
 #[tokio::test]
-async fn at_info_a_call_has_spans_if_it_waits() {
+async fn the_spans_of_a_call_that_waits_have_the_same_level_and_show_the_wait() {
     const LOCK: &str = "wait:<id>";
-    alone!(at_info_a_call_has_spans_if_it_waits);
-    keep_spans(LevelFilter::INFO);
+    alone!(the_spans_of_a_call_that_waits_have_the_same_level_and_show_the_wait);
+    keep_spans(LevelFilter::DEBUG);
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    let lock = |client: &LockClient| client.lock("wait:1").name(LOCK).lease(LASTING);
+    let lock = |client: &LockClient| client.lock("wait:1").lease(LASTING);
     let guard = lock(&one).acquire().await.expect("free");
-    assert!(spans_of(LOCK).is_empty(), "uncontended");
-    let waiting = acquiring(lock(&other));
+    let waiting = acquiring(lock(&other).name(LOCK));
     assert_soon_queued(&server, "wait:1", 1).await;
     tokio::time::sleep(ms(50)).await;
     guard.release().await.expect("held");
@@ -88,7 +87,8 @@ async fn at_info_a_call_has_spans_if_it_waits() {
     let [acquire, hold] = &closed(LOCK, 2).await[..] else {
         panic!("two spans");
     };
-    assert_eq!((acquire.name, acquire.level), ("lock.acquire", Level::INFO));
+    assert_eq!(acquire.name, "lock.acquire");
+    assert_eq!([acquire.level, hold.level], [Level::DEBUG; 2]);
     assert_eq!(acquire.field("lock.contended"), Some("true"));
     let waited = acquire.field("lock.wait_ms").expect("recorded");
     let waited: f64 = waited.parse().expect("a number");
@@ -96,7 +96,6 @@ async fn at_info_a_call_has_spans_if_it_waits() {
     assert_eq!(acquire.field("db.system.name"), Some("redis"));
     assert_eq!(acquire.field("server.address"), Some(&*server.address()));
     assert_eq!(acquire.field("otel.kind"), Some("client"));
-    assert_eq!((hold.name, hold.level), ("lock.hold", Level::INFO));
     assert_eq!(hold.field("lock.contended"), Some("true"));
     assert_eq!(hold.field("lock.token"), Some(&*token));
 }
@@ -124,6 +123,14 @@ async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
         let this_process = format!("(pid {})", std::process::id());
         let is_named = holder.is_some_and(|holder| holder.contains(&this_process));
         assert_eq!(is_named, outcome == "timeout", "{holder:?}");
+        let error = span.field("lock.error").unwrap_or_default();
+        let said = match outcome {
+            "timeout" => "; it is held by another call of this client",
+            "error" => "shut down",
+            _ => "",
+        };
+        assert!(error.contains(said), "{error}");
+        assert_eq!(error.is_empty(), said.is_empty(), "{error}");
     }
 }
 

@@ -111,7 +111,7 @@ fn a_history_with_two_holders_at_once_fails_by_its_exit_code() {
 
 #[test]
 fn a_run_below_its_floor_does_not_count() {
-    let report = Scratch::new("floor.json");
+    let (out, report) = (Scratch::new("floor"), Scratch::new("floor.json"));
     let (code, text) = histories(&[
         "--store",
         "memory",
@@ -119,6 +119,8 @@ fn a_run_below_its_floor_does_not_count() {
         "1",
         "--floor",
         "1000000",
+        "--out",
+        out.path(),
         "--report",
         report.path(),
     ]);

@@ -8,7 +8,7 @@ async fn main() {
     let url = std::env::args().nth(1).expect("usage: connect URL");
     match lock(&url).await {
         Ok(count) => println!("locked {count} time(s)"),
-        Err(error) => println!("failed: {error}"),
+        Err(error) => println!("failed: {error:#}"),
     }
 }
 

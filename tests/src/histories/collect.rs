@@ -1,14 +1,62 @@
 //! Collects records, for the file and for the checks.
 
 use std::{
-    fs::File,
-    io::{BufWriter, Write as _},
-    path::Path,
+    fs::{self, File},
+    io::{BufWriter, ErrorKind, Write as _},
+    path::{Path, PathBuf},
     sync::mpsc,
     thread::{self, JoinHandle},
 };
 
-use super::{history::History, record::Record};
+use super::{history::History, options::Options, record::Record};
+
+/// Where histories are kept, below the working directory.
+const DIRECTORY: &str = "target/histories";
+
+/// The file of a history.
+pub(super) struct Place {
+    path: PathBuf,
+    /// Whether it is kept whatever the history shows.
+    is_asked_for: bool,
+}
+
+impl Place {
+    /// Creates the file that the options name, or a new one for this store and seed below `base`.
+    pub(super) fn create(options: &Options, seed: u64, base: &Path) -> (Self, File) {
+        let (path, file) = match &options.out {
+            Some(path) => (path.clone(), File::create(path)),
+            None => create_new(&base.join(DIRECTORY), &format!("{}-{seed}", options.store)),
+        };
+        let file = file.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        let is_asked_for = options.out.is_some();
+        (Self { path, is_asked_for }, file)
+    }
+
+    /// Returns the path, unless the file is deleted because nobody needs it.
+    pub(super) fn keep(self, is_needed: bool) -> Option<PathBuf> {
+        if is_needed || self.is_asked_for {
+            return Some(self.path);
+        }
+        // A file that stays is no harm.
+        let _ = fs::remove_file(&self.path);
+        None
+    }
+}
+
+/// Creates the first file of this name that does not exist, so that no run replaces the history of another.
+fn create_new(directory: &Path, name: &str) -> (PathBuf, std::io::Result<File>) {
+    let _ = fs::create_dir_all(directory);
+    let mut path = directory.join(format!("{name}.jsonl"));
+    for number in 2.. {
+        match File::create_new(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                path = directory.join(format!("{name}-{number}.jsonl"));
+            }
+            created => return (path, created),
+        }
+    }
+    unreachable!("there are more numbers than files")
+}
 
 /// A handle that records from anywhere. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -28,31 +76,21 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// `out`: the path of the file, if any.
-    pub(super) fn start(out: Option<&Path>) -> Self {
-        let mut file = out.map(|path| {
-            let file = File::create(path);
-            BufWriter::new(
-                file.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display())),
-            )
-        });
+    pub(super) fn start(file: File) -> Self {
+        let mut file = BufWriter::new(file);
         let (sender, records) = mpsc::channel::<Record>();
         let thread = thread::spawn(move || {
             let mut history = History::default();
             for record in records {
-                if let Some(file) = &mut file {
-                    let line = serde_json::to_string(&record).expect("records are plain data");
-                    writeln!(file, "{line}").expect("the history can be written");
-                }
+                let line = serde_json::to_string(&record).expect("records are plain data");
+                writeln!(file, "{line}").expect("the history can be written");
                 let over = matches!(record, Record::Over { .. });
                 history.add(record);
                 if over {
                     break;
                 }
             }
-            if let Some(mut file) = file {
-                file.flush().expect("the history can be written");
-            }
+            file.flush().expect("the history can be written");
             history
         });
         Self { sender, thread }

@@ -41,7 +41,9 @@ pub(super) struct Options {
     /// A run with fewer grants does not count. Defaults to five a second.
     #[arg(long)]
     pub(super) floor: Option<u64>,
-    /// The file for the history, a line of JSON for each event. Not written by default.
+    /// The file for the history, a line of JSON for each event. By default
+    /// `target/histories/<store>-<seed>.jsonl`, which is kept only if a property does not hold, or if a
+    /// case was excused as a consequence of lost data or of a failover.
     #[arg(long, value_name = "PATH")]
     pub(super) out: Option<PathBuf>,
     /// The file for the outcome as JSON.

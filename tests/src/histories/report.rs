@@ -1,6 +1,6 @@
 //! The outcome of a run, as text and as JSON.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde::Serialize;
 
@@ -31,12 +31,17 @@ pub(super) struct Report {
     /// By property: the violations to print, and the number of others.
     violations: BTreeMap<Property, u64>,
     told: Vec<Violation>,
+    /// By property: the excused cases, and those to print.
+    excused: BTreeMap<Property, u64>,
+    told_excused: Vec<Violation>,
     findings: Counts,
     fenced: Writes,
     /// The counts of the register with a fence.
     reads: Reads,
     unfenced: Writes,
     counts: bool,
+    /// The file of the history, if it is kept.
+    history: Option<PathBuf>,
 }
 
 /// The number of comparisons and of excused violations.
@@ -74,18 +79,12 @@ impl Report {
             overlaps_by_nature,
             longest_by_nature_ms,
             others_by_nature,
-            violations: all,
+            excused,
+            violations,
         } = check::check(history);
-        let mut violations: BTreeMap<Property, u64> =
-            Property::ALL.map(|property| (property, 0)).into();
-        let mut told = Vec::new();
-        for violation in all {
-            let count = violations.entry(violation.property).or_default();
-            *count += 1;
-            if *count <= LISTED as u64 {
-                told.push(violation);
-            }
-        }
+        let none = Property::ALL.map(|property| (property, 0)).into();
+        let (violations, told) = counted_and_told(none, violations);
+        let (excused, told_excused) = counted_and_told(BTreeMap::new(), excused);
         let faults = history.faults_by_kind();
         let accesses = || history.locks.values().flat_map(|lock| &lock.accesses);
         let count = |kind: AccessKind, which: &dyn Fn(bool, bool) -> bool| {
@@ -147,13 +146,29 @@ impl Report {
             },
             violations,
             told,
+            excused,
+            told_excused,
             counts,
+            history: None,
+        }
+    }
+
+    /// Names the file of the history.
+    pub(super) fn kept_in(self, path: PathBuf) -> Self {
+        Self {
+            history: Some(path),
+            ..self
         }
     }
 
     /// Returns whether a property does not hold.
     pub(super) fn violated(&self) -> bool {
         self.violations.values().any(|count| *count > 0)
+    }
+
+    /// Returns whether a property does not hold, or a case was excused.
+    pub(super) fn has_cases(&self) -> bool {
+        self.violated() || !self.excused.is_empty()
     }
 
     /// Returns whether the run was large enough.
@@ -166,6 +181,22 @@ impl Report {
         text.push('\n');
         text
     }
+}
+
+/// Counts cases by property, from these counts on, and returns those to print.
+fn counted_and_told(
+    mut counts: BTreeMap<Property, u64>,
+    all: Vec<Violation>,
+) -> (BTreeMap<Property, u64>, Vec<Violation>) {
+    let mut told = Vec::new();
+    for case in all {
+        let count = counts.entry(case.property).or_default();
+        *count += 1;
+        if *count <= LISTED as u64 {
+            told.push(case);
+        }
+    }
+    (counts, told)
 }
 
 /// Counts the calls. A body has a record at its start and at its end. A body that was killed does
@@ -252,6 +283,15 @@ impl fmt::Display for Report {
                 f,
                 "this run does not count: it takes {floor} grants, and late writes if it lasts {LONG_ENOUGH} s"
             )?;
+        }
+        if let Some(path) = &self.history {
+            writeln!(f, "history: {}", path.display())?;
+            for (property, count) in &self.excused {
+                writeln!(f, "excused: {property:?} {count} times")?;
+            }
+            for Violation { property, what } in &self.told_excused {
+                writeln!(f, "  {property:?}: {what}")?;
+            }
         }
         Ok(())
     }

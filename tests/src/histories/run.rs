@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    path::Path,
     sync::{Arc, atomic::AtomicU32},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use tokio::{sync::watch, task::JoinSet, time::sleep};
 
 use super::{
     clock,
-    collect::{Collector, Recorder},
+    collect::{Collector, Place, Recorder},
     ground::Ground,
     memory,
     options::{Kind, Options},
@@ -46,7 +47,8 @@ async fn run(options: &Options) -> Report {
         options.keys,
         schedule.len()
     );
-    let collector = Collector::start(options.out.as_deref());
+    let (place, file) = Place::create(options, seed, Path::new(""));
+    let collector = Collector::start(file);
     let recorder = collector.recorder();
     let order = Order {
         resource: resource::open(&recorder),
@@ -87,7 +89,16 @@ async fn run(options: &Options) -> Report {
         }
     }
     recorder.note(Record::Over { at: clock::now() });
-    Report::on(&collector.finish())
+    conclude(collector, place)
+}
+
+/// Checks the history, and keeps its file if there is anything to look at in it.
+fn conclude(collector: Collector, place: Place) -> Report {
+    let report = Report::on(&collector.finish());
+    match place.keep(report.has_cases()) {
+        Some(path) => report.kept_in(path),
+        None => report,
+    }
 }
 
 fn schedule(options: &Options, seed: u64) -> Schedule {
@@ -156,4 +167,95 @@ async fn on_servers(
     eyes.shutdown().await;
     tokio::task::block_in_place(|| drop(slots));
     note(ground.left_without_holder().await);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::histories::history::History;
+
+    /// A directory that is deleted with the test.
+    struct Base(PathBuf);
+
+    impl Drop for Base {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    impl Base {
+        fn new(name: &str) -> Self {
+            let name = format!("rlock-kept-{}-{name}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        /// Returns the report on a run with these records, and the names of the kept files.
+        fn run(&self, lines: &[&str]) -> (Report, Vec<String>) {
+            let options = Options::parse_from(["histories", "--store", "sentinel"]);
+            let (place, file) = Place::create(&options, 7, &self.0);
+            let collector = Collector::start(file);
+            for line in lines {
+                let record = serde_json::from_str(line).expect("a record");
+                collector.recorder().note(record);
+            }
+            collector.recorder().note(Record::Over { at: 0 });
+            let report = conclude(collector, place);
+            let kept = fs::read_dir(self.0.join("target/histories")).expect("a directory");
+            let names = kept.map(|file| file.expect("a file").file_name());
+            let mut names: Vec<String> = names
+                .map(|name| name.into_string().expect("a plain name"))
+                .collect();
+            names.sort();
+            (report, names)
+        }
+    }
+
+    const READER: &str = r#"{"event":"operation","process":1,"task":0,"operation":"acquire","key":"k","mode":"shared","owner":"a:1s/10/0","token":10,"lease":100,"invoke":0,"return":5,"valid_until":6,"outcome":"granted"}"#;
+    const WRITER: &str = r#"{"event":"operation","process":2,"task":0,"operation":"acquire","key":"k","owner":"b:1/10","token":10,"lease":100,"invoke":0,"return":7,"valid_until":8,"outcome":"granted"}"#;
+    const TWO_MASTERS: &str = r#"{"event":"fault","kind":"master_unseen","start":0,"end":9}"#;
+
+    #[test]
+    fn the_history_of_a_violation_is_kept() {
+        let base = Base::new("violation");
+        let (report, kept) = base.run(&[READER, WRITER]);
+        assert!(report.violated());
+        assert_eq!(kept, ["sentinel-7.jsonl"]);
+        let path = base.0.join("target/histories/sentinel-7.jsonl");
+        let last = report.to_string();
+        let last = last.lines().last().expect("a line");
+        assert_eq!(last, format!("history: {}", path.display()));
+        let again = History::read(&path).expect("a history");
+        assert!(Report::on(&again).violated());
+    }
+
+    #[test]
+    fn the_history_of_an_excused_case_is_kept_and_the_last_lines_say_which() {
+        let base = Base::new("excused");
+        let (report, kept) = base.run(&[TWO_MASTERS, READER, WRITER]);
+        assert!(!report.violated(), "{report}");
+        assert_eq!(kept, ["sentinel-7.jsonl"]);
+        let text = report.to_string();
+        let (_, last) = text.split_once("history: ").expect("the file is named");
+        assert!(last.contains("excused: TokensGrow "), "{text}");
+        assert!(
+            last.contains("  TokensGrow: k: a:1s/10/0 (token 10"),
+            "{text}"
+        );
+        assert!(last.contains("the same token"), "{text}");
+    }
+
+    #[test]
+    fn a_kept_history_is_never_replaced_and_one_without_a_case_is_deleted() {
+        let base = Base::new("replaced");
+        for _ in 0..2 {
+            base.run(&[READER, WRITER]);
+        }
+        let (report, kept) = base.run(&[READER]);
+        assert_eq!(kept, ["sentinel-7-2.jsonl", "sentinel-7.jsonl"]);
+        assert!(!report.to_string().contains("history: "), "{report}");
+    }
 }

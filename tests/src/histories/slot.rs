@@ -187,12 +187,20 @@ impl Slot {
                 () = &mut end => return,
                 line = self.process.worker.line(FOR_EVER) => match line {
                     Some(line) => self.note(&line),
-                    None => break,
+                    None => self.replace_ended().await,
                 },
             }
         }
-        self.complain("ended by itself");
-        end.await;
+    }
+
+    /// Replaces a process that ended although nothing asked for that, so that the run goes on and is checked.
+    async fn replace_ended(&mut self) {
+        let at = clock::now();
+        let process = self.process.number;
+        let status = self.process.worker.wait(PATIENCE).await;
+        self.complain(&format!("ended by itself with {status}"));
+        self.order.recorder.note(Record::Killed { process, at });
+        self.replace().await;
     }
 
     fn complain(&self, what: &str) {

@@ -67,7 +67,7 @@ impl Load {
                     .unexpected
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                *errors.entry(error.to_string()).or_default() += 1;
+                *errors.entry(format!("{error:#}")).or_default() += 1;
             }
         }
     }

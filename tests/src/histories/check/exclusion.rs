@@ -146,17 +146,17 @@ fn overlap(
     findings: &mut Findings,
 ) {
     let end = before.end.min(next.end);
-    if is_by_nature(history, key, before, next) {
-        findings.overlap_by_nature(ms(end - next.begin));
-        return;
-    }
     let what = format!(
         "{key}: {} and {} for {} µs",
         description(before),
         description(next),
         (end - next.begin) / 1_000
     );
-    findings.breaks(Property::OneHolder, what);
+    if is_by_nature(history, key, before, next) {
+        findings.overlap_by_nature(ms(end - next.begin), Property::OneHolder, what);
+    } else {
+        findings.breaks(Property::OneHolder, what);
+    }
 }
 
 /// Checks that no more permits are held than their number.
@@ -177,18 +177,22 @@ fn permits(
     let (forgotten, counted): (Vec<&Interval<'_>>, Vec<&Interval<'_>>) =
         others.partition(|before| is_by_nature(history, key, before, next));
     let most = most as usize;
-    if counted.len() >= most {
-        let all: Vec<String> = counted.into_iter().map(description).collect();
-        let what = format!(
-            "{key}: {} beside {most} others: {}",
+    let beside = |others: &[&Interval<'_>]| {
+        let all: Vec<String> = others.iter().map(|other| description(other)).collect();
+        let count = all.len();
+        format!(
+            "{key}: {} beside {count} others: {}",
             description(next),
             all.join(", ")
-        );
-        findings.breaks(Property::NoExtraPermit, what);
+        )
+    };
+    if counted.len() >= most {
+        findings.breaks(Property::NoExtraPermit, beside(&counted));
     } else if forgotten.len() + counted.len() >= most {
         let ends = forgotten.iter().map(|before| before.end.min(next.end));
         let lasted = ends.max().map_or(0, |end| end - next.begin);
-        findings.overlap_by_nature(ms(lasted));
+        let what = beside(&[counted, forgotten].concat());
+        findings.overlap_by_nature(ms(lasted), Property::NoExtraPermit, what);
     }
 }
 

@@ -89,11 +89,12 @@ fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
             let other = lock.hold(&before.owner);
             other.is_some_and(|other| history.led_by_two(hold, other))
         });
-        if history.forgotten(key, hold.earliest, access.at) || is_of_another_master {
-            findings.others_by_nature += 1;
+        let is_excused = history.forgotten(key, hold.earliest, access.at) || is_of_another_master;
+        let access = description(access);
+        let what = format!("{key}: {access} was refused while it relied on its lock");
+        if is_excused {
+            findings.other_by_nature(Property::NoStaleWrite, what);
         } else {
-            let access = description(access);
-            let what = format!("{key}: {access} was refused while it relied on its lock");
             findings.breaks(Property::NoStaleWrite, what);
         }
     }

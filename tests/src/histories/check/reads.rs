@@ -46,10 +46,6 @@ fn torn(
 ) {
     let writer = lock.hold(&write.owner);
     let is_of_another_master = writer.is_some_and(|writer| history.led_by_two(reader, writer));
-    if history.forgotten(key, reader.earliest, write.at) || is_of_another_master {
-        findings.others_by_nature += 1;
-        return;
-    }
     let what = format!(
         "{key}: a write of {} (token {}, {} ms) was accepted while {} read (token {}, {} to {} ms)",
         write.owner,
@@ -60,7 +56,11 @@ fn torn(
         ms(reader.granted),
         ms(end)
     );
-    findings.breaks(Property::NoTornRead, what);
+    if history.forgotten(key, reader.earliest, write.at) || is_of_another_master {
+        findings.other_by_nature(Property::NoTornRead, what);
+    } else {
+        findings.breaks(Property::NoTornRead, what);
+    }
 }
 
 #[cfg(test)]

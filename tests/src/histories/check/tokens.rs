@@ -28,8 +28,8 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
 }
 
-fn breaks(findings: &mut Findings, key: &str, one: &Hold, other: &Hold, why: &str) {
-    let description = |hold: &Hold| {
+fn description(key: &str, one: &Hold, other: &Hold, why: &str) -> String {
+    let of_hold = |hold: &Hold| {
         format!(
             "{} (token {}, called {} ms, inside {} ms)",
             hold.owner,
@@ -38,12 +38,7 @@ fn breaks(findings: &mut Findings, key: &str, one: &Hold, other: &Hold, why: &st
             ms(hold.granted)
         )
     };
-    let what = format!(
-        "{key}: {} and {}: {why}",
-        description(one),
-        description(other)
-    );
-    findings.breaks(Property::TokensGrow, what);
+    format!("{key}: {} and {}: {why}", of_hold(one), of_hold(other))
 }
 
 fn each_owner_has_its_own(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
@@ -56,10 +51,11 @@ fn each_owner_has_its_own(history: &History, key: &str, lock: &Lock, findings: &
             if first.may_share(other) || are_readers && history.is_of_quorum() {
                 continue;
             }
+            let what = description(key, first, other, "the same token");
             if history.led_by_two(first, other) {
-                findings.others_by_nature += 1;
+                findings.other_by_nature(Property::TokensGrow, what);
             } else {
-                breaks(findings, key, first, other, "the same token");
+                findings.breaks(Property::TokensGrow, what);
             }
         }
     }
@@ -110,12 +106,8 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
         }
         if let Some(before) = largest.not_below(hold) {
             let is_smaller = before.token > hold.token;
-            if history.led_by_two(before, hold)
-                || is_smaller && before_notice(history, key, lock, hold)
-            {
-                findings.others_by_nature += 1;
-                continue;
-            }
+            let is_excused = history.led_by_two(before, hold)
+                || is_smaller && before_notice(history, key, lock, hold);
             let mut losses: Vec<_> = history.data_losses(key).collect();
             losses.retain(|fault| fault.start <= hold.granted);
             let latest = losses.iter().max_by_key(|fault| fault.start);
@@ -124,7 +116,12 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
                 format!(", after {:?} from {start} to {end} ms", fault.kind)
             });
             let why = format!("the later call has no larger token{after}");
-            breaks(findings, key, before, hold, &why);
+            let what = description(key, before, hold, &why);
+            if is_excused {
+                findings.other_by_nature(Property::TokensGrow, what);
+            } else {
+                findings.breaks(Property::TokensGrow, what);
+            }
         }
     }
 }
@@ -169,11 +166,12 @@ fn later_reliance_has_larger_ones(
             largest.add(hold);
             continue;
         };
+        let why = "who was inside later has no larger token";
+        let what = description(key, before, hold, why);
         if history.forgotten(key, hold.earliest, hold.granted) || history.led_by_two(before, hold) {
-            findings.others_by_nature += 1;
+            findings.other_by_nature(Property::TokensGrow, what);
         } else {
-            let why = "who was inside later has no larger token";
-            breaks(findings, key, before, hold, why);
+            findings.breaks(Property::TokensGrow, what);
         }
     }
 }

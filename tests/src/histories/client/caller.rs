@@ -67,7 +67,7 @@ impl Caller {
             outcome,
             error: error
                 .filter(|_| outcome == Outcome::Refused)
-                .map(ToString::to_string),
+                .map(|error| format!("{error:#}")),
             ..self.operation(verb, key, terms, invoke)
         }));
     }
