@@ -666,7 +666,7 @@ fn mistakes_with_modes() -> Vec<Mistake> {
         mistake(
             ServerBug::DowngradeInSilence,
             WITH_REASON,
-            readers("a downgrade that lets nobody in", &[1, 1])
+            readers("a downgrade that lets no waiter in", &[1, 1])
                 .one(0, 0, exclusive)
                 .one(0, 0, |caller| caller.downgrades = true),
         ),

@@ -96,8 +96,9 @@ impl LockGuard {
         }
     }
 
-    /// Returns the owner that has the lock, of several locks that of [`key`](Self::key). Nested entries share it. Successive holds of this client may share it, too,
-    /// because a local hand-over keeps the owner. Only the [fencing token](Self::fencing_token) identifies a hold.
+    /// Returns the owner that has the lock, of several locks that of [`key`](Self::key). Nested entries share it.
+    /// Successive holds of this client may share it, too, because a local hand-over keeps the owner. Only the
+    /// [fencing token](Self::fencing_token) identifies a hold.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
         self.entry().owner()
@@ -180,8 +181,8 @@ impl LockGuard {
         self.token(key).map(u64::cast_signed)
     }
 
-    /// Returns the number of nested entries of the hold, of several locks that of [`key`](Self::key); 1 for a lock that
-    /// is not nested.
+    /// Returns the number of nested entries of the hold, which is 1 without nesting. Of several locks, returns that of
+    /// [`key`](Self::key).
     #[must_use]
     pub fn count(&self) -> u32 {
         self.entry().count()
@@ -298,7 +299,7 @@ impl LockGuard {
     /// Needs the guard of an acquire. In the body of [`Lock::run`](crate::Lock::run) or of an annotated function, the
     /// body counts as an entry, so a guard of [`current`](crate::current) cannot be downgraded.
     ///
-    /// Of several locks, all are downgraded, one after another. All are checked before the first one is.
+    /// A guard of several locks first checks that all can be downgraded, and then downgrades one after the other.
     ///
     /// # Errors
     ///
@@ -399,7 +400,7 @@ impl LockGuard {
     /// [`at_least`](crate::Lock::at_least), and another process may try.
     ///
     /// A guard does not know the outcome of the work, so one that is released or dropped without this mark keeps the lock
-    /// for its `at_least`, unless its thread panics. The end of such a hold is `failed` in spans and metrics.
+    /// for its `at_least`, unless its thread panics. The end of a marked hold is `failed` in spans and metrics.
     ///
     /// # Examples
     ///

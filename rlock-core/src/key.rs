@@ -122,7 +122,7 @@ fn check_hash_tag(key: &str) -> Result<(), &'static str> {
     }
 }
 
-fn shortened(key: &str) -> String {
+pub(crate) fn shortened(key: &str) -> String {
     const SHOWN: usize = 80;
     match key.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", &key[..end]),

@@ -153,7 +153,7 @@ pub mod __fuzzing {
     }
 }
 
-/// What the attribute requires of types. Errors of the compiler show these paths, so they say where they belong.
+/// The traits that the attribute requires of types. Errors of the compiler show their path, so it names the attribute.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod attribute {

@@ -241,8 +241,8 @@ impl Lock {
         self.call(self.options.wait)
     }
 
-    /// Acquires the lock if it is free, and several locks if all are. Returns `None` if another call holds it, or waits for it in
-    /// this process, or if another client [retains](Self::retain) it. That client then releases it.
+    /// Acquires the lock if it is free, and several locks if all are. Returns `None` if another call holds it, or waits for
+    /// it in this process, or if another client [retains](Self::retain) it. That client then releases it.
     ///
     /// Never waits for a holder, regardless of [`wait`](Self::wait). If the store does not reply, the
     /// call ends after the client's

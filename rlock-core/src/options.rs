@@ -345,7 +345,7 @@ macro_rules! lock_option_setters {
         /// - A guard does not know the outcome, so its end counts as a success unless its thread panics, its lock was
         ///   lost, or it was [marked as failed](crate::LockGuard::mark_failed).
         ///
-        /// Nested calls each count by themselves: the `at_least` of those that succeed keeps the lock.
+        /// Each nested call counts by itself: if it succeeds, its `at_least` keeps the lock.
         ///
         /// # Errors
         ///

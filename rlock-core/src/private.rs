@@ -9,7 +9,7 @@ use crate::{
     engine::call_chain,
     error::LockError,
     few::Few,
-    key::escaped,
+    key::{escaped, shortened},
     lock::Lock,
     mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
@@ -38,7 +38,7 @@ struct Annotation {
     keys: Few<(String, bool)>,
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
-    /// The first key that a value has no text for.
+    /// The first key with a value that cannot be formatted.
     unrendered: Option<Unrendered>,
     client: Option<LockClient>,
     /// `None`: the client's.
@@ -230,7 +230,7 @@ impl<T: Display, const AT: usize> KeyValue<AT> for T {
 #[must_use]
 pub struct KeyText {
     text: String,
-    /// The first placeholder whose value has no text. It stands in the text itself.
+    /// The first placeholder whose value cannot be formatted. The text contains the placeholder in its place.
     failed: Option<&'static str>,
 }
 
@@ -263,7 +263,7 @@ impl KeyText {
     }
 }
 
-/// A key with a placeholder whose value has no text.
+/// A key with a placeholder whose value cannot be formatted.
 #[derive(Debug)]
 struct Unrendered {
     key: String,
@@ -282,7 +282,7 @@ impl Unrendered {
             "formatting the value of `<{placeholder}>` returned an error, and a key without that value would also be \
              the key of other values; pass a value that can be formatted, or correct its `Display`"
         );
-        LockError::invalid_key(key, reason)
+        LockError::invalid_key(shortened(&key), reason)
     }
 }
 

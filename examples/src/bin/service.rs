@@ -2,8 +2,8 @@
 //! signal that serves the requests in progress. The tests at the end need no server.
 //!
 //! Needs no server itself; with `REDIS_URL` several instances exclude each other on Redis. `RUST_LOG` chooses the spans and
-//! events to print. By default these are the calls that wait; `RUST_LOG=info,rlock_core=debug` prints every call.
-//! `ADDRESS` is where it listens, by default `127.0.0.1:3000`.
+//! events to print. By default no spans are printed; `RUST_LOG=info,rlock_core::spans=debug` prints those of every call.
+//! It listens at `ADDRESS`, by default `127.0.0.1:3000`.
 //!
 //! ```sh
 //! cargo run --bin service

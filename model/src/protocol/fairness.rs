@@ -1,4 +1,4 @@
-//! What a server owes to those that ask it: nobody is overtaken, and nobody waits without a reason.
+//! What a server owes to waiters: none is overtaken, and none waits without a reason.
 
 use super::{
     State,

@@ -16,7 +16,8 @@ impl LockClient {
     /// Shuts the client down: stops the running bodies and releases every lock.
     ///
     /// From now on, acquires fail with [`LockError::Closed`]. Running bodies lose their locks with
-    /// [`LostCause::Closed`](crate::LostCause::Closed) and stop at their next await.
+    /// [`LostCause::Closed`](crate::LostCause::Closed) and stop at their next await. A guard that still
+    /// exists loses its lock at once, also one with [`at_least`](crate::Lock::at_least).
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl LockClient {
         });
         releasing.await;
         let waited = core.clock.now().since(started);
-        // Before the client ends, which ends its part in these locks, too.
+        // Read before the background ends, because its end also ends these holds.
         let (keys, is_released) = core
             .shell
             .read(|machine, _| (keys_in_use(machine), machine.is_released()));
@@ -89,7 +90,9 @@ impl LockClient {
     /// From now on, new calls fail with [`LockError::Draining`]. A call that began earlier acquires
     /// its lock; a call begins when its future is first polled. Existing holds continue: bodies run
     /// and leases are renewed. Calls inside a body, or inside
-    /// [`LockGuard::scope`](crate::LockGuard::scope), may acquire further locks.
+    /// [`LockGuard::scope`](crate::LockGuard::scope), may acquire further locks. A call whose future
+    /// is not polled, as after a `select!`, is given up some seconds later, with
+    /// [`LockError::Draining`].
     ///
     /// After `within`, the shutdown stops the remaining bodies, and calls that still wait fail with
     /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier end
@@ -170,7 +173,7 @@ impl LockClient {
         block_on(|| "drain the client".to_owned(), self.drain(within))?
     }
 
-    /// Waits until the bodies have stopped and the store has confirmed each release, but not for ever.
+    /// Waits until the bodies have stopped and the store has confirmed each release, for a response time-out each.
     async fn release_all(&self) {
         let core = self.core();
         let limit = core.options.response_timeout;

@@ -30,7 +30,7 @@ use crate::{
 /// How many clients are asked, and locks inspected, at once.
 const AT_ONCE: usize = 64;
 
-/// How many keys a part of a scan has, about.
+/// The approximate number of keys in each part of a scan.
 const KEYS_OF_PART: usize = 1000;
 
 impl LockClient {
@@ -123,8 +123,8 @@ impl LockList {
         self
     }
 
-    /// Scans at most about this many keys on the store, as [`scan`](Self::scan). For a list that finds all locks on a
-    /// store with few keys, and costs little on one with many. Scans nothing if the user may not.
+    /// Scans about this many keys on the store at most, as [`scan`](Self::scan). So the list finds all locks on a store
+    /// with few keys, and costs little on one with many. If the server's user may not scan, nothing is scanned.
     pub fn scan_at_most(mut self, keys: usize) -> Self {
         self.scan = Scan::Parts(keys.div_ceil(KEYS_OF_PART));
         self
@@ -251,9 +251,7 @@ impl LockList {
             }
             Step::Scan(from) => {
                 let scanned = core.store.scan(*from, timeout).await;
-                if let (Scan::Parts(_), Err(error)) = (self.scan, &scanned)
-                    && !error.transient
-                {
+                if let (Scan::Parts(_), Err(error)) = (self.scan, &scanned) {
                     tracing::debug!(%error, "the store is not scanned for locks without a holder");
                     self.step = Step::End;
                     return Ok(true);

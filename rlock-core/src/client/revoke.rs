@@ -177,8 +177,8 @@ impl LockClient {
         let action = || format!("release lock `{key}` of another client");
         let released = self.ask(released, action).await?;
         if token.is_some() && reply != Some(Answer::Released) && released == Released::Done {
-            // It may learn of its grant only now, and must not begin a hold with it.
-            self.tell_holder(key, owner, None, true).await?;
+            // The grant may reach the holder after the release, and must not begin a hold.
+            let _ = self.tell_holder(key, owner, None, true).await;
         }
         Ok(reply == Some(Answer::Released) || released == Released::Done)
     }

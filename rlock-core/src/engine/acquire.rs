@@ -5,7 +5,7 @@ mod observed;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 
 use crate::{
     engine::{
@@ -23,6 +23,7 @@ use crate::{
     lease::Time,
     metrics,
     mode::Mode,
+    observe::HoldEnd,
     options::{LockOptions, Site},
     store::{Claim, StoreError},
 };
@@ -131,7 +132,11 @@ impl Attempt<'_> {
 
     /// Returns the entries once enough replicas have their locks; otherwise releases them. Meanwhile the watchdog
     /// renews them, and a cancelled call drops them.
-    async fn replicated(&self, entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
+    async fn replicated(&self, mut entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
+        // Nothing has run, so no `at_least` keeps a lock without replicas.
+        for entry in &mut entries {
+            entry.ends_by(HoldEnd::Cancelled);
+        }
         let claims: Few<Claim> = entries
             .iter()
             .map(|entry| Claim {
@@ -142,12 +147,13 @@ impl Attempt<'_> {
         let lease = self.request.options.lease;
         let replicated = self.core().store.replicate(&claims, lease);
         let Err(error) = self.core().in_runtime(replicated).await else {
+            for entry in &mut entries {
+                entry.begins();
+            }
             return Ok(entries);
         };
-        for entry in entries {
-            // A release that fails is repeated in the background.
-            let _ = entry.release().await;
-        }
+        // A release that fails is repeated in the background.
+        join_all(entries.into_iter().map(EntryGuard::release)).await;
         Err(self.failed(error))
     }
 

@@ -231,6 +231,11 @@ impl EntryGuard {
         self.end = Some(end);
     }
 
+    /// Notes that its call has the locks. From now on, the entry ends as it is released or dropped.
+    pub(crate) fn begins(&mut self) {
+        self.end = None;
+    }
+
     /// Removes the entry, and waits for the store's reply if that takes a request.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
         let core = self.entry.client.core().clone();

@@ -41,7 +41,7 @@ impl HolderReplies {
 pub(crate) struct WarnedKeys(Mutex<HashSet<Key>>);
 
 impl WarnedKeys {
-    /// Adds a key. Returns whether to log a warning: not if there was one, nor for more keys than a client remembers.
+    /// Adds a key. Returns whether to log a warning: only once for each key, and for at most [`MOST`] keys.
     pub(crate) fn add(&self, key: &Key) -> bool {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.len() < MOST && keys.insert(key.clone())

@@ -219,6 +219,9 @@ impl Machine {
             Input::Time => self.time(),
             Input::Drain => {
                 self.cx.life = self.cx.life.max(Life::Draining);
+                for id in self.cx.calls.keys().copied().collect::<Vec<_>>() {
+                    self.cx.look_if_polled(id);
+                }
                 self.slots.keys().cloned().collect()
             }
             Input::Close => self.close(Life::Closed),
@@ -234,19 +237,23 @@ impl Machine {
         }
         let calls: Vec<CallId> = self.cx.calls.keys().copied().collect();
         for id in calls {
-            // Its future may never be polled again, so it keeps no lock and no turn.
-            if let Some(mut call) = self.cx.calls.remove(&id) {
-                if let Some(acquisition) = call.acquisition() {
-                    self.abandon(id, acquisition);
-                    acquisition.stage = Stage::Refused(Refusal::Closed);
-                }
-                self.cx.calls.insert(id, call);
-            }
+            self.give_up(id, Refusal::Closed);
             self.cx.wake(id);
         }
         match self.cx.life {
             Life::Ended => Few::new(),
             _ => self.slots.keys().cloned().collect(),
+        }
+    }
+
+    /// Refuses a call that acquires. Its future may never be polled again, so it keeps no lock and no turn.
+    fn give_up(&mut self, id: CallId, why: Refusal) {
+        if let Some(mut call) = self.cx.calls.remove(&id) {
+            if let Some(acquisition) = call.acquisition() {
+                self.abandon(id, acquisition);
+                acquisition.stage = Stage::Refused(why);
+            }
+            self.cx.calls.insert(id, call);
         }
     }
 
@@ -261,6 +268,7 @@ impl Machine {
                     && !matches!(acquisition.stage, Stage::Asking(_))
                 {
                     acquisition.acts_by = self.cx.wake_at.max(self.cx.now) + IDLE;
+                    acquisition.is_reminded = false;
                 }
                 step
             }
@@ -344,12 +352,19 @@ impl Machine {
                     self.at(&key, |slot, cx| slot.come_due(owner, cx));
                 }
                 (Target::Call(id), _) => {
+                    let (now, drains) = (self.cx.now, self.cx.is_draining());
                     let Some(call) = self.cx.calls.get_mut(&id) else {
                         continue;
                     };
                     call.due = None;
                     let of_call = call.keys();
+                    let is_given_up = drains && call.is_unpolled(now) && !call.reminds(now);
                     self.cx.wake(id);
+                    if is_given_up {
+                        self.give_up(id, Refusal::Draining);
+                    } else if drains {
+                        self.cx.look_if_polled(id);
+                    }
                     for key in &of_call {
                         if let Some(slot) = self.slots.get_mut(key) {
                             slot.take_turn_back(id, &mut self.cx);
@@ -608,6 +623,14 @@ impl Context {
     fn wait(&mut self, until: Time) -> Step {
         self.wake_at = until;
         Step::Wait
+    }
+
+    /// Makes the schedule look at a call when it is known whether it is polled.
+    fn look_if_polled(&mut self, id: CallId) {
+        if let Some(call) = self.calls.get_mut(&id).and_then(Call::acquisition) {
+            let at = call.acts_by + Duration::from_nanos(1);
+            self.look_at_call(id, at);
+        }
     }
 
     /// Makes the schedule look at a call by this time.

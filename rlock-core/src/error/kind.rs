@@ -38,10 +38,10 @@ pub enum ErrorKind {
     Outage,
     /// The client is shutting down, because its process stops: [`Draining`](crate::LockError::Draining),
     /// [`Closed`](crate::LockError::Closed), [`InUse`](crate::LockError::InUse), and
-    /// [`Lost`](crate::LockError::Lost) with [`LostCause::Closed`](crate::LostCause::Closed). Only for `Lost` has a body
-    /// run: the shutdown stopped it, so it may have done a part of its work.
+    /// [`Lost`](crate::LockError::Lost) with [`LostCause::Closed`](crate::LostCause::Closed). Only with `Lost` has a body
+    /// run, which the shutdown stopped, so it may have done a part of its work.
     Closing,
-    /// The lock was lost while the body ran, which may have run beside another holder since:
+    /// The lock was lost while the body ran, so another holder may have run at the same time:
     /// [`Lost`](crate::LockError::Lost) with any other cause.
     Lost,
     /// A key or an option is out of bounds, so nothing was sent: [`InvalidKey`](crate::LockError::InvalidKey) and

@@ -8,8 +8,8 @@ use std::{
 
 /// Returns whether the output is an `Err`. An output that is no `Result` is a success.
 ///
-/// Outputs have no bounds, and a trait cannot tell a `Result` from other types. Its name and its variant can. Under any
-/// other name, an output would count as a success.
+/// Outputs have no bounds, so no trait can tell a `Result` from other types, but the name of the type and the discriminant
+/// can. If the standard library renamed the type, every output would count as a success.
 pub(crate) fn has_failed<T>(output: &T) -> bool {
     let mut variant = Variant(false);
     if type_name::<T>().starts_with("core::result::Result<") {

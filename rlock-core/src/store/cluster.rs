@@ -20,7 +20,7 @@ mod slots;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 
 use self::{
     discovery::Seeds,
@@ -163,8 +163,7 @@ impl Store for ClusterStore {
         let within = options
             .replicas
             .map_or(Duration::ZERO, |asked| asked.within);
-        // An earlier `WAIT` may be under way.
-        let send = SendOptions::new(within * 2 + options.response_timeout);
+        let send = SendOptions::new(within);
         let each = claims.chunks(1).map(move |claim| {
             self.at_master(
                 &claim[0].key,
@@ -173,7 +172,13 @@ impl Store for ClusterStore {
                 move |node, _| async move { node.store.replicate(claim, lease).await },
             )
         });
-        Box::pin(async move { try_join_all(each).await.map(drop) })
+        Box::pin(async move {
+            // Of all masters, and of those that other nodes name.
+            let replicated = timeout(within, try_join_all(each)).await;
+            replicated
+                .map_err(|_| StoreError::no_reply(within))?
+                .map(drop)
+        })
     }
 
     fn describe(&self) -> String {

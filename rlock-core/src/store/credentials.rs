@@ -44,7 +44,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Checks that no URL has a login, which a provider gives.
+/// Returns an error if a URL has a login, because the provider gives it.
 pub(crate) fn check<'a>(
     servers: impl IntoIterator<Item = &'a ConnectionInfo>,
 ) -> Result<(), LockError> {

@@ -49,9 +49,9 @@ impl StoreError {
         Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
     }
 
-    /// The request was not sent, because other requests for the same ownership were in flight.
+    /// The request was not sent: other requests for the same ownership were in flight, or the call was not polled.
     pub(crate) fn busy() -> Self {
-        let source = "another call of this client changes the same lock";
+        let source = "another call of this client changed the same lock, or the call was polled after its wait";
         Self::new(true, false, source)
     }
 

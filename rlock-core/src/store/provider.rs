@@ -1,4 +1,4 @@
-//! Functions of the user that each attempt to connect asks for what may have changed since the last one.
+//! The user's functions for values that may change between two attempts to connect: credentials and client certificates.
 
 use std::{error::Error, panic::AssertUnwindSafe, sync::Arc};
 

@@ -37,8 +37,8 @@ pub(crate) enum Acquired {
 /// Who has a lock that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum TakenBy {
-    /// Whom the store does not name: one server never does. A quorum names neither those who share a lock, nor the owner
-    /// whose `at_least` keeps it.
+    /// The store does not name the owner: one server never does, and a quorum names neither the holders of a shared lock,
+    /// nor the owner whose `at_least` keeps it.
     #[default]
     Unnamed,
     Owner(OwnerId),

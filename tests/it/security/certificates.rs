@@ -229,7 +229,11 @@ async fn what_cannot_be_read_is_refused_before_anything_is_sent() {
         (&certificate, "S3CRET", KEY),
         (&certificate, cut_key, KEY),
         (&certificate, &certificate, KEY),
-        (&certificate, &other_key, "not the certificate's"),
+        (
+            &certificate,
+            &other_key,
+            "does not belong to the certificate",
+        ),
     ] {
         let builder = LockClient::builder().tls_client_certificate(certificate, key);
         check(builder, "tls_client_certificate", reason).await;

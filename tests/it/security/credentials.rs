@@ -145,7 +145,8 @@ async fn a_refused_login_is_retried_within_the_wait_and_its_error_shows_no_passw
     let (outcome, took) = timed(client.lock("k").wait(ms(3000)).acquire()).await;
     let late = outcome.expect_err("refused");
     assert!(matches!(late, LockError::Unavailable { .. }), "{late:?}");
-    assert!(took >= ms(3000), "{took:?}");
+    // No request is sent in the last 10 ms.
+    assert!(took >= ms(2990), "{took:?}");
     for error in [error, late] {
         let said = format!("{error} {error:?}");
         assert!(said.contains("WRONGPASS"), "{said}");

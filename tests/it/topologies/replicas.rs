@@ -309,9 +309,18 @@ async fn a_lock_that_a_replica_has_is_kept_through_a_failover_at_once() {
     assert_soon_extended(&guard).await;
     guard.release().await.expect("held");
     // There is no replica any more.
-    let last = careful(&trio.url(), 1, ms(300)).await;
+    let last = careful(&trio.url(), 1, ms(2000)).await;
     let error = last.lock("k").wait(LONG).acquire().await;
     assert_too_few(&error.expect_err("no replica"), 0, 1);
+}
+
+#[tokio::test]
+async fn a_lock_without_replicas_is_not_kept_by_its_at_least() {
+    let master = RedisServer::start();
+    let strict = careful(&master.url(), 1, ms(500)).await;
+    let lock = strict.lock("k").lease(LASTING).at_least(LASTING);
+    lock.acquire().await.expect_err("no replica");
+    assert_soon_free(&master, "k").await;
 }
 
 #[tokio::test]

@@ -73,7 +73,7 @@ pub(super) struct Findings {
     pub(super) longest_by_nature_ms: u64,
     /// Tokens out of order, fresh accesses refused and torn reads, for the same reason, or because two masters granted the lock.
     pub(super) others_by_nature: u64,
-    /// The cases that these three count.
+    /// The cases that `overlaps_by_nature` and `others_by_nature` count.
     pub(super) excused: Vec<Violation>,
     pub(super) violations: Vec<Violation>,
 }

@@ -16,7 +16,7 @@ const DIRECTORY: &str = "target/histories";
 /// The file of a history.
 pub(super) struct Place {
     path: PathBuf,
-    /// Whether it is kept whatever the history shows.
+    /// Whether the file is kept even if the history shows nothing.
     is_asked_for: bool,
 }
 
@@ -32,7 +32,7 @@ impl Place {
         (Self { path, is_asked_for }, file)
     }
 
-    /// Returns the path, unless the file is deleted because nobody needs it.
+    /// Returns the path, or deletes the file and returns `None` if it is not needed.
     pub(super) fn keep(self, is_needed: bool) -> Option<PathBuf> {
         if is_needed || self.is_asked_for {
             return Some(self.path);

@@ -832,7 +832,9 @@ impl World {
             Refusal::Split => self.servers.len() == 1,
             Refusal::Lost(..) => !task.is_inside,
             Refusal::Draining => {
-                task.is_inside || task.since < state.drained || state.life < Life::Draining
+                let began_earlier = task.is_inside || task.since < state.drained;
+                let is_unpolled = self.plan.has(Part::CallNotPolled);
+                began_earlier && !is_unpolled || state.life < Life::Draining
             }
             Refusal::Closed => state.life < Life::Closed,
             // Tasks nest calls in any modes. A downgrade may come before a nested call that waits for the count.

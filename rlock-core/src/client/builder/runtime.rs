@@ -205,7 +205,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets a provider of the client's certificate, for certificates that rotate. The provider is asked at each attempt to
+    /// Sets a provider of the client's certificate, for certificates that rotate. The client asks it at each attempt to
     /// connect to a server or a Sentinel, so a client that outlives its certificate connects again with the next one. Replaces
     /// [`tls_client_certificate`](Self::tls_client_certificate). Needs the feature `tls`.
     ///

@@ -61,7 +61,7 @@ impl Acquisition {
     ) -> Box<Request> {
         let number = cx.number();
         self.stage = Stage::Asking(number);
-        self.acts_by = cx.now + timeout + IDLE;
+        (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
         Box::new(Request {
             number,
             call: Some(id),
@@ -117,7 +117,7 @@ impl Acquisition {
 
     /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then,
     /// so a call that asks once asks again.
-    fn is_split(&mut self, cx: &mut Context) {
+    fn on_split(&mut self, cx: &mut Context) {
         self.stage = if cx.now + LEAST_REQUEST_TIME < self.limit(cx) {
             self.pause(Refusal::Split, cx)
         } else {
@@ -320,12 +320,11 @@ impl Machine {
             own.is_some_and(|own| own.requests.ask_at().is_some())
         };
         if !call.asks_once() && now >= call.deadline {
-            let waiting = fresh.iter().find(waits).or(fresh.first());
-            let waiting = waiting.map(|at| (*at, None));
-            if let Some((at, ttl)) = call.contended.or(waiting) {
-                call.stage = Stage::Refused(call.taken(at, ttl));
-                return None;
-            }
+            let waiting = fresh.iter().find(waits).map(|at| (*at, None));
+            let taken = call.contended.or(waiting);
+            let why = taken.map_or(Refusal::Failed, |(at, ttl)| call.taken(at, ttl));
+            call.stage = Stage::Refused(why);
+            return None;
         }
         Some(Step::Send(self.ask(id, call, &fresh)?))
     }
@@ -523,7 +522,7 @@ impl Machine {
                 }
                 if let Some(call) = asking {
                     if is_split && call.asks_once() {
-                        call.is_split(&mut self.cx);
+                        call.on_split(&mut self.cx);
                     } else {
                         let at = call.position(&request.claims[claim].key);
                         self.is_taken(request.call, call, (at, ttl), retired);

@@ -14,7 +14,7 @@ use crate::{
     lease::Time,
     mode::Mode,
     options::{LockOptions, Wait},
-    store::Grant,
+    store::{GRACE, Grant},
 };
 
 /// The last part of a wait, in which the holder is asked who it is.
@@ -43,6 +43,8 @@ pub(super) struct Acquisition {
     pub(super) stage: Stage,
     /// The latest time at which the call acts next. After that, it is not being polled.
     pub(super) acts_by: Time,
+    /// Whether that time was extended once, because all of the process may have stood still.
+    pub(super) is_reminded: bool,
     /// How long the store may keep a lock for the call.
     pub(super) kept_until: Time,
     /// Failures and pauses so far.
@@ -150,7 +152,8 @@ impl Call {
             Work::Acquire(call) => &call.stage,
             Work::Leave(_) => return false,
         };
-        matches!(stage, Stage::Ready | Stage::Queued(_) | Stage::Asking(_))
+        let asks_again = matches!(stage, Stage::Pausing(_, Refusal::Split));
+        asks_again || matches!(stage, Stage::Ready | Stage::Queued(_) | Stage::Asking(_))
     }
 
     /// Returns whether the call has been refused, and its future has not been polled since.
@@ -160,6 +163,18 @@ impl Call {
 
     pub(super) fn is_unpolled(&self, now: Time) -> bool {
         matches!(&self.work, Work::Acquire(call) if now > call.acts_by)
+    }
+
+    /// Gives a call that is not polled a last grace period. Returns `false` if it has had one.
+    pub(super) fn reminds(&mut self, now: Time) -> bool {
+        let Some(call) = self.acquisition() else {
+            return false;
+        };
+        let is_first = !std::mem::replace(&mut call.is_reminded, true);
+        if is_first {
+            call.acts_by = now + GRACE;
+        }
+        is_first
     }
 
     /// Returns the call that acquires, if it waits for this request.
@@ -201,6 +216,7 @@ impl Acquisition {
             },
             stage: Stage::Ready,
             acts_by: now,
+            is_reminded: false,
             kept_until: now,
             failures: 0,
             confirmations: 0,

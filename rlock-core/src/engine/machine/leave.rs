@@ -69,7 +69,7 @@ impl Slot {
         let (Some(count), Some(call)) = (own.wanted_count(counts), call) else {
             return Step::Left(held);
         };
-        // The result of the body waits no longer. The background makes further attempts.
+        // The result of the body waits for one response time-out. The background makes further attempts.
         let patience = cx.settings.response_timeout;
         if count == 0 {
             own.count.restart(now, now + own.lease.max(patience));

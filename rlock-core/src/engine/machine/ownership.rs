@@ -68,7 +68,7 @@ pub(crate) struct Ownership {
     pub(super) doubted_at: Option<Time>,
     /// Whether the next renewal is due because of a doubt.
     pub(super) is_checked: bool,
-    /// Until when the lock stays taken after the last entry left, by the entries that have succeeded.
+    /// Until when the lock stays taken after its last entry, because of the entries that have succeeded.
     pub(super) at_least_until: Option<Time>,
     /// How long the ownership is retained after the hold, and the end of the retention.
     pub(super) retain: Duration,

@@ -187,11 +187,13 @@ impl Slot {
         }
     }
 
-    /// Makes a call that asks once wait, if tokens for the retained lock are on their way, or if the call with the turn is
-    /// about to learn what it gets, which this one may share. Returns `false` if that call waits for another client, or the
-    /// lock is held.
+    /// Makes a call that asks once wait, either for tokens of the retained lock that are on their way, or for the reply to the
+    /// call with the turn, whose lock it may share. Returns `false` if that call waits for another client, or the lock is
+    /// held.
     pub(super) fn attend(&mut self, call: CallId, mode: Mode, cx: &Context) -> bool {
-        let may_share = mode != Mode::Exclusive && self.is_decided_soon(cx);
+        // On a quorum, that call may learn that no owner has a majority.
+        let may_share = mode != Mode::Exclusive || cx.settings.needs_majority;
+        let may_share = may_share && self.is_decided_soon(cx);
         let attends = may_share || self.needs_tokens();
         if attends && !self.attempts.contains(&call) {
             self.attempts.push(call);
@@ -259,8 +261,8 @@ impl Slot {
         (self.current, self.wanted) = (None, false);
     }
 
-    /// Releases an owner that no call uses any more, and to which the store granted a lock, or which is in its wait queue
-    /// still. The other waiters need not wait until the grant ends, nor behind this owner.
+    /// Releases an owner that no call uses any more, if the store has granted it a lock or still has it in the wait queue.
+    /// So other waiters wait neither for the end of the grant nor behind this owner.
     pub(super) fn decline(&mut self, owner: Owner, mode: Mode, now: Time) {
         let mut own = Ownership::new(owner, mode, GRACE);
         own.end(now);

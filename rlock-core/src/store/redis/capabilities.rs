@@ -130,7 +130,7 @@ pub(in crate::store) async fn refused(
     }
 }
 
-/// Returns the name of a lock that nobody has.
+/// Returns the name of a lock, for scripts that need a key and do not use it.
 fn any_lock(keyspace: &Keyspace) -> String {
     format!("{}{{any}}", keyspace.prefix)
 }

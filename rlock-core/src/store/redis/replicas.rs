@@ -31,8 +31,8 @@ use crate::{
 
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;
-/// The part of the time after which `WAIT` replies.
-const BEFORE_END: f64 = 0.9;
+/// How long before the end of the time `WAIT` replies at least, unless that is more than half of it.
+const BEFORE_END: Duration = Duration::from_millis(200);
 
 pub(super) struct ReplicaCheck {
     link: Arc<Link>,
@@ -154,7 +154,9 @@ impl ReplicaCheck {
         let until = granted.iter().map(|granted| granted.until).max();
         let longest = until.map_or(Duration::ZERO, |until| until.duration_since(Instant::now()));
         // The reply to `WAIT` arrives before the callers stop waiting.
-        let waits = longest.mul_f64(BEFORE_END);
+        let waits = longest
+            .saturating_sub(BEFORE_END.max(longest / 10))
+            .max(longest / 2);
         let asked = timeout(longest, async {
             let connection = if let Some(connection) = connection {
                 connection
@@ -188,7 +190,7 @@ impl ReplicaCheck {
                 request.cmd(command).arg(of_owners).arg(owner.to_string());
             }
         }
-        // Without a time-out, `WAIT` waits for ever.
+        // Without a time-out, `WAIT` never returns.
         let waits = millis(waits).max(1);
         request.cmd("WAIT").arg(self.asked.least).arg(waits);
         request

@@ -7,7 +7,7 @@ use std::{
 
 use crate::wait::Spread;
 
-/// The time without requests after which a proxy may close a connection without anybody missing it.
+/// After this time without requests, a connection counts as idle, so that its loss is logged at DEBUG.
 const IDLE: Duration = Duration::from_secs(15);
 
 /// The use of one connection. The link keeps it when the connection has ended.
@@ -40,7 +40,7 @@ impl Usage {
     }
 
     /// Returns whether the server has executed a change. A connection that has lasted for longer than the longest pause also
-    /// counts, because its loss is no storm.
+    /// counts, because opening connections at that rate is no storm.
     pub(super) fn has_served(&self) -> bool {
         self.has_changed.load(Ordering::Relaxed) || self.opened.elapsed() > Spread::LONGEST
     }

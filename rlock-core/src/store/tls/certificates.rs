@@ -57,7 +57,7 @@ impl ClientCertificate {
         })?;
         let fits = CertifiedKey::from_der(chain, read, &default_provider());
         fits.map(drop).map_err(|error| {
-            let what = "the key is not the certificate's, or its kind is unknown";
+            let what = "the key does not belong to the certificate, or is of an unknown kind";
             invalid(OWN, key, format!("{what}: {error}"))
         })
     }

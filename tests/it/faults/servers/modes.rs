@@ -1,4 +1,4 @@
-//! Shared locks and permits on servers that refuse a part of what a script wants, or that many wait for.
+//! Shared locks and permits: servers that refuse a part of a script's writes, and locks with many waiters.
 
 use futures_util::StreamExt;
 use redis::{AsyncConnectionConfig, Value, aio::MultiplexedConnection};

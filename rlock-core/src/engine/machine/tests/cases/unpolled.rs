@@ -1,4 +1,4 @@
-//! Futures that nobody polls: they keep no other call waiting, and no lock after the client closed.
+//! Futures that are not polled: they keep no other call waiting, and no lock after the client has closed.
 
 use super::{client::*, *};
 
@@ -83,6 +83,39 @@ fn a_client_that_closes_releases_what_a_call_asked_for_that_nobody_polls() {
             assert!(client.is_empty());
         }
     }
+}
+
+#[test]
+fn a_client_that_drains_does_not_wait_for_a_call_that_nobody_polls() {
+    let mut client = Client::new();
+    let (idle, step) = client.acquire("k", terms(LONG));
+    let request = asked(step);
+    client.on(Input::Drain);
+    for now in [4_100, 5_200] {
+        assert!(!client.machine.is_drained() && client.sent().is_empty());
+        client.tick(now);
+        assert!(client.is_woken(idle));
+    }
+    let release = client.sent_one();
+    assert_eq!(owner(&release), owner(&request));
+    client.on(Input::Reply(release, DONE));
+    assert!(client.machine.is_drained());
+    assert_eq!(client.poll(idle), Step::Refused(Refusal::Draining));
+
+    // A call that is polled when it is woken waits on.
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LONG));
+    client.on(Input::Drain);
+    client.refuse(asked(step), 0, 0);
+    for now in (0..10_000).step_by(100) {
+        client.tick(now);
+        if client.is_woken(call)
+            && let Step::Send(request) = client.poll(call)
+        {
+            client.refuse(request, 0, 0);
+        }
+    }
+    assert!(client.sent().is_empty() && !client.machine.is_drained());
 }
 
 #[test]
