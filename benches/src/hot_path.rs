@@ -28,6 +28,8 @@ pub enum Way {
     HandOvers,
     /// A retained lock on a server.
     Retained,
+    /// A lock that another call of the client shares already, with the embedded store.
+    Shared,
     /// 64 tasks with a key each, on a server.
     OwnKeys,
     /// `SET NX PX` and a compare-and-delete script, with redis-rs alone.
@@ -36,13 +38,14 @@ pub enum Way {
 
 impl Way {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Memory,
         Self::Server,
         Self::Nested,
         Self::NestedLocally,
         Self::HandOvers,
         Self::Retained,
+        Self::Shared,
         Self::OwnKeys,
         Self::Raw,
     ];
@@ -67,6 +70,11 @@ impl Way {
             Self::Retained => {
                 let retain = Duration::from_secs(1);
                 ours(&builder.retain(retain).connect(&server.url()).await?, pairs).await
+            }
+            Self::Shared => {
+                let lock = builder.in_memory()?.lock(KEY).name("order:<id>").shared();
+                let _held = lock.acquire().await?;
+                acquire_and_release(&lock, pairs).await
             }
             Self::OwnKeys => own_keys(&builder.connect(&server.url()).await?, pairs).await,
             Self::Raw => raw(server, pairs).await,

@@ -168,6 +168,8 @@ impl CurrentHold {
 
     /// Returns the [fencing token](Self::fencing_token) of one of the [keys](Self::keys), or `None` for any other key.
     ///
+    /// If calls of two clients lock the same key inside each other, this is the token of the inner one.
+    ///
     /// # Examples
     ///
     /// ```

@@ -16,7 +16,6 @@ use crate::{
     engine::{call::CallGuard, core::Core, driver::ClientHandle, shell::SharedHold},
     error::{LockError, LostCause},
     lease::Time,
-    mode::Mode,
     observe::HoldEnd,
     owner::OwnerId,
 };
@@ -150,13 +149,11 @@ impl Entry {
         if let Some(cause) = self.left().or_else(|| self.broken()) {
             return Err(self.lost_error(cause));
         }
-        let others = self.read(|own, _| match own.used {
-            Mode::Exclusive => own.entries() - 1,
-            Mode::Shared | Mode::Permits(_) => 0,
-        });
+        let entry = self.inner();
+        let others = self.core().shell.read(|machine, _| machine.others(&entry));
         match others {
-            Some(others @ 1..) => Err(self.nested_error(others)),
-            _ => Ok(()),
+            0 => Ok(()),
+            others => Err(self.nested_error(others)),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::{
     sync::{RwLock, RwLockReadGuard, watch},
     time::{sleep, timeout},
@@ -146,7 +146,12 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
             let replica = replica_of(master);
             for _ in 0..ATTEMPTS {
                 let node = cluster.node(replica);
-                let () = node.command(&["CLUSTER", "FAILOVER"]).await;
+                // It refuses if the attempt before has made it the master late.
+                let mut connection = node.connection().await;
+                let _: RedisResult<()> = redis::cmd("CLUSTER")
+                    .arg("FAILOVER")
+                    .query_async(&mut connection)
+                    .await;
                 if timeout(ATTEMPT, cluster.led_by(replica)).await.is_ok() {
                     break;
                 }

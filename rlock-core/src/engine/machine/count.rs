@@ -205,6 +205,8 @@ impl Ownership {
     pub(super) fn release_again(&mut self, now: Time) {
         if self.count.release == Release::Confirmed {
             self.count.release = Release::Unsent;
+            // Its hold has ended well.
+            self.ends_hold = false;
             self.count.restart(now, now + self.lease);
         }
     }

@@ -8,12 +8,35 @@ use super::{
     count::{Release, Todo},
     input::Failure,
     output::{Ask, Claimed, Output, Refusal, Request, Step},
-    ownership::Phase,
+    ownership::{Ownership, Phase},
     slot::Slot,
 };
 use crate::{
     error::LostCause, few::one, lease::Time, mode::Mode, observe::HoldEnd, store::Released,
 };
+
+impl Machine {
+    /// Returns how many other entries of its hold need the exclusive lock of this entry.
+    pub(crate) fn others(&self, entry: &Entry) -> u32 {
+        let own = self.own(&entry.key, entry.owner);
+        let own = own.filter(|own| own.has(entry.number) && own.used == Mode::Exclusive);
+        own.map_or(0, |own| own.others(&self.cx))
+    }
+}
+
+impl Ownership {
+    /// Returns the number of entries but one, with a call that enters.
+    fn others(&self, cx: &Context) -> u32 {
+        let acquires = |call: &CallId| {
+            let call = cx.calls.get(call);
+            call.is_some_and(|call| matches!(call.work, Work::Acquire(_)))
+        };
+        let count = &self.count;
+        let is_entered =
+            count.entering().or(count.retries).is_some() || count.waiting.iter().any(acquires);
+        self.entries().saturating_sub(1) + u32::from(is_entered)
+    }
+}
 
 impl Slot {
     /// Removes an entry. Returns the next step of its call.
@@ -103,11 +126,7 @@ impl Slot {
         if let Err(cause) = own.valid_until(now) {
             return Step::Left(Err(cause));
         }
-        let count = &own.count;
-        let enters = |call: &CallId| cx.calls.get(call)?.terms(&entry.key);
-        let is_entered = count.entering().or(count.retries).is_some()
-            || count.waiting.iter().any(|call| enters(call).is_some());
-        let others = own.entries() - 1 + u32::from(is_entered);
+        let others = own.others(cx);
         if own.used == Mode::Exclusive && others > 0 {
             return Step::Refused(Refusal::Nested(others));
         }

@@ -119,6 +119,26 @@ fn a_client_that_drains_does_not_wait_for_a_call_that_nobody_polls() {
 }
 
 #[test]
+fn the_late_end_of_a_request_that_nobody_polled_loses_no_hold_that_was_released_since() {
+    let mut client = Client::new();
+    let (_idle, step) = client.acquire("k", terms(LONG));
+    let unread = asked(step);
+    let (next, _) = client.acquire("k", terms(LONG));
+    client.on(Input::Drain);
+    client.tick(4_100);
+    client.tick(5_200);
+    let again = client.next(next);
+    assert_eq!(owner(&again), owner(&unread));
+    let entered = only(client.grant(again, FENCE));
+    let release = asked(client.leave(&entered));
+    client.reply(release, DONE);
+    client.on(Input::Reply(unread, Reply::None));
+    let release = client.sent_one();
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.losses().is_empty());
+}
+
+#[test]
 fn a_client_that_closes_repeats_a_release_whose_reply_nobody_reads() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     asked(client.leave(&entered));
