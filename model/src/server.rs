@@ -17,6 +17,9 @@ use crate::words::{
 /// The limit of fences. Tokens stay below 2^53, where doubles are exact.
 pub const TOO_LARGE: Fence = 1 << 46;
 
+/// A second in units of fences. A floor that is ahead of the clock by less is ignored.
+const SECOND: Fence = 15_625;
+
 /// When a waiter asks again that keeps others out. It asks sooner by itself.
 const PROBE: Millis = 20_000;
 
@@ -61,6 +64,8 @@ pub enum ServerBug {
     FenceIgnoresClock,
     /// The next grant has the fence of a renewal again.
     FenceForgotten,
+    /// A fence ignores the floor of its request.
+    FloorIgnored,
     /// The grace period of a handed-off lock does not end.
     GraceWithoutEnd,
     /// A lock is handed off without a notification. Not a bug by itself: waiters retry.
@@ -92,6 +97,8 @@ pub struct Server {
     listening: BTreeSet<u8>,
     /// The clock in units of fences. It matters only after a loss of data, so it advances only then.
     fence_clock: Fence,
+    /// The floor of the acquire that is executed.
+    floor: Fence,
     constants: Constants,
     bug: Option<ServerBug>,
 }
@@ -124,6 +131,7 @@ impl Server {
             locks: BTreeMap::new(),
             listening: BTreeSet::new(),
             fence_clock: 1,
+            floor: 0,
             constants,
             bug: None,
         }
@@ -202,7 +210,10 @@ impl Server {
 
     /// Acquires locks, all or none; see `acquire.lua`.
     pub fn acquire(&mut self, ask: &Acquire, effects: &mut Effects) -> Acquired {
-        acquire::acquire(self, ask, effects)
+        self.floor = ask.floor;
+        let acquired = acquire::acquire(self, ask, effects);
+        self.floor = 0;
+        acquired
     }
 
     /// Releases a lock, or lowers a count; see `release.lua`.
@@ -353,7 +364,10 @@ impl Server {
 
     /// Sets the next fence, like `next_fence` in `library.lua`.
     fn next_fence(&mut self, key: Key) -> Fence {
-        let (after_last, clock) = (self.fence(key) + 1, self.fence_clock);
+        let (after_last, mut clock) = (self.fence(key) + 1, self.fence_clock);
+        if self.floor > clock + SECOND && !self.has(ServerBug::FloorIgnored) {
+            clock = self.floor;
+        }
         let fence = match self.bug {
             Some(ServerBug::FenceIgnoresLast) => clock,
             Some(ServerBug::FenceIgnoresClock) => after_last,

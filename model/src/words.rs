@@ -64,6 +64,8 @@ pub struct Acquire {
     pub count: u8,
     /// Whether the owner joins the wait queue if the lock is taken.
     pub waits: bool,
+    /// New fences are not below it, even if the clock is. Zero: no floor.
+    pub floor: Fence,
 }
 
 /// The reply to an acquire.

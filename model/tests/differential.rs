@@ -25,6 +25,7 @@ fn acquire(owner: Owner) -> Operation {
         lease: 2_000,
         count: 1,
         waits: true,
+        floor: 0,
     })
 }
 
@@ -69,6 +70,19 @@ fn a_store_with_a_mistake_differs() {
         (
             ServerBug::FenceForgotten,
             vec![acquire(OWNER), renew(OWNER, 1)],
+        ),
+        (
+            ServerBug::FloorIgnored,
+            vec![Operation::Acquire(Acquire {
+                claims: vec![Claim {
+                    key: 0,
+                    owner: OWNER,
+                }],
+                lease: 2_000,
+                count: 1,
+                waits: false,
+                floor: 1 << 30,
+            })],
         ),
         (
             ServerBug::FenceReset,

@@ -132,12 +132,15 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
     )
 }
 
+/// How long a server keeps a fence by default, after the lease of its grant. The clock of a server rarely steps back by more.
+pub(crate) const SHORTEST_FENCE_RETENTION: Duration = Duration::from_secs(60);
+
 pub(crate) fn fence_retention(retention: Duration) -> Result<(), LockError> {
     within(
         "fence_retention",
         retention,
-        MAX_LEASE..=Duration::from_secs(366 * 24 * 60 * 60),
-        "fencing tokens are kept from 24h, the longest lease, to 366 days",
+        SHORTEST_FENCE_RETENTION..=Duration::from_secs(366 * 24 * 60 * 60),
+        "a fence is kept for 1m to 366 days after the lease; the default is 1m",
     )
 }
 

@@ -18,10 +18,8 @@ use super::{BoxFuture, Contestant, Inside, RETRY, Seat, inside, raw::millisecond
 
 const CLIENT: &str = "8c2c0e5e-8b1f-4b9a-9d0f-1f2a3b4c5d6e";
 const CHANNELS: &str = "lock:client:";
-/// A day (ms).
-const FENCE_TTL: u64 = 86_400_000;
-/// The lower bound for tokens, below any server's time (µs).
-const LEAST_TOKEN: u64 = 1_000_000_000_000;
+/// A minute (ms).
+const FENCE_TTL: u64 = 60_000;
 
 pub(super) struct BareScripts(Arc<Shared>);
 
@@ -66,8 +64,8 @@ struct BareSeat {
 }
 
 impl BareSeat {
-    /// Acquires the lock and returns its token, if the lock is free.
-    async fn take(&mut self, owner: &str) -> Result<Option<u64>> {
+    /// Acquires the lock, and returns whether it was free.
+    async fn take(&mut self, owner: &str) -> Result<bool> {
         let shared = &self.shared;
         let mut call = shared.scripts.acquire.key(&self.lock);
         call.arg(shared.lease)
@@ -75,24 +73,22 @@ impl BareSeat {
             .arg(FENCE_TTL + shared.lease)
             .arg(0)
             .arg(CHANNELS)
-            .arg(LEAST_TOKEN)
+            .arg("first")
+            .arg(0)
             .arg(owner);
         let answer: Vec<i64> = call.invoke_async(&mut self.connection).await?;
-        match answer.as_slice() {
-            [1, token] => Ok(Some(u64::try_from(*token)?)),
-            _ => Ok(None),
-        }
+        Ok(answer[0] == 1)
     }
 
-    async fn give_back(&mut self, owner: &str, token: u64) -> Result<bool> {
+    async fn give_back(&mut self, owner: &str) -> Result<bool> {
         let mut call = self.shared.scripts.release.key(&self.lock);
         call.arg(owner)
             .arg(0)
             .arg(0)
-            .arg(token)
+            .arg(0)
             .arg(FENCE_TTL)
             .arg(CHANNELS)
-            .arg(LEAST_TOKEN);
+            .arg("first");
         Ok(call.invoke_async(&mut self.connection).await?)
     }
 }
@@ -102,14 +98,11 @@ impl Seat for BareSeat {
         Box::pin(async move {
             let sequence = self.shared.owners.fetch_add(1, Ordering::Relaxed);
             let owner = format!("{CLIENT}:{sequence}");
-            let token = loop {
-                match self.take(&owner).await? {
-                    Some(token) => break token,
-                    None => tokio::time::sleep(RETRY).await,
-                }
-            };
+            while !self.take(&owner).await? {
+                tokio::time::sleep(RETRY).await;
+            }
             let inside = inside(stay);
-            let given_back = self.give_back(&owner, token).await?;
+            let given_back = self.give_back(&owner).await?;
             ensure!(given_back, "the lock was gone");
             Ok(inside)
         })

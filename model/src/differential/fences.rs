@@ -18,7 +18,7 @@ pub(super) struct Side {
 
 impl Side {
     /// Returns the operation with absolute fences: those that this side's owners know are added to the fences that
-    /// it asks for.
+    /// it asks for, and the largest of all to a floor.
     pub(super) fn resolve(&self, operation: &Operation) -> Operation {
         let mut operation = operation.clone();
         let add = |fence: &mut Fence, key, owner| {
@@ -27,6 +27,9 @@ impl Side {
             }
         };
         match &mut operation {
+            Operation::Acquire(ask) if ask.floor > 0 => {
+                ask.floor += self.last.values().max().copied().unwrap_or(0);
+            }
             Operation::Release(ask) => add(&mut ask.fence, ask.key, ask.owner),
             Operation::Renew(ask) => {
                 for renewal in &mut ask.renewals {
@@ -59,6 +62,10 @@ impl Side {
             let last = self.last.entry(ask.key).or_default();
             *last = ask.fence.max(*last);
         }
+        let floor = match self.resolve(operation) {
+            Operation::Acquire(ask) => ask.floor,
+            _ => 0,
+        };
         let handed_off = notifications.iter().filter_map(|notification| {
             let Notification::Granted {
                 key, owner, fence, ..
@@ -80,7 +87,7 @@ impl Side {
         }
         grants.sort_unstable();
         for (fence, key, owner) in grants {
-            self.granted(key, owner, fence)?;
+            self.granted(key, owner, fence, floor)?;
         }
         match (operation, reply) {
             (Operation::Acquire(ask), Reply::Acquired(Acquired::Taken { fences, .. })) => {
@@ -105,11 +112,22 @@ impl Side {
         Ok(())
     }
 
-    fn granted(&mut self, key: Key, owner: Owner, fence: Fence) -> Result<(), String> {
+    fn granted(
+        &mut self,
+        key: Key,
+        owner: Owner,
+        fence: Fence,
+        floor: Fence,
+    ) -> Result<(), String> {
         let grants = self.grants.entry(key).or_default();
         let is_last = grants.last().is_some_and(|(last, _)| *last == owner);
         if is_last && self.known.get(&(key, owner)) == Some(&fence) {
             return Ok(());
+        }
+        if fence < floor {
+            return Err(format!(
+                "fence {fence} of key {key} below the floor {floor}"
+            ));
         }
         grants.push((owner, fence));
         self.grew(key, owner, fence)

@@ -138,6 +138,7 @@ fn acquire() -> impl Strategy<Value = Operation> {
             lease,
             count: if are_counted { count } else { 1 },
             waits,
+            floor: 0,
         })
     })
 }

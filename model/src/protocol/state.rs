@@ -361,6 +361,7 @@ impl State {
                 lease: 1,
                 count: 1,
                 waits: true,
+                floor: 0,
             };
             server.acquire(&ask, &mut Effects::default());
             server.holds(key, newcomer)

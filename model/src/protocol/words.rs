@@ -68,6 +68,7 @@ pub(super) fn request(client: u8, request: &Request) -> network::Request {
             lease: millis(lease),
             count,
             waits,
+            floor: 0,
         })
     };
     match &request.what {

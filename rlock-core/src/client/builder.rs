@@ -144,15 +144,17 @@ impl LockClientBuilder {
     }
 
     /// Sets how long the server keeps the last fence of a key, from which its tokens continue, after
-    /// the last grant and its lease. A hold renews the fence every 12 hours. Defaults to 24 hours,
-    /// the longest lease. Accepts 24 hours to 366 days.
+    /// the lease of its last grant, or after the end of a longer hold. Defaults to 1 minute. Accepts
+    /// 1 minute to 366 days.
     ///
     /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key
     /// of eight characters). After a fence has expired, the next token starts from the server's
-    /// clock. It exceeds all earlier tokens unless that clock is behind by more than this time.
+    /// clock, or above the largest token that this client has seen at the store, whichever is larger.
+    /// It exceeds all earlier tokens unless that clock has stepped back by more than the time since
+    /// the last grant, and no client that has seen a later token asks.
     ///
     /// Clients of the same keys should use the same value: the last use of a key decides. The
-    /// embedded store keeps its last token for as long as it lives.
+    /// embedded store keeps its last token for as long as the process lives.
     ///
     /// # Errors
     ///

@@ -8,6 +8,7 @@ mod connection;
 pub(super) mod dial;
 mod directory;
 pub(super) mod errors;
+mod floor;
 mod for_quorum;
 pub(super) mod keyspace;
 pub(super) mod link;
@@ -46,7 +47,7 @@ pub(crate) use self::{
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
 };
 use crate::{key::Key, lease::Time, metrics};
 
@@ -82,7 +83,8 @@ impl RedisStore {
         callers: Option<&Handle>,
     ) -> Arc<Self> {
         let of_quorum = options.run_ids.is_some();
-        let commands = Commands::new(keyspace, options.fence_retention, of_quorum);
+        let floor = Arc::clone(&options.floor);
+        let commands = Commands::new(keyspace, options.fence_retention, floor, of_quorum);
         let commands = Arc::new(commands);
         let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
@@ -267,7 +269,14 @@ impl Store for RedisStore {
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
         let read = |reply, sent_at| {
-            replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
+            let (claims, watched) = (request.claims.len(), self.is_watched());
+            let acquired = replies::read_acquired(reply, claims, sent_at, watched)?;
+            if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
+                fences
+                    .iter()
+                    .for_each(|fence| self.commands.floor.note(*fence));
+            }
+            Ok(acquired)
         };
         Box::pin(self.call(Call::Acquire(request, None), send, read))
     }
@@ -290,7 +299,15 @@ impl Store for RedisStore {
         // The lease may end before the ordinary time-out.
         let silence = send.silence.unwrap_or_default().max(SHORTEST_SILENCE);
         let send = send.silence(silence.min(self.silence()));
-        let read = |reply, sent_at| replies::read_renewed(reply, renewals.len(), sent_at);
+        let read = |reply, sent_at| {
+            let renewed = replies::read_renewed(reply, renewals.len(), sent_at)?;
+            for outcome in &renewed.kept {
+                if let RenewalOutcome::Held { fence, .. } = outcome {
+                    self.commands.floor.note(*fence);
+                }
+            }
+            Ok(renewed)
+        };
         Box::pin(self.call(Call::Renew(renewals, lease), send, read))
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct AcquireRequest {
 pub(crate) struct ReleaseRequest {
     pub(crate) key: Key,
     pub(crate) owner: OwnerId,
-    /// The last known fence of the lock. A quorum carries it to servers that may lack it.
+    /// The last known fence of the lock, if the server may lack it or forget it soon; 0 leaves the lock's fence as it is.
     pub(crate) fence: u64,
     /// Zero releases the lock.
     pub(crate) count: u32,

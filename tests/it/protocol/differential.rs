@@ -16,7 +16,7 @@ use rlock_testkit::{RedisServer, Scripts};
 /// The prefix of channels.
 const CHANNELS: &str = "lock:client:";
 /// How long the server keeps a fence.
-const FENCE_TTL: Millis = 86_400_000;
+const FENCE_TTL: Millis = 61_000;
 
 struct Scripted {
     scripts: Scripts,
@@ -52,6 +52,7 @@ impl Scripted {
             .arg(ask.count)
             .arg(FENCE_TTL + ask.lease);
         call.arg(u8::from(ask.waits)).arg(CHANNELS).arg("first");
+        call.arg(ask.floor);
         for claim in &ask.claims {
             call.arg(name(claim.owner));
         }
@@ -363,11 +364,17 @@ fn claim(key: Key, owner: Owner) -> Claim {
 }
 
 fn request(claims: &[Claim], waits: bool) -> Operation {
+    request_above(0, claims, waits)
+}
+
+/// Returns an acquire with a floor, which counts from the largest fence.
+fn request_above(floor: Fence, claims: &[Claim], waits: bool) -> Operation {
     Operation::Acquire(Acquire {
         claims: claims.to_vec(),
         lease: 2_000,
         count: 1,
         waits,
+        floor,
     })
 }
 
@@ -407,6 +414,29 @@ fn a_renewal_and_a_release_raise_the_fence_above_the_clock() {
         release(OTHER, AHEAD),
         release(OTHER, AHEAD),
         request(&[claim(0, ONE)], false),
+    ]);
+}
+
+/// As after a step of the clock back, and the end of the time for which the server keeps a fence.
+#[test]
+fn a_grant_and_a_hand_off_have_a_fence_above_the_floor() {
+    const AHEAD: Fence = 1 << 30;
+    let waiter = Owner {
+        client: 2,
+        sequence: 0,
+        mode: Mode::Exclusive,
+    };
+    replays(&[
+        request_above(AHEAD, &[claim(0, ONE)], false),
+        request(&[claim(0, waiter)], true),
+        Operation::Pass(2_100),
+        Operation::LoseFence(0),
+        // Hands the lock off to the waiter.
+        request_above(AHEAD, &[claim(0, OTHER)], true),
+        release(waiter, 0),
+        release(OTHER, 0),
+        Operation::LoseFence(0),
+        request_above(1, &[claim(0, ONE), claim(1, ONE)], false),
     ]);
 }
 

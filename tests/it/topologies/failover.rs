@@ -127,6 +127,7 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
         "0",
         "lock:client:",
         "first",
+        "0",
         "owner:1",
     ];
     let renewed = ["EVAL", RENEW, "1", &lock, "300", DAY, "owner:1", "0"];

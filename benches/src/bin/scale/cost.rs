@@ -54,7 +54,7 @@ impl Share {
         Ok(all)
     }
 
-    async fn by(server: &RedisServer) -> Result<Self> {
+    pub(crate) async fn by(server: &RedisServer) -> Result<Self> {
         let all: InfoDict = server.command(&["INFO"]).await;
         let scripts = u32::try_from(server.command_calls("evalsha").await)?;
         Ok(Self {

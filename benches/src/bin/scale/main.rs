@@ -44,6 +44,7 @@ async fn main() -> Result<()> {
     }
     if options.locks > 0 {
         memory::measure(options.locks, options.lines).await?;
+        memory::measure_new_keys(options.locks).await?;
     }
     Ok(())
 }

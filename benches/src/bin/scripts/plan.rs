@@ -5,7 +5,7 @@
 //! script ../../rlock-core/src/store/redis/scripts/renew.lua
 //! before DEL lock:{<100>}
 //! keys   lock:{<100>} lock:{<100>}:fence
-//! args   30000 1 86430000 owner:<n>
+//! args   30000 90000 owner:<n> 0
 //! answer 1
 //! ```
 //!

@@ -177,6 +177,9 @@ pub(crate) struct Client {
     /// Calls that are not polled any more, until they are dropped.
     pub(crate) unpolled: BTreeSet<CallId>,
     pub(crate) awaited: BTreeMap<u64, Awaited>,
+    /// The largest fence that it has seen, and the largest token that it has had.
+    pub(crate) floor: u64,
+    pub(crate) largest_token: u64,
     /// When the latest message arrives: by the server and connection, and back.
     pub(crate) arrivals: BTreeMap<(usize, u8), u64>,
     /// When the latest request of an owner arrives.
@@ -191,6 +194,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Notes a fence. Its next request passes the one after the largest as a floor.
+    pub(crate) fn sees(&mut self, fence: u64) {
+        if fence > 0 {
+            self.floor = self.floor.max(fence + 1);
+        }
+    }
+
     /// Returns the current ownership of a key.
     pub(crate) fn current(&self, key: &Key) -> Option<&Ownership> {
         self.machine.slot(key)?.current()

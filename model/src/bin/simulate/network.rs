@@ -12,7 +12,8 @@ use crate::{
     rules::IN_TIME,
     servers::{Answer, Body},
     store::{
-        self, AcquireRequest, Acquired, Claim, ReleaseRequest, Released, Renewal, Renewed,
+        self, AcquireRequest, Acquired, Claim, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        Renewed,
         decisions::{self, Votes},
     },
     world::{MS, Place, Who, World, nanos},
@@ -189,17 +190,24 @@ impl World {
             }
         };
         let claims = claims.collect();
-        Body::Acquire(AcquireRequest {
+        let request = AcquireRequest {
             claims,
             lease,
             count,
             waits,
-        })
+        };
+        Body::Acquire(request, self.clients[client].floor)
     }
 
     /// A server executes a request.
     fn arrives(&mut self, server: usize, who: Who, id: Option<u64>, body: &Body) {
+        let unseen = self.unseen(server, who, body);
         let answer = self.servers[server].execute(body, self.now);
+        for key in unseen {
+            if self.servers[server].has_fence(&key) {
+                self.voids(&key);
+            }
+        }
         if let (Body::Release(release), Answer::Released(Released::Done)) = (body, &answer)
             && release.count == 0
             && self.servers.len() == 1
@@ -245,7 +253,13 @@ impl World {
                 continue;
             }
             let after = self.travels(client, server, BACK, 0);
-            self.tells_client(self.who(client), after, input);
+            let who = self.who(client);
+            if let Input::Event(_, _, Event::Granted { fence, .. }) = input {
+                self.later(Place::Client(who), after, move |world| {
+                    world.clients[client].sees(fence);
+                });
+            }
+            self.tells_client(who, after, input);
         }
     }
 
@@ -268,7 +282,7 @@ impl World {
         let is_over = match &*awaited.body {
             Body::Renew(..) => decisions::is_held(&of(votes, renewed), 0).is_some(),
             Body::Release(_) => decisions::is_released(&of(votes, released)).is_some(),
-            Body::Acquire(_) => decisions::is_acquired(&of(votes, acquired)) == Some(true),
+            Body::Acquire(..) => decisions::is_acquired(&of(votes, acquired)) == Some(true),
         };
         if is_over || votes.iter().all(Option::is_some) {
             self.decides(client, id);
@@ -306,7 +320,7 @@ impl World {
                 Some(Answer::Renewed(Renewed { kept, sent_at }))
             }
             Body::Release(_) => decisions::released(&of(&votes, released)).map(Answer::Released),
-            Body::Acquire(request) => {
+            Body::Acquire(request, _) => {
                 let votes = of(&votes, acquired);
                 decisions::acquired(request, &votes, in_doubt, sent_at).map(Answer::Acquired)
             }
@@ -326,7 +340,7 @@ impl World {
 
     /// Takes the grants of members back. Returns for how long the call waits for that.
     fn rolls_back(&mut self, client: usize, body: &Body, votes: &[Option<Vote>]) -> u64 {
-        let Body::Acquire(request) = body else {
+        let Body::Acquire(request, _) = body else {
             return 0;
         };
         let mut after = 0;
@@ -365,6 +379,9 @@ impl World {
         let Some(awaited) = state.awaited.remove(&id) else {
             return;
         };
+        if let Ok(answer) = &outcome {
+            state.sees(largest_fence(answer));
+        }
         let (took, lease) = (self.now - awaited.began, awaited.body.lease().map(nanos));
         let polled = awaited.call().filter(|call| state.calls.contains_key(call));
         if let Some(task) = polled.and_then(|call| state.calls.get(&call)) {
@@ -448,6 +465,23 @@ fn to_input(event: store::Event) -> Option<Input> {
         owner.map(|owner| owner.sequence()),
         event,
     ))
+}
+
+fn largest_fence(answer: &Answer) -> u64 {
+    let fences: Vec<u64> = match answer {
+        Answer::Acquired(Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. }) => {
+            fences.iter().copied().collect()
+        }
+        Answer::Renewed(renewed) => {
+            let fence = |outcome: &RenewalOutcome| match outcome {
+                RenewalOutcome::Held { fence, .. } => *fence,
+                _ => 0,
+            };
+            renewed.kept.iter().map(fence).collect()
+        }
+        Answer::Acquired(_) | Answer::Released(_) => Vec::new(),
+    };
+    fences.into_iter().max().unwrap_or_default()
 }
 
 fn acquired(answer: &Answer) -> Option<&Acquired> {

@@ -48,9 +48,8 @@ pub(crate) struct Note {
     pub(crate) retain: Duration,
     /// Whether the store handed the lock off for a short time.
     pub(crate) is_brief: bool,
-    /// How many renewals were sent since one was confirmed, and when the last fence was set.
+    /// How many renewals were sent since one was confirmed.
     pub(crate) attempts: u32,
-    pub(crate) fenced_at: Option<Time>,
     /// How many calls waited when the lock came to the client.
     pub(crate) waiters: usize,
 }
@@ -149,14 +148,11 @@ impl Note {
             Event::Granted { .. } => (self.doubt, self.changed_at) = (None, None),
             Event::Renewed {
                 sent_at,
-                outcome: Some(RenewalOutcome::Held { fence, .. }),
+                outcome: Some(RenewalOutcome::Held { .. }),
                 ..
             } => {
                 self.confirmed(*sent_at);
                 self.attempts = 0;
-                if *fence > 0 {
-                    self.fenced_at = Some(*sent_at);
-                }
             }
             Event::Revoke {
                 token: None,

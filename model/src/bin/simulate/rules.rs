@@ -17,8 +17,9 @@ use crate::{
     options::{LockOptions, Wait},
     owner::OwnerId,
     plan::{Effect, Part, WorldKind},
+    servers::Body,
     store::{Acquired, GRACE, RenewalOutcome, TOKENS},
-    world::{MS, World},
+    world::{MS, Who, World},
 };
 
 pub(crate) type Rule = &'static str;
@@ -61,8 +62,6 @@ const MOST_ATTEMPTS: u32 = 6;
 /// The same on a quorum, where an attempt asks again while no owner has a majority, with pauses that grow from 5 ms to 250 ms
 /// and shrink near the end.
 const MOST_SPLITS: u32 = 20;
-/// After this time a hold asks for a new fence. A server keeps a fence for twice as long.
-const FENCE_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// How often an ownership changed its phase, by the phases. The last one: it is gone.
 pub(crate) type Seen = [[u64; GONE + 1]; GONE + 1];
@@ -201,7 +200,7 @@ impl World {
 
     /// Notes that the present hold of a key may be lost, by a fault.
     pub(crate) fn voids(&mut self, key: &Key) {
-        let fences = self.servers.iter().map(|server| server.last_fence);
+        let fences = self.servers.iter().map(|server| server.largest_fence(key));
         let token = fences.max().unwrap_or_default() * TOKENS + TOKENS - 1;
         let (now, longest) = (
             self.now,
@@ -216,6 +215,21 @@ impl World {
         lock.void = lock.void.max(token).max(lock.last_token);
         lock.void_until = lock.void_until.max(until);
         (lock.moved, lock.kept_until) = (lock.moved.max(now), 0);
+    }
+
+    /// Returns the keys of which a request may get a smaller token: the server has forgotten the last fence, its clock has
+    /// stepped back since, and the client has had no hold since that fence.
+    pub(crate) fn unseen(&mut self, server: usize, who: Who, body: &Body) -> Vec<Key> {
+        let Body::Acquire(request, _) = body else {
+            return Vec::new();
+        };
+        let client = &self.clients[who.client];
+        let is_same = client.life_number == who.life;
+        let had = if is_same { client.largest_token } else { 0 };
+        let (now, server) = (self.now, &mut self.servers[server]);
+        let keys = request.claims.iter().map(|claim| claim.key.clone());
+        keys.filter(|key| had / TOKENS < server.largest_fence(key) && server.may_shrink(now, key))
+            .collect()
     }
 
     pub(crate) fn voids_all(&mut self) {
@@ -530,7 +544,6 @@ impl World {
             is_lost: former.is_lost,
             is_brief: left <= GRACE && terms.lease >= GRACE * 2,
             waiters: former.waiters,
-            fenced_at: former.fenced_at.or(Some(now)),
             has_asked: true,
             ..Note::default()
         };
@@ -562,6 +575,8 @@ impl World {
     /// Checks that no other hold relies on the lock, and that tokens grow.
     fn excludes(&mut self, key: &Key, hold: Hold) {
         self.counts.holds += 1;
+        let client = &mut self.clients[hold.client];
+        client.largest_token = client.largest_token.max(hold.token);
         let mut holds = self.holds(key);
         let is_same = |other: &Hold| (other.client, other.owner) == (hold.client, hold.owner);
         holds.retain(|other| !is_same(other));
@@ -687,10 +702,8 @@ impl World {
         let may_repeat = (self.plan).has_any(&[Part::RequestLost, Part::ReplyLost]);
         let is_late =
             (is_first && is_short && !may_repeat) && now > note.began + Duration::from_millis(30);
-        let is_old = note.fenced_at.is_some_and(|at| now > at + FENCE_LIFETIME) && renew.fence == 0;
         let max_hold = note.terms.max_hold.map(|most| note.began + most);
         let broken = match phase {
-            Some(Phase::Held | Phase::Retained) if is_old => "without a new fence",
             Some(_) if renew.lease.is_zero() => return,
             Some(Phase::Held) if max_hold.is_some_and(|until| now > until) => {
                 "after its `max_hold`"

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -13,20 +14,25 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Event, QueuePlace, ReleaseRequest, Released, Renewal,
-        Renewed, State,
+        AcquireRequest, Acquired, Claim, Event, GRACE, QueuePlace, ReleaseRequest, Released,
+        Renewal, Renewed, State,
     },
 };
 
 /// The wall-clock time at which a simulation begins, in nanoseconds.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
+/// How long a server keeps a fence after the lease of its grant.
+const RETENTION: Duration = Duration::from_secs(5);
+/// A second in units of fences. A floor that is ahead of the clock by less is ignored.
+const SECOND: u64 = 15_625;
 /// How long a lock stays taken after a release at a member of a quorum, until its waiters are notified.
 const NOTIFIED: Duration = Duration::from_millis(5);
 
 /// What a server is asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    Acquire(AcquireRequest),
+    /// With the floor of new fences.
+    Acquire(AcquireRequest, u64),
     Release(ReleaseRequest),
     Renew(Renewal, Duration),
 }
@@ -35,9 +41,27 @@ impl Body {
     /// Returns the lease that an acquire asks for.
     pub(crate) fn lease(&self) -> Option<Duration> {
         match self {
-            Self::Acquire(request) => Some(request.lease),
+            Self::Acquire(request, _) => Some(request.lease),
             Self::Release(_) | Self::Renew(..) => None,
         }
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Acquire(request, _) => request.claims.iter().map(|it| it.key.clone()).collect(),
+            Self::Release(release) => vec![release.key.clone()],
+            Self::Renew(renewal, _) => vec![renewal.claim.key.clone()],
+        }
+    }
+
+    /// Returns how long the server keeps a fence that this request sets.
+    fn fence_ttl(&self) -> Duration {
+        let lease = match self {
+            Self::Acquire(request, _) => request.lease,
+            Self::Release(_) => GRACE,
+            Self::Renew(_, lease) => *lease,
+        };
+        RETENTION + lease.max(GRACE)
     }
 }
 
@@ -49,41 +73,63 @@ pub(crate) enum Answer {
     Renewed(Renewed),
 }
 
-/// The fences of one server: the last one, and its clock in units of 64 µs.
+/// The fences of the keys of a request: the last one, and the server's clock in units of 64 µs, or the floor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fences {
     last: u64,
     clock: u64,
+    is_set: bool,
+}
+
+/// The last fence of a key, until a time of the server's clock.
+struct Kept {
+    fence: u64,
+    until: Time,
 }
 
 thread_local! {
     /// The fences of the server that executes a request.
-    static FENCES: Cell<Fences> = const { Cell::new(Fences { last: 0, clock: 0 }) };
+    static FENCES: Cell<Fences> = const { Cell::new(Fences { last: 0, clock: 0, is_set: false }) };
 }
 
 pub(crate) fn next_fence() -> u64 {
     let mut fences = FENCES.get();
     fences.last = fences.clock.max(fences.last + 1);
+    fences.is_set = true;
     FENCES.set(fences);
     fences.last
 }
 
+/// A fence that was forgotten was smaller than the clock.
 pub(crate) fn last_fence() -> u64 {
-    FENCES.get().last
+    match FENCES.get() {
+        Fences { last: 0, clock, .. } => clock - 1,
+        Fences { last, .. } => last,
+    }
 }
 
-/// Makes the next fence at least this one.
+/// Makes the next fence larger than this one.
 fn raise_fence(least: u64) {
     let fences = FENCES.get();
     FENCES.set(Fences {
-        last: fences.last.max(least - 1),
+        last: fences.last.max(least),
         ..fences
+    });
+}
+
+/// Keeps the last fence for its whole time, as that of a new grant.
+fn keep_fence() {
+    FENCES.set(Fences {
+        is_set: true,
+        ..FENCES.get()
     });
 }
 
 pub(crate) struct Server {
     pub(crate) state: State,
-    pub(crate) last_fence: u64,
+    fences: BTreeMap<Key, Kept>,
+    /// The largest fence of each key, whether or not the server still has it.
+    largest: BTreeMap<Key, u64>,
     /// Its clock at the start of the run.
     clock: u64,
     is_member: bool,
@@ -96,7 +142,8 @@ impl Server {
     pub(crate) fn new(is_member: bool) -> Self {
         Self {
             state: State::default(),
-            last_fence: 0,
+            fences: BTreeMap::new(),
+            largest: BTreeMap::new(),
             clock: EPOCH,
             is_member,
             outbox: Arc::default(),
@@ -123,51 +170,130 @@ impl Server {
         Time::from_nanos(self.clock + now)
     }
 
-    /// Sets the clock ahead of the true time, or back behind it.
-    pub(crate) fn set_clock(&mut self, by: u64, is_ahead: bool) {
+    /// Sets the clock ahead of the true time, or back behind it. Returns whether it steps back.
+    pub(crate) fn set_clock(&mut self, now: u64, by: u64, is_ahead: bool) -> bool {
+        self.forget_fences(now);
+        let before = self.clock;
         self.clock = if is_ahead { EPOCH + by } else { EPOCH - by };
+        self.clock < before
     }
 
-    /// Changes the state at the time of the server's clock, with its fences.
-    pub(crate) fn change<T>(&mut self, now: u64, change: impl FnOnce(&mut Self, Time) -> T) -> T {
+    /// Forgets the fences whose time has ended.
+    fn forget_fences(&mut self, now: u64) {
         let time = self.time(now);
+        self.fences.retain(|_, kept| kept.until > time);
+    }
+
+    /// Forgets all fences, as by eviction.
+    pub(crate) fn lose_fences(&mut self) {
+        self.fences.clear();
+    }
+
+    /// Returns the largest fence that a key has had.
+    pub(crate) fn largest_fence(&self, key: &Key) -> u64 {
+        self.largest.get(key).copied().unwrap_or_default()
+    }
+
+    /// Returns whether the server has the last fence of a key.
+    pub(crate) fn has_fence(&self, key: &Key) -> bool {
+        self.fences.contains_key(key)
+    }
+
+    /// Returns whether the next fence of a key may be smaller than its last one, unless a request passes a floor.
+    pub(crate) fn may_shrink(&mut self, now: u64, key: &Key) -> bool {
+        self.forget_fences(now);
+        let is_behind = self.time(now).nanos() / 64_000 <= self.largest_fence(key);
+        is_behind && !self.has_fence(key)
+    }
+
+    /// Releases a lock by force. As a release that passes its fence, this keeps the fence.
+    pub(crate) fn revoke(&mut self, now: u64, key: &Key) {
+        let keys = std::slice::from_ref(key);
+        self.change(now, (keys, RETENTION + GRACE, 0), |server, time| {
+            keep_fence();
+            server.state.revoke(key, time);
+        });
+    }
+
+    /// Changes the state at the time of the server's clock, with the fences of these keys, the time for which new ones are
+    /// kept, and a floor.
+    fn change<T>(
+        &mut self,
+        now: u64,
+        (keys, ttl, floor): (&[Key], Duration, u64),
+        change: impl FnOnce(&mut Self, Time) -> T,
+    ) -> T {
+        self.forget_fences(now);
+        let (time, kept) = (self.time(now), &self.fences);
+        let last = keys.iter().filter_map(|key| Some(kept.get(key)?.fence));
+        let clock = time.nanos() / 64_000;
         FENCES.set(Fences {
-            last: self.last_fence,
-            clock: time.nanos() / 64_000,
+            last: last.max().unwrap_or_default(),
+            clock: if floor > clock + SECOND { floor } else { clock },
+            is_set: false,
         });
         let reply = change(self, time);
-        self.last_fence = last_fence();
+        let Fences { last, is_set, .. } = FENCES.get();
+        for key in keys.iter().filter(|_| is_set && last > 0) {
+            let until = time + ttl;
+            self.fences.insert(key.clone(), Kept { fence: last, until });
+            let largest = self.largest.entry(key.clone()).or_default();
+            *largest = last.max(*largest);
+        }
         reply
     }
 
     /// Executes a request.
     pub(crate) fn execute(&mut self, body: &Body, now: u64) -> Answer {
-        let answer = self.change(now, |server, time| match body {
-            Body::Acquire(request) if server.is_member => {
-                Answer::Acquired(server.acquire_of_member(request, time))
+        let keys = body.keys();
+        let floor = match body {
+            Body::Acquire(_, floor) => *floor,
+            Body::Release(_) | Body::Renew(..) => 0,
+        };
+        self.change(now, (&keys, body.fence_ttl(), floor), |server, time| {
+            server.answer(body, time)
+        })
+    }
+
+    fn answer(&mut self, body: &Body, time: Time) -> Answer {
+        match body {
+            Body::Acquire(request, _) => {
+                let acquired = if self.is_member {
+                    self.acquire_of_member(request, time)
+                } else {
+                    self.state.acquire(request, time)
+                };
+                if request.count == 1 && matches!(acquired, Acquired::Granted { .. }) {
+                    keep_fence();
+                }
+                Answer::Acquired(acquired)
             }
-            Body::Acquire(request) => Answer::Acquired(server.state.acquire(request, time)),
-            Body::Release(release) if server.is_member => {
-                Answer::Released(server.release_of_member(release, time))
+            Body::Release(release) => {
+                let is_held = self
+                    .state
+                    .held_by(&release.key, release.owner, time)
+                    .is_some();
+                // A quorum carries the largest fence to its members.
+                if release.fence > 0 && release.count == 0 && (is_held || self.is_member) {
+                    raise_fence(release.fence);
+                    keep_fence();
+                }
+                Answer::Released(if self.is_member {
+                    self.release_of_member(release, time)
+                } else {
+                    self.state.release(release, time)
+                })
             }
-            Body::Release(release) => Answer::Released(server.state.release(release, time)),
             Body::Renew(renewal, lease) => {
                 let Claim { key, owner } = &renewal.claim;
-                let is_held = server.state.held_by(key, *owner, time).is_some();
-                if server.is_member && renewal.fence > 0 && is_held {
-                    raise_fence(renewal.fence);
+                let is_held = self.state.held_by(key, *owner, time).is_some();
+                if renewal.fence > 0 && is_held {
+                    raise_fence(renewal.fence - 1);
                 }
                 let renewals = std::slice::from_ref(renewal);
-                Answer::Renewed(server.state.renew(renewals, *lease, time))
+                Answer::Renewed(self.state.renew(renewals, *lease, time))
             }
-        });
-        // A quorum carries the largest fence to its members.
-        if let Body::Release(release) = body
-            && self.is_member
-        {
-            self.last_fence = self.last_fence.max(release.fence);
         }
-        answer
     }
 
     /// Acquires at a member of a quorum. Waiters do not come before other owners.
@@ -224,7 +350,8 @@ impl Server {
     /// Continues with other data: an older copy, or none. Fences follow the clock.
     pub(crate) fn restart(&mut self, state: State) {
         let clients = std::mem::take(&mut self.state.clients);
-        (self.state, self.last_fence) = (state, 0);
+        self.state = state;
+        self.fences.clear();
         self.state.clients = clients;
     }
 

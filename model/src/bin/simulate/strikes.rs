@@ -7,7 +7,7 @@ use crate::{
     owner::OwnerId,
     plan::{Kind, Part},
     store::{State, TOKENS},
-    world::{MS, Place, Who, World},
+    world::{CLOCK_STEP, MS, Place, Who, World},
 };
 
 /// How long a client may take to shut down, in each step.
@@ -80,21 +80,26 @@ impl World {
             }
             Part::FenceEvicted => {
                 self.voids_all();
-                self.servers[server].last_fence = 0;
+                self.servers[server].lose_fences();
             }
             Part::ClockSetAhead | Part::ClockSetBack => {
                 // The tokens of a quorum grow if clocks differ by less than the shortest lease.
                 let third = u64::from(self.plan[Part::ShortestLease]) * MS / 3;
-                let most = if self.servers.len() > 1 {
-                    third
+                let is_quorum = self.servers.len() > 1;
+                let by = self.rng.u64(MS..if is_quorum { third } else { 5_000 * MS });
+                // Every other step is longer than a server keeps a fence.
+                let by = if is_quorum || by.is_multiple_of(2) {
+                    by
                 } else {
-                    5_000 * MS
+                    CLOCK_STEP
                 };
-                let by = self.rng.u64(MS..most);
-                self.voids_all();
-                self.servers[server].set_clock(by, fault == Part::ClockSetAhead);
+                let (now, is_ahead) = (self.now, fault == Part::ClockSetAhead);
+                let steps_back = self.servers[server].set_clock(now, by, is_ahead);
+                if is_quorum || !steps_back {
+                    self.voids_all();
+                }
                 // Leases end later.
-                self.moves_until(self.now + 2 * most);
+                self.moves_until(now + 2 * by.max(5_000 * MS));
             }
             Part::LockDeleted => {
                 self.voids(&key);
@@ -206,8 +211,7 @@ impl World {
         if at_once {
             self.voids(key);
             for server in 0..self.servers.len() {
-                self.servers[server]
-                    .change(self.now, |server, time| server.state.revoke(key, time));
+                self.servers[server].revoke(self.now, key);
                 self.notifies(server);
             }
         }

@@ -26,8 +26,8 @@ const START: u64 = 1_000_000 * MS;
 /// The longest time of a run, and how long it goes on without faults and new calls, so that everything ends.
 const LONGEST: u64 = 100_000_000 * MS;
 const EPILOGUE: u64 = 1_000_000 * MS;
-/// The most by which the clock of a server is set back, from ahead of the true time to behind it.
-const CLOCK_STEPS: u64 = 10_000 * MS;
+/// The longest step of a server's clock, ahead of the true time or behind it.
+pub(crate) const CLOCK_STEP: u64 = 120_000 * MS;
 /// The shortest time between two looks at calls that wait.
 const AUDIT: u64 = 500 * MS;
 /// What a trace leaves out: parts of keys, of options, and of the identities of clients.
@@ -163,6 +163,8 @@ impl World {
             calls: BTreeMap::new(),
             unpolled: BTreeSet::new(),
             awaited: BTreeMap::new(),
+            floor: 0,
+            largest_token: 0,
             arrivals: BTreeMap::new(),
             owners: BTreeMap::new(),
             due: u64::MAX,
@@ -379,7 +381,7 @@ impl World {
 
     fn look_at_the_end(&mut self) {
         // The locks of clients that are gone end with their leases, by the clocks of the servers.
-        let now = self.now + u64::from(self.plan.longest_lease()) * MS + CLOCK_STEPS;
+        let now = self.now + u64::from(self.plan.longest_lease()) * MS + 2 * CLOCK_STEP;
         let is_left = |client: &&Client| {
             client.machine.slots().next().is_some() || !client.machine.is_drained()
         };

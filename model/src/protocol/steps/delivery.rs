@@ -158,6 +158,7 @@ pub(super) fn try_in_vain(state: &mut State) {
         lease: 1,
         count: 1,
         waits: false,
+        floor: 0,
     };
     let mut effects = Effects::default();
     state.server.acquire(&ask, &mut effects);

@@ -192,6 +192,7 @@ impl LockClientBuilder {
         let shell = Arc::new(Shell::new(id, &self.options, clock, needs_majority));
         let options = RedisOptions {
             client: id,
+            floor: Arc::default(),
             response_timeout: self.options.response_timeout,
             replicas: self.options.replicas,
             ..self.redis.clone()

@@ -200,7 +200,10 @@ impl Slot {
         } else if own.valid_until(now).is_ok() {
             own.count.release = Release::InDoubt;
         }
-        let (fence, at_least) = (own.tokens.fence(), own.at_least(now));
+        // Other members of a quorum may lack the fence.
+        let passes_fence = cx.settings.needs_majority || own.tokens.may_be_forgotten(own.mode, now);
+        let fence = if passes_fence { own.tokens.fence() } else { 0 };
+        let at_least = own.at_least(now);
         let claim = Claimed {
             key,
             owner,

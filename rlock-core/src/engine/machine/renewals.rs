@@ -83,7 +83,7 @@ impl Ownership {
     /// Notes that a renewal is sent. Returns the least new fence that it asks for, or 0.
     pub(super) fn begin_renewal(&mut self, now: Time) -> u64 {
         self.renewal_sent = Some(now);
-        self.tokens.ask(now)
+        self.tokens.ask()
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. If the lease has ended,
@@ -91,7 +91,7 @@ impl Ownership {
     pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
         if now < self.valid_until {
             self.confirm(sent_at, lease);
-            self.tokens.renewed(fence, sent_at);
+            self.tokens.renewed(fence, sent_at, lease);
             self.renewals = self.renewals.saturating_add(1);
             self.renewal_sent = None;
         }

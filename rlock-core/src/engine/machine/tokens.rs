@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::{
     lease::Time,
-    store::{Grant, TOKENS},
+    mode::Mode,
+    store::{GRACE, Grant, TOKENS},
 };
 
 /// A new fence is due if fewer tokens than this are left, or fewer than half of those that the last one added.
 const FEW: u64 = TOKENS / 2;
-/// The store keeps a fence for at least twice as long.
-const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The remaining tokens of an owner: all up to the last one of its fence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,7 +19,9 @@ pub(super) struct Tokens {
     end: u64,
     /// How many tokens the last fence added.
     added: u64,
-    fenced_at: Option<Time>,
+    /// When the store got the last fence, at the earliest, and the lease after which it keeps it for its retention.
+    fenced_at: Time,
+    kept_for: Duration,
     wish: Wish,
 }
 
@@ -39,22 +40,22 @@ impl Tokens {
     pub(super) fn granted(&mut self, grant: Grant) {
         if grant.fence > self.fence() {
             self.next = grant.fence * TOKENS;
-            self.fenced(grant.fence, grant.since);
+            self.fenced(grant.fence, grant.since, grant.ttl);
         }
     }
 
     /// Adds the tokens up to the last one of a new fence. The store set it for a renewal, so no other owner had the
     /// lock since the last fence.
-    pub(super) fn renewed(&mut self, fence: u64, sent_at: Time) {
+    pub(super) fn renewed(&mut self, fence: u64, sent_at: Time, lease: Duration) {
         if fence > self.fence() && self.end > 0 {
-            self.fenced(fence, sent_at);
+            self.fenced(fence, sent_at, lease);
         }
     }
 
-    fn fenced(&mut self, fence: u64, at: Time) {
+    fn fenced(&mut self, fence: u64, at: Time, lease: Duration) {
         let end = fence * TOKENS + (TOKENS - 1);
         self.added = end - self.end.max(self.next);
-        (self.end, self.fenced_at) = (end, Some(at));
+        (self.end, self.fenced_at, self.kept_for) = (end, at, lease.max(GRACE));
     }
 
     /// Takes the next token.
@@ -67,6 +68,16 @@ impl Tokens {
     /// Returns the last known fence, or 0 without a grant.
     pub(super) fn fence(&self) -> u64 {
         self.end / TOKENS
+    }
+
+    /// Returns whether the store may forget the fence sooner than its retention after now. The lease of another owner in the
+    /// same mode, which may be the grace period, decides how long the store keeps the fence of a lock that is not exclusive.
+    pub(super) fn may_be_forgotten(&self, mode: Mode, now: Time) -> bool {
+        let kept_for = match mode {
+            Mode::Exclusive => self.kept_for,
+            Mode::Shared | Mode::Permits(_) => GRACE,
+        };
+        self.end > 0 && now >= self.fenced_at + kept_for
     }
 
     /// Returns whether this fence belongs to a later grant than these tokens.
@@ -98,9 +109,8 @@ impl Tokens {
     }
 
     /// Returns the least new fence that a renewal asks for, or 0.
-    pub(super) fn ask(&mut self, now: Time) -> u64 {
-        let is_old = self.fenced_at.is_some_and(|at| now >= at + LIFETIME);
-        if self.end == 0 || !is_old && self.wish == Wish::None {
+    pub(super) fn ask(&mut self) -> u64 {
+        if self.end == 0 || self.wish == Wish::None {
             return 0;
         }
         self.wish = Wish::Asked;
@@ -119,11 +129,13 @@ impl Tokens {
 mod tests {
     use super::*;
 
+    const LEASE: Duration = Duration::from_secs(60);
+
     fn grant(fence: u64) -> Grant {
         Grant {
             fence,
             since: Time::from_nanos(1),
-            ttl: Duration::from_secs(1),
+            ttl: LEASE,
             wanted: false,
         }
     }
@@ -160,32 +172,35 @@ mod tests {
         tokens.granted(grant(7));
         let now = Time::from_nanos(1);
         tokens.run_low();
-        assert_eq!(tokens.ask(now), 0, "enough are left");
+        assert_eq!(tokens.ask(), 0, "enough are left");
         for _ in 0..64 {
             tokens.take();
         }
         tokens.run_low();
         assert!(tokens.is_fence_due());
-        assert_eq!(tokens.ask(now), 8);
+        assert_eq!(tokens.ask(), 8);
         assert!(!tokens.is_fence_due() && tokens.is_coming());
-        tokens.renewed(10, now);
+        tokens.renewed(10, now, LEASE);
         tokens.end_wish();
         assert!(all(&mut tokens).into_iter().eq(7 * 128 + 64..11 * 128));
         assert!(!tokens.is_coming());
-        tokens.renewed(9, now);
+        tokens.renewed(9, now, LEASE);
         assert_eq!(tokens.take(), None, "it is older than what is known");
     }
 
     #[test]
-    fn a_fence_is_renewed_before_the_store_forgets_it() {
+    fn a_fence_may_be_forgotten_after_the_lease_with_which_it_was_set() {
+        let (shared, second) = (Mode::Shared, Duration::from_secs(1));
         let mut tokens = Tokens::default();
-        let now = Time::from_nanos(1);
-        assert_eq!(tokens.ask(now + LIFETIME * 2), 0, "without a grant");
+        let start = Time::from_nanos(1);
+        let may = |tokens: &Tokens, mode, after| tokens.may_be_forgotten(mode, start + after);
+        assert!(!may(&tokens, Mode::Exclusive, LEASE), "without a grant");
         tokens.granted(grant(7));
-        assert_eq!(tokens.ask(now + LIFETIME / 2), 0);
-        assert_eq!(tokens.ask(now + LIFETIME), 8);
-        tokens.renewed(900, now + LIFETIME);
-        tokens.end_wish();
-        assert_eq!(tokens.ask(now + LIFETIME), 0);
+        assert!(!may(&tokens, Mode::Exclusive, LEASE / 2));
+        assert!(may(&tokens, Mode::Exclusive, LEASE));
+        assert!(!may(&tokens, shared, second / 2) && may(&tokens, shared, second));
+        tokens.renewed(900, start + LEASE, LEASE / 100);
+        assert!(!may(&tokens, Mode::Exclusive, LEASE + second / 2));
+        assert!(may(&tokens, Mode::Exclusive, LEASE + second));
     }
 }

@@ -1,17 +1,20 @@
 //! The commands of requests: scripts, names of keys, arguments.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, cmd};
 
-use super::keyspace::Keyspace;
+use super::{floor::Floor, keyspace::Keyspace};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{AcquireRequest, ReleaseRequest, Renewal},
+    store::{AcquireRequest, GRACE, ReleaseRequest, Renewal},
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
@@ -76,8 +79,9 @@ scripts!(acquire release renew inspect);
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
     pub(super) scripts: Scripts,
-    /// The time for which the server keeps a fence after the lock's last lease.
-    pub(super) fence_retention: Duration,
+    /// The time for which the server keeps a fence after the lease of its grant.
+    fence_retention: Duration,
+    pub(super) floor: Arc<Floor>,
     /// Whether the server is one of a quorum.
     of_quorum: bool,
 }
@@ -129,12 +133,14 @@ impl Commands {
     pub(in crate::store) fn new(
         keyspace: Keyspace,
         fence_retention: Duration,
+        floor: Arc<Floor>,
         of_quorum: bool,
     ) -> Self {
         Self {
             keyspace,
             scripts: Scripts::new(),
             fence_retention,
+            floor,
             of_quorum,
         }
     }
@@ -188,14 +194,20 @@ impl Commands {
         command
             .arg(millis(request.lease))
             .arg(request.count)
-            .arg(millis(self.fence_retention + request.lease))
+            .arg(self.fence_ttl(request.lease))
             .arg(u8::from(request.waits))
             .arg(self.keyspace.channels())
-            .arg(self.waiters());
+            .arg(self.waiters())
+            .arg(self.floor.next());
         for claim in &*request.claims {
             command.arg(Text(claim.owner));
         }
         command
+    }
+
+    /// Returns how long the server keeps the fence of a grant (ms). The request may hand the lock off, too.
+    pub(super) fn fence_ttl(&self, lease: Duration) -> u64 {
+        millis(self.fence_retention + lease.max(GRACE))
     }
 
     /// Returns which waiters a release notifies, and a free lock belongs to. A quorum has no order of its waiters.
@@ -204,16 +216,14 @@ impl Commands {
     }
 
     fn release(&self, request: &ReleaseRequest) -> Cmd {
-        // Other servers of a quorum may lack the fence.
-        let fence = if self.of_quorum { request.fence } else { 0 };
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
             .arg(Text(request.owner))
             .arg(request.count)
             // Rounded up: the lock stays taken for at least this long.
             .arg(millis(request.at_least + Duration::from_nanos(999_999)))
-            .arg(fence)
-            .arg(millis(self.fence_retention))
+            .arg(request.fence)
+            .arg(self.fence_ttl(GRACE))
             .arg(self.keyspace.channels())
             .arg(self.waiters());
         command
@@ -222,9 +232,7 @@ impl Commands {
     fn renew(&self, renewals: &[Renewal], lease: Duration) -> Cmd {
         let keys = renewals.iter().map(|renewal| &renewal.claim.key);
         let mut command = self.begin(&self.scripts.renew, keys);
-        command
-            .arg(millis(lease))
-            .arg(millis(self.fence_retention + lease));
+        command.arg(millis(lease)).arg(self.fence_ttl(lease));
         for Renewal { claim, fence } in renewals {
             command.arg(Text(claim.owner)).arg(fence);
         }

@@ -288,6 +288,9 @@ impl Inbox {
     /// Handles a message on the client's channel.
     fn on_message(&self, message: &[u8]) {
         if let Some(event) = self.commands.keyspace.read_message(self.client, message) {
+            if let Event::Granted { fence, .. } = &event {
+                self.commands.floor.note(*fence);
+            }
             (self.listener)(event);
         }
     }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use super::{address::ConnectionSettings, for_quorum::RunIds};
-use crate::{clock::ClientClock, lease::MAX_LEASE, options::Replicas};
+use super::{address::ConnectionSettings, floor::Floor, for_quorum::RunIds};
+use crate::{clock::ClientClock, limits::SHORTEST_FENCE_RETENTION, options::Replicas};
 
 #[derive(Clone)]
 pub(crate) struct RedisOptions {
@@ -14,6 +14,8 @@ pub(crate) struct RedisOptions {
     pub(crate) clock: ClientClock,
     pub(crate) prefix: String,
     pub(crate) fence_retention: Duration,
+    /// The floor of new fences, which all servers of the store share.
+    pub(crate) floor: Arc<Floor>,
     pub(crate) connection: ConnectionSettings,
     pub(crate) connect_timeout: Duration,
     pub(crate) response_timeout: Duration,
@@ -30,7 +32,8 @@ impl Default for RedisOptions {
             client: Uuid::nil(),
             clock: ClientClock::default(),
             prefix: "lock:".to_owned(),
-            fence_retention: MAX_LEASE,
+            fence_retention: SHORTEST_FENCE_RETENTION,
+            floor: Arc::default(),
             connection: ConnectionSettings::default(),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(2),

@@ -138,7 +138,12 @@ pub(crate) fn reply(reply: &[u8]) {
 fn push(push: PushInfo) {
     let inbox = Inbox {
         listener: Arc::new(|event| check_event(&names_of_locks(), &event)),
-        commands: Arc::new(Commands::new(names_of_locks(), MAX_LEASE, false)),
+        commands: Arc::new(Commands::new(
+            names_of_locks(),
+            MAX_LEASE,
+            Arc::default(),
+            false,
+        )),
         client: CLIENT,
     };
     inbox.on_push(push);

@@ -178,7 +178,7 @@ impl ReplicaCheck {
         let commands = &self.link.commands;
         let mut request = pipe();
         for Granted { claims, lease, .. } in granted {
-            let fence_ttl = millis(commands.fence_retention + *lease);
+            let fence_ttl = commands.fence_ttl(*lease);
             for Claim { key, owner } in claims {
                 let lock = commands.keyspace.lock(key);
                 let fence = format!("{lock}:fence");

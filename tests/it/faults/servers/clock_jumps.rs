@@ -69,6 +69,50 @@ async fn tokens_grow_although_their_last_one_is_forgotten() {
     }
 }
 
+/// A fence that is ahead of the clock stands for a clock that has stepped back since, and its deletion for the end of the
+/// time for which the server keeps it.
+#[tokio::test]
+async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_server() {
+    let server = RedisServer::start();
+    let (holder, waiter, refused) = (
+        client(&server).await,
+        client(&server).await,
+        client(&server).await,
+    );
+    let fence = format!("{}:fence", name("a"));
+    let ahead = fence_by_clock() + 3_600_000_000 / 64;
+    let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
+    let guard = holder.lock("a").acquire().await.expect("free");
+    assert!(
+        refused
+            .lock("a")
+            .try_acquire()
+            .await
+            .expect("it replies")
+            .is_none()
+    );
+    let waiting = acquiring(waiter.lock("a").wait(LONG));
+    assert_soon_queued(&server, "a", 1).await;
+    let first = guard.fencing_token();
+    guard.release().await.expect("held");
+    let guard = its_turn(waiting).await;
+    let last = guard.fencing_token();
+    guard.release().await.expect("held");
+    for (client, seen) in [(&holder, first), (&waiter, last), (&refused, first)] {
+        let token = next_token(client).await;
+        assert!(token > seen, "{token} after {seen}");
+        assert!(server.del(&format!("{}:fence", name("k"))).await);
+    }
+    let newcomer = client(&server).await;
+    assert!(next_token(&newcomer).await < first, "it has seen none");
+    // A fence far ahead of the clock is no floor.
+    let far = (1_u64 << 46) - 100;
+    let () = server.command(&["SET", &fence, &far.to_string()]).await;
+    let guard = newcomer.lock("a").acquire().await.expect("free");
+    assert!(guard.fencing_token() / 128 > far);
+    assert!(next_token(&newcomer).await / 128 <= fence_by_clock());
+}
+
 /// The clock does not matter while the fence exists.
 #[tokio::test]
 async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {

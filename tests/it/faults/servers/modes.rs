@@ -19,7 +19,8 @@ async fn acquire(
     let scripts = Scripts::new();
     let mut call = scripts.acquire.prepare_invoke();
     call.key(name("k")).arg(lease).arg("1").arg("86400000");
-    call.arg("1").arg("lock:client:").arg("first").arg(owner);
+    call.arg("1").arg("lock:client:").arg("first");
+    call.arg("0").arg(owner);
     let asked = call.invoke_async(connection);
     within(LONG, "the script ends", asked).await
 }

@@ -1,7 +1,7 @@
 -- Acquires locks, all or none. Or sets the counts of owners that hold their locks.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix, `first` if
---       waiters come before other owners or `all` if they do not, owner, owner, …
+--       waiters come before other owners or `all` if they do not, the floor of new fences or 0, owner, owner, …
 -- Replies  {1, fence, fence, …}  every owner holds its lock with that count
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
@@ -10,19 +10,20 @@
 --          {-1}                  the count is above 1, and an owner does not hold its lock
 -- The count is absolute, so a repeated request changes nothing.
 local lock = KEYS[1]
+floor = tonumber(ARGV[7])
 
 -- The usual case: one free lock without waiters, and an owner that ends with a digit, so it is exclusive.
-if not KEYS[2] and ARGV[2] == '1' and string.byte(ARGV[7], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0 then
+if not KEYS[2] and ARGV[2] == '1' and string.byte(ARGV[8], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0 then
   local fence, done = next_fence(lock, ARGV[3])
   if fence then
-    done = redis.pcall('HSET', lock, ARGV[7], '1')
+    done = redis.pcall('HSET', lock, ARGV[8], '1')
     if done == 1 then
       done = redis.pcall('PEXPIRE', lock, ARGV[1])
       if done == 1 then
         redis.pcall('EXISTS', lock)
         return {1, fence}
       end
-      redis.call('HDEL', lock, ARGV[7])
+      redis.call('HDEL', lock, ARGV[8])
     end
   end
   return done
@@ -51,7 +52,7 @@ local function hand_off(lock, asks, shared)
 end
 
 for n, lock in ipairs(KEYS) do
-  local owner = ARGV[n + 6]
+  local owner = ARGV[n + 7]
   ttls[n], modes[n] = redis.call('PTTL', lock), lib.mode(owner)
   if modes[n] then
     -- Refused before anything is written, if the user lacks the permissions.
@@ -81,11 +82,15 @@ end
 
 for n, lock in ipairs(taken and {} or KEYS) do
   -- If the lease of the lock ended, its waiters precede this owner.
-  if not held[n] and hand_off(lock, ARGV[n + 6], modes[n]) then
-    taken, ttls[n], handed_off = n, modes[n] and lib.rest(lock, ARGV[n + 6]) or tonumber(lib.GRACE), true
+  if not held[n] and hand_off(lock, ARGV[n + 7], modes[n]) then
+    taken, ttls[n], handed_off = n, modes[n] and lib.rest(lock, ARGV[n + 7]) or tonumber(lib.GRACE), true
     break
   end
   local refused
+  if held[n] and not modes[n] and count == '1' then
+    -- The fence of a hand-off, or of a grant whose reply was lost, is kept as that of a new grant.
+    redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
+  end
   fences[n], refused = (held[n] and not modes[n] and last_fence or next_fence)(lock, fence_ttl)
   if not fences[n] and not refused then
     fences[n], refused = next_fence(lock, fence_ttl)
@@ -97,8 +102,8 @@ end
 
 -- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
 local function give_back(n)
-  if lib.leave(KEYS[n], ARGV[n + 6]) == 1 then
-    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 6]))
+  if lib.leave(KEYS[n], ARGV[n + 7]) == 1 then
+    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 7]))
   end
 end
 
@@ -110,7 +115,7 @@ if taken then
       hand_off(lock)
     end
   end
-  local lock, owner, place = KEYS[taken], ARGV[taken + 6], 0
+  local lock, owner, place = KEYS[taken], ARGV[taken + 7], 0
   local queue = lock .. ':queue'
   if waits and type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', micros()), owner)) == 'number' then
     redis.pcall('PEXPIRE', queue, lib.QUEUE)
@@ -137,7 +142,8 @@ if taken then
   end
   local refusal = {0, taken - 1, ttls[taken], place}
   for n, lock in ipairs(KEYS) do
-    refusal[n + 4] = last_fence(lock) or 0
+    -- A fence that has expired was smaller.
+    refusal[n + 4] = last_fence(lock) or math.floor(micros() / 64) - 1
   end
   if ARGV[6] == 'all' then
     refusal[#refusal + 1] = redis.pcall('HGETALL', lock)[1] or ''
@@ -149,13 +155,13 @@ local reply = 1
 for n, lock in ipairs(KEYS) do
   local refused
   if modes[n] then
-    refused = lib.grant(lock, ARGV[n + 6], lease)
+    refused = lib.grant(lock, ARGV[n + 7], lease)
     if redis.pcall('EXISTS', lock .. ':queue') == 1 then
       -- Others that waited share the lock.
       hand_off(lock, nil, true)
     end
   else
-    refused = held[n] ~= count and redis.pcall('HSET', lock, ARGV[n + 6], count)
+    refused = held[n] ~= count and redis.pcall('HSET', lock, ARGV[n + 7], count)
   end
   if type(refused) ~= 'table' and not modes[n] then
     -- Sent even if it changes nothing, so that a demoted master refuses the request.

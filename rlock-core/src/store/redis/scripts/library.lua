@@ -18,6 +18,12 @@
 
 -- Fences are below 2^46, so that tokens stay below 2^53.
 local TOO_LARGE = 70368744177664
+-- One second in units of fences.
+local SECOND = 15625
+
+-- A request's floor: the least next fence of a lock, if the server's clock is behind it by more than a second. Without that
+-- second, clients with quick replies would make fences run ahead of the clock.
+local floor = 0
 
 local time
 -- Returns the server's time (µs).
@@ -27,10 +33,11 @@ local function micros()
 end
 
 -- Sets the next fence of a lock, and returns it, or nil and an error. It is the server's time in units of 64 µs, but
--- larger than the last fence. With `least`, it is at least that. A last fence that is not below `least` stays, and the
--- function returns nil.
+-- larger than the last fence, and not below the floor. With `least`, it is at least that instead of the floor. A last fence
+-- that is not below `least` stays, and the function returns nil.
 local function next_fence(lock, ttl, least)
-  local key, fence = lock .. ':fence', math.max(math.floor(micros() / 64), least or 0)
+  local key, now = lock .. ':fence', math.floor(micros() / 64)
+  local fence = math.max(now, least or floor > now + SECOND and floor or 0)
   local last = redis.pcall('SET', key, string.format('%.0f', fence), 'PX', ttl, 'GET')
   if type(last) == 'table' then
     local is_foreign = string.find(last.err, 'WRONGTYPE', 1, true)

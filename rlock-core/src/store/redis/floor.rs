@@ -1,0 +1,61 @@
+//! The floor of the fences of new grants.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::{lease::wall_clock_micros, store::TOO_LARGE_FENCE};
+
+/// How far ahead of this client's clock a fence may be.
+const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The largest fence that a client has seen at its store. It passes it with its acquires, so that tokens grow although the
+/// server has forgotten the key's last fence and its clock has stepped back.
+#[derive(Debug, Default)]
+pub(crate) struct Floor(AtomicU64);
+
+impl Floor {
+    /// Notes a fence of the store. One that is far ahead of this client's clock is ignored, because it would spread to all
+    /// keys.
+    pub(super) fn note(&self, fence: u64) {
+        if fence > self.0.load(Ordering::Relaxed) && fence < limit() {
+            self.0.fetch_max(fence, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the least fence of the next grant, or 0 if no fence was seen.
+    pub(super) fn next(&self) -> u64 {
+        match self.0.load(Ordering::Relaxed) {
+            0 => 0,
+            largest => largest + 1,
+        }
+    }
+}
+
+fn limit() -> u64 {
+    let ahead = u64::try_from(AHEAD.as_micros()).unwrap_or(u64::MAX);
+    (wall_clock_micros().saturating_add(ahead) / 64).min(TOO_LARGE_FENCE - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_is_above_the_largest_fence_that_is_near_the_clock() {
+        let (floor, now) = (Floor::default(), wall_clock_micros() / 64);
+        assert_eq!(floor.next(), 0);
+        let hours = |number: u64| now + number * 3_600_000_000 / 64;
+        for (fence, next) in [
+            (now, now + 1),
+            (now - 1, now + 1),
+            (hours(23), hours(23) + 1),
+            (hours(25), hours(23) + 1),
+            (TOO_LARGE_FENCE - 1, hours(23) + 1),
+        ] {
+            floor.note(fence);
+            assert_eq!(floor.next(), next);
+        }
+    }
+}
