@@ -74,7 +74,9 @@ impl LockClient {
     /// touched. The holder compares the token, and loses the lock as by
     /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
     /// store compares: a token matches if it is the one that `inspect` returns, or one of the 127
-    /// after it. Holds that the process passed on locally may have these.
+    /// after it. Holds that the process passed on locally may have these. The store forgets the token of a hold
+    /// that is older than its lease and the
+    /// [`fence_retention`](crate::LockClientBuilder::fence_retention): then nothing is released.
     ///
     /// Of several holders, takes the lock from those with this token. The store does not know which of them has
     /// which token, so a holder that does not reply keeps the lock.
