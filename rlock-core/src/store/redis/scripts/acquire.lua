@@ -123,14 +123,16 @@ if taken then
   end
   -- An owner that retains the lock releases it for the first waiter, or for the next attempt of an owner that is not in
   -- the queue. After a hand-off, the new owner knows from its grant that others wait.
-  if (place == 2 or place == 0 and count == '1') and not handed_off then
-    local holders, what = {redis.pcall('HGETALL', lock)[1]}, 'wanted'
-    if holders[1] == 'shared' then
+  local asks, names = (place == 2 or place == 0 and count == '1') and not handed_off, ARGV[6] == 'all'
+  local entry = (asks or names) and redis.pcall('HGETALL', lock)[1]
+  if asks then
+    local holders, what = {entry}, 'wanted'
+    if entry == 'shared' then
       lib.purge(lock)
       -- An owner that is not in the queue ends retentions. The calls of a holder continue to share it.
       what = place == 0 and '' or what
       holders = redis.pcall('ZRANGE', lock .. ':shared', '0', '255')
-    elseif holders[1] == 'permits' then
+    elseif entry == 'permits' then
       -- Permits are never retained.
       holders = {}
     end
@@ -145,8 +147,8 @@ if taken then
     -- A fence that has expired was smaller.
     refusal[n + 4] = last_fence(lock) or math.floor(micros() / 64) - 1
   end
-  if ARGV[6] == 'all' then
-    refusal[#refusal + 1] = redis.pcall('HGETALL', lock)[1] or ''
+  if names then
+    refusal[#refusal + 1] = entry or ''
   end
   return refusal
 end
