@@ -15,7 +15,7 @@ use crate::{
     worker::{self, Role},
 };
 
-const PROCESSES: u32 = 4;
+pub(super) const PROCESSES: u32 = 4;
 
 pub(super) fn run(plan: &Plan) -> Result<Results> {
     let mut kinds = vec![Kind::Blpop, Kind::Ours, Kind::OursStrict];
@@ -58,17 +58,23 @@ pub(super) async fn measure(plan: &Plan, kinds: &[Kind], tasks: u32) -> Result<R
     Ok(results)
 }
 
-async fn start(kind: Kind, url: &str, tasks: u32) -> Result<Vec<Worker>> {
+/// Starts the processes, with this many tasks each.
+pub(super) async fn start(kind: Kind, url: &str, tasks: u32) -> Result<Vec<Worker>> {
     let mut workers = Vec::new();
     for process in 0..PROCESSES {
-        let role = Role::Contend {
-            kind,
-            url: url.to_owned(),
-            key: KEY.to_owned(),
-            tasks,
-            first: process * tasks,
-        };
-        workers.push(worker::start(&role).await?);
+        workers.push(start_one(kind, url, tasks, process * tasks).await?);
     }
     Ok(workers)
+}
+
+/// Starts a process, whose first task has this number.
+pub(super) async fn start_one(kind: Kind, url: &str, tasks: u32, first: u32) -> Result<Worker> {
+    let role = Role::Contend {
+        kind,
+        url: url.to_owned(),
+        key: KEY.to_owned(),
+        tasks,
+        first,
+    };
+    worker::start(&role).await
 }

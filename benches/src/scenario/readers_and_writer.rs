@@ -5,17 +5,14 @@ use std::time::Duration;
 use anyhow::Result;
 use rlock_testkit::RedisServer;
 
-use super::{Executed, KEY, Plan, count};
+use super::{
+    Executed, Plan, count,
+    processes::{self, PROCESSES},
+};
 use crate::{
-    contention::soon,
-    contestant::Kind,
-    metric::Metric,
-    results::Results,
-    runtime,
-    worker::{self, Role},
+    contention::soon, contestant::Kind, metric::Metric, results::Results, runtime, worker,
 };
 
-const PROCESSES: u32 = 4;
 const READERS: u32 = 16;
 /// The time inside.
 const STAY: Duration = Duration::from_millis(1);
@@ -31,20 +28,9 @@ async fn measure(plan: &Plan) -> Result<Results> {
     let server = RedisServer::start();
     let route = plan.network.reach([&server]).await?;
     let mut results = plan.results(Kind::OursShared);
-    let readers = (0..PROCESSES).map(|process| (Kind::OursShared, READERS, process * READERS));
-    let writer = (Kind::OursWriter, 1, PROCESSES * READERS);
-    let mut processes = Vec::new();
-    for (kind, tasks, first) in readers.chain([writer]) {
-        let (url, key) = (route.url(), KEY.to_owned());
-        let role = Role::Contend {
-            kind,
-            url,
-            key,
-            tasks,
-            first,
-        };
-        processes.push(worker::start(&role).await?);
-    }
+    let mut processes = processes::start(Kind::OursShared, &route.url(), READERS).await?;
+    let (url, first) = (route.url(), PROCESSES * READERS);
+    processes.push(processes::start_one(Kind::OursWriter, &url, 1, first).await?);
     for _ in 0..pace.rounds {
         worker::contend(&mut processes, soon(pace.warm_up), STAY).await?;
         let executed = Executed::before(&server).await?;
