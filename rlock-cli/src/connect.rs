@@ -45,8 +45,8 @@ impl StoreOptions {
     /// Returns the URLs of the store, or the failure if there are none.
     pub(crate) fn urls(&self) -> Result<Vec<&str>, Failure> {
         // White space around a URL leaves empty parts.
-        let urls: Vec<&str> = self.urls.iter().map(|url| url.trim()).collect();
-        let urls: Vec<&str> = urls.into_iter().filter(|url| !url.is_empty()).collect();
+        let urls = self.urls.iter().map(|url| url.trim());
+        let urls: Vec<&str> = urls.filter(|url| !url.is_empty()).collect();
         if urls.is_empty() {
             let message = "no store is named: give its URL with `--url` or in the environment variable RLOCK_URL";
             return Err(Failure::new(Status::USAGE, message));

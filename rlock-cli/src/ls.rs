@@ -121,7 +121,6 @@ pub(crate) async fn listed(
 ) -> Result<Listed, Failure> {
     let list = client.list(glob);
     let mut list = match most_scanned {
-        0 => list,
         usize::MAX => list.scan(true),
         keys => list.scan_at_most(keys),
     };

@@ -126,7 +126,10 @@ impl LockList {
     /// Scans about this many keys on the store at most, as [`scan`](Self::scan). So the list finds all locks on a store
     /// with few keys, and costs little on one with many. If the server's user may not scan, nothing is scanned.
     pub fn scan_at_most(mut self, keys: usize) -> Self {
-        self.scan = Scan::Parts(keys.div_ceil(KEYS_OF_PART));
+        self.scan = match keys.div_ceil(KEYS_OF_PART) {
+            0 => Scan::None,
+            parts => Scan::Parts(parts),
+        };
         self
     }
 

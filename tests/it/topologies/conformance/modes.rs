@@ -323,6 +323,11 @@ pub(crate) async fn a_scan_shows_holders_that_do_not_reply_beside_one_that_does(
         listed == [(owner(0), true, 1), (owner(1), false, 1)]
     })
     .await;
+    let mut list = operator.list("*").scan_at_most(0);
+    while let Some(info) = list.next().await.expect("a reply") {
+        assert_ne!(info.owner, owner(1), "nothing is scanned");
+    }
+    assert!(!list.is_complete());
 }
 
 pub(crate) async fn a_shared_lock_is_taken_by_force_from_all_its_holders(place: Place) {
