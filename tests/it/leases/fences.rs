@@ -7,7 +7,7 @@ use rlock_testkit::RedisServer;
 use tokio::time::sleep;
 
 use super::clock::HOUR;
-use crate::common::{LONG, begin, client, ms, name};
+use crate::common::{LONG, begin, client, name};
 
 const LEASE: Duration = Duration::from_secs(60);
 /// A short remaining time of a fence, which the next use must extend.
@@ -15,6 +15,8 @@ const LITTLE: &str = "30000";
 /// How much longer the server may keep a fence.
 const GRACE: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+/// The lease of a hold that lasts for longer than that.
+const SHORT: Duration = Duration::from_secs(3);
 
 fn fence(key: &str) -> String {
     format!("{}:fence", name(key))
@@ -88,11 +90,11 @@ async fn a_fence_stays_as_long_as_is_said_after_each_use() {
 async fn a_fence_stays_for_its_time_after_the_end_of_a_hold_that_was_longer_than_its_lease() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let exclusive = client.lock("k").lease(ms(100));
+    let exclusive = client.lock("k").lease(SHORT);
     for lock in [exclusive.clone(), exclusive.shared().lease(LEASE)] {
         let held = lock.acquire().await.expect("free");
         advance_time(&server, "k").await;
-        sleep(GRACE).await;
+        sleep(SHORT).await;
         held.release().await.expect("held");
         assert_stays(&server, "k", MINUTE).await;
     }
