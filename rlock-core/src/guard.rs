@@ -68,7 +68,7 @@ impl LockGuard {
         self.entry().key()
     }
 
-    /// Returns the keys in ascending order, each once.
+    /// Returns the keys in ascending order.
     #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.each().map(Entry::key)

@@ -168,8 +168,6 @@ impl CurrentHold {
 
     /// Returns the [fencing token](Self::fencing_token) of one of the [keys](Self::keys), or `None` for any other key.
     ///
-    /// If calls of two clients lock the same key inside each other, this is the token of the inner one.
-    ///
     /// # Examples
     ///
     /// ```
@@ -279,7 +277,9 @@ impl CurrentHold {
     /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks of
     /// its callers. Otherwise as [`guard`](Self::guard).
     ///
-    /// The locks of callers that have ended are left out.
+    /// The locks of callers that have ended are left out. If calls of two clients lock the same key inside each other, the
+    /// guard names that key twice, and its [`token`](LockGuard::token) is that of the inner call. [`LockGuard::guards`] has
+    /// both.
     ///
     /// # Errors
     ///

@@ -220,7 +220,7 @@ impl Machine {
             Input::Drain => {
                 self.cx.life = self.cx.life.max(Life::Draining);
                 for id in self.cx.calls.keys().copied().collect::<Vec<_>>() {
-                    self.cx.look_if_polled(id);
+                    self.cx.look_whether_polled(id);
                 }
                 self.slots.keys().cloned().collect()
             }
@@ -363,7 +363,7 @@ impl Machine {
                     if is_given_up {
                         self.give_up(id, Refusal::Draining);
                     } else if drains {
-                        self.cx.look_if_polled(id);
+                        self.cx.look_whether_polled(id);
                     }
                     for key in &of_call {
                         if let Some(slot) = self.slots.get_mut(key) {
@@ -626,7 +626,7 @@ impl Context {
     }
 
     /// Makes the schedule look at a call when it is known whether it is polled.
-    fn look_if_polled(&mut self, id: CallId) {
+    fn look_whether_polled(&mut self, id: CallId) {
         if let Some(call) = self.calls.get_mut(&id).and_then(Call::acquisition) {
             let at = call.acts_by + Duration::from_nanos(1);
             self.look_at_call(id, at);

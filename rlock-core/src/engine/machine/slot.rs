@@ -192,9 +192,8 @@ impl Slot {
     /// held.
     pub(super) fn attend(&mut self, call: CallId, mode: Mode, cx: &Context) -> bool {
         // On a quorum, that call may learn that no owner has a majority.
-        let may_share = mode != Mode::Exclusive || cx.settings.needs_majority;
-        let may_share = may_share && self.is_decided_soon(cx);
-        let attends = may_share || self.needs_tokens();
+        let may_follow = mode != Mode::Exclusive || cx.settings.needs_majority;
+        let attends = may_follow && self.is_decided_soon(cx) || self.needs_tokens();
         if attends && !self.attempts.contains(&call) {
             self.attempts.push(call);
         }

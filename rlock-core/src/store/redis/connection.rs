@@ -138,7 +138,7 @@ impl Connection {
         }
         unless_refused(next())?;
         if asks_role {
-            self.is_replica = unless_refused(next())?.is_some_and(is_of_replica);
+            self.is_replica = unless_refused(next())?.is_some_and(has_role_of_replica);
         }
         if options.run_ids.is_some() {
             self.run_id = run_id(next())?;
@@ -234,7 +234,7 @@ fn role(resp3: bool) -> Cmd {
 }
 
 /// Returns whether this reply to [`role`] is that of a replica.
-fn is_of_replica(reply: Value) -> bool {
+fn has_role_of_replica(reply: Value) -> bool {
     let role = match reply {
         map @ Value::Map(_) => from_redis_value::<HashMap<String, Value>>(map)
             .ok()
