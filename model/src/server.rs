@@ -441,6 +441,8 @@ impl Server {
                     self.handed_off(key, owner, others_wait, effects);
                     longest = longest.max(Some(now - since));
                 } else {
+                    // Its grant had a fence, too.
+                    self.next_fence(key);
                     self.remove(key, owner);
                     is_anyone_absent = true;
                 }

@@ -440,6 +440,31 @@ fn a_grant_and_a_hand_off_have_a_fence_above_the_floor() {
     ]);
 }
 
+/// The holder cannot tell it from another owner, so its renewal gets no new fence.
+#[test]
+fn a_waiter_that_is_gone_uses_a_fence_up() {
+    let [holder, gone] = [2, 0].map(|client| Owner {
+        client,
+        sequence: 2,
+        mode: Mode::Shared,
+    });
+    let renew = Operation::Renew(Renew {
+        renewals: vec![Renewal {
+            claim: claim(0, holder),
+            fence: 1,
+        }],
+        lease: 2_000,
+    });
+    replays(&[
+        request(&[claim(0, ONE)], false),
+        Operation::Leave(gone.client),
+        request(&[claim(0, holder)], true),
+        request(&[claim(0, gone)], true),
+        release(ONE, 0),
+        renew,
+    ]);
+}
+
 #[test]
 fn a_renewal_sets_no_new_fence_after_other_owners() {
     let server = RedisServer::start();
