@@ -11,6 +11,7 @@ use crate::{
         entry::{self, Entry, EntryGuard},
     },
     error::{LockError, LostCause},
+    fencing::{self, Fence},
     few::Few,
     observe::HoldEnd,
     owner::OwnerId,
@@ -179,6 +180,42 @@ impl LockGuard {
     #[must_use]
     pub fn token_i64(&self, key: &str) -> Option<i64> {
         self.token(key).map(u64::cast_signed)
+    }
+
+    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers: see [`fencing`](crate::fencing).
+    /// A nested guard has the fence of its hold.
+    ///
+    /// # Panics
+    ///
+    /// If the guard has several exclusive locks, because each has a fence of its own: see [`fences`](Self::fences). If it has none,
+    /// because a later [shared lock](crate::Lock::shared) or [permit](crate::Lock::permits) may have a smaller token.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("order:42").acquire().await?;
+    /// let fence = guard.fence();
+    /// // Begin a transaction, and run `fencing::postgres::GUARD` with `fence.key()` and `fence.token_i64()`.
+    /// # let returned = Some(fence.token_i64());
+    /// fence.check(returned)?; // the token that the statement returned
+    /// // Write, and commit.
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn fence(&self) -> Fence {
+        fencing::only_fence(self.each())
+    }
+
+    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in one
+    /// transaction, in this order, so that transactions do not wait for each other in a circle.
+    #[must_use]
+    pub fn fences(&self) -> Vec<Fence> {
+        fencing::fences(self.each())
     }
 
     /// Returns the number of nested entries of the hold, which is 1 without nesting. Of several locks, returns that of

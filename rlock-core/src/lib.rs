@@ -32,6 +32,7 @@
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls hold at once;
 //!   [`LockGuard::downgrade`].
 //! - [`current`]: the hold that the current call is inside, with its fencing token.
+//! - [`fencing`]: the statement by which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.
 //!
 //! # Stores
@@ -49,8 +50,7 @@
 //! Of all calls that lock a key through one store and prefix, one is inside at a time, unless its mode
 //! admits more. The limits are those of every lock with a lease. A process that is paused for longer
 //! than its lease can act once more when it resumes. A server that restarts without its data loses its
-//! locks. Send the [fencing token](LockGuard::fencing_token) with each write: storage that refuses
-//! smaller tokens refuses the late writer.
+//! locks. Begin each transaction with the guard of [`fencing`], which refuses the late writer.
 //!
 //! # Features
 //!
@@ -58,6 +58,7 @@
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute |
 //! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
+//! | `serde` | no | `Serialize` and `Deserialize` for [`fencing::Fence`] |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
 //! Metrics need a recorder that is installed for the whole process. A recorder of one thread
@@ -79,6 +80,7 @@ mod drivers;
 mod engine;
 mod error;
 mod escape_control;
+pub mod fencing;
 mod few;
 mod guard;
 mod info;

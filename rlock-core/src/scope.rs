@@ -8,6 +8,7 @@ use crate::{
         entry::{self, Entry, EntryGuard},
     },
     error::{LockError, LostCause},
+    fencing::{self, Fence},
     few::Few,
     guard::{LockGuard, only_token, token_of},
     owner::OwnerId,
@@ -195,6 +196,42 @@ impl CurrentHold {
     #[must_use]
     pub fn token_i64(&self, key: &str) -> Option<i64> {
         self.token(key).map(u64::cast_signed)
+    }
+
+    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers: see [`fencing`](crate::fencing).
+    /// A nested call has the fence of its hold.
+    ///
+    /// # Panics
+    ///
+    /// If the call has several exclusive locks, because each has a fence of its own: see [`fences`](Self::fences). If it has none,
+    /// because a later [shared lock](crate::Lock::shared) or [permit](crate::Lock::permits) may have a smaller token.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let body = async {
+    ///     let fence = rlock_core::current().expect("inside a lock").fence();
+    ///     fence.to_string() // `order:42@3528710470123520`, for example for a header
+    /// };
+    /// let sent = client.lock("order:42").run(body).await?;
+    /// assert!(sent.starts_with("order:42@"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn fence(&self) -> Fence {
+        fencing::only_fence(self.0.entries.iter())
+    }
+
+    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in one
+    /// transaction, in this order, so that transactions do not wait for each other in a circle.
+    #[must_use]
+    pub fn fences(&self) -> Vec<Fence> {
+        fencing::fences(self.0.entries.iter())
     }
 
     /// Returns the number of nested entries of the hold, of several locks that of [`key`](Self::key).

@@ -9,6 +9,7 @@ mod depth;
 mod drain;
 mod durations;
 mod environment;
+mod fence;
 mod kept;
 mod lock_all;
 mod options;

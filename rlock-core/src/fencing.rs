@@ -1,0 +1,470 @@
+//! Fences: fencing tokens that a database checks.
+//!
+//! A process that is paused for longer than its lease can write once more when it resumes, and no lock with a lease can
+//! prevent that. The database can. It keeps the largest token of each key in a table, and each transaction begins with a
+//! *guard*: one statement that takes the row of the key if the transaction's token is not smaller, and returns the token.
+//!
+//! The guard locks the row until the transaction ends. So if a stale holder and its successor write at the same time, the
+//! database puts one of them first: either the stale transaction commits before the successor begins to read, or its
+//! guard returns no row, and it rolls back. Clocks play no part. A check that only reads the row would not do, because the
+//! successor may commit between the check and the write.
+//!
+//! | | table | guard |
+//! | --- | --- | --- |
+//! | Postgres | [`postgres::TABLE`] | [`postgres::GUARD`] |
+//! | MariaDB | [`mariadb::TABLE`] | [`mariadb::GUARD`] |
+//! | MySQL | [`mysql::TABLE`] | [`mysql::GUARD`], then [`mysql::TOKEN`] |
+//! | SQLite | [`sqlite::TABLE`] | [`sqlite::GUARD`] |
+//!
+//! Bind the [key](Fence::key) and the [token](Fence::token_i64), run the guard as the first statement of the transaction,
+//! and give the token that it returns to [`Fence::check`]. With sqlx and Postgres:
+//!
+//! ```ignore
+//! let fence = lock.fence(); // `guard = lock` in the attribute
+//! let mut tx = pool.begin().await?;
+//! let token = sqlx::query_scalar(postgres::GUARD).bind(fence.key()).bind(fence.token_i64()).fetch_optional(&mut *tx).await?;
+//! fence.check(token)?; // an error drops `tx`, which rolls back
+//! // … the writes …
+//! tx.commit().await?;
+//! ```
+//!
+//! A *serialization failure* or a *deadlock* of the database is not stale. Run the whole transaction again, with the same
+//! fence.
+//!
+//! The statements use the table `rlock_fence`. Copy their text if yours has another name. The page *Database transactions*
+//! of the book has complete programs for sqlx, tokio-postgres, diesel and rusqlite.
+//!
+//! The idea of a token that the storage checks is Martin Kleppmann's:
+//! [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
+
+use std::{
+    error::Error,
+    fmt::{self, Write as _},
+    str::FromStr,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    engine::entry::Entry,
+    error::LockError,
+    escape_control::escape_control,
+    key::{Key, shortened},
+    mode::Mode,
+    store::TOKENS,
+};
+
+pub mod mariadb;
+pub mod mysql;
+pub mod postgres;
+pub mod sqlite;
+
+/// Tokens are below this until the year 2112.
+const END: u64 = 1 << 53;
+
+/// The key and the fencing token of an exclusive hold, for storage that refuses stale writers.
+///
+/// [`LockGuard::fence`](crate::LockGuard::fence) and [`CurrentHold::fence`](crate::CurrentHold::fence) return it, and
+/// [`fencing`](self) has the statements that check it in a database.
+///
+/// The token is from 1 to 2^53 − 1, so a `BIGINT` column and a JSON number hold it exactly; an `INTEGER` of 32 bits is too
+/// small. The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case would refuse
+/// `order:a` because of `order:A`. Clients with different [prefixes](crate::LockClientBuilder::prefix) have different locks
+/// with the same key; give each prefix a table of its own.
+///
+/// # Text
+///
+/// `Display` writes `<key>@<token>` and `FromStr` reads it. `%` and everything but visible ASCII is percent-encoded, so the
+/// text fits into an HTTP header, a URL's path segment apart from `/` and `?`, and a line of a log. The text names the key
+/// even if the client [redacts](crate::LockClientBuilder::redact_keys) keys; `Debug` does not.
+///
+/// With the feature `serde`, a fence is `{"key": "order:42", "token": 3528710470123520}`.
+///
+/// # Examples
+///
+/// ```
+/// use rlock_core::{LockClient, fencing::Fence};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = LockClient::in_memory();
+/// let guard = client.lock("order:42").acquire().await?;
+/// let fence = guard.fence();
+/// assert_eq!(fence.key(), "order:42");
+///
+/// let header = fence.to_string(); // `order:42@3528710470123520`
+/// assert_eq!(header.parse::<Fence>()?, fence);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "Parts", try_from = "Parts"))]
+pub struct Fence {
+    key: Key,
+    token: u64,
+}
+
+/// A fence as `serde` writes it.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(rename = "Fence")]
+struct Parts {
+    key: String,
+    token: u64,
+}
+
+#[cfg(feature = "serde")]
+impl From<Fence> for Parts {
+    fn from(fence: Fence) -> Self {
+        Self {
+            key: fence.key().to_owned(),
+            token: fence.token,
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Parts> for Fence {
+    type Error = ParseFenceError;
+
+    fn try_from(parts: Parts) -> Result<Self, ParseFenceError> {
+        Self::new(&parts.key, parts.token)
+    }
+}
+
+impl Fence {
+    /// Makes a fence of a key and a token that were sent or stored apart.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseFenceError`] if no lock can have this key, or no hold this token.
+    pub fn new(key: &str, token: u64) -> Result<Self, ParseFenceError> {
+        let invalid = |reason| ParseFenceError::new(&format!("{key}@{token}"), reason);
+        if !(1..END).contains(&token) {
+            return Err(invalid("a token is from 1 to 9007199254740991".to_owned()));
+        }
+        match Key::parse(key) {
+            Ok(key) => Ok(Self { key, token }),
+            Err(LockError::InvalidKey { reason, .. }) => {
+                Err(invalid(format!("its key is invalid: {reason}")))
+            }
+            Err(error) => unreachable!("a key is valid or not: {error}"),
+        }
+    }
+
+    /// Returns the key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.key.as_str()
+    }
+
+    /// Returns the fencing token.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Returns the fencing token for storage whose integers are signed, such as a `BIGINT` column.
+    #[must_use]
+    pub fn token_i64(&self) -> i64 {
+        self.token.cast_signed()
+    }
+
+    /// Checks the token that the guard of a transaction returned: `None` if it returned no row.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`] unless it is the token of this fence. Roll the transaction back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use rlock_core::fencing::Fence;
+    ///
+    /// let fence = Fence::new("order:42", 5)?;
+    /// assert!(fence.check(Some(5)).is_ok());
+    /// let stale = fence.check(None).unwrap_err();
+    /// assert_eq!(stale.key(), "order:42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check(&self, returned: Option<i64>) -> Result<(), Stale> {
+        if returned == Some(self.token_i64()) {
+            return Ok(());
+        }
+        let returned = returned.and_then(|token| u64::try_from(token).ok());
+        Err(Stale {
+            fence: self.clone(),
+            newer: returned.filter(|token| *token > self.token),
+        })
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.key().bytes() {
+            match byte {
+                b'!'..=b'~' if byte != b'%' => f.write_char(byte.into())?,
+                _ => write!(f, "%{byte:02X}")?,
+            }
+        }
+        write!(f, "@{}", self.token)
+    }
+}
+
+impl FromStr for Fence {
+    type Err = ParseFenceError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFenceError> {
+        let invalid = |reason: &str| ParseFenceError::new(text, reason.to_owned());
+        let (key, token) = text
+            .rsplit_once('@')
+            .ok_or_else(|| invalid("it is written `<key>@<token>`"))?;
+        let is_number = token.bytes().all(|byte| byte.is_ascii_digit());
+        let token = token.parse().ok().filter(|_| is_number);
+        let token = token.ok_or_else(|| invalid("its token is not a number"))?;
+        let key = decoded(key).ok_or_else(|| invalid("its key is not percent-encoded UTF-8"))?;
+        Self::new(&key, token)
+    }
+}
+
+/// Decodes what `Display` percent-encodes.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Leaves out a key that the lock hides.
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence")
+            .field("key", &self.key.to_string())
+            .field("token", &self.token)
+            .finish()
+    }
+}
+
+/// A text is no [`Fence`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseFenceError {
+    text: String,
+    reason: String,
+}
+
+impl ParseFenceError {
+    fn new(text: &str, reason: String) -> Self {
+        let text = shortened(text);
+        Self { text, reason }
+    }
+}
+
+impl fmt::Display for ParseFenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = escape_control(&self.text);
+        write!(f, "invalid fence `{text}`: {}", self.reason)
+    }
+}
+
+impl Error for ParseFenceError {}
+
+/// The database has seen a larger token for the key: another hold began after this one, so this one was lost.
+///
+/// Roll the transaction back. Running it again cannot help; a new call, with a new hold, can.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stale {
+    fence: Fence,
+    newer: Option<u64>,
+}
+
+impl Stale {
+    /// Returns the key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.fence.key()
+    }
+
+    /// Returns the token that the database refused.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.fence.token()
+    }
+
+    /// Returns the larger token that the database has seen. Returns `None` if the guard did not return it: those of
+    /// Postgres and SQLite return no row instead.
+    #[must_use]
+    pub fn newer(&self) -> Option<u64> {
+        self.newer
+    }
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fence { key, token } = &self.fence;
+        write!(
+            f,
+            "token {token} of lock `{key}` is stale, because the database has seen "
+        )?;
+        match self.newer {
+            Some(newer) => write!(f, "token {newer}")?,
+            None => f.write_str("a larger one")?,
+        }
+        f.write_str(": roll back the transaction")
+    }
+}
+
+impl Error for Stale {}
+
+/// Returns the least token of a hold that is granted at this time, by the clock of the store. Tokens count twice each
+/// microsecond since 1970.
+///
+/// Rows of [`fencing`](self)'s table with smaller tokens are of holds that began earlier, which tells when a row can be
+/// deleted: as soon as no process that was paused since then can resume and write.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use rlock_core::fencing::token_at;
+///
+/// let month = Duration::from_secs(30 * 24 * 60 * 60);
+/// let least = token_at(SystemTime::now() - month);
+/// // DELETE FROM rlock_fence WHERE token < $least
+/// # assert!(least > 0);
+/// ```
+#[must_use]
+pub fn token_at(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    let micros = since.map_or(0, |since| since.as_micros());
+    // The unit of fences, 64 microseconds, is that of `library.lua`.
+    i64::try_from(micros / 64 * u128::from(TOKENS)).unwrap_or(i64::MAX)
+}
+
+/// Returns the fence of each exclusive lock.
+pub(crate) fn fences<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Fence> {
+    let exclusive = entries.filter(|entry| entry.owner().mode() == Mode::Exclusive);
+    let fence = |entry: &Entry| Fence {
+        key: entry.hold.key.clone(),
+        token: entry.token(),
+    };
+    exclusive.map(fence).collect()
+}
+
+/// Returns the fence of the only exclusive lock.
+#[track_caller]
+pub(crate) fn only_fence<'a>(entries: impl Iterator<Item = &'a Entry>) -> Fence {
+    let mut fences = fences(entries);
+    match (fences.pop(), fences.len()) {
+        (Some(fence), 0) => fence,
+        (None, _) => panic!(
+            "a shared lock or a permit has no fence, because a later hold may have a smaller token: \
+             acquire the lock exclusively to write"
+        ),
+        (Some(_), others) => panic!(
+            "there are {} exclusive locks, each with a fence of its own: check each of `fences()`",
+            others + 1
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_fence_is_written_for_headers_and_logs() {
+        let fence = Fence::new("order:ä %\n@1", 5).expect("valid");
+        assert_eq!(fence.to_string(), "order:%C3%A4%20%25%0A@1@5");
+        assert_eq!(fence.to_string().parse(), Ok(fence));
+    }
+
+    #[test]
+    fn what_is_no_fence_is_refused_with_the_text_and_the_reason() {
+        for (text, reason) in [
+            ("order:42", "it is written `<key>@<token>`"),
+            ("order:42@", "its token is not a number"),
+            ("order:42@+5", "its token is not a number"),
+            ("order:42@0", "a token is from 1 to 9007199254740991"),
+            (
+                "order:42@9007199254740992",
+                "a token is from 1 to 9007199254740991",
+            ),
+            ("%@5", "its key is not percent-encoded UTF-8"),
+            ("%+5@5", "its key is not percent-encoded UTF-8"),
+            ("%FF@5", "its key is not percent-encoded UTF-8"),
+            ("%ää@5", "its key is not percent-encoded UTF-8"),
+        ] {
+            let error = text.parse::<Fence>().unwrap_err().to_string();
+            assert_eq!(error, format!("invalid fence `{text}`: {reason}"));
+        }
+        let error = "@5".parse::<Fence>().unwrap_err().to_string();
+        assert!(
+            error.starts_with("invalid fence `@5`: its key is invalid: it is empty"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn only_the_own_token_passes_and_a_larger_one_is_named() {
+        let fence = Fence::new("order:42", 5).expect("valid");
+        assert_eq!(fence.check(Some(5)), Ok(()));
+        for (returned, newer, seen) in [
+            (Some(7), Some(7), "token 7"),
+            (None, None, "a larger one"),
+            (Some(4), None, "a larger one"),
+            (Some(-1), None, "a larger one"),
+        ] {
+            let stale = fence.check(returned).unwrap_err();
+            assert_eq!(
+                (stale.key(), stale.token(), stale.newer()),
+                ("order:42", 5, newer)
+            );
+            assert_eq!(
+                stale.to_string(),
+                format!(
+                    "token 5 of lock `order:42` is stale, because the database has seen {seen}: roll back the transaction"
+                )
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "serde")]
+    fn serde_checks_what_it_reads() {
+        let fence = Fence::new("order:42", END - 1).expect("valid");
+        let json = r#"{"key":"order:42","token":9007199254740991}"#;
+        assert_eq!(serde_json::to_string(&fence).expect("written"), json);
+        assert_eq!(serde_json::from_str::<Fence>(json).expect("read"), fence);
+        let error = serde_json::from_str::<Fence>(r#"{"key":"","token":5}"#).unwrap_err();
+        assert!(
+            error.to_string().starts_with("invalid fence `@5`"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_fence_is_read_as_it_is_written(key in "\\PC{1,20}|[ -~\n\t@%]{1,20}", token in 1..END) {
+            let Ok(fence) = Fence::new(&key, token) else { return Ok(()) };
+            let text = fence.to_string();
+            prop_assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "{}", text);
+            prop_assert_eq!(text.parse(), Ok(fence));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,20}|[%@0-9a-f]{0,12}") {
+            if let Ok(fence) = text.parse::<Fence>() {
+                prop_assert_eq!(fence.to_string().parse(), Ok(fence));
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The statements for MariaDB, version 10.5 or later, with InnoDB.
+//!
+//! The guard waits while another transaction has the row, at most for `innodb_lock_wait_timeout`. The errors 1205 (that
+//! time-out) and 1213 (a deadlock) are not stale: roll back, and run the transaction again.
+
+/// Creates the table, unless it is there. The key is binary, because texts that differ only in case are equal by default.
+pub const TABLE: &str = super::mysql::TABLE;
+
+/// Takes the row of the key (the first `?`) for the token (the second `?`), and returns the column `token`: the larger one
+/// of the row's token and the transaction's. If it is not one's own, the transaction is stale.
+pub const GUARD: &str = "\
+INSERT INTO rlock_fence (`key`, token) VALUES (?, ?)
+ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))
+RETURNING token";
