@@ -5,7 +5,8 @@ use clap_complete::Shell;
 
 use crate::{
     connect::StoreOptions, doctor::DoctorOptions, inspect::InspectOptions, log::LogOptions,
-    ls::LsOptions, release::ReleaseOptions, run::RunOptions, top::TopOptions, wait::WaitOptions,
+    ls::LsOptions, once::OnceOptions, release::ReleaseOptions, run::RunOptions, top::TopOptions,
+    wait::WaitOptions,
 };
 
 /// Distributed locks on Redis or Valkey, from the command line.
@@ -32,6 +33,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Holds locks while a command runs
     Run(RunOptions),
+    /// Runs a command on the first of the hosts that call it for a scheduled time
+    Once(OnceOptions),
     /// Waits until a lock is free, and takes nothing
     Wait(WaitOptions),
     /// Lists the locks that are held, and their holders

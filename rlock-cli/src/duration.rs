@@ -27,7 +27,7 @@ impl Limit {
 }
 
 /// The option `--wait`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct WaitOption {
     /// How long to wait: a duration, or `forever`
     #[arg(
@@ -62,6 +62,16 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn at_least(text: &str) -> Result<Duration, String> {
     within(text, Duration::ZERO..=DAY, "a lock is kept for 24h at most")
+}
+
+pub(crate) fn window(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_secs(1)..=DAY / 3;
+    // A call may come a window before its tick, and the lock is kept until two windows after it.
+    within(
+        text,
+        bounds,
+        "a window is between 1s and 8h, because a lock is kept for three windows, and for 24h at most",
+    )
 }
 
 pub(crate) fn max_hold(text: &str) -> Result<Duration, String> {
@@ -111,6 +121,8 @@ mod tests {
         assert!(at_least("25h").is_err());
         assert!(max_hold("0s").is_err());
         assert!(kill_after("0s").is_ok());
+        assert!(window("8h").is_ok());
+        assert!(window("8h 1s").unwrap_err().contains("8h"));
         assert!(interval("99ms").unwrap_err().contains("100ms"));
     }
 }

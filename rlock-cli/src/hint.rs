@@ -3,7 +3,7 @@
 use std::{env, ffi::OsString};
 
 use clap::{
-    ArgMatches, CommandFactory as _,
+    ArgMatches, Command, CommandFactory as _,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Inserts the missing `--` into the command line of an `rlock run`. Returns `None` for other mistakes.
+/// Inserts the missing `--` into the command line of an `rlock run` or `rlock once`. Returns `None` for other mistakes.
 fn with_separator(mut words: Vec<OsString>) -> Option<String> {
     let matches = without_separator(&words)?;
     let rest = matches.get_many::<OsString>("command")?.len();
@@ -41,7 +41,8 @@ fn with_separator(mut words: Vec<OsString>) -> Option<String> {
     if words.last().is_some_and(|word| word == "--") {
         return None;
     }
-    if !matches.contains_id("keys") {
+    // The name of `rlock once` needs no option.
+    if matches!(matches.try_contains_id("keys"), Ok(false)) {
         words.extend(["--key".into(), rest.remove(0)]);
     }
     words.push("--".into());
@@ -64,17 +65,20 @@ fn with_separator(mut words: Vec<OsString>) -> Option<String> {
     Some(shown.collect::<Vec<_>>().join(" "))
 }
 
-/// Parses the command line as if the command of `rlock run` began at the first word that belongs to no option.
+/// Parses the command line as if the command began at the first word that belongs to no option.
 fn without_separator(words: &[OsString]) -> Option<ArgMatches> {
-    let lenient = Cli::command().mut_subcommand("run", |run| {
-        run.mut_arg("keys", |keys| keys.num_args(1).required(false))
-            .mut_arg("command", |command| {
-                command.last(false).trailing_var_arg(true)
-            })
-    });
+    let lenient = |subcommand: Command| {
+        subcommand.mut_arg("command", |command| {
+            command.last(false).trailing_var_arg(true)
+        })
+    };
+    let run = |run: Command| lenient(run).mut_arg("keys", |keys| keys.num_args(1).required(false));
+    let lenient = Cli::command()
+        .mut_subcommand("run", run)
+        .mut_subcommand("once", lenient);
     let mut matches = lenient.try_get_matches_from(words).ok()?;
     let (name, matches) = matches.remove_subcommand()?;
-    (name == "run").then_some(matches)
+    ["run", "once"].contains(&&*name).then_some(matches)
 }
 
 /// Quotes a word for a shell, if it needs that.

@@ -14,6 +14,7 @@ mod inspect;
 mod log;
 mod ls;
 mod manual;
+mod once;
 mod output;
 mod release;
 mod run;
@@ -48,9 +49,13 @@ fn main() -> ExitCode {
             return status.into();
         }
     };
-    log::install(&cli.log, matches!(cli.command, Command::Run(_)));
+    log::install(
+        &cli.log,
+        matches!(cli.command, Command::Run(_) | Command::Once(_)),
+    );
     let status = match cli.command {
         Command::Run(options) => block_on(run::run(&options, &cli.store, cli.log.json)),
+        Command::Once(options) => block_on(once::once(&options, &cli.store, cli.log.json)),
         Command::Wait(options) => block_on(wait::wait(&options, &cli.store, cli.log.json)),
         Command::Ls(options) => block_on(ls::ls(&options, &cli.store, cli.log.json)),
         Command::Inspect(options) => block_on(inspect::inspect(&options, &cli.store, cli.log.json)),

@@ -104,6 +104,79 @@ pub(crate) const RUN: &[Section] = &[
     },
 ];
 
+/// The sections of `rlock once`.
+pub(crate) const ONCE: &[Section] = &[
+    Section {
+        title: "Exit status",
+        terms: &[
+            (
+                "the command's",
+                "this host ran the command; 128 + n if signal n ended it",
+            ),
+            (
+                "0, or -E N",
+                "another host runs the tick or has run it, or its window has ended",
+            ),
+            (
+                "64",
+                "wrong arguments or options, or the tick is more than its window ahead",
+            ),
+            (
+                "69",
+                "the store is unreachable, with --retry for the whole window, or refuses the request",
+            ),
+            (
+                "124",
+                "the lock was lost before the command ended, and the command was stopped",
+            ),
+            ("125 to 128 + n", "as for rlock run"),
+        ],
+        text: "",
+    },
+    Section {
+        title: "Ticks and windows",
+        terms: &[
+            (
+                "until tick + window",
+                "a host may run the tick, by its own clock",
+            ),
+            (
+                "until tick + 2 windows",
+                "the tick stays done, so that no host with a slower clock runs it again",
+            ),
+        ],
+        text: "A tick runs once on hosts whose clocks differ by less than the window. The scheduler has to pass the same tick \
+               on all hosts. Ticks are whole seconds.",
+    },
+    Section {
+        title: "Failures",
+        terms: &[
+            (
+                "by default",
+                "the tick counts as done even if the command fails or its host dies",
+            ),
+            (
+                "--retry",
+                "frees the tick at once if the command fails, and after --lease if its host dies; each host tries once",
+            ),
+        ],
+        text: "All hosts of a job need the same choice. With --retry, --lease has to be shorter than the window. No lock can \
+               tell whether the command of a dead host has done its work, so such a command must be safe to run again.",
+    },
+    Section {
+        title: "Environment of the command",
+        terms: &[
+            ("RLOCK_TICK", "the tick, as 2026-11-27T02:00:00Z"),
+            (
+                "RLOCK_KEY",
+                "NAME:TICK, in which NAME is percent-encoded; if --again runs a done tick, NAME:TICK:again",
+            ),
+            ("RLOCK_TOKEN", "its fencing token, as for rlock run"),
+        ],
+        text: "Processes, signals and the other variables are those of rlock run.",
+    },
+];
+
 /// The sections of `rlock wait`.
 pub(crate) const WAIT: &[Section] = &[Section {
     title: "Exit status",
@@ -120,6 +193,7 @@ pub(crate) const WAIT: &[Section] = &[Section {
 fn sections(subcommand: &str) -> &'static [Section] {
     match subcommand {
         "run" => RUN,
+        "once" => ONCE,
         "wait" => WAIT,
         "ls" => LS,
         "inspect" => INSPECT,

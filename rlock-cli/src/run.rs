@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The options of `rlock run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_long_help = manual::help(manual::RUN))]
 pub(crate) struct RunOptions {
     /// What to lock; several keys are acquired together, all or none
@@ -66,6 +66,13 @@ pub(crate) struct RunOptions {
     /// The exit status when the locks are not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+/// The command, and how it is stopped when a lock is lost.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Work {
     /// What happens to the command when a lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
     pub(crate) on_lost: OnLost,
@@ -100,6 +107,15 @@ impl RunOptions {
         );
         Err(Failure::new(Status::USAGE, message))
     }
+
+    /// Returns how long to wait for taken locks, and for an unreachable store.
+    fn waits(&self) -> Limit {
+        if self.no_wait {
+            Limit::For(Duration::ZERO)
+        } else {
+            self.limit.wait
+        }
+    }
 }
 
 /// What happens to the command when a lock is lost.
@@ -125,95 +141,156 @@ pub(crate) async fn run(
     json: bool,
 ) -> Result<Status, Failure> {
     options.check()?;
-    let mut signals =
-        Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
+    let job = Job {
+        options,
+        variables: &[],
+        keeps_failed: false,
+    };
     let started = Instant::now();
-    let wait = if options.no_wait {
-        Limit::For(Duration::ZERO)
-    } else {
-        options.limit.wait
-    };
-    let connected = connect_within(store, wait.left(started).unwrap_or(LONGEST_WAIT));
-    let client = match signals.interrupt(connected).await {
-        Ok(client) => client?,
-        Err(signal) => return Ok(signal.into()),
-    };
-    let acquired = signals.interrupt(acquire(&client, options, wait, started));
-    let mut guard = match acquired.await {
-        Ok(Ok(guard)) => guard,
-        Ok(Err(refused)) => {
-            let limit = match refused.status {
-                Status::UNAVAILABLE => GIVE_BACK_TO_SILENT_STORE,
-                _ => GIVE_BACK,
-            };
-            give_back(&client, &mut signals, limit).await;
-            return match refused.report() {
-                Status::TAKEN => Ok(Status::new(options.conflict_exit_code)),
-                status => Ok(status),
-            };
-        }
-        Err(signal) => {
-            tracing::info!(signal = signals::name(signal), "stopped waiting");
-            give_back(&client, &mut signals, GIVE_BACK).await;
-            return Ok(signal.into());
+    let acquire = async |client: &LockClient| {
+        let acquired = acquire(client, options, started).await?;
+        match acquired {
+            Some(guard) => Ok(guard),
+            None => Err(taken(client, &options.keys).await),
         }
     };
-    for held in guard.guards() {
-        tracing::info!(key = held.key(), token = held.fencing_token(), owner = %held.owner(), "lock acquired");
-    }
-    let ended = match hold(options, json, &guard, &mut signals).await {
-        Ok(ended) => ended,
-        Err(failure) => {
-            guard.mark_failed();
-            drop(guard);
-            give_back(&client, &mut signals, GIVE_BACK).await;
-            return Err(failure);
-        }
-    };
-    if ended.status != Status::SUCCESS {
-        guard.mark_failed();
-    }
-    let is_lost = match guard.release().await {
-        Ok(()) => {
-            tracing::info!("locks released");
-            false
-        }
-        Err(ref error @ LockError::Lost { cause, .. }) => {
-            if !ended.is_lost {
-                tracing::warn!(
-                    error = format!("{error:#}"),
-                    "a lock was lost before the command ended"
-                );
-            }
-            // The store may still have it, or others of the locks.
-            let limit = match cause {
-                LostCause::Expired => GIVE_BACK_TO_SILENT_STORE,
-                _ => GIVE_BACK,
-            };
-            give_back(&client, &mut signals, limit).await;
-            true
-        }
-        Err(error) => {
-            tracing::warn!(
-                error = format!("{error:#}"),
-                "could not release the locks, their leases end them"
-            );
-            false
-        }
-    };
-    if (is_lost || ended.is_lost) && options.on_lost == OnLost::Term {
-        return Ok(Status::LOST);
-    }
-    Ok(ended.status)
+    job.run(store, json, acquire).await
 }
 
-/// Acquires the locks. An outage is part of the wait.
-async fn acquire(
+/// A command that runs while its locks are held.
+pub(crate) struct Job<'a> {
+    pub(crate) options: &'a RunOptions,
+    /// What the command gets in its environment beside its locks.
+    pub(crate) variables: &'a [(&'static str, String)],
+    /// Whether `at_least` counts even if the command fails.
+    pub(crate) keeps_failed: bool,
+}
+
+impl Job<'_> {
+    /// Connects, acquires the locks by the given function, and runs the command.
+    pub(crate) async fn run(
+        &self,
+        store: &StoreOptions,
+        json: bool,
+        acquire: impl AsyncFnOnce(&LockClient) -> Result<LockGuard, Failure>,
+    ) -> Result<Status, Failure> {
+        let options = self.options;
+        let mut signals =
+            Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
+        let wait = options.waits().left(Instant::now());
+        let connected = connect_within(store, wait.unwrap_or(LONGEST_WAIT));
+        let client = match signals.interrupt(connected).await {
+            Ok(client) => client?,
+            Err(signal) => return Ok(signal.into()),
+        };
+        let acquired = signals.interrupt(acquire(&client));
+        let mut guard = match acquired.await {
+            Ok(Ok(guard)) => guard,
+            Ok(Err(refused)) => {
+                let limit = match refused.status {
+                    Status::UNAVAILABLE => GIVE_BACK_TO_SILENT_STORE,
+                    _ => GIVE_BACK,
+                };
+                give_back(&client, &mut signals, limit).await;
+                return match refused.report() {
+                    Status::TAKEN => Ok(Status::new(options.conflict_exit_code)),
+                    status => Ok(status),
+                };
+            }
+            Err(signal) => {
+                tracing::info!(signal = signals::name(signal), "stopped waiting");
+                give_back(&client, &mut signals, GIVE_BACK).await;
+                return Ok(signal.into());
+            }
+        };
+        for held in guard.guards() {
+            tracing::info!(key = held.key(), token = held.fencing_token(), owner = %held.owner(), "lock acquired");
+        }
+        let ended = match self.hold(json, &guard, &mut signals).await {
+            Ok(ended) => ended,
+            Err(failure) => {
+                guard.mark_failed();
+                drop(guard);
+                give_back(&client, &mut signals, GIVE_BACK).await;
+                return Err(failure);
+            }
+        };
+        if ended.status != Status::SUCCESS && !self.keeps_failed {
+            guard.mark_failed();
+        }
+        let is_lost = match guard.release().await {
+            Ok(()) => {
+                tracing::info!("locks released");
+                false
+            }
+            Err(ref error @ LockError::Lost { cause, .. }) => {
+                if !ended.is_lost {
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "a lock was lost before the command ended"
+                    );
+                }
+                // The store may still have it, or others of the locks.
+                let limit = match cause {
+                    LostCause::Expired => GIVE_BACK_TO_SILENT_STORE,
+                    _ => GIVE_BACK,
+                };
+                give_back(&client, &mut signals, limit).await;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "could not release the locks, their leases end them"
+                );
+                false
+            }
+        };
+        if (is_lost || ended.is_lost) && options.work.on_lost == OnLost::Term {
+            return Ok(Status::LOST);
+        }
+        Ok(ended.status)
+    }
+
+    /// Runs the command until all of its process group has ended.
+    async fn hold(
+        &self,
+        json: bool,
+        guard: &LockGuard,
+        signals: &mut Signals,
+    ) -> Result<Ended, Failure> {
+        let work = &self.options.work;
+        let terminal = Terminal::of_process();
+        let launch = Launch {
+            on_death: work.signal,
+            takes_terminal: terminal.as_ref().is_some_and(Terminal::is_for_command),
+            json,
+            command: &work.command,
+        };
+        let environment = environment::of(&self.options.keys, guard).with(self.variables);
+        let failed = |error: io::Error| Failure::own("start the command", &error);
+        if terminal.as_ref().is_some_and(Terminal::has_job_control) {
+            signals.add(Signal::TSTP).map_err(failed)?;
+        }
+        let group = Group::start(&launch, &environment).map_err(failed)?;
+        tracing::info!(pid = group.id().as_raw_nonzero().get(), "command started");
+        let policy = Policy {
+            on_lost: work.on_lost,
+            signal: work.signal,
+            kill_after: work.kill_after,
+        };
+        let supervisor = Supervisor::new(group, terminal, policy);
+        Ok(supervisor.until_ended(guard, signals).await)
+    }
+}
+
+/// Acquires the locks. An outage is part of the wait. Returns `None` if one is taken, and the options allow no wait.
+pub(crate) async fn acquire(
     client: &LockClient,
     options: &RunOptions,
-    wait: Limit,
     started: Instant,
-) -> Result<LockGuard, Failure> {
+) -> Result<Option<LockGuard>, Failure> {
+    let wait = options.waits();
     let mut locks = client.lock_all(&options.keys).lease(options.lease);
     if options.shared {
         locks = locks.shared();
@@ -229,9 +306,9 @@ async fn acquire(
     }
     let waits = wait != Limit::For(Duration::ZERO);
     match locks.try_acquire().await {
-        Ok(Some(guard)) => return Ok(guard),
+        Ok(Some(guard)) => return Ok(Some(guard)),
         Ok(None) if waits => tracing::info!("waiting, because a lock is taken"),
-        Ok(None) => return Err(taken(client, &options.keys).await),
+        Ok(None) => return Ok(None),
         Err(error) if waits && error.is_outage() => {
             tracing::warn!(error = format!("{error:#}"), "waiting for the store");
         }
@@ -249,10 +326,10 @@ async fn acquire(
     };
     tokio::select! {
         biased;
-        acquired = &mut acquired => return Ok(acquired?),
+        acquired = &mut acquired => return Ok(Some(acquired?)),
         () = remark => {}
     }
-    Ok(acquired.await?)
+    Ok(Some(acquired.await?))
 }
 
 /// Returns an error if an outer `rlock run` has one of the locks: that one waits for the end of this process.
@@ -299,15 +376,18 @@ async fn remark_wait(client: &LockClient, keys: &[String]) {
     }
 }
 
+/// Returns the first of the locks that is taken, to log it.
+pub(crate) async fn taken_to_log(client: &LockClient, keys: &[String]) -> Option<LockInfo> {
+    // The question to the holder takes time, for a message that `--quiet` hides.
+    if !tracing::event_enabled!(tracing::Level::WARN) {
+        return None;
+    }
+    first_taken(client, keys).await.ok().flatten()
+}
+
 /// Returns the failure for locks of which one is taken.
 async fn taken(client: &LockClient, keys: &[String]) -> Failure {
-    // The question to the holder takes time, for a message that `--quiet` hides.
-    let info = if tracing::event_enabled!(tracing::Level::WARN) {
-        first_taken(client, keys).await.ok().flatten()
-    } else {
-        None
-    };
-    let message = match (info, keys) {
+    let message = match (taken_to_log(client, keys).await, keys) {
         (Some(info), _) => {
             format!(
                 "lock `{}` is taken; it is {}",
@@ -319,36 +399,6 @@ async fn taken(client: &LockClient, keys: &[String]) -> Failure {
         (None, keys) => format!("one of the locks `{}` is taken", keys.join("`, `")),
     };
     Failure::new(Status::TAKEN, message)
-}
-
-/// Runs the command until all of its process group has ended.
-async fn hold(
-    options: &RunOptions,
-    json: bool,
-    guard: &LockGuard,
-    signals: &mut Signals,
-) -> Result<Ended, Failure> {
-    let terminal = Terminal::of_process();
-    let launch = Launch {
-        on_death: options.signal,
-        takes_terminal: terminal.as_ref().is_some_and(Terminal::is_for_command),
-        json,
-        command: &options.command,
-    };
-    let environment = environment::of(&options.keys, guard);
-    let failed = |error: io::Error| Failure::own("start the command", &error);
-    if terminal.as_ref().is_some_and(Terminal::has_job_control) {
-        signals.add(Signal::TSTP).map_err(failed)?;
-    }
-    let group = Group::start(&launch, &environment).map_err(failed)?;
-    tracing::info!(pid = group.id().as_raw_nonzero().get(), "command started");
-    let policy = Policy {
-        on_lost: options.on_lost,
-        signal: options.signal,
-        kill_after: options.kill_after,
-    };
-    let supervisor = Supervisor::new(group, terminal, policy);
-    Ok(supervisor.until_ended(guard, signals).await)
 }
 
 /// Lets the client undo its requests: it leaves the wait queue, and releases what it was granted meanwhile.

@@ -19,11 +19,12 @@ pub(crate) fn owners_around() -> Vec<String> {
     held.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the environment for these locks, in the order of `keys`.
+/// Returns the environment for these locks, in the order of `keys`, those with other keys last.
 pub(crate) fn of(keys: &[String], guard: &LockGuard) -> Environment {
     let guards = guard.guards();
     let mut order: Vec<&LockGuard> = Vec::with_capacity(guards.len());
-    for key in keys {
+    let others = guards.iter().map(LockGuard::key);
+    for key in keys.iter().map(String::as_str).chain(others) {
         let held = guards.iter().find(|held| held.key() == key);
         order.extend(held.filter(|held| order.iter().all(|other| other.key() != held.key())));
     }
@@ -65,6 +66,14 @@ fn is_numbered(name: &OsString) -> bool {
 }
 
 impl Environment {
+    /// Adds variables that describe no lock.
+    pub(crate) fn with(mut self, variables: &[(&'static str, String)]) -> Self {
+        let variables = variables.iter();
+        self.set
+            .extend(variables.map(|(name, value)| ((*name).to_owned(), value.clone())));
+        self
+    }
+
     pub(crate) fn apply(&self, command: &mut Command) {
         for name in &self.remove {
             command.env_remove(name);

@@ -12,6 +12,7 @@ mod inspect;
 mod loss;
 mod ls;
 mod modes;
+mod once;
 mod output;
 mod processes;
 mod release;

@@ -4,8 +4,9 @@ use std::process::{Command, Stdio};
 
 use crate::common::run;
 
-const SUBCOMMANDS: [&str; 9] = [
+const SUBCOMMANDS: [&str; 10] = [
     "run",
+    "once",
     "wait",
     "ls",
     "inspect",

@@ -2,6 +2,8 @@
 //!
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 
+mod once;
+
 use std::time::{Duration, Instant};
 
 use rlock_testkit::RedisServer;

@@ -1,0 +1,322 @@
+//! `rlock once`: one host runs a tick.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rlock_testkit::{RedisServer, eventually, port};
+use rustix::process::Signal;
+
+use crate::common::{LONG, Outcome, Running, is_running, rlock, run, run_until, start};
+
+/// Returns the second that is this far from now, as a tick.
+fn tick_at(offset: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.expect("a clock after 1970").as_secs();
+    format!("@{}", now.checked_add_signed(offset).expect("a time"))
+}
+
+/// Returns the words of a call of the job `a`, whose window is an hour.
+fn call<'a>(tick: &'a str, options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+    let words = ["once", "a", "--tick", tick, "--window", "1h"];
+    [&words[..], options, &["--", "sh", "-c", script]].concat()
+}
+
+async fn called(server: &RedisServer, tick: &str, options: &[&str]) -> Outcome {
+    run(&server.url(), &call(tick, options, "echo ran")).await
+}
+
+/// Starts a call whose command prints its process id, and runs until its input ends.
+async fn running(server: &RedisServer, tick: &str, options: &[&str]) -> (Running, i32) {
+    let script = "echo $$; read -r line; exit ${line:-0}";
+    let mut running = start(&server.url(), &call(tick, options, script));
+    let command = running.number().await;
+    (running, command)
+}
+
+/// Starts a call with `--retry`, and returns when it waits for the host that runs the tick.
+async fn waiting(server: &RedisServer, tick: &str, options: &[&str]) -> Running {
+    let options = [&["-v", "--retry"], options].concat();
+    let waiting = start(&server.url(), &call(tick, &options, "echo ran"));
+    waiting.logs("waiting, because").await;
+    waiting
+}
+
+#[track_caller]
+fn has_run(outcome: &Outcome) {
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.output, ["ran"], "{outcome:?}");
+}
+
+#[track_caller]
+fn has_not_run(outcome: &Outcome, code: i32, reason: &str) {
+    assert_eq!(outcome.code, Some(code), "{outcome:?}");
+    assert!(outcome.output.is_empty(), "{outcome:?}");
+    assert!(outcome.log.contains(reason), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn the_first_call_runs_the_command_and_later_ones_do_nothing() {
+    let server = RedisServer::start();
+    let (tick, other) = (tick_at(0), tick_at(1));
+    let first = called(&server, &tick, &[]).await;
+    has_run(&first);
+    assert_eq!(first.log, "");
+    has_not_run(
+        &called(&server, &tick, &[]).await,
+        0,
+        "window of 1h, is done",
+    );
+    has_not_run(&called(&server, &tick, &["-E", "9"]).await, 9, "is done");
+    has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+    let quiet = called(&server, &tick, &["-q"]).await;
+    assert_eq!((quiet.code, &*quiet.log), (Some(0), ""), "{quiet:?}");
+    has_run(&called(&server, &other, &[]).await);
+    let other_job = ["once", "b", "--tick", &tick, "--", "echo", "ran"];
+    has_run(&run(&server.url(), &other_job).await);
+}
+
+#[tokio::test]
+async fn the_tick_and_the_lock_are_in_the_environment_of_the_command() {
+    let server = RedisServer::start();
+    let script = "echo $RLOCK_TICK $RLOCK_KEY; test $RLOCK_TOKEN -gt 0";
+    let words = ["once", "jobs:a", "--", "sh", "-c", script];
+    let mut command = rlock(&server.url(), &words);
+    let seconds: u64 = tick_at(0)[1..].parse().expect("a number");
+    let tick = UNIX_EPOCH + Duration::from_secs(seconds);
+    let utc = humantime::format_rfc3339_seconds(tick).to_string();
+    let local = tick + Duration::from_secs(5 * 3600 + 30 * 60);
+    let local = humantime::format_rfc3339_seconds(local).to_string();
+    command.env("RLOCK_TICK", local.replace('Z', "+05:30"));
+    let outcome = Running::start(command).end().await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.output, [format!("{utc} jobs%3Aa:{utc}")]);
+    assert_eq!(outcome.log, "");
+}
+
+#[tokio::test]
+async fn a_call_after_the_window_does_nothing_and_one_before_it_is_an_error() {
+    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let (past, future) = (tick_at(-3700), tick_at(3700));
+    for (options, code) in [(&[][..], 0), (&["--retry"], 0), (&["-E", "9"], 9)] {
+        let outcome = run(&nobody, &call(&past, options, "echo ran")).await;
+        has_not_run(
+            &outcome,
+            code,
+            "of `a`, with a window of 1h, is over; `--again`",
+        );
+    }
+    for options in [&[][..], &["--again"]] {
+        let outcome = run(&nobody, &call(&future, options, "echo ran")).await;
+        has_not_run(&outcome, 64, "window of 1h, is too far ahead");
+    }
+    let server = RedisServer::start();
+    has_run(&called(&server, &past, &["--again"]).await);
+    has_run(&called(&server, &past, &["--again"]).await);
+    has_not_run(&called(&server, &past, &[]).await, 0, "is over");
+    let soon = tick_at(3500);
+    has_run(&called(&server, &soon, &[]).await);
+    has_not_run(&called(&server, &soon, &[]).await, 0, "is done");
+}
+
+#[tokio::test]
+async fn a_done_tick_stays_done_until_two_windows_after_it() {
+    let server = RedisServer::start();
+    for (offset, least, most) in [(-3000, 4000, 4200), (0, 7000, 7200), (3000, 10_000, 10_200)] {
+        let tick = tick_at(offset);
+        has_run(&called(&server, &tick, &[]).await);
+        let [key] = &server.keys("lock:{a:*}").await[..] else {
+            panic!("one tick")
+        };
+        let left: i64 = server.command(&["TTL", key]).await;
+        assert!((least..=most).contains(&left), "{offset}: {left} s");
+        server.del(key).await;
+    }
+}
+
+#[tokio::test]
+async fn while_a_host_runs_a_tick_no_other_one_does() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let (mut holder, _) = running(&server, &tick, &[]).await;
+    let pid = format!("(pid {})", holder.pid());
+    for options in [&[][..], &["--again"]] {
+        let words = call(&tick, options, "echo ran");
+        let outcome = run_until(&server.url(), &words, &pid).await;
+        has_not_run(&outcome, 0, "of 1h, is taken: lock `a:");
+    }
+    holder.send("");
+    assert_eq!(holder.end().await.code, Some(0));
+    has_not_run(&called(&server, &tick, &[]).await, 0, "is done");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_has_done_its_tick() {
+    let server = RedisServer::start();
+    for (offset, script, code) in [
+        (0, "exit 3", 3),
+        (1, "kill -KILL $$", 128 + Signal::KILL.as_raw()),
+    ] {
+        let tick = tick_at(offset);
+        let outcome = run(&server.url(), &call(&tick, &[], script)).await;
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+    }
+}
+
+#[tokio::test]
+async fn with_retry_a_waiting_host_takes_over_from_a_command_that_fails() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let (mut failing, _) = running(&server, &tick, &["--retry"]).await;
+    let next = waiting(&server, &tick, &[]).await;
+    failing.send("3");
+    assert_eq!(failing.end().await.code, Some(3));
+    has_run(&next.end().await);
+    has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+}
+
+#[tokio::test]
+async fn with_retry_waiting_hosts_end_when_the_tick_is_done() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let (mut runner, _) = running(&server, &tick, &["--retry"]).await;
+    let others = [
+        waiting(&server, &tick, &[]).await,
+        waiting(&server, &tick, &["-E", "9"]).await,
+    ];
+    runner.send("");
+    assert_eq!(runner.end().await.code, Some(0));
+    for (other, code) in others.into_iter().zip([0, 9]) {
+        has_not_run(&other.end().await, code, "window of 1h, is done");
+    }
+    assert!(server.keys("*:queue").await.is_empty(), "none waits");
+}
+
+#[tokio::test]
+async fn with_retry_a_waiting_host_ends_with_the_window() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let (runner, _) = running(&server, &tick, &["--retry"]).await;
+    let words = ["once", "a", "--tick", &tick, "--window", "3s", "--retry"];
+    let words = [&words[..], &["-E", "9", "--", "echo", "ran"]].concat();
+    let outcome = run(&server.url(), &words).await;
+    has_not_run(&outcome, 9, "with a window of 3s, is ");
+    assert_eq!(runner.end().await.code, Some(0));
+}
+
+/// Kills `rlock`, with which its command ends.
+async fn kill(mut runner: Running, command: i32) {
+    runner.kill();
+    eventually(LONG, "it ends", async || !is_running(command)).await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_has_done_its_tick() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let (runner, command) = running(&server, &tick, &["--lease", "1s"]).await;
+    kill(runner, command).await;
+    for options in [&[][..], &["--again"]] {
+        has_not_run(&called(&server, &tick, options).await, 0, "is taken");
+    }
+    let [key] = &server.keys("lock:{a:*}").await[..] else {
+        panic!("one tick")
+    };
+    let left: i64 = server.command(&["TTL", key]).await;
+    assert!(left > 7000, "two windows, not the lease: {left} s");
+}
+
+#[tokio::test]
+async fn with_retry_a_waiting_host_takes_over_from_one_that_dies_or_loses_its_lock() {
+    let server = RedisServer::start();
+    let retry = ["--retry", "--lease", "1s"];
+    let tick = tick_at(0);
+    let (runner, command) = running(&server, &tick, &retry).await;
+    let next = waiting(&server, &tick, &[]).await;
+    kill(runner, command).await;
+    has_run(&next.end().await);
+    let tick = tick_at(1);
+    let (runner, _) = running(&server, &tick, &retry).await;
+    let next = waiting(&server, &tick, &[]).await;
+    let held = server.keys("lock:{a:*}").await;
+    let mut lost = 0;
+    for key in held {
+        lost +=
+            i32::from(!server.hgetall(&key).await.contains_key("kept") && server.del(&key).await);
+    }
+    assert_eq!(lost, 1);
+    assert_eq!(runner.end().await.code, Some(124));
+    has_run(&next.end().await);
+}
+
+#[tokio::test]
+async fn a_manual_run_excludes_another_one_and_leaves_the_tick_done() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    // The first one has the lock of the tick, which is not done yet, and the second one has that of manual runs.
+    for key in ["a:", ":again"] {
+        let (mut manual, _) = running(&server, &tick, &["--again"]).await;
+        let words = call(&tick, &["--again"], "echo ran");
+        let pid = format!("(pid {})", manual.pid());
+        let refused = run_until(&server.url(), &words, &pid).await;
+        has_not_run(&refused, 0, "is taken");
+        assert!(refused.log.contains(key), "{refused:?}");
+        has_not_run(&called(&server, &tick, &[]).await, 0, "of 1h, is");
+        manual.send("3");
+        assert_eq!(manual.end().await.code, Some(3));
+        has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+    }
+    let script = "echo $RLOCK_KEY; test $RLOCK_TOKEN -gt 0";
+    let outcome = run(&server.url(), &call(&tick, &["--again"], script)).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.output[0].ends_with(":again"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
+    let server = RedisServer::start();
+    let words = ["once", "a", "--window", "8h", "--", "sh", "-c"];
+    let words = [&words[..], &["echo $RLOCK_TICK"]].concat();
+    let first = run(&server.url(), &words).await;
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert!(
+        ["T00:00:00Z", "T08:00:00Z", "T16:00:00Z"]
+            .iter()
+            .any(|time| first.output[0].ends_with(time)),
+        "{first:?}"
+    );
+    let warning = format!("no tick is given, and {} is", first.output[0]);
+    assert!(first.log.contains(&warning), "{first:?}");
+    let mut named = rlock(&server.url(), &words);
+    named.env("RLOCK_TICK", &first.output[0]);
+    let second = Running::start(named).end().await;
+    has_not_run(&second, 0, "is done");
+    assert!(!second.log.contains("no tick"), "{second:?}");
+}
+
+#[tokio::test]
+async fn wrong_usage_is_64_with_the_way_out() {
+    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    for (options, way_out) in [
+        (
+            &["--tick", "02:00"][..],
+            "'02:00' for '--tick <TIME>': write a time with its offset",
+        ),
+        (&["--tick", "2026-11-27T02:00"], "`2026-11-27T02:00Z`"),
+        (&["--tick", "@0", "--window", "9h"], "between 1s and 8h"),
+        (&["--tick", "@0", "--window", "5"], "`30s`"),
+        (
+            &["--tick", "@0", "--again", "--retry"],
+            "cannot be used with",
+        ),
+        (&[], "<--tick <TIME>|--window <DURATION>>"),
+    ] {
+        let words = [&["once", "a"], options, &["--", "echo", "ran"]].concat();
+        has_not_run(&run(&nobody, &words).await, 64, way_out);
+    }
+    let forgotten = ["once", "--tick", "@0", "a", "echo", "a b"];
+    let corrected = "tip: '--' precedes the command: rlock once --tick @0 a -- echo 'a b'\n";
+    has_not_run(&run(&nobody, &forgotten).await, 64, corrected);
+    let mut command = rlock(&nobody, &["once", "a", "--", "echo", "ran"]);
+    command.env("RLOCK_TICK", "today");
+    has_not_run(&Running::start(command).end().await, 64, "'today'");
+}
