@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// A child that is killed in `Drop`, and by a [`Leash`] where `Drop` does not run.
+/// A child process that is killed when this is dropped, and by a shell if the test process dies before it can drop this.
 #[derive(Debug)]
-pub(crate) struct LeashedChild {
+pub struct LeashedChild {
     child: Child,
     leash: Option<Leash>,
     paused: bool,
@@ -18,7 +18,11 @@ pub(crate) struct LeashedChild {
 
 impl LeashedChild {
     /// Starts `command`. `directory` is removed as well if this process dies first.
-    pub(crate) fn spawn(command: &mut Command, directory: Option<&Path>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Command::spawn`].
+    pub fn spawn(command: &mut Command, directory: Option<&Path>) -> io::Result<Self> {
         let mut child = command.spawn()?;
         match Leash::tie(child.id(), directory) {
             Ok(leash) => Ok(Self {
@@ -38,7 +42,9 @@ impl LeashedChild {
         &mut self.child
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -70,7 +76,7 @@ impl LeashedChild {
     }
 
     /// Sends SIGKILL, which a stopped process obeys too, and reaps the process.
-    pub(crate) fn kill(&mut self) -> ExitStatus {
+    pub fn kill(&mut self) -> ExitStatus {
         // After the process is reaped, its id may belong to another process.
         self.leash = None;
         let _ = self.child.kill();
@@ -78,7 +84,7 @@ impl LeashedChild {
     }
 
     /// The exit status, if the process has ended by itself.
-    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+    pub fn exited(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().expect("a child can be waited for");
         if status.is_some() {
             self.leash = None;

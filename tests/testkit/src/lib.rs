@@ -24,6 +24,7 @@ pub mod simultaneous;
 mod taken;
 mod topology;
 
+pub use child::LeashedChild;
 pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
 pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
