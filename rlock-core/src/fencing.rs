@@ -28,8 +28,9 @@
 //! tx.commit().await?;
 //! ```
 //!
-//! A *serialization failure* or a *deadlock* of the database is not stale. Run the whole transaction again, with the same
-//! fence.
+//! Run it on the connection of the transaction, before everything else and outside of savepoints, whose rollback would give
+//! the row up. A *serialization failure* or a *deadlock* of the database is not stale: run the whole transaction again, with
+//! the same fence.
 //!
 //! The statements use the table `rlock_fence`. Copy their text if yours has another name. The page *Database transactions*
 //! of the book has complete programs for sqlx, tokio-postgres, diesel and rusqlite.
@@ -74,7 +75,8 @@ const END: u64 = 1 << 53;
 /// # Text
 ///
 /// `Display` writes `<key>@<token>` and `FromStr` reads it. `%` and everything but visible ASCII is percent-encoded, so the
-/// text fits into an HTTP header, a URL's path segment apart from `/` and `?`, and a line of a log. The text names the key
+/// text fits into an HTTP header and a line of a log. What [`escape`](crate::escape) has encoded is encoded once more. Other
+/// texts may be the same fence, so compare fences, and not their texts. The text names the key
 /// even if the client [redacts](crate::LockClientBuilder::redact_keys) keys; `Debug` does not.
 ///
 /// With the feature `serde`, a fence is `{"key": "order:42", "token": 3528710470123520}`.
@@ -275,9 +277,9 @@ impl fmt::Display for ParseFenceError {
 
 impl Error for ParseFenceError {}
 
-/// The database has seen a larger token for the key: another hold began after this one, so this one was lost.
+/// The storage has seen a larger token for the key: another hold began after this one, so this one was lost.
 ///
-/// Roll the transaction back. Running it again cannot help; a new call, with a new hold, can.
+/// Roll the transaction back. To run it again cannot help, but a new call, with a new hold, can.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stale {
     fence: Fence,
@@ -291,13 +293,13 @@ impl Stale {
         self.fence.key()
     }
 
-    /// Returns the token that the database refused.
+    /// Returns the token that was refused.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.fence.token()
     }
 
-    /// Returns the larger token that the database has seen. Returns `None` if the guard did not return it: those of
+    /// Returns the larger token that the storage has seen. Returns `None` if the guard did not return it: those of
     /// Postgres and SQLite return no row instead.
     #[must_use]
     pub fn newer(&self) -> Option<u64> {
@@ -310,13 +312,13 @@ impl fmt::Display for Stale {
         let Fence { key, token } = &self.fence;
         write!(
             f,
-            "token {token} of lock `{key}` is stale, because the database has seen "
+            "token {token} of lock `{key}` is stale, because the storage has seen "
         )?;
         match self.newer {
             Some(newer) => write!(f, "token {newer}")?,
             None => f.write_str("a larger one")?,
         }
-        f.write_str(": roll back the transaction")
+        f.write_str(": roll back, and write nothing")
     }
 }
 
@@ -431,7 +433,7 @@ mod tests {
             assert_eq!(
                 stale.to_string(),
                 format!(
-                    "token 5 of lock `order:42` is stale, because the database has seen {seen}: roll back the transaction"
+                    "token 5 of lock `order:42` is stale, because the storage has seen {seen}: roll back, and write nothing"
                 )
             );
         }

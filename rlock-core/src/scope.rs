@@ -72,7 +72,7 @@ impl<F: Future> InCurrentScope for F {
 /// let body = async {
 ///     let hold = rlock_core::current().expect("inside a lock");
 ///     assert_eq!(hold.key(), "order:42");
-///     hold.fencing_token() // send it to the storage with the write
+///     hold.fencing_token()
 /// };
 /// assert!(lock.run(body).await? > 0);
 /// assert!(rlock_core::current().is_none());

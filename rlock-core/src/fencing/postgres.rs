@@ -3,6 +3,8 @@
 //! The guard may be the first statement of a transaction at any isolation level. It waits while another transaction has the
 //! row. If that transaction commits, READ COMMITTED goes on with what it wrote. REPEATABLE READ and SERIALIZABLE return
 //! SQLSTATE 40001 instead, which is not stale: run the transaction again.
+//!
+//! Postgres has no text with U+0000, so it refuses a key with that character.
 
 /// Creates the table, unless it is there.
 pub const TABLE: &str = "\
