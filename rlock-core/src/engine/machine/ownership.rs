@@ -1,11 +1,12 @@
 //! An ownership: a lock that the client has on the store, or asks for, from the first request to the last reply.
 //!
-//! ```text
-//! Requested ◄──► Held            a hold begins; the next local call begins one with the same ownership
-//!     ▲ ▲         │  ├─► Lost     no longer renewed; entries may remain
-//!     │ └─────────┼─ Retained     no hold; the next local call takes the ownership
-//!     └──► Ended ◄┘               to be released, or released
-//! ```
+//! | phase | next phases |
+//! | --- | --- |
+//! | `Requested` | `Held` when a hold begins, `Ended` when it is given up |
+//! | `Held` | `Requested` for the next local call, `Retained`, `Lost` (entries may remain), `Ended` |
+//! | `Retained`: no hold | `Requested` for the next local call, `Lost`, `Ended` |
+//! | `Lost`: no longer renewed | `Ended` |
+//! | `Ended`: to be released, or released | none |
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 --                  of the holders ends
 --   <lock>:shared  the holders of a shared lock or of permits: a sorted set of owners by the end of their leases (ms)
 --   <lock>:fence   the last fence
---   <lock>:queue   the wait queue: a sorted set of owners, one for each process, by the server's time (µs) at joining
+--   <lock>:queue   the wait queue: a sorted set of owners, one for each client, by the server's time (µs) at joining
 -- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits.
 --
 -- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
