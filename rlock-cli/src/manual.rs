@@ -146,14 +146,14 @@ pub(crate) const ONCE: &[Section] = &[
             ),
         ],
         text: "A tick runs once on hosts whose clocks differ by less than the window. The scheduler has to pass the same tick \
-               on all hosts. Ticks are whole seconds.",
+               and window on all hosts. Ticks are whole seconds.",
     },
     Section {
         title: "Failures",
         terms: &[
             (
                 "by default",
-                "the tick counts as done even if the command fails or its host dies",
+                "the tick counts as done even if the command fails, cannot be executed, or its host dies",
             ),
             (
                 "--retry",

@@ -32,23 +32,26 @@ pub(crate) struct OnceOptions {
     name: String,
     /// The scheduled time that the call is for, the same on all hosts: `2026-11-27T02:00Z` or `@1795744800`
     ///
-    /// Without it, the multiple of the window since 1970 that is nearest to this host's clock, with a warning.
+    /// Without it, the tick is the multiple of the window since 1970 that is nearest to this host's clock, and `rlock` logs a
+    /// warning.
     #[arg(long, env = "RLOCK_TICK", value_name = "TIME", value_parser = tick::parse)]
     tick: Option<Tick>,
     /// How long after the tick a host may still run it: longer than the clocks of two hosts differ. 1s to 8h, 10m by default
     ///
-    /// Required without `--tick`: all scheduled times then have to be multiples of it.
+    /// The same on all hosts. Required without `--tick`: all scheduled times then have to be multiples of it.
     #[arg(long, value_name = "DURATION", value_parser = duration::window)]
     window: Option<Duration>,
-    /// If the command fails or its host dies, lets another host run it that was called with `--retry`, too
+    /// Lets another host that was called with `--retry` run the command if it fails or its host dies
     ///
     /// The hosts then wait until the tick is done, at most for its window.
     #[arg(long)]
     retry: bool,
-    /// Runs the command although the tick is done or over, by hand for example; not while a host runs it
+    /// Runs the command even if the tick is done or over, for example by hand, but not while a host runs it
     #[arg(long, conflicts_with = "retry")]
     again: bool,
     /// How long the store keeps the lock without renewal: with `--retry`, the time until another host replaces a dead one
+    ///
+    /// Without `--retry`, the store keeps it at least until two windows after the tick.
     #[arg(
         long,
         env = "RLOCK_LEASE",
@@ -89,9 +92,9 @@ pub(crate) async fn once(
     let tick = options.tick.unwrap_or_else(|| {
         let tick = Tick::nearest(now, window);
         tracing::warn!(
-            "no tick is given, and {tick} is the multiple of the window that is nearest to this host's clock: hosts whose clocks \
-             differ by more than half of the window may run it twice, and the schedule has to be aligned with the window; \
-             pass `--tick` or set RLOCK_TICK"
+            "no tick is given, so it is {tick}, the multiple of the window that is nearest to this host's clock: hosts whose \
+             clocks differ by more than half of the window may both run the command, and the schedule has to be aligned with \
+             the window; pass `--tick` or set RLOCK_TICK"
         );
         tick
     });
@@ -161,7 +164,7 @@ impl Call<'_> {
     /// Acquires the lock of a tick that may be done.
     ///
     /// A second key excludes other calls with `--again`. The lock of a done tick stays taken, so that no host without `--again`
-    /// runs the tick meanwhile. To end its `at_least` by force could take it from a host that has just begun.
+    /// runs the tick at the same time. Ending its `at_least` by force could take it from a host that has just begun.
     async fn acquire_again(
         &self,
         client: &LockClient,

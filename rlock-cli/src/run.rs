@@ -160,7 +160,7 @@ pub(crate) async fn run(
 /// A command that runs while its locks are held.
 pub(crate) struct Job<'a> {
     pub(crate) options: &'a RunOptions,
-    /// What the command gets in its environment beside its locks.
+    /// What the command gets in its environment in addition to its locks.
     pub(crate) variables: &'a [(&'static str, String)],
     /// Whether `at_least` counts even if the command fails.
     pub(crate) keeps_failed: bool,

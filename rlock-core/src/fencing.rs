@@ -17,7 +17,7 @@
 //! | SQLite | [`sqlite::TABLE`] | [`sqlite::GUARD`] |
 //!
 //! Bind the [key](Fence::key) and the [token](Fence::token_i64), run the guard as the first statement of the transaction,
-//! and give the token that it returns to [`Fence::check`]. With sqlx and Postgres:
+//! and pass the token that it returns to [`Fence::check`]. With sqlx and Postgres:
 //!
 //! ```ignore
 //! let fence = lock.fence(); // `guard = lock` in the attribute
@@ -28,8 +28,8 @@
 //! tx.commit().await?;
 //! ```
 //!
-//! Run it on the connection of the transaction, before everything else and outside of savepoints, whose rollback would give
-//! the row up. A *serialization failure* or a *deadlock* of the database is not stale: run the whole transaction again, with
+//! Run it on the connection of the transaction, before any `SELECT`, and outside savepoints, because rolling one back would
+//! release the row. A *serialization failure* or a *deadlock* of the database is not stale: run the whole transaction again, with
 //! the same fence.
 //!
 //! The statements use the table `rlock_fence`. Copy their text if yours has another name. The page *Database transactions*
@@ -61,6 +61,7 @@ pub mod sqlite;
 
 /// Tokens are below this until the year 2112.
 const END: u64 = 1 << 53;
+const TOKEN_RANGE: &str = "a token is a number from 1 to 9007199254740991";
 
 /// The key and the fencing token of an exclusive hold, for storage that refuses stale writers.
 ///
@@ -143,7 +144,7 @@ impl Fence {
     pub fn new(key: &str, token: u64) -> Result<Self, ParseFenceError> {
         let invalid = |reason| ParseFenceError::new(&format!("{key}@{token}"), reason);
         if !(1..END).contains(&token) {
-            return Err(invalid("a token is from 1 to 9007199254740991".to_owned()));
+            return Err(invalid(TOKEN_RANGE.to_owned()));
         }
         match Key::parse(key) {
             Ok(key) => Ok(Self { key, token }),
@@ -225,7 +226,7 @@ impl FromStr for Fence {
             .ok_or_else(|| invalid("it is written `<key>@<token>`"))?;
         let is_number = token.bytes().all(|byte| byte.is_ascii_digit());
         let token = token.parse().ok().filter(|_| is_number);
-        let token = token.ok_or_else(|| invalid("its token is not a number"))?;
+        let token = token.ok_or_else(|| invalid(TOKEN_RANGE))?;
         let key = decoded(key).ok_or_else(|| invalid("its key is not percent-encoded UTF-8"))?;
         Self::new(&key, token)
     }
@@ -254,7 +255,7 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// A text is no [`Fence`].
+/// The error of a text, or of a key and a token, that cannot be a [`Fence`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseFenceError {
     text: String,
@@ -277,9 +278,10 @@ impl fmt::Display for ParseFenceError {
 
 impl Error for ParseFenceError {}
 
-/// The storage has seen a larger token for the key: another hold began after this one, so this one was lost.
+/// The error of a hold whose token is below the largest that the storage has seen for the key: another hold has begun since,
+/// so this one was lost.
 ///
-/// Roll the transaction back. To run it again cannot help, but a new call, with a new hold, can.
+/// Roll the transaction back. Running it again cannot help, but a new call, which gets a new hold, can.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stale {
     fence: Fence,
@@ -324,11 +326,12 @@ impl fmt::Display for Stale {
 
 impl Error for Stale {}
 
-/// Returns the least token of a hold that is granted at this time, by the clock of the store. Tokens count twice each
+/// Returns the least token of a lock that the store grants at this time, by the clock of the store. Tokens count twice each
 /// microsecond since 1970.
 ///
-/// Rows of [`fencing`](self)'s table with smaller tokens are of holds that began earlier, which tells when a row can be
-/// deleted: as soon as no process that was paused since then can resume and write.
+/// This tells when rows of [`fencing`](self)'s table with smaller tokens can be deleted: as soon as no process that was paused
+/// since then can resume and write. A client that keeps a lock for its next calls gives them tokens of the same grant, so a
+/// hold that began later may have a smaller token.
 ///
 /// # Examples
 ///
@@ -393,13 +396,11 @@ mod tests {
     fn what_is_no_fence_is_refused_with_the_text_and_the_reason() {
         for (text, reason) in [
             ("order:42", "it is written `<key>@<token>`"),
-            ("order:42@", "its token is not a number"),
-            ("order:42@+5", "its token is not a number"),
-            ("order:42@0", "a token is from 1 to 9007199254740991"),
-            (
-                "order:42@9007199254740992",
-                "a token is from 1 to 9007199254740991",
-            ),
+            ("order:42@", TOKEN_RANGE),
+            ("order:42@+5", TOKEN_RANGE),
+            ("order:42@0", TOKEN_RANGE),
+            ("order:42@9007199254740992", TOKEN_RANGE),
+            ("order:42@99999999999999999999", TOKEN_RANGE),
             ("%@5", "its key is not percent-encoded UTF-8"),
             ("%+5@5", "its key is not percent-encoded UTF-8"),
             ("%FF@5", "its key is not percent-encoded UTF-8"),

@@ -32,7 +32,7 @@
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls hold at once;
 //!   [`LockGuard::downgrade`].
 //! - [`current`]: the hold that the current call is inside, with its fencing token.
-//! - [`fencing`]: the statement by which a database refuses a holder that has lost its lock.
+//! - [`fencing`]: the statement with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.
 //!
 //! # Stores

@@ -203,8 +203,9 @@ impl CurrentHold {
     ///
     /// # Panics
     ///
-    /// If the call has several exclusive locks, because each has a fence of its own: see [`fences`](Self::fences). If it has none,
-    /// because a later [shared lock](crate::Lock::shared) or [permit](crate::Lock::permits) may have a smaller token.
+    /// If the call has several exclusive locks, because each has a fence of its own: see [`fences`](Self::fences). Or if it has
+    /// none, because a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence: a later one may have a
+    /// smaller token.
     ///
     /// # Examples
     ///
@@ -228,7 +229,8 @@ impl CurrentHold {
     }
 
     /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in one
-    /// transaction, in this order, so that transactions do not wait for each other in a circle.
+    /// transaction, in this order, so that transactions do not wait for each other in a circle. A shared lock and a permit have
+    /// none, so a write under such a lock alone is not guarded.
     #[must_use]
     pub fn fences(&self) -> Vec<Fence> {
         fencing::fences(self.0.entries.iter())

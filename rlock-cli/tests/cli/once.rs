@@ -284,7 +284,7 @@ async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
             .any(|time| first.output[0].ends_with(time)),
         "{first:?}"
     );
-    let warning = format!("no tick is given, and {} is", first.output[0]);
+    let warning = format!("no tick is given, so it is {}, ", first.output[0]);
     assert!(first.log.contains(&warning), "{first:?}");
     let mut named = rlock(&server.url(), &words);
     named.env("RLOCK_TICK", &first.output[0]);

@@ -1,13 +1,17 @@
 //! The statements for MariaDB, version 10.5 or later, with InnoDB.
 //!
 //! The guard waits while another transaction has the row, at most for `innodb_lock_wait_timeout`. The errors 1205 (that
-//! time-out) and 1213 (a deadlock) are not stale: roll back, and run the transaction again.
+//! time-out), 1213 (a deadlock) and 1020 (with `innodb_snapshot_isolation`) are not stale: roll back, and run the transaction
+//! again.
+//!
+//! Under REPEATABLE READ, the default, the first `SELECT` fixes what all later ones see. So none may precede the guard, nor may
+//! the transaction begin `WITH CONSISTENT SNAPSHOT`.
 
-/// Creates the table, unless it is there. The key is binary, because texts that differ only in case are equal by default.
+/// Creates the table, unless it exists. The key is binary, because texts that differ only in case are equal by default.
 pub const TABLE: &str = super::mysql::TABLE;
 
 /// Takes the row of the key (the first `?`) for the token (the second `?`), and returns the column `token`: the larger one
-/// of the row's token and the transaction's. If it is not one's own, the transaction is stale.
+/// of the row's token and the transaction's. If that is not the transaction's, the transaction is stale.
 pub const GUARD: &str = "\
 INSERT INTO rlock_fence (`key`, token) VALUES (?, ?)
 ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token))

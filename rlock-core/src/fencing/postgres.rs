@@ -6,7 +6,7 @@
 //!
 //! Postgres has no text with U+0000, so it refuses a key with that character.
 
-/// Creates the table, unless it is there.
+/// Creates the table, unless it exists.
 pub const TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS rlock_fence (
   key text COLLATE \"C\" PRIMARY KEY,

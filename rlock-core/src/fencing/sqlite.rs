@@ -3,7 +3,7 @@
 //! One transaction at a time writes to the whole file. Begin with `BEGIN IMMEDIATE`, so that a transaction waits at its
 //! start (`PRAGMA busy_timeout`), and does not fail in the middle.
 
-/// Creates the table, unless it is there.
+/// Creates the table, unless it exists.
 pub const TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS rlock_fence (
   key TEXT PRIMARY KEY NOT NULL,

@@ -101,8 +101,9 @@ impl From<sqlx::Error> for Failure {
         let number = database.and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
         let number = number.map(MySqlDatabaseError::number);
         let text = format!("{code} {error}");
-        // A serialization failure or a deadlock, a deadlock of Postgres; a wait for a row that took too long, on MariaDB.
-        if matches!(&*code, "40001" | "40P01") || number == Some(1205) {
+        // A serialization failure or a deadlock, a deadlock of Postgres; on MariaDB a wait for a row that took too long, or a
+        // row that has changed under snapshot isolation.
+        if matches!(&*code, "40001" | "40P01") || matches!(number, Some(1020 | 1205)) {
             return Self::Again(text);
         }
         Self::Other(text)
