@@ -6,6 +6,7 @@ pub(crate) mod call;
 pub(crate) mod call_chain;
 pub(crate) mod core;
 pub(crate) mod driver;
+pub(crate) mod elections;
 pub(crate) mod entry;
 pub(crate) mod holders;
 pub(crate) mod machine;

@@ -480,7 +480,7 @@ impl LockGuard {
     }
 
     /// Returns the entry of the last key.
-    fn entry(&self) -> &Entry {
+    pub(crate) fn entry(&self) -> &Entry {
         match &self.0 {
             Locks::One(entry) => entry,
             Locks::Several(guards) => guards.last().expect("a guard has a lock").entry(),

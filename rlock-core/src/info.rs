@@ -101,6 +101,11 @@ pub struct Holder {
     /// How long ago another client [asked](crate::LockClient::ask_release) the holder to release the
     /// lock, if its body has not stopped since.
     pub revoked_for: Option<Duration>,
+    /// What the leader of an [election](crate::LockClient::election) has announced, as it is: at most 1,024 bytes, with any
+    /// characters.
+    pub value: Option<String>,
+    /// How many values the leader has announced in this term.
+    pub(crate) values: u32,
 }
 
 /// Writes `` `billing` 1.4.2 on `node-3` (pid 4711), in `orders::pay`, for 12.3 s ``. A mode that is not exclusive stands

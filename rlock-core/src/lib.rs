@@ -31,6 +31,7 @@
 //!   lock, [`Lock::run_blocking`] a closure. [`LockClient::lock_all`] makes a lock of several keys.
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls hold at once;
 //!   [`LockGuard::downgrade`].
+//! - [`LockClient::election`]: one of several processes leads, in numbered terms.
 //! - [`current`]: the hold that the current call is inside, with its fencing token.
 //! - [`fencing`]: the statement with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.
@@ -77,6 +78,7 @@ mod caller;
 mod client;
 mod clock;
 mod drivers;
+mod election;
 mod engine;
 mod error;
 mod escape_control;
@@ -108,6 +110,7 @@ mod wait;
 pub use crate::store::tls::ClientCertificate;
 pub use crate::{
     client::{Drained, LockClient, LockClientBuilder, LockList},
+    election::{Changes, Election, Leader, Leadership, Term},
     error::{ErrorKind, LockError, LostCause},
     guard::LockGuard,
     info::{Holder, LockInfo, Waiter},

@@ -341,7 +341,15 @@ impl Lock {
         &self,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
-        let session = Session::new(OnLost::Cancel, self.acquire());
+        Self::run_after(self.acquire(), future)
+    }
+
+    /// Runs the future inside the locks of this guard, as [`run`](Self::run).
+    pub(crate) fn run_after<F: Future>(
+        acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, LockError>> {
+        let session = Session::new(OnLost::Cancel, acquire);
         let has_failed =
             |output: &Result<F::Output, LockError>| output.as_ref().is_ok_and(has_failed);
         Run::new(session, Box::pin(future.map(Ok)), has_failed, Err)

@@ -20,7 +20,7 @@ use metrics::{
 use self::{locks::Locks, process::Process};
 pub(crate) use self::{
     locks::{Acquire, Held, lock},
-    process::{Connection, PendingRelease, RequestTimer, lease_margin, overslept, renewals},
+    process::{Connection, Leads, PendingRelease, RequestTimer, lease_margin, overslept, renewals},
 };
 
 const METADATA: Metadata<'static> = Metadata::new("rlock", Level::INFO, Some("rlock_core"));

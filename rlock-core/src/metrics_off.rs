@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::{
     engine::machine::By,
     error::LostCause,
+    key::Key,
     lease::Time,
     observe::{HoldEnd, Outcome},
     options::Site,
@@ -47,6 +48,14 @@ impl Held {
     }
 
     pub(crate) fn ends(self, _: HoldEnd, _: impl FnOnce() -> Time) {}
+}
+
+pub(crate) struct Leads(());
+
+impl Leads {
+    pub(crate) fn begin(_: &Key) -> Self {
+        Self(())
+    }
 }
 
 pub(crate) fn renewals(_: [usize; 4]) {}

@@ -98,7 +98,7 @@ pub struct CurrentHold(Arc<Link>);
 
 impl CurrentHold {
     /// Returns the entry of the last key.
-    fn entry(&self) -> &Entry {
+    pub(crate) fn entry(&self) -> &Entry {
         self.0.entries.last().expect("a call has a lock")
     }
 

@@ -8,6 +8,7 @@ mod current_hold;
 mod depth;
 mod drain;
 mod durations;
+mod election;
 mod environment;
 mod fence;
 mod kept;

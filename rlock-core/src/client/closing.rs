@@ -94,6 +94,9 @@ impl LockClient {
     /// is not polled, as after a `select!`, is given up some seconds later, with
     /// [`LockError::Draining`].
     ///
+    /// Candidates of [elections](Self::election) give up, with the same error, and leaders are [asked to
+    /// resign](crate::Term::resign_requested).
+    ///
     /// After `within`, the shutdown stops the remaining bodies, and calls that still wait fail with
     /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier end
     /// counts.
@@ -131,7 +134,7 @@ impl LockClient {
     /// ```
     pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
         let core = self.core();
-        core.shell.on(Input::Drain);
+        core.drain();
         let until = core.clock.now() + within;
         let drained = core.in_runtime(async {
             tokio::select! {

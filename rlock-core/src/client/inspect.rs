@@ -65,7 +65,7 @@ impl LockClient {
     }
 
     /// Awaits a reply of the store.
-    pub(super) async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         reply: impl Future<Output = Result<T, StoreError>>,
         action: impl Fn() -> String,

@@ -40,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) thread: ClientThread,
     /// The number of locks that were held when the client was closed.
     closed: SetOnce<usize>,
+    draining: SetOnce<()>,
     background_ended: SetOnce<()>,
 }
 
@@ -63,6 +64,7 @@ impl Core {
             disputed: WarnedKeys::default(),
             thread,
             closed: SetOnce::new(),
+            draining: SetOnce::new(),
             background_ended: SetOnce::new(),
         }
     }
@@ -79,6 +81,17 @@ impl Core {
         });
         let _ = self.closed.set(owned);
         self.shell.on(Input::Close);
+    }
+
+    /// From now on, no call begins outside of holds.
+    pub(crate) fn drain(&self) {
+        let _ = self.draining.set(());
+        self.shell.on(Input::Drain);
+    }
+
+    /// Resolves when the client drains.
+    pub(crate) async fn until_draining(&self) {
+        self.draining.wait().await;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -142,6 +155,9 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
         for key in keys.into_iter().filter(|key| filter.matches(key)) {
             shell.on_event(key, None, machine::Event::Missed { is_heard });
         }
+        if is_heard {
+            shell.elections.missed(filter);
+        }
     };
     Arc::new(move |event| match event {
         Event::Granted {
@@ -166,7 +182,11 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
             let mode = owner.mode();
             own(&shell, key, owner, machine::Event::Retry { mode, after });
         }
-        Event::Message(message) => shell.messages.on_message(&message),
+        Event::Message(message) => {
+            if let Some(info) = shell.messages.on_message(&message) {
+                shell.elections.learn(info);
+            }
+        }
         Event::Changed(key) => shell.changed(key),
         Event::AllChanged => missed(&shell, &KeyFilter::all(), true),
         Event::Disconnected => missed(&shell, &KeyFilter::all(), false),

@@ -13,6 +13,7 @@ use tokio::{sync::SetOnce, task::JoinSet, time::timeout};
 use crate::engine::{
     background,
     core::Core,
+    elections,
     machine::{Input, Machine},
     queries,
 };
@@ -88,6 +89,7 @@ async fn run(core: &Arc<Core>, stop: &SetOnce<()>) {
         tokio::join!(
             supervised("background", || background::run(Arc::clone(core))),
             supervised("queries", || queries::run(Arc::clone(core))),
+            supervised("elections", || elections::run(Arc::clone(core))),
             supervised("store", || Arc::clone(&core.store).background()),
         );
     };

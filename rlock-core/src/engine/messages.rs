@@ -15,6 +15,8 @@ use uuid::Uuid;
 pub(crate) use self::text::read;
 pub(crate) use self::text::{Answer, Message, Question, Report, fill, written};
 
+use crate::info::LockInfo;
+
 /// How many questions may wait for the background. Further ones are not answered.
 const MOST_QUESTIONS: usize = 256;
 
@@ -40,8 +42,8 @@ impl Messages {
         }
     }
 
-    /// Handles a message of another client. Messages that make no sense are ignored.
-    pub(crate) fn on_message(&self, message: &[u8]) {
+    /// Handles a message of another client. Returns the leader that it announces. Messages that make no sense are ignored.
+    pub(crate) fn on_message(&self, message: &[u8]) -> Option<LockInfo> {
         match text::read(message) {
             Some(Message::Question(from, number, question)) if self.answers => {
                 // A quorum delivers a question several times; a repeated one changes nothing more. If the queue is
@@ -53,8 +55,10 @@ impl Messages {
                 let asked = self.asked().remove(&number);
                 let _ = asked.map(|asked| asked.send(report));
             }
+            Some(Message::Leads(info)) => return Some(*info),
             Some(Message::Question(..)) | None => {}
         }
+        None
     }
 
     fn asked(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Report>>> {

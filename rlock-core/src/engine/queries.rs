@@ -145,6 +145,9 @@ fn answer(core: &Core, question: Question) -> Report {
         Question::Release { owner, .. } if !owner.is_of(core.id) => {
             return Report::Released(Answer::NotHeld);
         }
+        Question::Resign { key, owner, token } => {
+            return Report::Released(resign(core, &key, owner, token));
+        }
         // A grant that no call has picked up is given up, too.
         Question::Release {
             key,
@@ -173,6 +176,23 @@ fn answer(core: &Core, question: Question) -> Report {
         databases,
         more,
         lost,
+    }
+}
+
+/// Tells the leader that it is asked to resign.
+fn resign(core: &Core, key: &Key, owner: OwnerId, token: u64) -> Answer {
+    let hold = core.shell.hold(owner.sequence());
+    let hold = hold.filter(|hold| owner.is_of(core.id) && hold.key == *key);
+    let Some(hold) = hold else {
+        return Answer::NotHeld;
+    };
+    match hold.office.get() {
+        _ if hold.token != token => Answer::OtherHold,
+        Some(office) => {
+            let _ = office.resign.set(());
+            Answer::Released
+        }
+        None => Answer::NotHeld,
     }
 }
 
@@ -210,6 +230,11 @@ fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
     let hold = OwnerId::parse(&info.owner).and_then(|owner| core.shell.hold(owner.sequence()));
     if let (Some(hold), Some(holder)) = (hold, &mut info.holder) {
         holder.trace_id = hold.trace_id().map(shown);
+        // The next hold of the same owner may have begun since.
+        let office = hold.office.get().filter(|_| info.token == Some(hold.token));
+        if let Some(office) = office {
+            office.describe(holder);
+        }
     }
     info
 }
@@ -245,6 +270,8 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, now: Time) -> LockInfo {
             waiters: slot.waiters(),
             renewals: own.renewals,
             revoked_for: own.revoked_at.map(|at| now.since(at)),
+            value: None,
+            values: 0,
         }),
         address: None,
         queue: Vec::new(),

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::{
     background::Failure,
+    elections::{Elections, Office},
     machine::{
         CallId, Entered, Event, Input, Loss, Machine, Output, Owner, Renew, Reply, Request,
         Revoked, Settings, Step,
@@ -45,6 +46,7 @@ pub(crate) struct Shell {
     /// The number of the next call.
     calls: AtomicU64,
     pub(crate) messages: Messages,
+    pub(crate) elections: Elections,
     /// Wakes the background.
     pub(super) wake: Notify,
     /// Notified after each input of a client that ends.
@@ -84,6 +86,8 @@ pub(crate) struct SharedHold {
     pub(crate) token: u64,
     pub(crate) site: Site,
     notes: OnceLock<Box<Notes>>,
+    /// Set if the hold leads.
+    pub(crate) office: OnceLock<Box<Office>>,
     /// The cause of its loss, and its entries then.
     lost: OnceLock<(LostCause, Arc<[u32]>)>,
     /// Notified when an entry has ended, and of a loss.
@@ -106,6 +110,7 @@ impl SharedHold {
             token: entered.token,
             site,
             notes: OnceLock::new(),
+            office: OnceLock::new(),
             lost: OnceLock::new(),
             ended: Notify::new(),
         }
@@ -201,6 +206,7 @@ impl Shell {
                 is_ending: false,
             }),
             calls: AtomicU64::new(1),
+            elections: Elections::default(),
             messages: Messages::new(options.answers),
             wake: Notify::new(),
             ended: Notify::new(),
@@ -344,6 +350,7 @@ impl Shell {
         }
         for (hold, end, held) in actions.ended {
             held.ends(end, || now);
+            hold.office.get().inspect(|office| office.ends());
             hold.notify();
         }
         if actions.has_work {

@@ -13,6 +13,7 @@ pub(super) const HANDOVERS: &str = "rlock_handovers_total";
 pub(super) const RENEWALS: &str = "rlock_renewals_total";
 pub(super) const LEASE_MARGIN: &str = "rlock_lease_margin_seconds";
 pub(super) const REQUEST_DURATION: &str = "rlock_request_duration_seconds";
+pub(super) const LEADER: &str = "rlock_leader";
 pub(super) const CONNECTION_UP: &str = "rlock_connection_up";
 pub(super) const RECONNECTS: &str = "rlock_reconnects_total";
 pub(super) const PENDING_RELEASES: &str = "rlock_pending_releases";
@@ -29,9 +30,10 @@ const COUNTERS: [(&str, &str); 6] = [
 ];
 
 #[rustfmt::skip]
-const GAUGES: [(&str, &str); 4] = [
+const GAUGES: [(&str, &str); 5] = [
     (WAITING, "calls that wait for a taken lock"),
     (HELD, "locks that this process holds"),
+    (LEADER, "elections that this process leads"),
     (CONNECTION_UP, "1 if every client of this process is connected to the server"),
     (PENDING_RELEASES, "releases that the background has not finished"),
 ];

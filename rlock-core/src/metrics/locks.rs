@@ -22,8 +22,8 @@ use crate::{
 };
 
 /// The number of values of the label `lock`. All further locks share [`OTHER`].
-const NAMES: usize = 200;
-const OTHER: &str = "other";
+pub(super) const NAMES: usize = 200;
+pub(super) const OTHER: &str = "other";
 
 /// The name of a lock, and the mode in which it is taken.
 type Name = (&'static str, &'static str);

@@ -1,7 +1,7 @@
 //! The metrics without the label `lock`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +12,11 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Recorder, with_recorder};
 use tokio::time::Instant;
 
-use super::{counter, gauge, handles, histogram, label, list};
+use super::{
+    counter, gauge, handles, histogram, label, list,
+    locks::{NAMES, OTHER},
+};
+use crate::key::Key;
 
 pub(super) struct Process {
     /// By result: ok, late, failed, gone.
@@ -22,6 +26,8 @@ pub(super) struct Process {
     requests: Mutex<BTreeMap<(&'static str, &'static str), Histogram>>,
     pending_releases: Gauge,
     pause: OnceLock<Histogram>,
+    /// The names of the elections that this process has led.
+    leaders: Mutex<BTreeSet<String>>,
 }
 
 impl Process {
@@ -34,6 +40,7 @@ impl Process {
             requests: Mutex::default(),
             pending_releases: gauge(recorder, list::PENDING_RELEASES, Vec::new()),
             pause: OnceLock::new(),
+            leaders: Mutex::default(),
         }
     }
 }
@@ -59,6 +66,34 @@ pub(crate) fn overslept(by: Duration) {
     pause
         .get_or_init(|| histogram(list::PROCESS_PAUSE, Vec::new()))
         .record(by);
+}
+
+/// A leadership of this process, which is counted until it is dropped.
+pub(crate) struct Leads(Gauge);
+
+impl Leads {
+    pub(crate) fn begin(key: &Key) -> Self {
+        let name = key.to_string();
+        let mut names = handles()
+            .process
+            .leaders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_full = names.len() >= NAMES && !names.contains(&name);
+        let name = if is_full { OTHER.to_owned() } else { name };
+        names.insert(name.clone());
+        drop(names);
+        let gauge =
+            with_recorder(|recorder| gauge(recorder, list::LEADER, vec![label("name", name)]));
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for Leads {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
 }
 
 /// One request to one server. Counts as cancelled when it is dropped without a result.

@@ -4,6 +4,7 @@
 //! [`Topology`](rlock_testkit::Topology) declares its differences, and the suite checks them.
 //! `docs/topologies.md` lists them.
 
+mod elections;
 mod holders;
 mod locks;
 mod many;
@@ -16,7 +17,9 @@ use std::time::Duration;
 use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
-pub(crate) use self::{holders::*, locks::*, many::*, modes::*, queue::*, unpicked::*};
+pub(crate) use self::{
+    elections::*, holders::*, locks::*, many::*, modes::*, queue::*, unpicked::*,
+};
 use crate::common::LONG;
 
 async fn owner(client: &LockClient, key: &str) -> Option<String> {
@@ -79,12 +82,16 @@ macro_rules! conformance {
             several_keys_may_have_different_modes,
             a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded,
             a_loss_stops_a_call_in_a_shared_hold_that_outlives_its_guard,
+            an_observer_that_comes_late_learns_of_the_present_term_first,
+            a_leader_resigns_when_it_is_asked_to,
+            a_leader_that_loses_its_lock_campaigns_again,
         }
     };
     ($name:ident: core of $topology:expr $(; $($more:ident,)*)?) => {
         conformance! {
             $name: $topology;
             a_lock_is_held_by_one_client_at_a_time,
+            observers_learn_of_each_term_and_value,
             a_waiter_gets_the_lock_when_it_is_released,
             tokens_grow_with_every_hold_and_stay_the_same_within_one,
             a_lease_that_is_not_renewed_ends,

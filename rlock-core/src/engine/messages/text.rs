@@ -4,10 +4,12 @@
 //! @ask  <from> <number> lock    <key>
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
 //! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
+//! @ask  <from> <number> resign  <key> <owner> <token>
 //! @ask  <from> <number> client
 //! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
+//! @leads <lock>
 //! ```
 //!
 //! Channels have no database, so a list also gets replies from clients of other databases. Each reply names those of
@@ -21,6 +23,7 @@ use std::{iter, str, time::Duration};
 use uuid::Uuid;
 
 use crate::{
+    election::MAX_VALUE,
     escape_control::shown,
     info::{Holder, LockInfo},
     key::{Key, escape, unescape},
@@ -51,6 +54,12 @@ pub(crate) enum Question {
         token: Option<u64>,
         at_once: bool,
         by: String,
+    },
+    /// Resign from this leadership after the present work.
+    Resign {
+        key: Key,
+        owner: OwnerId,
+        token: u64,
     },
     /// Who is the client?
     Client,
@@ -101,6 +110,8 @@ pub(crate) enum Message {
     Question(Uuid, u64, Question),
     /// The answer to the question of this number.
     Report(u64, Report),
+    /// This owner leads, in the term of its token.
+    Leads(Box<LockInfo>),
 }
 
 /// The fields that are not read yet.
@@ -158,6 +169,16 @@ impl<T: Fields> Fields for Option<T> {
     }
 }
 
+impl<T: Fields> Fields for Box<T> {
+    fn write(&self, to: &mut Vec<String>) {
+        T::write(self, to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        T::read(from).map(Self::new)
+    }
+}
+
 /// Takes all fields that are left.
 impl<T: Fields> Fields for Vec<T> {
     fn write(&self, to: &mut Vec<String>) {
@@ -209,11 +230,12 @@ macro_rules! fields {
     };
 }
 
-fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report));
+fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@leads" Self::Leads(info));
 fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
     "release" Self::Release { key, owner, token, at_once, by },
+    "resign" Self::Resign { key, owner, token },
     "client" Self::Client
 );
 fields!(Report:
@@ -230,7 +252,8 @@ fields!(LockInfo: Self {
     address, queue, waiters, holders, others
 });
 fields!(Holder: Self {
-    service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for;
+    service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for, values,
+    value = |from| Some(raw(from)?).filter(|value| value.len() <= MAX_VALUE).map(|value| Some(value).filter(|value| !value.is_empty()));
     mode
 });
 
@@ -339,6 +362,8 @@ mod tests {
                     waiters: numbers.2.into(),
                     renewals: numbers.1,
                     revoked_for: numbers.3.map(|millis| Duration::from_millis(millis.into())),
+                    value: rest.3.then(|| "a\tb\n".to_owned()),
+                    values: numbers.1,
                 }),
                 address: None,
                 queue: Vec::new(),
@@ -405,20 +430,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_harmless(message: Vec<u8>, text in "@(ask|tell)\t[0-9a-f\t%-]{0,200}") {
+        fn any_bytes_are_harmless(message: Vec<u8>, text in "@(ask|tell|leads)\t[0-9a-f\t%-]{0,200}") {
             let _ = read(&message);
             let _ = read(text.as_bytes());
         }
     }
 
-    /// Clients of different versions read each other's messages.
-    #[test]
-    fn the_text_of_messages_stays_as_it_is() {
-        let from = Uuid::from_u128(7);
-        let key = Key::parse("{t}:k").expect("valid");
-        let asked = |question| Message::Question(from, 1, question);
-        let told = |report| Message::Report(2, report);
-        let lock = LockInfo {
+    fn lock_of(from: Uuid, key: &Key) -> LockInfo {
+        LockInfo {
             key: key.as_str().to_owned(),
             owner: OwnerId::new(from, 3, Mode::Exclusive).to_string(),
             count: 4,
@@ -438,6 +457,8 @@ mod tests {
                 waiters: 9,
                 renewals: 10,
                 revoked_for: Some(Duration::from_millis(11)),
+                value: Some("1:2".to_owned()),
+                values: 12,
             }),
             address: Some("not sent".to_owned()),
             queue: vec![OwnerId::KEPT],
@@ -445,7 +466,17 @@ mod tests {
             holders: 1,
             others: Vec::new(),
             wanted: false,
-        };
+        }
+    }
+
+    /// Clients of different versions read each other's messages.
+    #[test]
+    fn the_text_of_messages_stays_as_it_is() {
+        let from = Uuid::from_u128(7);
+        let key = Key::parse("{t}:k").expect("valid");
+        let asked = |question| Message::Question(from, 1, question);
+        let told = |report| Message::Report(2, report);
+        let lock = lock_of(from, &key);
         let uuid = "00000000-0000-0000-0000-000000000007";
         for (message, expected) in [
             (asked(Question::Client), format!("@ask\t{uuid}\t1\tclient")),
@@ -470,6 +501,21 @@ mod tests {
                 format!("@ask\t{uuid}\t1\tlocks\ta%09*\t"),
             ),
             (
+                asked(Question::Resign {
+                    key: key.clone(),
+                    owner: OwnerId::new(from, 3, Mode::Exclusive),
+                    token: 128,
+                }),
+                format!("@ask\t{uuid}\t1\tresign\t%7Bt%7D%3Ak\t{uuid}%3A3\t128"),
+            ),
+            (
+                Message::Leads(Box::new(lock.clone())),
+                format!(
+                    "@leads\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
+                     a%3A%3Af\t\t9\t10\t11\t12\t1%3A2"
+                ),
+            ),
+            (
                 asked(Question::Release {
                     key,
                     owner: OwnerId::new(from, 3, Mode::Exclusive),
@@ -488,7 +534,7 @@ mod tests {
                 }),
                 format!(
                     "@tell\t2\tlocks\t0\t1\t12\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
-                     a%3A%3Af\t\t9\t10\t11"
+                     a%3A%3Af\t\t9\t10\t11\t12\t1%3A2"
                 ),
             ),
             (

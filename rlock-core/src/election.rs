@@ -1,0 +1,580 @@
+//! Elections: one of several processes leads.
+
+use std::{
+    fmt,
+    future::{Future, pending},
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures_util::stream::{self, Stream};
+use tokio::sync::watch;
+
+use crate::{
+    client::LockClient,
+    engine::{
+        elections::{Observed, Office},
+        entry::Entry,
+        messages::{Answer, Question, Report},
+        queries::{ask, ask_holder},
+    },
+    error::{ErrorKind, LockError, LostCause},
+    fencing::{Fence, only_fence},
+    guard::LockGuard,
+    info::{Holder, LockInfo},
+    key::Key,
+    lock::Lock,
+    options::Site,
+    owner::OwnerId,
+    scope::current,
+    wait::{Backoff, Spread},
+};
+
+/// How often a leader that does not reply is asked again.
+const MOST_TIMES: u32 = 10;
+/// A term that lasts no longer does not shorten the pause before the next one.
+const BRIEF: Duration = Spread::LONGEST;
+/// The longest value that a leader announces, in bytes.
+pub(crate) const MAX_VALUE: usize = 1024;
+
+impl LockClient {
+    /// Returns a handle to an election. The leader holds the lock of this name exclusively, so the name is a key, and all
+    /// commands and metrics of locks show it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use rlock_core::{LockClient, LockError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let election = client.election("scheduler");
+    /// let rounds = election.run(async |term| {
+    ///     // While this body runs, no other process leads.
+    ///     println!("leading in term {}", term.token());
+    ///     3 // usually an endless loop; when the leadership is lost, it is dropped at its next await
+    /// });
+    /// assert_eq!(rounds.await?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election {
+            // A client that retains its locks would keep one that it has resigned from.
+            lock: self.lock(name).wait_forever().retain(Duration::ZERO),
+            client: self.clone(),
+        }
+    }
+}
+
+/// A handle to an election, from [`LockClient::election`]. It can be used any number of times.
+///
+/// Each leadership is a *term* with a number, its [fencing token](LockGuard::fencing_token), which is larger than those of all
+/// terms before. A process can check whether it leads, but another one may lead a moment later: what a leader writes to a
+/// database, it writes with its [fence](Term::fence).
+#[derive(Clone, Debug)]
+#[must_use = "an election does nothing until a process campaigns"]
+pub struct Election {
+    lock: Lock,
+    client: LockClient,
+}
+
+impl Election {
+    /// Sets the lease: how long a leader that has died or is cut off blocks its successor. A leader that dies right after it has
+    /// taken over blocks it for a second, even with a shorter lease. As [`Lock::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lock = self.lock.lease(lease);
+        self
+    }
+
+    /// Limits each term: a leader that still leads after this time loses its leadership, as with [`Lock::max_hold`]. By default
+    /// a body that hangs leads for as long as its process lives.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.lock = self.lock.max_hold(max_hold);
+        self
+    }
+
+    fn key(&self) -> Result<Key, LockError> {
+        let is_hidden = self.client.core().options.redact_keys;
+        Key::parse_hidden(self.name(), is_hidden, Site::default())
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.lock.key()
+    }
+
+    /// Waits until this process leads. Candidates lead in the order of their calls, except on a quorum.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`], except `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the candidate.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use rlock_core::{LockClient, LockError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let election = LockClient::in_memory().election("scheduler");
+    /// let leadership = election.campaign().await?;
+    /// leadership.term().announce("10.0.3.7:8080")?;
+    /// let leader = election.leader().await?.expect("this process leads");
+    /// assert_eq!(leader.value.as_deref(), Some("10.0.3.7:8080"));
+    /// leadership.resign().await?;
+    /// assert!(election.leader().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn campaign(&self) -> impl Future<Output = Result<Leadership, LockError>> + Send + use<> {
+        let acquire = self.acquire();
+        async move {
+            let guard = acquire.await?;
+            let term = Term::begin(guard.entry().clone());
+            Ok(Leadership { term, guard })
+        }
+    }
+
+    /// Waits to lead, until the client drains: a process that is about to end must not begin a term.
+    fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+        let (acquire, client) = (self.lock.acquire(), self.client.clone());
+        let key = self.key();
+        async move {
+            tokio::select! {
+                biased;
+                () = client.core().until_draining() => Err(LockError::Draining { action: format!("acquire lock `{}`", key?) }),
+                acquired = acquire => acquired,
+            }
+        }
+    }
+
+    /// Campaigns, runs the body while this process leads, and resigns when the body returns. If the leadership is lost, the
+    /// body is dropped at its next await, and the process campaigns again after a pause. It does so too while the store does
+    /// not reply.
+    ///
+    /// The body has ended, and its values are dropped, before another process can lead, unless the lease ends first: see
+    /// [`Lock::run`], in which the body runs.
+    ///
+    /// If the leadership turns out to be lost when the body returns, its output is dropped, and the process campaigns again.
+    ///
+    /// The returned future borrows nothing from the election, so it can be spawned. The body makes a future for each term. One
+    /// that owns state clones it: `move |term| { let db = db.clone(); async move { … } }`.
+    ///
+    /// # Errors
+    ///
+    /// Those that another attempt cannot mend: the client is shut down or drained, an option is out of bounds, the store
+    /// refuses the request.
+    ///
+    /// # Panics
+    ///
+    /// If the body panics, the panic resumes after the process has resigned.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, then resigns in the background.
+    pub fn run<B, F>(
+        &self,
+        mut body: B,
+    ) -> impl Future<Output = Result<F::Output, LockError>> + use<B, F>
+    where
+        B: FnMut(Term) -> F,
+        F: Future,
+    {
+        let (election, client) = (self.clone(), self.client.clone());
+        async move {
+            let mut backoff = Backoff::default();
+            loop {
+                let mut began = None;
+                let led = Lock::run_after(election.acquire(), async {
+                    began = Some(Instant::now());
+                    let hold = current().expect("the body is inside its lock");
+                    body(Term::begin(hold.entry().clone())).await
+                });
+                let error = match led.await {
+                    Ok(output) => return Ok(output),
+                    Err(error) => error,
+                };
+                let can_lead_again = matches!(
+                    error.kind(),
+                    ErrorKind::Lost | ErrorKind::Outage | ErrorKind::Contention
+                );
+                if !can_lead_again || client.core().is_closed() {
+                    return Err(error);
+                }
+                if let Some(began) = began {
+                    if began.elapsed() > BRIEF {
+                        backoff = Backoff::default();
+                    }
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "leadership lost, campaigning again"
+                    );
+                }
+                // Made when it is polled, because the caller's executor may have no timers.
+                let pause = async { tokio::time::sleep(backoff.next()).await };
+                client.core().in_runtime(pause).await;
+            }
+        }
+    }
+
+    /// Returns the present leader, or `None` if nobody leads.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::inspect`].
+    pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
+        let info = self.client.inspect(self.name()).await?;
+        Ok(info.and_then(|info| Leader::of(info, SystemTime::now())))
+    }
+
+    /// Follows the election: first the present leader, if there is one, then each change.
+    ///
+    /// Leaders announce their terms and values to all clients of the store, so nobody polls. A slow reader may miss terms in
+    /// between, never the latest. A client that was cut off asks for the leader when it is connected again. Nothing is
+    /// announced when a leader resigns or dies, until the next one leads.
+    ///
+    /// A term that ends at once may not be announced. The messages are not signed, so a user who may publish to the clients'
+    /// channels can announce a term that nobody leads, which hides smaller ones from this client until all its changes of the
+    /// election are dropped. [`Election::leader`] asks the store, and no message changes a [fence](Term::fence).
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidKey`] if no lock can have the name of the election.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use rlock_core::{LockClient, LockError};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let election = LockClient::in_memory().election("scheduler");
+    /// let mut changes = election.changes()?;
+    /// let first = election.campaign().await?;
+    /// let leader = changes.next().await.expect("the client is not shut down");
+    /// assert_eq!(leader.term, first.term().token());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn changes(&self) -> Result<Changes, LockError> {
+        let key = self.key()?;
+        Ok(Changes {
+            observed: self.client.core().shell.elections.observe(&key),
+            election: self.clone(),
+            asked: None,
+            key,
+            failures: 0,
+            silent: None,
+            last: None,
+        })
+    }
+
+    /// Asks the leader to resign after its present work. Returns whether there is a leader that received the request.
+    ///
+    /// It is for the leader to follow: [`Term::resign_requested`] resolves there. To stop the leader's body at its next
+    /// await instead, call [`LockClient::ask_release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::ask_release`].
+    pub async fn request_resign(&self) -> Result<bool, LockError> {
+        let info = self.client.inspect(self.name()).await?;
+        let term = info.and_then(|info| Some((info.owner_id()?, info.token?)));
+        let Some((owner, token)) = term else {
+            return Ok(false);
+        };
+        let key = self.key()?;
+        let question = Question::Resign {
+            key: key.clone(),
+            owner,
+            token,
+        };
+        let core = self.client.core();
+        let asked = ask(core, owner.client(), &question);
+        let action = || format!("ask the leader of `{key}` to resign");
+        let reply = self.client.ask(asked, action).await?;
+        Ok(reply == Some(Report::Released(Answer::Released)))
+    }
+}
+
+/// A leadership, from [`Election::campaign`]. Dropping it resigns in the background.
+#[must_use = "if unused, the process resigns at once"]
+pub struct Leadership {
+    term: Term,
+    guard: LockGuard,
+}
+
+impl Leadership {
+    /// Returns the term.
+    #[must_use]
+    pub fn term(&self) -> &Term {
+        &self.term
+    }
+
+    /// Returns the guard of the lock by which this process leads.
+    pub fn guard(&self) -> &LockGuard {
+        &self.guard
+    }
+
+    /// Resolves to the cause when the leadership is lost, as [`LockGuard::lost`].
+    pub async fn lost(&self) -> LostCause {
+        self.guard.lost().await
+    }
+
+    /// Resigns, so that the next candidate leads.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the leadership was lost before. Otherwise as [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn resign(self) -> Result<(), LockError> {
+        self.guard.release().await
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.guard).finish()
+    }
+}
+
+/// A term in which this process leads. A handle does not prolong the term, and can be sent to other tasks.
+#[derive(Clone)]
+pub struct Term(Entry);
+
+impl Term {
+    /// Begins a term of this client, and announces it.
+    fn begin(entry: Entry) -> Self {
+        let term = Self(entry);
+        term.office();
+        // What ended before there was an office has not ended that.
+        if term.0.left().or_else(|| term.0.broken()).is_some() {
+            term.office().ends();
+        }
+        term.0.core().shell.elections.announce(&term.0.hold);
+        term
+    }
+
+    fn office(&self) -> &Office {
+        self.0
+            .hold
+            .office
+            .get_or_init(|| Box::new(Office::new(&self.0.hold.key)))
+    }
+
+    /// Returns the number of the term: its fencing token.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.0.token()
+    }
+
+    /// Returns the fence, by which a database refuses what a former leader writes: see [`fencing`](crate::fencing).
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        only_fence([&self.0].into_iter())
+    }
+
+    /// Returns whether this process still leads. Reads the clock, so the result is right even after a pause of the whole
+    /// process.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.0.left().is_none() && !self.0.valid_for().is_zero()
+    }
+
+    /// Resolves to the cause when the term has ended: [`LostCause::Released`] after the process has resigned.
+    pub async fn lost(&self) -> LostCause {
+        self.0.lost().await
+    }
+
+    /// Announces a value of at most 1,024 bytes, such as the address of this process, to all who observe the election. The
+    /// value belongs to the term. A later one replaces it.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] if the value is too long. [`LockError::Lost`] if the term has ended.
+    pub fn announce(&self, value: impl Into<String>) -> Result<(), LockError> {
+        let value = value.into();
+        if value.len() > MAX_VALUE {
+            let length = format!("of {} bytes", value.len());
+            let reason = "a leader announces at most 1,024 bytes: announce an address, and serve the rest there";
+            return Err(LockError::invalid_option("announce", length, reason));
+        }
+        if let Some(cause) = self.0.left().or_else(|| self.0.broken()) {
+            return Err(self.0.lost_error(cause));
+        }
+        self.office().announce(value);
+        self.0.core().shell.elections.announce(&self.0.hold);
+        Ok(())
+    }
+
+    /// Resolves when another client has [asked](Election::request_resign) this leader to resign, or its own client
+    /// [drains](LockClient::drain). Finish the present work, then return from the body, or call [`Leadership::resign`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect. A later call resolves at once.
+    pub async fn resign_requested(&self) {
+        tokio::select! {
+            () = self.office().resign.wait() => {}
+            () = self.0.core().until_draining() => {}
+        }
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Term").field(&self.token()).finish()
+    }
+}
+
+/// A leader, as other processes see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The number of the term. If the leader did not reply, it may be that of an earlier term of the same client.
+    pub term: u64,
+    /// What the leader has [announced](Term::announce).
+    pub value: Option<String>,
+    /// Since when it leads, by the clock of this process. `None` if the leader did not reply.
+    pub since: Option<SystemTime>,
+    /// The leader's process. `None` if it did not reply.
+    pub holder: Option<Holder>,
+}
+
+impl Leader {
+    /// Returns the leader that the holder of the lock was at this time. A client that only retains the lock does not lead.
+    fn of(info: LockInfo, at: SystemTime) -> Option<Self> {
+        info.owner_id().filter(|_| !info.retained)?;
+        let holder = info.holder;
+        Some(Self {
+            term: info.token?,
+            value: holder.as_ref().and_then(|holder| holder.value.clone()),
+            since: holder
+                .as_ref()
+                .and_then(|holder| at.checked_sub(holder.held_for)),
+            holder,
+        })
+    }
+}
+
+/// The leaders of an election, from [`Election::changes`].
+#[must_use = "changes are read with `next`"]
+pub struct Changes {
+    election: Election,
+    key: Key,
+    observed: watch::Receiver<Observed>,
+    /// Which misses are made up for.
+    asked: Option<u64>,
+    /// How often in a row the store did not reply.
+    failures: u32,
+    /// The leader that has not replied, and how often it was asked again.
+    silent: Option<(OwnerId, u32)>,
+    /// The term and the value that were returned last.
+    last: Option<(u64, Option<String>)>,
+}
+
+impl Changes {
+    /// Returns the present leader at the first call, then waits for a later term, or another value of the same one. Returns
+    /// `None` when the client is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no change.
+    pub async fn next(&mut self) -> Option<Leader> {
+        let client = self.election.client.clone();
+        let next = client.core().in_runtime_until_closed(self.later());
+        next.await
+    }
+
+    async fn later(&mut self) -> Leader {
+        let client = &self.election.client;
+        loop {
+            let Observed { latest, missed } = self.observed.borrow_and_update().clone();
+            let is_new = |leader: &Leader| {
+                self.last.as_ref().is_none_or(|(term, value)| {
+                    leader.term > *term || leader.term == *term && leader.value != *value
+                })
+            };
+            let latest = latest.and_then(|(info, at)| Leader::of(info, at));
+            if let Some(leader) = latest.filter(is_new) {
+                self.last = Some((leader.term, leader.value.clone()));
+                self.silent.take_if(|_| leader.holder.is_some());
+                return leader;
+            }
+            let is_asked = self.asked == Some(missed);
+            let ask = async {
+                match self.silent {
+                    _ if !is_asked => {
+                        if let Some(failures) = self.failures.checked_sub(1) {
+                            pause(failures).await;
+                        }
+                        client.inspect(self.election.name()).await
+                    }
+                    Some((owner, times)) => {
+                        pause(times).await;
+                        Ok(ask_holder(client.core(), &self.key, owner).await)
+                    }
+                    None => pending().await,
+                }
+            };
+            let reply = tokio::select! {
+                // The sender is there for as long as a receiver is.
+                _ = self.observed.changed() => continue,
+                reply = ask => reply,
+            };
+            match &reply {
+                Ok(info) if is_asked => {
+                    let again = |(owner, times)| (times < MOST_TIMES).then_some((owner, times + 1));
+                    let silent = self.silent.filter(|_| info.is_none());
+                    self.silent = silent.and_then(again);
+                }
+                Ok(info) => {
+                    // It may be busy or paused.
+                    let silent = info.as_ref().filter(|info| info.holder.is_none());
+                    self.silent = silent.and_then(|info| Some((info.owner_id()?, 0)));
+                    (self.asked, self.failures) = (Some(missed), 0);
+                }
+                Err(error) if error.kind() == ErrorKind::Outage => {
+                    self.failures = self.failures.saturating_add(1);
+                    tracing::debug!(%error, "could not ask who leads, asking again");
+                }
+                Err(error) => {
+                    self.asked = Some(missed);
+                    tracing::debug!(%error, "may not ask who leads, waiting for announcements");
+                }
+            }
+            if let Ok(Some(info)) = reply {
+                client.core().shell.elections.learn(info);
+            }
+        }
+    }
+
+    /// Returns the same as a stream.
+    pub fn into_stream(self) -> impl Stream<Item = Leader> + Send {
+        stream::unfold(self, async |mut changes| {
+            let leader = changes.next().await?;
+            Some((leader, changes))
+        })
+    }
+}
+
+/// Waits before a question that had no reply this many times before.
+async fn pause(failures: u32) {
+    tokio::time::sleep(Spread(fastrand::u64(..)).after_failures(failures)).await;
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut changes = f.debug_struct("Changes");
+        changes
+            .field("election", &self.election)
+            .field("last", &self.last);
+        changes.finish_non_exhaustive()
+    }
+}

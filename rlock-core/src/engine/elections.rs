@@ -1,0 +1,198 @@
+//! Elections: what leaders announce, and what observers know of them.
+//!
+//! The background of a leader's client sends each new term, and each new value, to all clients of the store. The store
+//! carries the messages and keeps none of them. A client that may have missed one asks for the leader again.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use futures_util::future::join_all;
+use tokio::sync::{Notify, SetOnce, watch};
+use uuid::Uuid;
+
+use crate::{
+    engine::{
+        core::Core,
+        messages::{Message, written},
+        queries::describe,
+        shell::SharedHold,
+    },
+    info::{Holder, LockInfo},
+    key::Key,
+    metrics,
+    store::{KeyFilter, StoreError},
+    wait::Backoff,
+};
+
+/// How many clients are told at once.
+const AT_ONCE: usize = 64;
+
+/// What a hold has in addition if it leads.
+pub(crate) struct Office {
+    /// The value that is announced, and how many there were.
+    announced: Mutex<(Option<String>, u32)>,
+    /// Set when another client has asked the leader to resign.
+    pub(crate) resign: SetOnce<()>,
+    /// Until the hold ends or is lost.
+    counted: Mutex<Option<metrics::Leads>>,
+}
+
+impl Office {
+    pub(crate) fn new(key: &Key) -> Self {
+        Self {
+            announced: Mutex::default(),
+            resign: SetOnce::new(),
+            counted: Mutex::new(Some(metrics::Leads::begin(key))),
+        }
+    }
+
+    pub(crate) fn announce(&self, value: String) {
+        let mut announced = lock(&self.announced);
+        *announced = (Some(value), announced.1 + 1);
+    }
+
+    /// Adds what is announced to the description of the hold.
+    pub(crate) fn describe(&self, holder: &mut Holder) {
+        (holder.value, holder.values) = lock(&self.announced).clone();
+    }
+
+    pub(crate) fn ends(&self) {
+        // Dropped at the end, not under the mutex, because that calls the recorder.
+        let _counted = lock(&self.counted).take();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What this client knows of an election that it observes.
+#[derive(Clone, Default)]
+pub(crate) struct Observed {
+    /// The latest term, as its leader described it, and when that was.
+    pub(crate) latest: Option<(LockInfo, SystemTime)>,
+    /// How often messages may have been missed.
+    pub(crate) missed: u64,
+}
+
+impl Observed {
+    /// Takes news of a term. Returns whether they are newer: of a later term, or of the same one later.
+    fn learn(&mut self, info: LockInfo) -> bool {
+        let age = |info: &LockInfo| (info.token, info.holder.as_ref().map(|holder| holder.values));
+        let is_newer = self
+            .latest
+            .as_ref()
+            .is_none_or(|(latest, _)| age(&info) > age(latest));
+        if is_newer {
+            self.latest = Some((info, SystemTime::now()));
+        }
+        is_newer
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Elections {
+    observed: Mutex<HashMap<Key, watch::Sender<Observed>>>,
+    /// The leaders whose term or value is not announced yet.
+    due: Mutex<VecDeque<Arc<SharedHold>>>,
+    wake: Notify,
+}
+
+impl Elections {
+    /// Follows an election until the receiver is dropped.
+    pub(crate) fn observe(&self, key: &Key) -> watch::Receiver<Observed> {
+        let mut observed = lock(&self.observed);
+        observed.retain(|_, sender| sender.receiver_count() > 0);
+        observed.entry(key.clone()).or_default().subscribe()
+    }
+
+    /// Handles what a leader, or the store, says about the present term.
+    pub(crate) fn learn(&self, info: LockInfo) {
+        let Ok(key) = Key::parse(&info.key) else {
+            return;
+        };
+        let sender = lock(&self.observed).get(&key).cloned();
+        if let Some(sender) = sender {
+            sender.send_if_modified(|observed| observed.learn(info));
+        }
+    }
+
+    /// Makes the observers of these keys ask who leads, because messages may have been missed.
+    pub(crate) fn missed(&self, filter: &KeyFilter) {
+        let mut observed = Vec::new();
+        for (key, sender) in &*lock(&self.observed) {
+            if filter.matches(key) {
+                observed.push(sender.clone());
+            }
+        }
+        // Not under the mutex, because this wakes tasks.
+        for sender in observed {
+            sender.send_modify(|observed| observed.missed += 1);
+        }
+    }
+
+    /// Makes the background announce this leader's term and value.
+    pub(crate) fn announce(&self, hold: &Arc<SharedHold>) {
+        let mut due = lock(&self.due);
+        if !due.iter().any(|other| Arc::ptr_eq(other, hold)) {
+            due.push_back(Arc::clone(hold));
+        }
+        drop(due);
+        self.wake.notify_one();
+    }
+}
+
+/// Announces leaders, for as long as the client lives.
+pub(crate) async fn run(core: Arc<Core>) {
+    let elections = &core.shell.elections;
+    let mut backoff = Backoff::default();
+    loop {
+        let Some(hold) = lock(&elections.due).pop_front() else {
+            elections.wake.notified().await;
+            continue;
+        };
+        match announce(&core, &hold).await {
+            Ok(()) => backoff = Backoff::default(),
+            // The observers would keep the leader before it.
+            Err(error) if error.transient => {
+                elections.announce(&hold);
+                tokio::time::sleep(backoff.next()).await;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    key = %hold.key, %error,
+                    "could not announce the leader: observers learn of it when they ask"
+                );
+            }
+        }
+    }
+}
+
+async fn announce(core: &Core, hold: &SharedHold) -> Result<(), StoreError> {
+    let is_it = |info: &LockInfo| info.token == Some(hold.token);
+    // Nothing to announce if the term is over.
+    let Some(mut info) = describe(core, &hold.key).into_iter().find(is_it) else {
+        return Ok(());
+    };
+    // The owner may have begun its next hold since, which has another value.
+    if let (Some(office), Some(holder)) = (hold.office.get(), &mut info.holder) {
+        office.describe(holder);
+    }
+    let (limit, message) = (
+        core.options.response_timeout,
+        Message::Leads(Box::new(info.clone())),
+    );
+    core.shell.elections.learn(info);
+    let message = written(&message);
+    let mut clients = core.store.clients(limit).await?;
+    clients.retain(|client| *client != core.id);
+    for clients in clients.chunks(AT_ONCE) {
+        let tell = |client: &Uuid| core.store.publish(*client, message.clone(), limit);
+        let told = join_all(clients.iter().map(tell)).await;
+        told.into_iter().try_for_each(|told| told.map(drop))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Elections: who leads, and who learns of it.
+
+use std::time::Duration;
+
+use rlock_core::{Election, Leader, LockClient, LostCause};
+use rlock_testkit::{Place, within};
+use tokio::sync::mpsc;
+
+use super::LONG;
+
+fn election(client: &LockClient) -> Election {
+    client.election("scheduler").lease(Duration::from_secs(10))
+}
+
+/// Reads the changes of an election in a task.
+fn observed(client: &LockClient) -> mpsc::UnboundedReceiver<Leader> {
+    let mut changes = election(client).changes().expect("a valid name");
+    let (sender, leaders) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(leader) = changes.next().await {
+            let _ = sender.send(leader);
+        }
+    });
+    leaders
+}
+
+/// Returns the next leader that is observed.
+async fn next(leaders: &mut mpsc::UnboundedReceiver<Leader>) -> Leader {
+    let leader = within(LONG, "a leader is observed", leaders.recv()).await;
+    leader.expect("the client lives")
+}
+
+pub(crate) async fn observers_learn_of_each_term_and_value(place: Place) {
+    let (one, other, observer) = (
+        place.client().await,
+        place.client().await,
+        place.client().await,
+    );
+    let (mut near, mut far) = (observed(&one), observed(&observer));
+    let mut last = 0;
+    for (n, candidate) in [&one, &other, &one].into_iter().enumerate() {
+        let leadership = election(candidate).campaign().await.expect("free");
+        let term = leadership.term();
+        assert!(term.token() > last);
+        last = term.token();
+        for leaders in [&mut near, &mut far] {
+            assert_eq!(next(leaders).await.term, last);
+        }
+        let value = format!("10.0.3.{n}:8080\n");
+        term.announce(value.as_str()).expect("leads");
+        for leaders in [&mut near, &mut far] {
+            let leader = next(leaders).await;
+            assert_eq!((leader.term, leader.value.as_ref()), (last, Some(&value)));
+        }
+        let leader = election(&observer).leader().await.expect("a reply");
+        assert_eq!(leader.and_then(|leader| leader.value), Some(value));
+        leadership.resign().await.expect("led");
+        let leader = election(&observer).leader().await.expect("a reply");
+        assert_eq!(leader, None);
+    }
+}
+
+pub(crate) async fn an_observer_that_comes_late_learns_of_the_present_term_first(place: Place) {
+    let (one, observer) = (place.client().await, place.client().await);
+    let leadership = election(&one).campaign().await.expect("free");
+    leadership.term().announce("first").expect("leads");
+    let mut leaders = observed(&observer);
+    let leader = next(&mut leaders).await;
+    assert_eq!(leader.term, leadership.term().token());
+    assert_eq!(leader.value.as_deref(), Some("first"));
+    assert_eq!(leader.holder.expect("it replies").pid, std::process::id());
+}
+
+pub(crate) async fn a_leader_resigns_when_it_is_asked_to(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let asked = election(&other).request_resign().await.expect("a reply");
+    assert!(!asked, "nobody leads");
+    let (started, mut first) = mpsc::channel(1);
+    let led = tokio::spawn(election(&one).run(move |term| {
+        let started = started.clone();
+        async move {
+            started.send(term.clone()).await.expect("the test reads");
+            term.resign_requested().await;
+            assert!(term.is_valid(), "the work is not interrupted");
+            term.token()
+        }
+    }));
+    let term = within(LONG, "it leads", first.recv()).await.expect("sent");
+    assert!(election(&other).request_resign().await.expect("a reply"));
+    let token = within(LONG, "it resigns", led).await.expect("no panic");
+    assert_eq!(token.expect("led"), term.token());
+    assert_eq!(term.lost().await, LostCause::Released);
+    assert!(!term.is_valid() && term.announce("late").is_err());
+    let next = election(&other).campaign().await.expect("free");
+    assert!(next.term().token() > term.token());
+}
+
+pub(crate) async fn a_leader_that_loses_its_lock_campaigns_again(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let (started, mut terms) = mpsc::channel(1);
+    let led = tokio::spawn(election(&one).run(move |term| {
+        let started = started.clone();
+        async move {
+            started.send(term).await.expect("the test reads");
+            std::future::pending::<()>().await;
+        }
+    }));
+    let first = within(LONG, "it leads", terms.recv()).await.expect("sent");
+    assert!(other.force_release("scheduler").await.expect("a reply"));
+    let second = within(LONG, "it leads again", terms.recv())
+        .await
+        .expect("sent");
+    assert!(second.token() > first.token() && !first.is_valid());
+    led.abort();
+    assert!(within(LONG, "the task ends", led).await.is_err());
+    let next = election(&other).campaign().await.expect("released");
+    assert!(next.term().token() > second.token());
+}
