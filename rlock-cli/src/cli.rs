@@ -4,9 +4,9 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    connect::StoreOptions, doctor::DoctorOptions, inspect::InspectOptions, log::LogOptions,
-    ls::LsOptions, once::OnceOptions, release::ReleaseOptions, run::RunOptions, top::TopOptions,
-    wait::WaitOptions,
+    connect::StoreOptions, doctor::DoctorOptions, elect::ElectOptions, inspect::InspectOptions,
+    leader::LeaderOptions, log::LogOptions, ls::LsOptions, once::OnceOptions,
+    release::ReleaseOptions, run::RunOptions, top::TopOptions, wait::WaitOptions,
 };
 
 /// Distributed locks on Redis or Valkey, from the command line.
@@ -35,6 +35,10 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Runs a command on the first of the hosts that call it for a scheduled time
     Once(OnceOptions),
+    /// Campaigns with other hosts, and runs a command in each term in which this one leads
+    Elect(ElectOptions),
+    /// Shows who leads an election
+    Leader(LeaderOptions),
     /// Waits until a lock is free, and takes nothing
     Wait(WaitOptions),
     /// Lists the locks that are held, and their holders

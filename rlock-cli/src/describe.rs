@@ -5,12 +5,16 @@ use std::{iter, time::Duration};
 use rlock_core::{Holder, LockInfo, Mode, Waiter};
 use serde_json::{Value, json};
 
-use crate::text::{escaped, time};
+use crate::text::{cut, escaped, time};
 
 /// The most owners that the store shows of a queue.
 const MOST_QUEUED: usize = 100;
 
-/// Shows the holder as `service@host pid`. What is no holder is in parentheses.
+/// How many columns of a list a leader's value takes at most.
+const VALUE_COLUMNS: usize = 40;
+
+/// Shows the holder as `service@host pid`, and what it has announced as a leader in brackets. What is no holder is in
+/// parentheses.
 pub(crate) fn holder(info: &LockInfo) -> String {
     let mode = mode(info).map_or_else(String::new, |mode| format!(" ({mode})"));
     let Some(holder) = &info.holder else {
@@ -27,7 +31,14 @@ pub(crate) fn holder(info: &LockInfo) -> String {
         None => host.into_owned(),
     };
     let retained = if info.retained { " (retained)" } else { "" };
-    format!("{name} {}{mode}{retained}", holder.pid)
+    let value = value(info, VALUE_COLUMNS).map_or_else(String::new, |value| format!(" [{value}]"));
+    format!("{name} {}{mode}{retained}{value}", holder.pid)
+}
+
+/// Shows what a leader has announced, cut to so many columns.
+pub(crate) fn value(info: &LockInfo, columns: usize) -> Option<String> {
+    let value = info.holder.as_ref()?.value.as_deref()?;
+    Some(cut(&escaped(value), columns).into_owned())
 }
 
 /// Describes a mode that is not exclusive, and how many share the lock.
@@ -145,7 +156,7 @@ pub(crate) fn waiter_object(waiter: &Waiter) -> Value {
     })
 }
 
-fn holder_object(holder: &Holder) -> Value {
+pub(crate) fn holder_object(holder: &Holder) -> Value {
     json!({
         "service": holder.service,
         "version": holder.version,
@@ -158,5 +169,6 @@ fn holder_object(holder: &Holder) -> Value {
         "waiters": holder.waiters,
         "renewals": holder.renewals,
         "revoked_for_ms": holder.revoked_for.map(millis),
+        "value": holder.value,
     })
 }

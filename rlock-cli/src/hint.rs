@@ -33,7 +33,7 @@ pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Inserts the missing `--` into the command line of an `rlock run` or `rlock once`. Returns `None` for other mistakes.
+/// Inserts the missing `--` into the command line of an `rlock run`, `rlock once` or `rlock elect`. Returns `None` for other mistakes.
 fn with_separator(mut words: Vec<OsString>) -> Option<String> {
     let matches = without_separator(&words)?;
     let rest = matches.get_many::<OsString>("command")?.len();
@@ -41,7 +41,7 @@ fn with_separator(mut words: Vec<OsString>) -> Option<String> {
     if words.last().is_some_and(|word| word == "--") {
         return None;
     }
-    // The name of `rlock once` needs no option.
+    // The names of the others need no option.
     if matches!(matches.try_contains_id("keys"), Ok(false)) {
         words.extend(["--key".into(), rest.remove(0)]);
     }
@@ -75,10 +75,13 @@ fn without_separator(words: &[OsString]) -> Option<ArgMatches> {
     let run = |run: Command| lenient(run).mut_arg("keys", |keys| keys.num_args(1).required(false));
     let lenient = Cli::command()
         .mut_subcommand("run", run)
-        .mut_subcommand("once", lenient);
+        .mut_subcommand("once", lenient)
+        .mut_subcommand("elect", lenient);
     let mut matches = lenient.try_get_matches_from(words).ok()?;
     let (name, matches) = matches.remove_subcommand()?;
-    ["run", "once"].contains(&&*name).then_some(matches)
+    ["run", "once", "elect"]
+        .contains(&&*name)
+        .then_some(matches)
 }
 
 /// Quotes a word for a shell, if it needs that.

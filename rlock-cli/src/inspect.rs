@@ -9,6 +9,7 @@ use crate::{
     describe,
     exit::{Failure, Status},
     manual, output,
+    terminal::Screen,
     text::{escaped, time},
 };
 
@@ -56,6 +57,9 @@ pub(crate) async fn inspect(
 fn text(info: &LockInfo) -> String {
     let mut facts = vec![("key", escaped(&info.key).into_owned())];
     facts.push(("holder", holder(info)));
+    let columns = Screen::of_stdout().map_or(usize::MAX, |screen| screen.columns);
+    let value = describe::value(info, columns.saturating_sub(10));
+    facts.extend(value.map(|value| ("value", value)));
     facts.extend(describe::mode(info).map(|mode| ("mode", mode)));
     let address = info.address.as_deref().map(escaped);
     facts.extend(address.map(|address| ("address", format!("{address}, still connected"))));

@@ -8,9 +8,11 @@ mod connect;
 mod describe;
 mod doctor;
 mod duration;
+mod elect;
 mod exit;
 mod hint;
 mod inspect;
+mod leader;
 mod log;
 mod ls;
 mod manual;
@@ -49,13 +51,16 @@ fn main() -> ExitCode {
             return status.into();
         }
     };
-    log::install(
-        &cli.log,
-        matches!(cli.command, Command::Run(_) | Command::Once(_)),
+    let takes_locks = matches!(
+        cli.command,
+        Command::Run(_) | Command::Once(_) | Command::Elect(_)
     );
+    log::install(&cli.log, takes_locks);
     let status = match cli.command {
         Command::Run(options) => block_on(run::run(&options, &cli.store, cli.log.json)),
         Command::Once(options) => block_on(once::once(&options, &cli.store, cli.log.json)),
+        Command::Elect(options) => block_on(elect::elect(&options, &cli.store, cli.log.json)),
+        Command::Leader(options) => block_on(leader::leader(&options, &cli.store, cli.log.json)),
         Command::Wait(options) => block_on(wait::wait(&options, &cli.store, cli.log.json)),
         Command::Ls(options) => block_on(ls::ls(&options, &cli.store, cli.log.json)),
         Command::Inspect(options) => block_on(inspect::inspect(&options, &cli.store, cli.log.json)),

@@ -1,5 +1,6 @@
 //! Manual pages and completion scripts, generated from the command line.
 
+mod elections;
 mod operations;
 
 use std::fmt::Write as _;
@@ -11,7 +12,10 @@ use clap_mangen::{
     roff::{Roff, bold, roman},
 };
 
-pub(crate) use self::operations::{DOCTOR, INSPECT, LS, RELEASE, TOP};
+pub(crate) use self::{
+    elections::{ELECT, LEADER},
+    operations::{DOCTOR, INSPECT, LS, RELEASE, TOP},
+};
 use crate::{
     exit::{Failure, Status},
     output,
@@ -194,6 +198,8 @@ fn sections(subcommand: &str) -> &'static [Section] {
     match subcommand {
         "run" => RUN,
         "once" => ONCE,
+        "elect" => ELECT,
+        "leader" => LEADER,
         "wait" => WAIT,
         "ls" => LS,
         "inspect" => INSPECT,

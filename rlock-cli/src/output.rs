@@ -1,8 +1,13 @@
 //! Standard output. It carries data only: log lines go to standard error.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::{
+    future::pending,
+    io::{self, ErrorKind, Write as _},
+    os::fd::AsFd as _,
+};
 
 use serde_json::Value;
+use tokio::{io::Interest, net::unix::pipe::Sender};
 
 use crate::{exit::Failure, text::json};
 
@@ -19,6 +24,16 @@ pub(crate) fn is_read(text: &[u8]) -> Result<bool, Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::own("write to standard output", &error)),
     }
+}
+
+/// Resolves when the reader has closed the pipe. A file cannot be watched, and has no reader.
+pub(crate) async fn closed() {
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    let Ok(stdout) = stdout.and_then(Sender::from_owned_fd_unchecked) else {
+        return pending().await;
+    };
+    // It may wake up without a cause.
+    while !matches!(stdout.ready(Interest::ERROR).await, Ok(ready) if ready.is_error()) {}
 }
 
 /// Writes an object as one line.

@@ -1,6 +1,6 @@
 //! `rlock run`: holds locks while a command runs.
 
-mod environment;
+pub(crate) mod environment;
 mod group;
 pub(crate) mod launcher;
 pub(crate) mod signals;
@@ -11,11 +11,12 @@ use std::{ffi::OsString, io, pin::pin, time::Duration};
 
 use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockError, LockGuard, LockInfo, LostCause};
+use rlock_core::{LockClient, LockError, LockGuard, LockInfo, LostCause, Term};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::{
+    environment::Environment,
     group::Group,
     launcher::Launch,
     signals::Signals,
@@ -70,12 +71,19 @@ pub(crate) struct RunOptions {
     pub(crate) work: Work,
 }
 
-/// The command, and how it is stopped when a lock is lost.
+/// The command, and what happens to it when a lock is lost.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Work {
     /// What happens to the command when a lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
     pub(crate) on_lost: OnLost,
+    #[command(flatten)]
+    pub(crate) task: Task,
+}
+
+/// The command, and how it is stopped.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Task {
     /// The signal that stops the command when a lock is lost
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
     pub(crate) signal: Signal,
@@ -128,7 +136,7 @@ pub(crate) enum OnLost {
 }
 
 /// How long the end of `rlock` may take to release its locks. The lease ends it otherwise.
-const GIVE_BACK: Duration = Duration::from_secs(2);
+pub(crate) const GIVE_BACK: Duration = Duration::from_secs(2);
 /// The same if the store has not replied before: for a whole lease, for example.
 const GIVE_BACK_TO_SILENT_STORE: Duration = Duration::from_millis(200);
 
@@ -206,7 +214,10 @@ impl Job<'_> {
         for held in guard.guards() {
             tracing::info!(key = held.key(), token = held.fencing_token(), owner = %held.owner(), "lock acquired");
         }
-        let ended = match self.hold(json, &guard, &mut signals).await {
+        let environment = environment::of(&options.keys, &guard).with(self.variables);
+        let Work { on_lost, task } = &options.work;
+        let ended = task.run(*on_lost, json, &environment, &guard, &mut signals, None);
+        let ended = match ended.await {
             Ok(ended) => ended,
             Err(failure) => {
                 guard.mark_failed();
@@ -246,38 +257,44 @@ impl Job<'_> {
                 false
             }
         };
-        if (is_lost || ended.is_lost) && options.work.on_lost == OnLost::Term {
+        if (is_lost || ended.is_lost) && *on_lost == OnLost::Term {
             return Ok(Status::LOST);
         }
         Ok(ended.status)
     }
+}
 
-    /// Runs the command until all of its process group has ended.
-    async fn hold(
+impl Task {
+    /// Runs the command until all of its process group has ended. In a term, also ends it when this leader is asked to resign.
+    pub(crate) async fn run(
         &self,
+        on_lost: OnLost,
         json: bool,
+        environment: &Environment,
         guard: &LockGuard,
         signals: &mut Signals,
+        term: Option<&Term>,
     ) -> Result<Ended, Failure> {
-        let work = &self.options.work;
         let terminal = Terminal::of_process();
+        // Ctrl-C has to end `rlock elect`, and not only the command of one term.
+        let shared = terminal.as_ref().filter(|_| term.is_none());
         let launch = Launch {
-            on_death: work.signal,
-            takes_terminal: terminal.as_ref().is_some_and(Terminal::is_for_command),
+            on_death: self.signal,
+            takes_terminal: shared.is_some_and(Terminal::is_for_command),
             json,
-            command: &work.command,
+            command: &self.command,
         };
-        let environment = environment::of(&self.options.keys, guard).with(self.variables);
         let failed = |error: io::Error| Failure::own("start the command", &error);
         if terminal.as_ref().is_some_and(Terminal::has_job_control) {
             signals.add(Signal::TSTP).map_err(failed)?;
         }
-        let group = Group::start(&launch, &environment).map_err(failed)?;
+        let group = Group::start(&launch, environment).map_err(failed)?;
         tracing::info!(pid = group.id().as_raw_nonzero().get(), "command started");
         let policy = Policy {
-            on_lost: work.on_lost,
-            signal: work.signal,
-            kill_after: work.kill_after,
+            on_lost,
+            signal: self.signal,
+            kill_after: self.kill_after,
+            term: term.cloned(),
         };
         let supervisor = Supervisor::new(group, terminal, policy);
         Ok(supervisor.until_ended(guard, signals).await)
@@ -333,7 +350,7 @@ pub(crate) async fn acquire(
 }
 
 /// Returns an error if an outer `rlock run` has one of the locks: that one waits for the end of this process.
-async fn refuse_own(client: &LockClient, keys: &[String]) -> Result<(), Failure> {
+pub(crate) async fn refuse_own(client: &LockClient, keys: &[String]) -> Result<(), Failure> {
     let around = environment::owners_around();
     if around.is_empty() {
         return Ok(());
@@ -344,8 +361,8 @@ async fn refuse_own(client: &LockClient, keys: &[String]) -> Result<(), Failure>
             && around.contains(&info.owner)
         {
             let message = format!(
-                "lock `{key}` is held by an outer `rlock run`, which would wait for itself: leave out the inner `rlock run`, \
-                 or give it another key"
+                "lock `{key}` is held by an outer `rlock`, which would wait for itself: leave out the inner `rlock`, or give it \
+                 another key"
             );
             return Err(Failure::new(Status::USAGE, message));
         }
@@ -402,7 +419,7 @@ async fn taken(client: &LockClient, keys: &[String]) -> Failure {
 }
 
 /// Lets the client undo its requests: it leaves the wait queue, and releases what it was granted meanwhile.
-async fn give_back(client: &LockClient, signals: &mut Signals, limit: Duration) {
+pub(crate) async fn give_back(client: &LockClient, signals: &mut Signals, limit: Duration) {
     let shutdown = timeout(limit, client.shutdown());
     if let Ok(Ok(Err(error))) = signals.interrupt(shutdown).await {
         tracing::debug!(error = format!("{error:#}"), "could not release everything");

@@ -10,7 +10,8 @@ pub(crate) const LS: &[Section] = &[
             ("KEY", "what is locked"),
             (
                 "HOLDER",
-                "service@host and process id; in parentheses the mode, or why there is none",
+                "service@host and process id; in parentheses the mode, or why there is none; in brackets what a leader \
+                 announces",
             ),
             ("SINCE", "how long the lock has been held"),
             (

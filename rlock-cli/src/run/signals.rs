@@ -62,6 +62,8 @@ pub(crate) struct Signals {
     listeners: Vec<(Signal, unix::Signal)>,
     /// A bit for each signal that this process was started to ignore.
     ignored: u64,
+    /// Whether a signal has arrived by which users and service managers end programs.
+    pub(crate) is_stopping: bool,
 }
 
 impl Signals {
@@ -71,6 +73,7 @@ impl Signals {
         let mut signals = Self {
             listeners: Vec::new(),
             ignored: ignored(),
+            is_stopping: false,
         };
         for (_, signal) in FORWARDED {
             signals.add(signal)?;
@@ -80,8 +83,9 @@ impl Signals {
 
     /// Receives this signal as well from now on.
     pub(crate) fn add(&mut self, signal: Signal) -> io::Result<()> {
+        let is_known = self.listeners.iter().any(|(known, _)| *known == signal);
         // The command inherits that it is ignored, as under `nohup`. A listener would end that.
-        if self.ignored & 1 << (signal.as_raw() - 1) == 0 {
+        if !is_known && self.ignored & 1 << (signal.as_raw() - 1) == 0 {
             let kind = SignalKind::from_raw(signal.as_raw());
             self.listeners.push((signal, unix::signal(kind)?));
         }
@@ -97,6 +101,8 @@ impl Signals {
         poll_fn(|context| {
             for (signal, listener) in &mut self.listeners {
                 if listener.poll_recv(context).is_ready() {
+                    self.is_stopping |=
+                        ![Signal::USR1, Signal::USR2, Signal::TSTP].contains(signal);
                     return Poll::Ready(*signal);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{LockGuard, LostCause};
+use rlock_core::{LockGuard, LostCause, Term};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -23,11 +23,12 @@ const UNREMARKED: Duration = Duration::from_secs(1);
 /// The pause before a command that reads the terminal in the background may try again.
 const BACKGROUND: Duration = Duration::from_secs(1);
 
-/// What to do when a lock is lost.
+/// What to do when a lock is lost, or a leader is asked to resign.
 pub(crate) struct Policy {
     pub(crate) on_lost: OnLost,
     pub(crate) signal: Signal,
     pub(crate) kill_after: Duration,
+    pub(crate) term: Option<Term>,
 }
 
 /// The end of the command.
@@ -78,6 +79,7 @@ impl Supervisor {
                 biased;
                 signal = signals.next() => self.group.signal(signal),
                 (key, cause) = guard.lost_key(), if !self.is_lost => self.lost(key, cause),
+                () = resign_requested(self.policy.term.as_ref()) => self.resign(),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
                 () = sleep(LOOK), if self.group.status().is_some() => {}
@@ -109,6 +111,14 @@ impl Supervisor {
         // A stopped process takes no signal before it continues.
         self.group.signal(Signal::CONT);
         self.kill_at = Some(Instant::now() + self.policy.kill_after);
+    }
+
+    /// Asks the command to end. It is not killed, because its work is still exclusive.
+    fn resign(&mut self) {
+        self.policy.term = None;
+        tracing::warn!("asked to resign, stopping the command");
+        self.group.signal(Signal::TERM);
+        self.group.signal(Signal::CONT);
     }
 
     fn kill(&mut self) {
@@ -154,6 +164,13 @@ impl Supervisor {
             terminal.give_to(group);
         }
         self.group.signal(Signal::CONT);
+    }
+}
+
+async fn resign_requested(term: Option<&Term>) {
+    match term {
+        Some(term) => term.resign_requested().await,
+        None => pending().await,
     }
 }
 

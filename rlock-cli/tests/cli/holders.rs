@@ -7,8 +7,9 @@ use serde_json::Value;
 use crate::common::{LONG, Outcome, run, run_until};
 
 /// The subcommands that connect to the store, with their arguments.
-const CONNECTING: [&[&str]; 8] = [
+const CONNECTING: [&[&str]; 9] = [
     &["run", "-n", "-k", "a", "--", "echo", "ran"],
+    &["leader", "a"],
     &["wait", "a"],
     &["ls"],
     &["ls", "--scan"],

@@ -4,7 +4,7 @@ use rlock_testkit::RedisServer;
 use tokio::task::JoinHandle;
 
 use crate::{
-    common::{Outcome, run_until},
+    common::{Outcome, run_until, start},
     holders::{client, objects},
     terminal::Shell,
 };
@@ -60,10 +60,10 @@ async fn hostile(server: &RedisServer, key: &str) -> JoinHandle<()> {
                 continue;
             };
             // Databases, more, lost; key, owner, count, lease, token, retained, wanted; service to pid; held for; lock
-            // to trace; waiters, renewals, asked to release it for.
+            // to trace; waiters, renewals, asked to release it for; values, the latest value.
             let answer = format!(
                 "@tell\t{number}\tlocks\t0\t0\t0\t{key}\t{owner}\t1\t60000\t7\t0\t1\t{text}\t{text}\t{text}\t4711\t1000\t\
-                 {text}\t{text}\t{text}\t2\t3\t"
+                 {text}\t{text}\t{text}\t2\t3\t\t1\t{text}"
             );
             let sent: redis::RedisResult<u64> = redis::cmd("PUBLISH")
                 .arg(format!("lock:client:{from}"))
@@ -118,4 +118,38 @@ async fn hostile_keys_and_holders_do_not_reach_the_terminal() {
         shell.screen()
     );
     liar.abort();
+}
+
+#[tokio::test]
+async fn a_hostile_value_of_a_leader_does_not_reach_the_terminal() {
+    let server = RedisServer::start();
+    let mut words = vec!["elect", "a", "--value", HOSTILE, "--", "sh", "-c"];
+    words.push("echo leads; exec sleep 600");
+    let mut leader = start(&server.url(), &words);
+    leader.expect("leads").await;
+    for words in [
+        &["leader", "a"][..],
+        &["leader", "a", "--json"],
+        &["inspect", "a"],
+        &["inspect", "a", "--json"],
+        &["ls"],
+    ] {
+        let outcome = run_until(&server.url(), words, "[2J").await;
+        assert_harmless(&outcome);
+        if words[0] == "leader" && words.contains(&"--json") {
+            assert_eq!(objects(&outcome)[0]["leader"]["value"], HOSTILE);
+        }
+    }
+    let mut observer = start(&server.url(), &["leader", "a", "--watch"]);
+    let line = observer.line().await;
+    assert!(line.contains("[2J") && line.ends_with('y'), "{line:?}");
+    let mut shell = Shell::start(&server);
+    shell.type_line("stty rows 12 cols 120; rlock ls; rlock leader a; rlock top");
+    shell.shows("\u{1b}[?1049h").await;
+    shell.shows("\\u{1b}[2J").await;
+    shell.press("q");
+    shell.shows("\u{1b}[?1049l").await;
+    shell.is_back_after(0).await;
+    let screen = shell.screen();
+    assert!(!screen.contains("\u{1b}]0;t"), "{screen:?}");
 }

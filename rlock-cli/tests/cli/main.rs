@@ -5,6 +5,7 @@ mod common;
 mod cron;
 mod doctor;
 mod drill;
+mod elect;
 mod environment;
 mod holders;
 mod hostile;

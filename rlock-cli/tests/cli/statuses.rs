@@ -171,6 +171,7 @@ async fn a_forgotten_separator_is_shown_in_the_corrected_command_line() {
             ],
             r"rlock run --url URL -k 'it'\''s' -- echo ''",
         ),
+        (&["elect", "a", "echo", "x"], "rlock elect a -- echo x"),
     ] {
         let outcome = run("redis://h/", words).await;
         assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");

@@ -355,3 +355,29 @@ async fn without_a_shell_that_could_continue_it_ctrl_z_does_nothing() {
     let status = terminal.process.wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
 }
+
+#[tokio::test]
+async fn ctrl_c_ends_an_election_with_its_command_and_ctrl_z_stops_it_between_terms() {
+    let server = RedisServer::start();
+    let mut shell = Shell::start(&server);
+    let (_file, shows_ready) = shows_ready();
+    shell.type_line(&format!("rlock elect a -- {shows_ready}"));
+    shell.shows("ready-").await;
+    shell.press(CTRL_Z);
+    shell.shows("Stopped").await;
+    shell.type_line("fg");
+    shell.shows("rlock elect").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    assert!(!server.exists("lock:{a}").await, "it has resigned");
+
+    shell.type_line("rlock elect a -- false");
+    // Long enough for the keys.
+    shell.shows("after=\"1s 600ms\"").await;
+    shell.press(CTRL_Z);
+    shell.shows("Stopped").await;
+    shell.type_line("fg");
+    shell.shows("rlock elect").await;
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+}

@@ -4,9 +4,11 @@ use std::process::{Command, Stdio};
 
 use crate::common::run;
 
-const SUBCOMMANDS: [&str; 10] = [
+const SUBCOMMANDS: [&str; 12] = [
     "run",
     "once",
+    "elect",
+    "leader",
     "wait",
     "ls",
     "inspect",

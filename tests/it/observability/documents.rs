@@ -57,6 +57,8 @@ async fn use_locks() {
     })
     .await;
     guard.release().await.expect("held");
+    let leadership = client.election("scheduler").campaign().await;
+    leadership.expect("free").resign().await.expect("led");
 }
 
 /// The page lists the values of a counter after the label, as in "`by`: `local`, `release`" or "`end` is

@@ -2,6 +2,7 @@
 //! `lock` run in their own process.
 
 mod acquires;
+mod elections;
 mod holds;
 mod servers;
 

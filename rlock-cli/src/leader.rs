@@ -1,0 +1,107 @@
+//! `rlock leader`: who leads an election, and the request to resign.
+
+use std::pin::pin;
+
+use clap::Args;
+use humantime::format_rfc3339_seconds;
+use rlock_core::{Election, Leader};
+use serde_json::json;
+
+use crate::{
+    connect::{StoreOptions, connect},
+    describe,
+    exit::{Failure, Status},
+    manual, output,
+    text::{self, escaped},
+};
+
+/// The options of `rlock leader`.
+#[derive(Debug, Args)]
+#[command(after_long_help = manual::help(manual::LEADER))]
+pub(crate) struct LeaderOptions {
+    /// The name of the election
+    name: String,
+    /// Prints the present leader, then each change, until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// Asks the leader to resign after its present work
+    #[arg(long, conflicts_with = "watch")]
+    resign: bool,
+}
+
+pub(crate) async fn leader(
+    options: &LeaderOptions,
+    store: &StoreOptions,
+    json: bool,
+) -> Result<Status, Failure> {
+    let election = connect(store).await?.election(&options.name);
+    if options.watch {
+        return watch(&election, json).await;
+    }
+    if options.resign {
+        return resign(&election, json).await;
+    }
+    let leader = election.leader().await?;
+    output::text(shown(&election, leader.as_ref(), json).as_bytes())?;
+    Ok(leader.map_or(Status::NOT_HELD, |_| Status::SUCCESS))
+}
+
+async fn watch(election: &Election, json: bool) -> Result<Status, Failure> {
+    let mut changes = election.changes()?;
+    let mut closed = pin!(output::closed());
+    while let Some(leader) = tokio::select! {
+        leader = changes.next() => leader,
+        () = &mut closed => None,
+    } {
+        if !output::is_read(shown(election, Some(&leader), json).as_bytes())? {
+            break;
+        }
+    }
+    Ok(Status::SUCCESS)
+}
+
+async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
+    let (name, is_received) = (election.name(), election.request_resign().await?);
+    if json {
+        output::object(&json!({ "key": name, "received": is_received }))?;
+    }
+    if !is_received {
+        let message = format!(
+            "no leader of `{name}` has received the request: there is none, it does not reply, or `rlock run` holds the lock"
+        );
+        return Err(Failure::new(Status::NOT_HELD, message));
+    }
+    if !json {
+        let name = escaped(name);
+        let text =
+            format!("the leader of `{name}` was asked, and resigns after its present work\n");
+        output::text(text.as_bytes())?;
+    }
+    Ok(Status::SUCCESS)
+}
+
+/// Shows a leader on one line.
+fn shown(election: &Election, leader: Option<&Leader>, json: bool) -> String {
+    let since = leader.and_then(|leader| leader.since);
+    let since = since.map(|since| format_rfc3339_seconds(since).to_string());
+    if json {
+        let leader = leader.map(|leader| {
+            json!({
+                "term": leader.term,
+                "value": leader.value,
+                "since": since,
+                "holder": leader.holder.as_ref().map(describe::holder_object),
+            })
+        });
+        return text::json(&json!({ "key": election.name(), "leader": leader })) + "\n";
+    }
+    let Some(leader) = leader else {
+        return format!("election `{}` has no leader\n", escaped(election.name()));
+    };
+    let since = since.map_or_else(String::new, |since| format!(" since {since}"));
+    let holder = leader.holder.as_ref().map(ToString::to_string);
+    let holder = holder.unwrap_or_else(|| "a process that does not reply".to_owned());
+    let value = leader.value.as_deref().map(escaped);
+    let value = value.map_or_else(String::new, |value| format!(", value {value}"));
+    format!("term {}{since}: {}{value}\n", leader.term, escaped(&holder))
+}

@@ -1,0 +1,47 @@
+//! The sections of the subcommands for elections.
+
+use super::{Section, UNAVAILABLE, USAGE};
+
+/// The sections of `rlock elect`.
+#[rustfmt::skip]
+pub(crate) const ELECT: &[Section] = &[
+    Section {
+        title: "End of a term",
+        terms: &[
+            ("the command", "ends with any status: rlock resigns, and campaigns again after a pause"),
+            ("a loss", "stops the command by --signal, and by KILL after --kill-after; then rlock campaigns again"),
+            ("a request", "of rlock leader --resign sends TERM, and never KILL; after the command, rlock resigns and campaigns again"),
+            ("a signal", "HUP, INT, QUIT or TERM is passed on; after the command, rlock resigns and ends, too"),
+        ],
+        text: "The pause begins with 100 ms, and doubles up to 10 s, unless the command has run for more than 10 s. To hold the \
+               lock for one term, and to end with the command, use rlock run with the same key.",
+    },
+    Section {
+        title: "Exit status",
+        terms: &[
+            ("the command's", "after a signal; 128 + n if signal n ended the command, or arrived while rlock did not lead"),
+            ("126, 127", "the command cannot be executed; it was not found"),
+            ("64, 69, 125", "as for rlock run"),
+        ],
+        text: "",
+    },
+    Section {
+        title: "Environment of the command",
+        terms: &[("RLOCK_TERM", "the number of the term, larger than that of every earlier leader; the same as RLOCK_TOKEN")],
+        text: "The other variables are those of rlock run, and so are processes and signals. The command gets the terminal \
+               only when it reads from it, so that Ctrl-C ends rlock as well.",
+    },
+];
+
+/// The sections of `rlock leader`.
+#[rustfmt::skip]
+pub(crate) const LEADER: &[Section] = &[Section {
+    title: "Exit status",
+    terms: &[
+        ("0", "there is a leader; with --resign, it has received the request; with --watch, the output was closed"),
+        ("1", "there is none, or it has not received the request"),
+        UNAVAILABLE,
+        USAGE,
+    ],
+    text: "",
+}];

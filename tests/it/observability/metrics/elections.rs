@@ -1,0 +1,32 @@
+//! Elections: which of them this process leads.
+
+use rlock_core::LockClient;
+use rlock_testkit::eventually;
+
+use super::is;
+use crate::common::{
+    LONG,
+    recorder::{keep_metrics, metric},
+};
+
+#[tokio::test]
+async fn a_leader_is_counted_until_it_resigns_or_loses_its_leadership() {
+    const NAME: &str = "scheduler:metrics";
+    keep_metrics();
+    let leads = || metric("rlock_leader", &[("name", NAME)]).unwrap_or(-1.0);
+    let client = LockClient::in_memory();
+    let election = client.election(NAME);
+    let leadership = election.campaign().await.expect("free");
+    assert!(is(leads(), 1));
+    leadership.resign().await.expect("led");
+    assert!(is(leads(), 0), "resigned");
+    let leadership = election.campaign().await.expect("free");
+    assert!(is(leads(), 1));
+    assert!(client.force_release(NAME).await.expect("a reply"));
+    leadership.lost().await;
+    eventually(LONG, "the loss is counted", async || is(leads(), 0)).await;
+    drop(leadership);
+    let election = client.election(NAME).run(async |_| is(leads(), 1));
+    assert!(election.await.expect("free"), "counted in the body");
+    assert!(is(leads(), 0), "the body has returned");
+}
