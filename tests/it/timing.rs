@@ -4,6 +4,7 @@
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 
 mod conformance;
+mod elections;
 mod faults;
 mod leases;
 mod observability;

@@ -1,5 +1,6 @@
 //! Waits for a lock, and the transfer from one holder to the next.
 
+pub(crate) mod elections;
 mod handoff;
 mod permits;
 mod processes;

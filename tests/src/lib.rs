@@ -30,3 +30,13 @@ struct Guide;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/migrating.md")]
 struct Migrating;
+
+/// Compiles and runs the code in the page on leaders.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/leaders.md")]
+struct Leaders;
+
+/// Compiles and runs the code in the page on scheduled jobs.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/jobs.md")]
+struct Jobs;

@@ -3,14 +3,18 @@
 use std::{
     env,
     io::{BufRead as _, stdin},
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::Arc,
+    thread,
     time::Duration,
 };
 
-use redis::{AsyncCommands as _, AsyncConnectionConfig};
-use rlock_core::{CurrentHold, LockClient, LockError, current};
+use futures_util::FutureExt as _;
+use redis::{AsyncCommands as _, AsyncConnectionConfig, Script, aio::MultiplexedConnection};
+use rlock_core::{CurrentHold, LockClient, LockError, Term, current};
 use rlock_testkit::SharedExclusion;
 use rlock_tests::histories::clock;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 /// The limit for requests that must not fail on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,6 +33,9 @@ async fn main() {
         }
         ["permits", url, key, permits] => hold_permits(url, key, number(permits)).await,
         ["leave", how, url, key, lease] => leave(how, url, key, milliseconds(lease)).await,
+        ["elect", url, witness, name, lease] => {
+            elect(url, witness, name, milliseconds(lease)).await;
+        }
         _ => panic!("unknown task {words:?}"),
     }
 }
@@ -43,6 +50,18 @@ fn milliseconds(word: &str) -> Duration {
 
 async fn connect(url: &str) -> LockClient {
     LockClient::connect(url).await.expect("the server is up")
+}
+
+async fn connect_to_witness(url: &str) -> MultiplexedConnection {
+    // The default time-outs strike on a busy machine.
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    redis::Client::open(url)
+        .expect("a valid address")
+        .get_multiplexed_async_connection_with_config(&limits)
+        .await
+        .expect("the witness's server is up")
 }
 
 /// Holds a lock, and executes commands from its input. It replies to `valid?` and `token?` at once.
@@ -87,15 +106,7 @@ async fn hold(url: &str, key: &str, lease: Duration) {
 async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) {
     let client = connect(url).await;
     let exclusion = SharedExclusion::connect(witness, key).await;
-    // The default time-outs strike on a busy machine.
-    let limits = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
-    let tokens = redis::Client::open(witness)
-        .expect("a valid address")
-        .get_multiplexed_async_connection_with_config(&limits)
-        .await
-        .expect("the witness's server is up");
+    let tokens = connect_to_witness(witness).await;
     println!("ready");
     let mut start = String::new();
     stdin()
@@ -196,5 +207,110 @@ async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
         }
         "by-exit" => std::process::exit(0),
         _ => panic!("unknown kind of exit {how:?}"),
+    }
+}
+
+/// Notes until when a leader relies on its term. Refuses that after the write of a later term, or of another process in the
+/// same term.
+const WRITE: &str = "
+    local term, process = tonumber(ARGV[1]), ARGV[2]
+    if redis.call('HSETNX', KEYS[2], ARGV[1], process) == 0 and redis.call('HGET', KEYS[2], ARGV[1]) ~= process
+      or term < tonumber(redis.call('GET', KEYS[1]) or '0') then
+      redis.call('INCR', KEYS[4])
+      return 0
+    end
+    redis.call('SET', KEYS[1], ARGV[1])
+    redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+    return 1";
+
+/// Prints when its term ends, and how.
+struct Led(u64, &'static str);
+
+impl Drop for Led {
+    fn drop(&mut self) {
+        let how = if thread::panicking() {
+            "panics"
+        } else {
+            self.1
+        };
+        println!("ends {} {} {how}", self.0, clock::now());
+    }
+}
+
+/// Campaigns again and again. Prints each term that it leads or observes, and ends a term if its input orders that.
+async fn elect(url: &str, witness: &str, name: &str, lease: Duration) {
+    let (client, witness) = (connect(url).await, connect_to_witness(witness).await);
+    let election = client.election(name).lease(lease);
+    let mut changes = election.changes().expect("a valid name");
+    tokio::spawn(async move {
+        let mut last = 0;
+        while let Some(leader) = changes.next().await {
+            if leader.term > last {
+                last = leader.term;
+                println!("sees {last} {}", clock::now());
+            }
+        }
+    });
+    let (sender, orders) = mpsc::unbounded_channel::<String>();
+    thread::spawn(move || {
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            drop(sender.send(line));
+        }
+    });
+    let orders = Arc::new(Mutex::new(orders));
+    println!("ready");
+    loop {
+        let (orders, witness) = (Arc::clone(&orders), witness.clone());
+        let run = election.run(move |term| lead(term, Arc::clone(&orders), witness.clone()));
+        match AssertUnwindSafe(run).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return println!("fails {error:#}"),
+            Err(panic) => assert_eq!(panic.downcast_ref(), Some(&"by order")),
+        }
+    }
+}
+
+async fn lead(
+    term: Term,
+    orders: Arc<Mutex<mpsc::UnboundedReceiver<String>>>,
+    mut witness: MultiplexedConnection,
+) {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let token = term.token();
+    println!("leads {token} {}", clock::now());
+    let process = std::process::id().to_string();
+    term.announce(process.as_str()).expect("it leads");
+    let mut led = Led(token, "lost");
+    let mut orders = orders.lock().await;
+    let (hold, write) = (current().expect("inside the lock"), Script::new(WRITE));
+    let (returns, panics) = (format!("return {token}"), format!("panic {token}"));
+    loop {
+        // The time is read first, so that a pause in between makes the end too early, never too late.
+        let until = clock::now() + clock::nanos(hold.valid_for());
+        let mut write = write.key(&["term", "leaders", "relied", "refused"][..]);
+        let write = write.arg(token).arg(&process).arg(until);
+        let is_accepted: bool = write
+            .invoke_async(&mut witness)
+            .await
+            .expect("the witness replies");
+        // A term that is valid now was valid when the write was refused.
+        if !is_accepted && term.is_valid() {
+            println!("violates {token}");
+        }
+        tokio::select! {
+            () = term.resign_requested() => {
+                led.1 = "asked";
+                return;
+            }
+            Some(order) = orders.recv() => {
+                if order == returns {
+                    led.1 = "returns";
+                    return;
+                } else if order == panics {
+                    resume_unwind(Box::new("by order"));
+                }
+            }
+            () = tokio::time::sleep(PAUSE) => {}
+        }
     }
 }

@@ -1,0 +1,698 @@
+//! Elections among several processes, some of which die, are paused or are cut off while they lead, and what all of them
+//! observe.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use futures_util::future::select_all;
+use rlock_core::{Election, Leader, LockClient};
+use rlock_testkit::{Proxy, RedisCluster, RedisServer, Trio, Worker, eventually, within};
+use rlock_tests::histories::clock;
+use tokio::sync::mpsc;
+
+use crate::common::{LASTING, LONG, client, connect, ms, name, resp2, worker};
+
+const PROCESSES: usize = 5;
+/// How long a leader that cannot resign blocks its successor.
+pub(crate) const LEASE: Duration = ms(1000);
+
+/// How the operator ends a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    Killed,
+    Asked,
+    Paused,
+    Panics,
+    CutOff,
+    Returns,
+}
+
+impl Way {
+    const ALL: [Self; 6] = [
+        Self::Killed,
+        Self::Asked,
+        Self::Paused,
+        Self::Panics,
+        Self::CutOff,
+        Self::Returns,
+    ];
+
+    /// Returns whether the leader resigns, so that its successor need not wait for the end of a lease.
+    pub(crate) fn resigns(self) -> bool {
+        matches!(self, Self::Asked | Self::Panics | Self::Returns)
+    }
+}
+
+struct Process {
+    worker: Worker,
+    is_killed: bool,
+    /// Its way to the server.
+    proxy: Proxy,
+    /// The latest term that it has observed.
+    seen: u64,
+}
+
+/// A term, as its leader reports it.
+struct Led {
+    process: usize,
+    from: u64,
+    /// When its body ended, and how.
+    ended: Option<(u64, String)>,
+}
+
+struct Seen {
+    process: usize,
+    term: u64,
+    at: u64,
+    /// The process may be behind, because the operator has struck it.
+    is_struck: bool,
+}
+
+/// Processes that campaign again and again, and their operator, who ends one term after the other.
+struct Drill {
+    /// The first to be dropped.
+    processes: Vec<Process>,
+    server: RedisServer,
+    witness: RedisServer,
+    operator: Election,
+    terms: BTreeMap<u64, Led>,
+    seen: Vec<Seen>,
+    struck: Option<usize>,
+    takeovers: BTreeMap<Way, Vec<Duration>>,
+    caught_up: BTreeMap<Way, Vec<Duration>>,
+}
+
+impl Drill {
+    async fn start() -> Self {
+        let (server, witness) = (RedisServer::start(), RedisServer::start());
+        let operator = client(&server).await.election("scheduler");
+        let mut drill = Self {
+            server,
+            witness,
+            operator,
+            processes: Vec::new(),
+            terms: BTreeMap::new(),
+            seen: Vec::new(),
+            struck: None,
+            takeovers: BTreeMap::new(),
+            caught_up: BTreeMap::new(),
+        };
+        for _ in 0..PROCESSES {
+            let proxy = Proxy::in_front_of(&drill.server);
+            let worker = drill.process(&proxy).await;
+            drill.processes.push(Process {
+                worker,
+                is_killed: false,
+                proxy,
+                seen: 0,
+            });
+        }
+        drill
+            .until("there is a leader", |drill| !drill.terms.is_empty())
+            .await;
+        drill
+    }
+
+    async fn process(&self, proxy: &Proxy) -> Worker {
+        let (url, witness) = (proxy.url(), self.witness.url());
+        let lease = LEASE.as_millis().to_string();
+        let mut worker = worker(&["elect", &url, &witness, "scheduler", &lease]);
+        worker.expect_line(LONG, "ready").await;
+        worker
+    }
+
+    /// Reads the next line of any process.
+    async fn step(&mut self) {
+        let running = self.processes.iter_mut().enumerate();
+        let running = running.filter(|(_, process)| !process.is_killed);
+        let lines = running
+            .map(|(n, process)| Box::pin(async move { (n, process.worker.line(LONG).await) }));
+        let ((process, line), ..) = select_all(lines).await;
+        self.on(process, &line.expect("the process runs"));
+    }
+
+    fn on(&mut self, process: usize, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().expect("a number");
+        match words[0] {
+            "leads" => {
+                let led = Led {
+                    process,
+                    from: number(2),
+                    ended: None,
+                };
+                assert!(self.terms.insert(number(1), led).is_none(), "{line}");
+            }
+            "ends" => {
+                let led = self.terms.get_mut(&number(1)).expect("it began");
+                assert_eq!(led.process, process);
+                led.ended = Some((number(2), words[3].to_owned()));
+            }
+            "sees" => {
+                let seen = &mut self.processes[process].seen;
+                assert!(*seen < number(1), "{line} after {seen}");
+                *seen = number(1);
+                self.seen.push(Seen {
+                    process,
+                    term: number(1),
+                    at: number(2),
+                    is_struck: self.struck == Some(process),
+                });
+            }
+            _ => panic!("process {process}: {line}"),
+        }
+    }
+
+    async fn until(&mut self, what: &str, is_met: impl Fn(&Self) -> bool) {
+        let met = async {
+            while !is_met(self) {
+                self.step().await;
+            }
+        };
+        within(LONG, what, met).await;
+    }
+
+    fn latest(&self) -> (u64, usize) {
+        let (term, led) = self.terms.last_key_value().expect("somebody leads");
+        (*term, led.process)
+    }
+
+    /// Waits until all processes that are not struck have observed the latest term.
+    async fn all_see(&mut self) {
+        self.until("the processes observe the leader", |drill| {
+            let (term, _) = drill.latest();
+            let mut processes = drill.processes.iter().enumerate();
+            processes.all(|(n, process)| drill.struck == Some(n) || process.seen >= term)
+        })
+        .await;
+    }
+
+    /// Ends the present term, and returns when all processes have observed a later one.
+    async fn strike(&mut self, way: Way, is_silent: bool) {
+        let (term, leader) = self.latest();
+        let at = clock::now();
+        let process = &mut self.processes[leader];
+        match way {
+            Way::Killed => {
+                self.struck = Some(leader);
+                process.worker.kill();
+                process.is_killed = true;
+                for line in process.worker.remaining_lines(LONG).await {
+                    self.on(leader, &line);
+                }
+                let led = self.terms.get_mut(&term).expect("it began");
+                led.ended.get_or_insert_with(|| (at, "killed".to_owned()));
+            }
+            Way::Paused => {
+                self.struck = Some(leader);
+                process.worker.pause();
+            }
+            Way::CutOff => {
+                self.struck = Some(leader);
+                if is_silent {
+                    process.proxy.black_hole();
+                } else {
+                    process.proxy.refuse();
+                    process.proxy.reset();
+                }
+            }
+            Way::Asked => {
+                let operator = self.operator.clone();
+                // On a busy machine a leader may reply late.
+                eventually(LONG, "the leader is asked", async || {
+                    operator.request_resign().await.expect("a reply")
+                })
+                .await;
+            }
+            Way::Returns => process.worker.send(&format!("return {term}")),
+            Way::Panics => process.worker.send(&format!("panic {term}")),
+        }
+        self.until("another term begins", |drill| drill.latest().0 > term)
+            .await;
+        self.all_see().await;
+        let repaired = clock::now();
+        let process = &mut self.processes[leader];
+        match way {
+            Way::Killed => {
+                let proxy = Proxy::in_front_of(&self.server);
+                self.processes[leader] = Process {
+                    worker: self.process(&proxy).await,
+                    is_killed: false,
+                    proxy,
+                    seen: 0,
+                };
+            }
+            Way::Paused => process.worker.resume(),
+            Way::CutOff => process.proxy.pass(),
+            Way::Asked | Way::Returns | Way::Panics => {}
+        }
+        if self.struck.is_some() {
+            self.until("it observes the present leader", |drill| {
+                drill.processes[leader].seen >= drill.latest().0
+            })
+            .await;
+            let mut seen = self.seen.iter().rev();
+            let seen = seen.find(|seen| seen.process == leader);
+            let at = seen.map_or(repaired, |seen| seen.at);
+            let took = Duration::from_nanos(at.saturating_sub(repaired));
+            self.caught_up.entry(way).or_default().push(took);
+            self.struck = None;
+        }
+        self.until("the former term has ended", |drill| {
+            drill.terms[&term].ended.is_some()
+        })
+        .await;
+        self.note_takeover(way, term, at);
+    }
+
+    /// Notes how long nobody led, unless the term had ended before.
+    fn note_takeover(&mut self, way: Way, term: u64, at: u64) {
+        let (ended, how) = self.terms[&term].ended.as_ref().expect("it has ended");
+        let is_meant = match way {
+            Way::Killed => how == "killed",
+            Way::Paused | Way::CutOff => how == "lost",
+            Way::Asked => how == "asked",
+            Way::Returns => how == "returns",
+            Way::Panics => how == "panics",
+        };
+        let from = if way.resigns() { *ended } else { at };
+        let next = self.terms.range(term + 1..).next();
+        let (_, next) = next.expect("another term has begun");
+        if is_meant && next.from >= at {
+            let took = Duration::from_nanos(next.from.saturating_sub(from));
+            self.takeovers.entry(way).or_default().push(took);
+        }
+    }
+
+    /// Asserts that the terms grow, and that no two leaders could rely on their terms at once.
+    async fn assert_one_leads_at_a_time(&self) {
+        let relied: BTreeMap<u64, u64> = self.witness.command(&["HGETALL", "relied"]).await;
+        let mut former: Option<(u64, u64, u64)> = None;
+        for (term, led) in &self.terms {
+            // A leader that was killed or paused relied on its term until its lease ended.
+            let until = relied.get(term).copied().unwrap_or(led.from);
+            let until = led.ended.as_ref().map_or(until, |(at, _)| until.min(*at));
+            if let Some((former, began, relied)) = former {
+                assert!(began < led.from, "{former} began before {term}");
+                assert!(relied <= led.from, "{former} and {term} at once");
+            }
+            former = Some((*term, led.from, until));
+        }
+        let (last, _) = self.latest();
+        let written: u64 = self.witness.command(&["GET", "term"]).await;
+        assert_eq!(written, last, "the latest leader wrote last");
+    }
+
+    async fn assert_all_agree(&mut self) {
+        self.all_see().await;
+        let (last, _) = self.latest();
+        let views: Vec<u64> = self.processes.iter().map(|process| process.seen).collect();
+        assert_eq!(views, [last; PROCESSES]);
+        let leader = self.operator.leader().await.expect("a reply");
+        assert_eq!(leader.map(|leader| leader.term), Some(last));
+    }
+
+    /// Returns how far behind the begin of each term the views of the other processes were that the operator had not struck.
+    fn views(&self) -> Vec<Duration> {
+        let mut views = Vec::new();
+        // When the first term began, some processes had not.
+        for (term, led) in self.terms.iter().skip(1) {
+            for process in (0..PROCESSES).filter(|process| *process != led.process) {
+                let mut seen = self.seen.iter();
+                let seen = seen.find(|seen| seen.process == process && seen.term >= *term);
+                if let Some(seen) = seen.filter(|seen| !seen.is_struck && seen.term == *term) {
+                    views.push(Duration::from_nanos(seen.at.saturating_sub(led.from)));
+                }
+            }
+        }
+        views
+    }
+}
+
+/// What a drill has measured.
+pub(crate) struct Figures {
+    pub(crate) takeovers: BTreeMap<Way, Vec<Duration>>,
+    pub(crate) views: Vec<Duration>,
+    caught_up: BTreeMap<Way, Vec<Duration>>,
+    refused: u64,
+}
+
+/// Returns the time that this part of a hundred does not exceed.
+pub(crate) fn quantile(times: &[Duration], part: usize) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    let at = (times.len() * part).div_ceil(100).saturating_sub(1);
+    times.get(at).copied().unwrap_or_default()
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut write = |what: &str, times: &[Duration]| {
+            let [median, p99, max] = [50, 99, 100].map(|part| quantile(times, part));
+            let count = times.len();
+            writeln!(
+                f,
+                "{what}: {count}, median {median:.1?}, p99 {p99:.1?}, max {max:.1?}"
+            )
+        };
+        for (way, times) in &self.takeovers {
+            write(&format!("takeover, {way:?}"), times)?;
+        }
+        write("views", &self.views)?;
+        for (way, times) in &self.caught_up {
+            write(&format!("caught up, {way:?}"), times)?;
+        }
+        write!(f, "late writes refused: {}", self.refused)
+    }
+}
+
+/// Runs this many terms, each of which the operator ends.
+pub(crate) async fn drill(terms: usize) -> Figures {
+    let mut drill = Drill::start().await;
+    drill.all_see().await;
+    for n in 0..terms {
+        let way = Way::ALL[n % Way::ALL.len()];
+        drill.strike(way, n % 2 == n / Way::ALL.len() % 2).await;
+    }
+    drill.assert_all_agree().await;
+    drill.assert_one_leads_at_a_time().await;
+    assert!(drill.terms.len() > terms);
+    let refused: Option<u64> = drill.witness.command(&["GET", "refused"]).await;
+    Figures {
+        views: drill.views(),
+        takeovers: drill.takeovers,
+        caught_up: drill.caught_up,
+        refused: refused.unwrap_or(0),
+    }
+}
+
+#[tokio::test]
+async fn one_process_leads_at_a_time_and_all_agree_however_a_term_ends() {
+    let figures = drill(24).await;
+    assert!(!figures.takeovers.is_empty(), "{figures}");
+}
+
+fn election(client: &LockClient) -> Election {
+    client.election("scheduler").lease(LASTING)
+}
+
+/// Reads the terms of an election in a task.
+fn observed(client: &LockClient) -> mpsc::UnboundedReceiver<Leader> {
+    let mut changes = election(client).changes().expect("a valid name");
+    let (sender, leaders) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(leader) = changes.next().await {
+            let _ = sender.send(leader);
+        }
+    });
+    leaders
+}
+
+/// Waits until this term is observed.
+async fn observes(leaders: &mut mpsc::UnboundedReceiver<Leader>, term: u64) -> Leader {
+    let latest = async {
+        loop {
+            let leader = leaders.recv().await.expect("the client lives");
+            assert!(leader.term <= term, "{leader:?} after {term}");
+            if leader.term == term {
+                return leader;
+            }
+        }
+    };
+    within(LONG, "the term is observed", latest).await
+}
+
+#[tokio::test]
+async fn an_observer_that_was_cut_off_learns_of_the_present_term_when_it_is_connected_again() {
+    let server = RedisServer::start();
+    let (one, other) = (client(&server).await, client(&server).await);
+    let mut near = observed(&client(&server).await);
+    for protocol in ["resp3", "resp2"] {
+        let proxy = Proxy::in_front_of(&server);
+        let url = proxy.url();
+        let url = if protocol == "resp2" {
+            resp2(&url)
+        } else {
+            url
+        };
+        let mut far = observed(&connect(&url).await);
+        let cuts: [fn(&Proxy); 3] = [
+            |proxy| {
+                proxy.refuse();
+                proxy.reset();
+            },
+            Proxy::black_hole,
+            Proxy::half_close,
+        ];
+        for cut in cuts {
+            let first = election(&one).campaign().await.expect("free");
+            observes(&mut far, first.term().token()).await;
+            cut(&proxy);
+            first.resign().await.expect("led");
+            let second = election(&other).campaign().await.expect("free");
+            let term = second.term().token();
+            observes(&mut near, term).await;
+            // The announcement has passed the server, or is behind this request.
+            assert!(election(&other).leader().await.expect("a reply").is_some());
+            proxy.pass();
+            observes(&mut far, term).await;
+            second.resign().await.expect("led");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_after_its_grant_announces_its_term_when_it_is_connected_again() {
+    let server = RedisServer::start();
+    let mut leaders = observed(&client(&server).await);
+    for command in ["PUBSUB", "PUBLISH"] {
+        let proxy = Proxy::in_front_of(&server);
+        let leader = connect(&proxy.url()).await;
+        proxy.drop_requests_to(command, 2);
+        let leadership = election(&leader).campaign().await.expect("free");
+        let term = leadership.term();
+        observes(&mut leaders, term.token()).await;
+        assert_eq!(proxy.requests_lost(), 2, "{command}");
+        // Longer than a request waits.
+        proxy.refuse();
+        proxy.reset();
+        term.announce("10.0.3.7:8080").expect("it holds the lock");
+        tokio::time::sleep(ms(2500)).await;
+        proxy.pass();
+        let value = observes(&mut leaders, term.token()).await.value;
+        assert_eq!(value.as_deref(), Some("10.0.3.7:8080"));
+        leadership.resign().await.expect("led");
+    }
+}
+
+/// Campaigns again and again in a task. Each body lasts until its term ends.
+fn campaigning(client: &LockClient) -> mpsc::UnboundedReceiver<u64> {
+    let (sender, terms) = mpsc::unbounded_channel();
+    let run = election(client).run(move |term| {
+        let _ = sender.send(term.token());
+        std::future::pending::<()>()
+    });
+    tokio::spawn(run);
+    terms
+}
+
+async fn leads(terms: &mut mpsc::UnboundedReceiver<u64>) -> u64 {
+    let term = within(LONG, "it leads", terms.recv()).await;
+    term.expect("it campaigns")
+}
+
+#[tokio::test]
+async fn observers_learn_of_the_leader_that_follows_when_the_server_restarts_empty() {
+    let server = RedisServer::start();
+    let (one, observer) = (client(&server).await, client(&server).await);
+    let (mut terms, mut leaders) = (campaigning(&one), observed(&observer));
+    let first = leads(&mut terms).await;
+    observes(&mut leaders, first).await;
+    server.restart();
+    let second = leads(&mut terms).await;
+    assert!(second > first);
+    observes(&mut leaders, second).await;
+}
+
+#[tokio::test]
+async fn observers_learn_of_the_leader_that_follows_after_a_failover() {
+    let trio = Trio::builder().start().await;
+    let one = connect(&trio.url()).await;
+    let (other, observer) = (connect(&trio.url()).await, connect(&trio.url()).await);
+    let mut leaders = observed(&observer);
+    let first = election(&one).campaign().await.expect("free");
+    observes(&mut leaders, first.term().token()).await;
+    trio.replica.catch_up_with(&trio.master).await;
+    trio.master.kill();
+    let second = async {
+        trio.failed_over().await;
+        first.resign().await.expect("the new master has the lock");
+        election(&other).campaign().await.expect("free")
+    };
+    let second = within(LONG * 2, "another leads", second).await;
+    observes(&mut leaders, second.term().token()).await;
+}
+
+/// The messages pass through any master of a cluster, not through that of the lock alone.
+#[tokio::test]
+async fn observers_learn_of_a_leader_while_another_master_of_the_cluster_is_paused() {
+    let cluster = RedisCluster::start().await;
+    let (leader, observer) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
+    let key = cluster.key_at(0, "k").await;
+    let mut changes = observer.election(&key).changes().expect("a valid name");
+    for paused in [1, 2] {
+        cluster.node(paused).pause();
+        let election = leader.election(&key).lease(LASTING);
+        let leadership = election.campaign().await.expect("free");
+        let term = leadership.term().token();
+        let seen = within(LONG, "the term is observed", changes.next()).await;
+        assert_eq!(seen.map(|leader| leader.term), Some(term));
+        leadership.resign().await.expect("led");
+        cluster.node(paused).resume();
+    }
+}
+
+#[tokio::test]
+async fn an_observer_asks_a_leader_again_that_did_not_reply() {
+    let (server, witness) = (RedisServer::start(), RedisServer::start());
+    let lease = LASTING.as_millis().to_string();
+    let (url, witness) = (server.url(), witness.url());
+    let mut leader = worker(&["elect", &url, &witness, "scheduler", &lease]);
+    leader.expect_line(LONG, "ready").await;
+    let client = client(&server).await;
+    eventually(LONG, "it has announced its value", async || {
+        let present = election(&client).leader().await.expect("a reply");
+        present.is_some_and(|leader| leader.value.is_some())
+    })
+    .await;
+    leader.pause();
+    let mut leaders = observed(&client);
+    let silent = within(LONG, "a leader is observed", leaders.recv()).await;
+    let silent = silent.expect("the client lives");
+    assert_eq!((&silent.value, &silent.holder), (&None, &None));
+    leader.resume();
+    let value = observes(&mut leaders, silent.term).await.value;
+    assert_eq!(value, Some(leader.pid().to_string()));
+}
+
+/// Returns the channel and the fields of the last announcement of a leader to the only other client.
+async fn announcement(proxy: &Proxy) -> (String, Vec<String>) {
+    let announced = || {
+        let requests = proxy.requests().into_iter();
+        let mut words = requests.map(|request| request.words);
+        words.rfind(|words| words.len() == 3 && words[2].starts_with(b"@leads"))
+    };
+    eventually(LONG, "it announces its term", async || {
+        announced().is_some()
+    })
+    .await;
+    let words = announced().expect("it has").into_iter();
+    let mut texts = words.map(|word| String::from_utf8(word).expect("a text"));
+    let (channel, message) = (texts.nth(1), texts.next());
+    let fields = message.expect("it has three words");
+    (
+        channel.expect("it has three words"),
+        fields.split('\t').map(str::to_owned).collect(),
+    )
+}
+
+/// Where the key and the token are in an announcement.
+const KEY: usize = 1;
+const TOKEN: usize = 5;
+
+#[tokio::test]
+async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_nothing() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
+    let mut leaders = observed(&observer);
+    let leadership = election(&leader).campaign().await.expect("free");
+    let term = leadership.term();
+    term.announce("10.0.3.7:8080").expect("it leads");
+    while observes(&mut leaders, term.token()).await.value.is_none() {}
+    let (channel, genuine) = announcement(&proxy).await;
+    assert_eq!((&*genuine[0], &*genuine[KEY]), ("@leads", "scheduler"));
+    assert_eq!(genuine[TOKEN], term.token().to_string());
+    let texts = [
+        String::new(),
+        "0".to_owned(),
+        "1".to_owned(),
+        "-1".to_owned(),
+        "99999999999999999999".to_owned(),
+        "\0\r\n*1\r\n".to_owned(),
+        "\\".to_owned(),
+        "{".to_owned(),
+        "é".repeat(1500),
+        "x\tx".to_owned(),
+        "x".repeat(1 << 16),
+    ];
+    let mut forged = redis::pipe();
+    for n in 0..1000 {
+        let mut fields = genuine.clone();
+        let (field, text) = (n % fields.len(), n / fields.len());
+        match texts.get(text) {
+            Some(text) => fields[field].clone_from(text),
+            None if n % 2 == 0 => fields.truncate(field),
+            None => fields[TOKEN] = (term.token() - n as u64).to_string(),
+        }
+        forged.publish(&channel, fields.join("\t")).ignore();
+    }
+    let mut connection = server.connection().await;
+    let () = forged.query_async(&mut connection).await.expect("sent");
+    term.announce("10.0.3.8:8080").expect("it leads");
+    let next = within(LONG, "the next value", leaders.recv()).await;
+    let next = next.expect("the client lives");
+    assert_eq!(next.term, term.token());
+    assert_eq!(next.value.as_deref(), Some("10.0.3.8:8080"));
+}
+
+#[tokio::test]
+async fn a_forged_term_misleads_those_that_follow_the_election_and_no_others() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
+    let mut changes = election(&observer).changes().expect("a valid name");
+    let leadership = election(&leader).campaign().await.expect("free");
+    let term = leadership.term().token();
+    let first = within(LONG, "a leader is observed", changes.next()).await;
+    assert_eq!(first.map(|leader| leader.term), Some(term));
+    let (channel, mut fields) = announcement(&proxy).await;
+    fields[TOKEN] = u64::MAX.to_string();
+    let message = fields.join("\t");
+    let heard: u64 = server.command(&["PUBLISH", &channel, &message]).await;
+    assert_eq!(heard, 1);
+    let misled = within(LONG, "the forged term", changes.next()).await;
+    assert_eq!(misled.map(|leader| leader.term), Some(u64::MAX));
+    assert!(leadership.term().is_valid());
+    let present = election(&observer).leader().await.expect("a reply");
+    assert_eq!(present.map(|leader| leader.term), Some(term));
+    drop(changes);
+    let mut changes = election(&observer).changes().expect("a valid name");
+    let present = within(LONG, "a leader is observed", changes.next()).await;
+    assert_eq!(present.map(|leader| leader.term), Some(term));
+}
+
+#[tokio::test]
+async fn an_observer_that_the_store_refuses_waits_for_announcements() {
+    let server = RedisServer::start();
+    let (leader, observer) = (client(&server).await, client(&server).await);
+    let () = server.command(&["SET", &name("scheduler"), "x"]).await;
+    let mut watch = server.watch_commands().await;
+    let mut leaders = observed(&observer);
+    let mut asked = async || {
+        let commands = watch.seen().await.iter();
+        let about_it = commands.filter(|command| command.words.contains(&name("scheduler")));
+        about_it.count()
+    };
+    let ask = async {
+        while asked().await == 0 {
+            tokio::time::sleep(ms(5)).await;
+        }
+    };
+    within(LONG, "it asks who leads", ask).await;
+    // It would have asked again by then.
+    tokio::time::sleep(ms(1500)).await;
+    assert_eq!(asked().await, 1);
+    server.del(&name("scheduler")).await;
+    let leadership = election(&leader).campaign().await.expect("free");
+    observes(&mut leaders, leadership.term().token()).await;
+}
