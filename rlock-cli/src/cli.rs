@@ -35,9 +35,9 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Runs a command on the first of the hosts that call it for a scheduled time
     Once(OnceOptions),
-    /// Campaigns with other hosts, and runs a command in each term in which this one leads
+    /// Runs a command on the host that leads an election, and campaigns again when it ends
     Elect(ElectOptions),
-    /// Shows who leads an election
+    /// Shows who leads an election, or asks the leader to resign
     Leader(LeaderOptions),
     /// Waits until a lock is free, and takes nothing
     Wait(WaitOptions),

@@ -88,7 +88,7 @@ async fn lead(
         let (term, guard) = (leadership.term(), leadership.guard());
         tracing::info!(election = options.name, term = term.token(), owner = %guard.owner(), "leading");
         if let Some(value) = &options.value {
-            // Only a leadership that is already lost has none, and then the command is stopped at once.
+            // This fails only if the leadership is lost already, and then the command is stopped at once.
             let _ = term.announce(value);
         }
         let environment = environment::of(&[], guard);

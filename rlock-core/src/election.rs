@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::stream::{self, Stream};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 
 use crate::{
     client::LockClient,
@@ -15,26 +15,26 @@ use crate::{
         elections::{Observed, Office},
         entry::Entry,
         messages::{Answer, Question, Report},
-        queries::{ask, ask_holder},
+        queries::ask,
     },
     error::{ErrorKind, LockError, LostCause},
     fencing::{Fence, only_fence},
     guard::LockGuard,
     info::{Holder, LockInfo},
     key::Key,
+    limits::MAX_VALUE,
     lock::Lock,
+    metrics,
     options::Site,
-    owner::OwnerId,
     scope::current,
     wait::{Backoff, Spread},
 };
 
-/// How often a leader that does not reply is asked again.
+/// A leader that has not replied this many times is asked less often.
 const MOST_TIMES: u32 = 10;
-/// A term that lasts no longer does not shorten the pause before the next one.
+const LESS_OFTEN: Duration = Duration::from_secs(5);
+/// A term that lasts no longer than this does not reset the back-off.
 const BRIEF: Duration = Spread::LONGEST;
-/// The longest value that a leader announces, in bytes.
-pub(crate) const MAX_VALUE: usize = 1024;
 
 impl LockClient {
     /// Returns a handle to an election. The leader holds the lock of this name exclusively, so the name is a key, and all
@@ -144,6 +144,7 @@ impl Election {
         let (acquire, client) = (self.lock.acquire(), self.client.clone());
         let key = self.key();
         async move {
+            let _ = key.as_ref().map(metrics::Leads::campaigns);
             tokio::select! {
                 biased;
                 () = client.core().until_draining() => Err(LockError::Draining { action: format!("acquire lock `{}`", key?) }),
@@ -153,16 +154,16 @@ impl Election {
     }
 
     /// Campaigns, runs the body while this process leads, and resigns when the body returns. If the leadership is lost, the
-    /// body is dropped at its next await, and the process campaigns again after a pause. It does so too while the store does
-    /// not reply.
+    /// body is dropped at its next await, and the process campaigns again after a pause. It also campaigns again while the store
+    /// does not reply.
     ///
-    /// The body has ended, and its values are dropped, before another process can lead, unless the lease ends first: see
-    /// [`Lock::run`], in which the body runs.
+    /// The body has ended, and its values are dropped, before another process can lead, unless the leadership is lost
+    /// first: the body runs as in [`Lock::run`].
     ///
     /// If the leadership turns out to be lost when the body returns, its output is dropped, and the process campaigns again.
     ///
-    /// The returned future borrows nothing from the election, so it can be spawned. The body makes a future for each term. One
-    /// that owns state clones it: `move |term| { let db = db.clone(); async move { … } }`.
+    /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term, so one that
+    /// owns state clones it: `move |term| { let db = db.clone(); async move { … } }`.
     ///
     /// # Errors
     ///
@@ -215,30 +216,31 @@ impl Election {
                     );
                 }
                 // Made when it is polled, because the caller's executor may have no timers.
-                let pause = async { tokio::time::sleep(backoff.next()).await };
-                client.core().in_runtime(pause).await;
+                let pause = async { sleep(backoff.next()).await };
+                client.core().in_runtime_until_closed(pause).await;
             }
         }
     }
 
-    /// Returns the present leader, or `None` if nobody leads.
+    /// Returns the present leader, or `None` if there is none.
     ///
     /// # Errors
     ///
     /// As [`LockClient::inspect`].
     pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
-        let info = self.client.inspect(self.name()).await?;
+        let info = self.client.inspect_holder(self.name()).await?;
         Ok(info.and_then(|info| Leader::of(info, SystemTime::now())))
     }
 
     /// Follows the election: first the present leader, if there is one, then each change.
     ///
-    /// Leaders announce their terms and values to all clients of the store, so nobody polls. A slow reader may miss terms in
-    /// between, never the latest. A client that was cut off asks for the leader when it is connected again. Nothing is
-    /// announced when a leader resigns or dies, until the next one leads.
+    /// Leaders announce their terms and values to all clients of the store, so no client polls. A slow reader may miss terms in
+    /// between, never the latest. A client that was cut off asks for the leader when it is connected again. A
+    /// leader that does not reply is left out until it does. Nothing is announced when a leader resigns or dies, until the next
+    /// one leads.
     ///
     /// A term that ends at once may not be announced. The messages are not signed, so a user who may publish to the clients'
-    /// channels can announce a term that nobody leads, which hides smaller ones from this client until all its changes of the
+    /// channels can announce a term that no process leads, which hides smaller ones from this client until all its changes of the
     /// election are dropped. [`Election::leader`] asks the store, and no message changes a [fence](Term::fence).
     ///
     /// # Errors
@@ -265,23 +267,21 @@ impl Election {
             observed: self.client.core().shell.elections.observe(&key),
             election: self.clone(),
             asked: None,
-            key,
             failures: 0,
-            silent: None,
             last: None,
         })
     }
 
     /// Asks the leader to resign after its present work. Returns whether there is a leader that received the request.
     ///
-    /// It is for the leader to follow: [`Term::resign_requested`] resolves there. To stop the leader's body at its next
-    /// await instead, call [`LockClient::ask_release`].
+    /// [`Term::resign_requested`] resolves in the leader, which may ignore it. To stop the leader's body at its next await
+    /// instead, call [`LockClient::ask_release`].
     ///
     /// # Errors
     ///
     /// As [`LockClient::ask_release`].
     pub async fn request_resign(&self) -> Result<bool, LockError> {
-        let info = self.client.inspect(self.name()).await?;
+        let info = self.client.inspect_holder(self.name()).await?;
         let term = info.and_then(|info| Some((info.owner_id()?, info.token?)));
         let Some((owner, token)) = term else {
             return Ok(false);
@@ -353,7 +353,7 @@ impl Term {
     fn begin(entry: Entry) -> Self {
         let term = Self(entry);
         term.office();
-        // What ended before there was an office has not ended that.
+        // A hold that ended before it had an office did not end the office.
         if term.0.left().or_else(|| term.0.broken()).is_some() {
             term.office().ends();
         }
@@ -392,8 +392,8 @@ impl Term {
         self.0.lost().await
     }
 
-    /// Announces a value of at most 1,024 bytes, such as the address of this process, to all who observe the election. The
-    /// value belongs to the term. A later one replaces it.
+    /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the election. The
+    /// value belongs to the term. A later one replaces it, and an empty one withdraws it.
     ///
     /// # Errors
     ///
@@ -437,7 +437,7 @@ impl fmt::Debug for Term {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of the term. If the leader did not reply, it may be that of an earlier term of the same client.
+    /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`].
     pub term: u64,
     /// What the leader has [announced](Term::announce).
     pub value: Option<String>,
@@ -467,14 +467,11 @@ impl Leader {
 #[must_use = "changes are read with `next`"]
 pub struct Changes {
     election: Election,
-    key: Key,
     observed: watch::Receiver<Observed>,
-    /// Which misses are made up for.
+    /// The count of missed messages after which the client has last asked who leads.
     asked: Option<u64>,
-    /// How often in a row the store did not reply.
+    /// How often in a row the store or the leader did not reply.
     failures: u32,
-    /// The leader that has not replied, and how often it was asked again.
-    silent: Option<(OwnerId, u32)>,
     /// The term and the value that were returned last.
     last: Option<(u64, Option<String>)>,
 }
@@ -504,53 +501,49 @@ impl Changes {
             let latest = latest.and_then(|(info, at)| Leader::of(info, at));
             if let Some(leader) = latest.filter(is_new) {
                 self.last = Some((leader.term, leader.value.clone()));
-                self.silent.take_if(|_| leader.holder.is_some());
                 return leader;
             }
-            let is_asked = self.asked == Some(missed);
+            let (is_known, failures) = (self.asked == Some(missed), self.failures);
             let ask = async {
-                match self.silent {
-                    _ if !is_asked => {
-                        if let Some(failures) = self.failures.checked_sub(1) {
-                            pause(failures).await;
-                        }
-                        client.inspect(self.election.name()).await
+                match failures {
+                    _ if is_known => pending().await,
+                    0 => {}
+                    1..MOST_TIMES => {
+                        sleep(Spread(fastrand::u64(..)).after_failures(failures)).await;
                     }
-                    Some((owner, times)) => {
-                        pause(times).await;
-                        Ok(ask_holder(client.core(), &self.key, owner).await)
-                    }
-                    None => pending().await,
+                    _ => sleep(LESS_OFTEN).await,
                 }
+                client.inspect_holder(self.election.name()).await
             };
             let reply = tokio::select! {
                 // The sender is there for as long as a receiver is.
                 _ = self.observed.changed() => continue,
                 reply = ask => reply,
             };
-            match &reply {
-                Ok(info) if is_asked => {
-                    let again = |(owner, times)| (times < MOST_TIMES).then_some((owner, times + 1));
-                    let silent = self.silent.filter(|_| info.is_none());
-                    self.silent = silent.and_then(again);
+            let is_answer = match &reply {
+                // A leader that does not reply may be busy or paused, or has announced its term. Only the leader knows the
+                // number of its term.
+                Ok(Some(info)) => {
+                    let observed = self.observed.borrow();
+                    let announced = observed.latest.as_ref();
+                    let is_announced =
+                        announced.is_some_and(|(latest, _)| latest.owner == info.owner);
+                    info.holder.is_some() || info.owner_id().is_none() || is_announced
                 }
-                Ok(info) => {
-                    // It may be busy or paused.
-                    let silent = info.as_ref().filter(|info| info.holder.is_none());
-                    self.silent = silent.and_then(|info| Some((info.owner_id()?, 0)));
-                    (self.asked, self.failures) = (Some(missed), 0);
-                }
-                Err(error) if error.kind() == ErrorKind::Outage => {
-                    self.failures = self.failures.saturating_add(1);
-                    tracing::debug!(%error, "could not ask who leads, asking again");
-                }
-                Err(error) => {
-                    self.asked = Some(missed);
-                    tracing::debug!(%error, "may not ask who leads, waiting for announcements");
-                }
+                Ok(None) => true,
+                Err(error) => error.kind() != ErrorKind::Outage,
+            };
+            if is_answer {
+                (self.asked, self.failures) = (Some(missed), 0);
+            } else {
+                self.failures = failures.saturating_add(1);
             }
-            if let Ok(Some(info)) = reply {
-                client.core().shell.elections.learn(info);
+            match reply {
+                Ok(Some(info)) if info.holder.is_some() => {
+                    client.core().shell.elections.learn(info);
+                }
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "could not ask who leads"),
             }
         }
     }
@@ -562,11 +555,6 @@ impl Changes {
             Some((leader, changes))
         })
     }
-}
-
-/// Waits before a question that had no reply this many times before.
-async fn pause(failures: u32) {
-    tokio::time::sleep(Spread(fastrand::u64(..)).after_failures(failures)).await;
 }
 
 impl fmt::Debug for Changes {

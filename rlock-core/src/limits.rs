@@ -15,6 +15,8 @@ use crate::{
 /// longer than a few milliseconds.
 const MOST_KEYS: usize = 1_000;
 const LONGEST_PREFIX: usize = 256;
+/// The longest value that a leader announces, in bytes.
+pub(crate) const MAX_VALUE: usize = 1024;
 /// The longest pattern of keys: each byte of a key may be escaped.
 pub(crate) const LONGEST_PATTERN: usize = MAX_KEY_BYTES * 2;
 

@@ -8,9 +8,9 @@ pub(crate) const ELECT: &[Section] = &[
     Section {
         title: "End of a term",
         terms: &[
-            ("the command", "ends with any status: rlock resigns, and campaigns again after a pause"),
+            ("the command", "ends with any status but 126 and 127: rlock resigns, and campaigns again after a pause"),
             ("a loss", "stops the command by --signal, and by KILL after --kill-after; then rlock campaigns again"),
-            ("a request", "of rlock leader --resign sends TERM, and never KILL; after the command, rlock resigns and campaigns again"),
+            ("a request", "of rlock leader --resign sends --signal, and never KILL; after the command, rlock resigns and campaigns again"),
             ("a signal", "HUP, INT, QUIT or TERM is passed on; after the command, rlock resigns and ends, too"),
         ],
         text: "The pause begins with 100 ms, and doubles up to 10 s, unless the command has run for more than 10 s. To hold the \
@@ -20,7 +20,7 @@ pub(crate) const ELECT: &[Section] = &[
         title: "Exit status",
         terms: &[
             ("the command's", "after a signal; 128 + n if signal n ended the command, or arrived while rlock did not lead"),
-            ("126, 127", "the command cannot be executed; it was not found"),
+            ("126, 127", "the command cannot be executed; it was not found; or it ended with this status"),
             ("64, 69, 125", "as for rlock run"),
         ],
         text: "",

@@ -117,7 +117,7 @@ impl Supervisor {
     fn resign(&mut self) {
         self.policy.term = None;
         tracing::warn!("asked to resign, stopping the command");
-        self.group.signal(Signal::TERM);
+        self.group.signal(self.policy.signal);
         self.group.signal(Signal::CONT);
     }
 

@@ -6,7 +6,10 @@ use futures_util::future::join;
 
 use super::LockClient;
 use crate::{
-    engine::queries::{ask_holder, ask_waiters, describe},
+    engine::{
+        core::Core,
+        queries::{ask_holder, ask_waiters, describe},
+    },
     error::LockError,
     info::LockInfo,
     key::Key,
@@ -120,26 +123,32 @@ impl LockClient {
         };
         let core = self.core();
         let mut info = info_of(&key, entry);
-        let ask_holder = async {
-            match info.owner_id() {
-                Some(owner) if owner.is_of(core.id) => {
-                    let mut own = describe(core, &key).into_iter();
-                    own.find(|own| own.owner == info.owner)
-                }
-                Some(owner) => ask_holder(core, &key, owner).await,
-                None => None,
-            }
-        };
         let ask_waiters = ask_waiters(core, &info.queue);
-        let (reply, waiters) = core.in_runtime(join(ask_holder, ask_waiters)).await;
+        let asked = join(ask_holder_of(core, &key, &info), ask_waiters);
+        let (reply, waiters) = core.in_runtime(asked).await;
         info.waiters = waiters;
         if let Some(reply) = reply {
-            (info.token, info.retained, info.holder) = (reply.token, reply.retained, reply.holder);
+            described(&mut info, reply);
         } else if let Some(owner) = info.owner_id() {
             let timeout = core.options.response_timeout;
             let address = core.in_runtime(core.store.address(owner.client(), timeout));
             // Ignored, because few users may list the connections of a server.
             info.address = address.await.ok().flatten();
+        }
+        Ok(Some(info))
+    }
+
+    /// Returns the lock and its holder, without the waiters, and without the address of a holder that does not reply.
+    pub(crate) async fn inspect_holder(&self, key: &str) -> Result<Option<LockInfo>, LockError> {
+        let key = self.key(key)?;
+        let Some(entry) = self.entry(&key).await? else {
+            return Ok(None);
+        };
+        let core = self.core();
+        let mut info = info_of(&key, entry);
+        let asked = ask_holder_of(core, &key, &info);
+        if let Some(reply) = core.in_runtime(asked).await {
+            described(&mut info, reply);
         }
         Ok(Some(info))
     }
@@ -164,6 +173,24 @@ impl LockClient {
         };
         self.ask(request, || format!("inspect lock `{key}`")).await
     }
+}
+
+/// Returns the description of the lock by its holder, unless that is silent.
+async fn ask_holder_of(core: &Core, key: &Key, info: &LockInfo) -> Option<LockInfo> {
+    match info.owner_id() {
+        Some(owner) if owner.is_of(core.id) => {
+            let mut own = describe(core, key).into_iter();
+            own.find(|own| own.owner == info.owner)
+        }
+        Some(owner) => ask_holder(core, key, owner).await,
+        None => None,
+    }
+}
+
+/// Adds what only the holder knows.
+fn described(info: &mut LockInfo, by_holder: LockInfo) {
+    (info.token, info.retained, info.holder) =
+        (by_holder.token, by_holder.retained, by_holder.holder);
 }
 
 /// Returns what the store has of a lock, without its holder.

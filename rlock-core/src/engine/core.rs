@@ -53,6 +53,7 @@ impl Core {
         shell: Arc<Shell>,
         thread: ClientThread,
     ) -> Self {
+        let _ = shell.elections.databases.set(store.databases());
         Self {
             id,
             clock,
@@ -83,7 +84,7 @@ impl Core {
         self.shell.on(Input::Close);
     }
 
-    /// From now on, no call begins outside of holds.
+    /// Refuses new calls outside of holds from now on, and asks leaders to resign.
     pub(crate) fn drain(&self) {
         let _ = self.draining.set(());
         self.shell.on(Input::Drain);
@@ -183,8 +184,8 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
             own(&shell, key, owner, machine::Event::Retry { mode, after });
         }
         Event::Message(message) => {
-            if let Some(info) = shell.messages.on_message(&message) {
-                shell.elections.learn(info);
+            if let Some((databases, info)) = shell.messages.on_message(&message) {
+                shell.elections.hear(&databases, info);
             }
         }
         Event::Changed(key) => shell.changed(key),

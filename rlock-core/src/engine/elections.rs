@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError},
     time::SystemTime,
 };
 
@@ -27,16 +27,16 @@ use crate::{
     wait::Backoff,
 };
 
-/// How many clients are told at once.
+/// How many clients get the message at once.
 const AT_ONCE: usize = 64;
 
-/// What a hold has in addition if it leads.
+/// The part of a hold that only leaders have.
 pub(crate) struct Office {
-    /// The value that is announced, and how many there were.
+    /// The announced value, and how many there have been in this term.
     announced: Mutex<(Option<String>, u32)>,
     /// Set when another client has asked the leader to resign.
     pub(crate) resign: SetOnce<()>,
-    /// Until the hold ends or is lost.
+    /// Counts the leadership in the metrics until the hold ends or is lost.
     counted: Mutex<Option<metrics::Leads>>,
 }
 
@@ -51,7 +51,10 @@ impl Office {
 
     pub(crate) fn announce(&self, value: String) {
         let mut announced = lock(&self.announced);
-        *announced = (Some(value), announced.1 + 1);
+        *announced = (
+            Some(value).filter(|value| !value.is_empty()),
+            announced.1 + 1,
+        );
     }
 
     /// Adds what is announced to the description of the hold.
@@ -79,7 +82,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Takes news of a term. Returns whether they are newer: of a later term, or of the same one later.
+    /// Replaces the latest description if this one is newer: of a later term, or with a later value of the same term. Returns
+    /// whether it is.
     fn learn(&mut self, info: LockInfo) -> bool {
         let age = |info: &LockInfo| (info.token, info.holder.as_ref().map(|holder| holder.values));
         let is_newer = self
@@ -95,6 +99,8 @@ impl Observed {
 
 #[derive(Default)]
 pub(crate) struct Elections {
+    /// The databases of this client's locks.
+    pub(super) databases: OnceLock<String>,
     observed: Mutex<HashMap<Key, watch::Sender<Observed>>>,
     /// The leaders whose term or value is not announced yet.
     due: Mutex<VecDeque<Arc<SharedHold>>>,
@@ -107,6 +113,13 @@ impl Elections {
         let mut observed = lock(&self.observed);
         observed.retain(|_, sender| sender.receiver_count() > 0);
         observed.entry(key.clone()).or_default().subscribe()
+    }
+
+    /// Handles an announcement. Those from other databases arrive, too, because channels have none.
+    pub(crate) fn hear(&self, databases: &str, info: LockInfo) {
+        if self.databases.get().is_some_and(|own| own == databases) {
+            self.learn(info);
+        }
     }
 
     /// Handles what a leader, or the store, says about the present term.
@@ -147,6 +160,7 @@ impl Elections {
 
 /// Announces leaders, for as long as the client lives.
 pub(crate) async fn run(core: Arc<Core>) {
+    static WARNED: Once = Once::new();
     let elections = &core.shell.elections;
     let mut backoff = Backoff::default();
     loop {
@@ -156,17 +170,17 @@ pub(crate) async fn run(core: Arc<Core>) {
         };
         match announce(&core, &hold).await {
             Ok(()) => backoff = Backoff::default(),
-            // The observers would keep the leader before it.
+            // Otherwise the observers keep the leader before it.
             Err(error) if error.transient => {
                 elections.announce(&hold);
                 tokio::time::sleep(backoff.next()).await;
             }
-            Err(error) => {
+            Err(error) => WARNED.call_once(|| {
                 tracing::warn!(
                     key = %hold.key, %error,
                     "could not announce the leader: observers learn of it when they ask"
                 );
-            }
+            }),
         }
     }
 }
@@ -183,16 +197,20 @@ async fn announce(core: &Core, hold: &SharedHold) -> Result<(), StoreError> {
     }
     let (limit, message) = (
         core.options.response_timeout,
-        Message::Leads(Box::new(info.clone())),
+        Message::Leads(core.store.databases(), Box::new(info.clone())),
     );
     core.shell.elections.learn(info);
     let message = written(&message);
     let mut clients = core.store.clients(limit).await?;
     clients.retain(|client| *client != core.id);
+    let mut outcome = Ok(());
     for clients in clients.chunks(AT_ONCE) {
         let tell = |client: &Uuid| core.store.publish(*client, message.clone(), limit);
         let told = join_all(clients.iter().map(tell)).await;
-        told.into_iter().try_for_each(|told| told.map(drop))?;
+        // Those behind one that cannot be told are told, too.
+        for told in told {
+            outcome = outcome.and(told.map(drop));
+        }
     }
-    Ok(())
+    outcome
 }

@@ -42,8 +42,9 @@ impl Messages {
         }
     }
 
-    /// Handles a message of another client. Returns the leader that it announces. Messages that make no sense are ignored.
-    pub(crate) fn on_message(&self, message: &[u8]) -> Option<LockInfo> {
+    /// Handles a message of another client. Returns the leader that it announces, and that client's databases. Messages that
+    /// make no sense are ignored.
+    pub(crate) fn on_message(&self, message: &[u8]) -> Option<(String, LockInfo)> {
         match text::read(message) {
             Some(Message::Question(from, number, question)) if self.answers => {
                 // A quorum delivers a question several times; a repeated one changes nothing more. If the queue is
@@ -55,7 +56,7 @@ impl Messages {
                 let asked = self.asked().remove(&number);
                 let _ = asked.map(|asked| asked.send(report));
             }
-            Some(Message::Leads(info)) => return Some(*info),
+            Some(Message::Leads(databases, info)) => return Some((databases, *info)),
             Some(Message::Question(..)) | None => {}
         }
         None

@@ -179,7 +179,7 @@ fn answer(core: &Core, question: Question) -> Report {
     }
 }
 
-/// Tells the leader that it is asked to resign.
+/// Passes the request to resign on to the leader.
 fn resign(core: &Core, key: &Key, owner: OwnerId, token: u64) -> Answer {
     let hold = core.shell.hold(owner.sequence());
     let hold = hold.filter(|hold| owner.is_of(core.id) && hold.key == *key);

@@ -26,7 +26,7 @@ pub(super) struct Process {
     requests: Mutex<BTreeMap<(&'static str, &'static str), Histogram>>,
     pending_releases: Gauge,
     pause: OnceLock<Histogram>,
-    /// The names of the elections that this process has led.
+    /// The names of the elections in which this process has campaigned.
     leaders: Mutex<BTreeSet<String>>,
 }
 
@@ -72,7 +72,19 @@ pub(crate) fn overslept(by: Duration) {
 pub(crate) struct Leads(Gauge);
 
 impl Leads {
+    /// Shows 0 for an election in which this process is a candidate. Otherwise an alert could not tell an election without a
+    /// leader from one that does not exist.
+    pub(crate) fn campaigns(key: &Key) {
+        Self::gauge(key).increment(0.0);
+    }
+
     pub(crate) fn begin(key: &Key) -> Self {
+        let gauge = Self::gauge(key);
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+
+    fn gauge(key: &Key) -> Gauge {
         let name = key.to_string();
         let mut names = handles()
             .process
@@ -83,10 +95,7 @@ impl Leads {
         let name = if is_full { OTHER.to_owned() } else { name };
         names.insert(name.clone());
         drop(names);
-        let gauge =
-            with_recorder(|recorder| gauge(recorder, list::LEADER, vec![label("name", name)]));
-        gauge.increment(1.0);
-        Self(gauge)
+        with_recorder(|recorder| gauge(recorder, list::LEADER, vec![label("name", name)]))
     }
 }
 

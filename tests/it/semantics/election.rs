@@ -93,6 +93,9 @@ async fn what_cannot_be_announced_is_an_error() {
     let leadership = client.election("scheduler").campaign().await.expect("free");
     let term = leadership.term().clone();
     term.announce("x".repeat(1024)).expect("it fits");
+    term.announce("").expect("it withdraws the value");
+    let leader = client.election("scheduler").leader().await;
+    assert_eq!(leader.expect("a reply").expect("it leads").value, None);
     let error = term.announce("x".repeat(1025)).unwrap_err().to_string();
     assert!(
         error.starts_with("invalid value of 1025 bytes for `announce`"),

@@ -1,7 +1,7 @@
 //! Databases of one server. Channels know no databases, so clients of all of them share their messages.
 
 use rlock_core::{LockClient, LostCause};
-use rlock_testkit::{RedisServer, eventually};
+use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LONG, assert_lost, connect, hold};
 
@@ -65,6 +65,36 @@ async fn clients_show_and_take_the_locks_of_their_own_database() {
         let url = |database: u8| format!("{}{database}{options}", server.url());
         assert_apart(connect(&url(0)).await, connect(&url(3)).await).await;
     }
+}
+
+#[tokio::test]
+async fn observers_learn_of_the_leaders_of_their_own_database() {
+    let server = RedisServer::start();
+    let connected = async |database: u8| connect(&format!("{}{database}", server.url())).await;
+    let (leader, near, far) = (connected(3).await, connected(3).await, connected(0).await);
+    let changes = |client: &LockClient| client.election("scheduler").changes();
+    let mut near = changes(&near).expect("a valid name");
+    let mut seen = changes(&far).expect("a valid name");
+    let own = far.election("scheduler").campaign().await.expect("free");
+    let first = within(LONG, "a leader is observed", seen.next()).await;
+    assert_eq!(first.expect("open").term, own.term().token());
+    // Its token is larger.
+    let leadership = leader.election("scheduler").campaign().await.expect("free");
+    // When the second value arrives, the first announcement has been sent to all clients.
+    for value in ["10.0.3.7:8080", "10.0.3.8:8080"] {
+        leadership.term().announce(value).expect("it leads");
+        let known =
+            async { while near.next().await.expect("open").value.as_deref() != Some(value) {} };
+        within(LONG, "the value is observed", known).await;
+    }
+    own.term().announce("10.0.3.9:8080").expect("it leads");
+    let next = within(LONG, "the own value is observed", seen.next()).await;
+    let next = next.expect("open");
+    let value = next.value.as_deref();
+    assert_eq!(
+        (next.term, value),
+        (own.term().token(), Some("10.0.3.9:8080"))
+    );
 }
 
 #[tokio::test]

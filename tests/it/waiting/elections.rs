@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use futures_util::future::select_all;
 use rlock_core::{Election, Leader, LockClient};
-use rlock_testkit::{Proxy, RedisCluster, RedisServer, Trio, Worker, eventually, within};
+use rlock_testkit::{
+    ClientCommand, Proxy, RedisCluster, RedisServer, Trio, Worker, eventually, within,
+};
 use rlock_tests::histories::clock;
 use tokio::sync::mpsc;
 
-use crate::common::{LASTING, LONG, client, connect, ms, name, resp2, worker};
+use crate::common::{LASTING, LONG, assert_soon_queued, client, connect, ms, name, resp2, worker};
 
 const PROCESSES: usize = 5;
 /// How long a leader that cannot resign blocks its successor.
@@ -566,12 +568,38 @@ async fn an_observer_asks_a_leader_again_that_did_not_reply() {
     .await;
     leader.pause();
     let mut leaders = observed(&client);
-    let silent = within(LONG, "a leader is observed", leaders.recv()).await;
-    let silent = silent.expect("the client lives");
-    assert_eq!((&silent.value, &silent.holder), (&None, &None));
+    // The observer asks as well in this time.
+    let silent = election(&client).leader().await.expect("a reply");
+    assert_eq!(silent.expect("it has the lock").holder, None);
+    assert!(
+        leaders.try_recv().is_err(),
+        "only the leader knows its term"
+    );
     leader.resume();
-    let value = observes(&mut leaders, silent.term).await.value;
+    let leads = within(LONG, "a leader is observed", leaders.recv()).await;
+    let value = leads.expect("the client lives").value;
     assert_eq!(value, Some(leader.pid().to_string()));
+}
+
+#[tokio::test]
+async fn the_question_who_leads_does_not_wait_for_candidates_that_are_silent() {
+    let server = RedisServer::start();
+    let (leader, candidate) = (client(&server).await, client(&server).await);
+    let leadership = election(&leader).campaign().await.expect("free");
+    let waiting = tokio::spawn(election(&candidate).campaign());
+    assert_soon_queued(&server, "scheduler", 1).await;
+    let observer = client(&server).await;
+    let mut watch = server.watch_commands().await;
+    let present = election(&observer).leader().await.expect("a reply");
+    assert_eq!(
+        present.map(|leader| leader.term),
+        Some(leadership.term().token())
+    );
+    let is_question =
+        |command: &&ClientCommand| command.is("PUBLISH") && command.words[2].starts_with("@ask");
+    let asked = watch.seen().await.iter().filter(is_question).count();
+    assert_eq!(asked, 1, "the leader");
+    waiting.abort();
 }
 
 /// Returns the channel and the fields of the last announcement of a leader to the only other client.
@@ -596,8 +624,8 @@ async fn announcement(proxy: &Proxy) -> (String, Vec<String>) {
 }
 
 /// Where the key and the token are in an announcement.
-const KEY: usize = 1;
-const TOKEN: usize = 5;
+const KEY: usize = 2;
+const TOKEN: usize = 6;
 
 #[tokio::test]
 async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_nothing() {

@@ -98,7 +98,8 @@ impl LockClientBuilder {
     }
 
     /// Enables or disables answers to other clients: who holds a lock, which locks this client
-    /// holds, and requests to release one. Enabled by default.
+    /// holds, and requests to release one or to resign. Enabled by default. A leader announces its
+    /// terms in any case.
     ///
     /// A client that does not reply looks like one that is stuck. Others can still take its locks
     /// by [`force_release`](crate::LockClient::force_release).

@@ -9,11 +9,11 @@
 //! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
-//! @leads <lock>
+//! @leads <databases> <lock>
 //! ```
 //!
-//! Channels have no database, so a list also gets replies from clients of other databases. Each reply names those of
-//! its client.
+//! Channels have no database, so a list also gets replies from clients of other databases, and announcements of their leaders
+//! arrive. Each names the databases of its client.
 //!
 //! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
 //! show are cut, without control characters.
@@ -23,11 +23,10 @@ use std::{iter, str, time::Duration};
 use uuid::Uuid;
 
 use crate::{
-    election::MAX_VALUE,
     escape_control::shown,
     info::{Holder, LockInfo},
     key::{Key, escape, unescape},
-    limits::LONGEST_PATTERN,
+    limits::{LONGEST_PATTERN, MAX_VALUE},
     owner::OwnerId,
 };
 
@@ -110,8 +109,8 @@ pub(crate) enum Message {
     Question(Uuid, u64, Question),
     /// The answer to the question of this number.
     Report(u64, Report),
-    /// This owner leads, in the term of its token.
-    Leads(Box<LockInfo>),
+    /// In these databases, this owner leads, in the term of its token.
+    Leads(String, Box<LockInfo>),
 }
 
 /// The fields that are not read yet.
@@ -230,7 +229,7 @@ macro_rules! fields {
     };
 }
 
-fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@leads" Self::Leads(info));
+fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@leads" Self::Leads(databases, info));
 fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
@@ -509,9 +508,9 @@ mod tests {
                 format!("@ask\t{uuid}\t1\tresign\t%7Bt%7D%3Ak\t{uuid}%3A3\t128"),
             ),
             (
-                Message::Leads(Box::new(lock.clone())),
+                Message::Leads("0".to_owned(), Box::new(lock.clone())),
                 format!(
-                    "@leads\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
+                    "@leads\t0\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
                      a%3A%3Af\t\t9\t10\t11\t12\t1%3A2"
                 ),
             ),

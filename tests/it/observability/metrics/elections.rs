@@ -5,18 +5,23 @@ use rlock_testkit::eventually;
 
 use super::is;
 use crate::common::{
-    LONG,
+    LONG, its_turn,
     recorder::{keep_metrics, metric},
 };
 
 #[tokio::test]
-async fn a_leader_is_counted_until_it_resigns_or_loses_its_leadership() {
+async fn a_candidate_is_shown_and_a_leader_is_counted_until_it_resigns_or_loses_its_leadership() {
     const NAME: &str = "scheduler:metrics";
     keep_metrics();
     let leads = || metric("rlock_leader", &[("name", NAME)]).unwrap_or(-1.0);
     let client = LockClient::in_memory();
     let election = client.election(NAME);
-    let leadership = election.campaign().await.expect("free");
+    assert_eq!(metric("rlock_leader", &[("name", NAME)]), None);
+    let held = client.lock(NAME).acquire().await.expect("free");
+    let candidate = tokio::spawn(election.campaign());
+    eventually(LONG, "the candidate is shown", async || is(leads(), 0)).await;
+    held.release().await.expect("held");
+    let leadership = its_turn(candidate).await;
     assert!(is(leads(), 1));
     leadership.resign().await.expect("led");
     assert!(is(leads(), 0), "resigned");
