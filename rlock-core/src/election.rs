@@ -25,7 +25,6 @@ use crate::{
     limits::MAX_VALUE,
     lock::Lock,
     metrics,
-    options::Site,
     scope::current,
     wait::{Backoff, Spread},
 };
@@ -94,8 +93,7 @@ impl Election {
     }
 
     fn key(&self) -> Result<Key, LockError> {
-        let is_hidden = self.client.core().options.redact_keys;
-        Key::parse_hidden(self.name(), is_hidden, Site::default())
+        self.client.key(self.name())
     }
 
     /// Returns the name.
@@ -185,7 +183,7 @@ impl Election {
         B: FnMut(Term) -> F,
         F: Future,
     {
-        let (election, client) = (self.clone(), self.client.clone());
+        let election = self.clone();
         async move {
             let mut backoff = Backoff::default();
             loop {
@@ -203,7 +201,7 @@ impl Election {
                     error.kind(),
                     ErrorKind::Lost | ErrorKind::Outage | ErrorKind::Contention
                 );
-                if !can_lead_again || client.core().is_closed() {
+                if !can_lead_again || election.client.core().is_closed() {
                     return Err(error);
                 }
                 if let Some(began) = began {
@@ -217,7 +215,7 @@ impl Election {
                 }
                 // Made when it is polled, because the caller's executor may have no timers.
                 let pause = async { sleep(backoff.next()).await };
-                client.core().in_runtime_until_closed(pause).await;
+                election.client.core().in_runtime_until_closed(pause).await;
             }
         }
     }

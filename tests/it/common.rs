@@ -16,9 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_core::{Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause};
+use rlock_core::{
+    Election, Leader, Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause,
+};
 use rlock_testkit::{RedisServer, Worker, eventually, within};
-use tokio::task::JoinHandle;
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use self::{
     log::{keep_log, logged_of},
@@ -312,4 +314,16 @@ pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
     let started = Instant::now();
     let output = future.await;
     (output, started.elapsed())
+}
+
+/// Reads the changes of an election in a task.
+pub(crate) fn observed(election: &Election) -> mpsc::UnboundedReceiver<Leader> {
+    let mut changes = election.changes().expect("a valid name");
+    let (sender, leaders) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(leader) = changes.next().await {
+            let _ = sender.send(leader);
+        }
+    });
+    leaders
 }

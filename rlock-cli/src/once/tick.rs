@@ -67,7 +67,7 @@ fn rfc3339(text: &str) -> Option<u64> {
     let (local, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
     let (sign, offset) = offset.split_at_checked(1)?;
     let since_1970 = |time: &str| {
-        // `humantime` ignores what follows a first `Z`.
+        // `humantime` ignores the text behind the first `Z`.
         let is_local = !time.contains(['Z', '+']);
         let time = parse_rfc3339_weak(time).ok().filter(|_| is_local)?;
         Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())

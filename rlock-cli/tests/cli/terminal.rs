@@ -93,6 +93,14 @@ impl Shell {
         }
     }
 
+    /// Stops the present job by Ctrl-Z, and continues it. The shell then shows this command.
+    async fn stop_and_continue(&mut self, command: &str) {
+        self.press(CTRL_Z);
+        self.shows("Stopped").await;
+        self.type_line("fg");
+        self.shows(command).await;
+    }
+
     pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard
             .write_all(keys.as_bytes())
@@ -292,10 +300,7 @@ async fn ctrl_z_stops_a_script_around_it_too_and_the_script_gets_the_terminal_ba
     let script = format!(r#"{job}; status=$?; read -r line; echo "after-$status-$line-""#);
     shell.type_line(&format!("sh -c '{script}'"));
     shell.shows("ready-\r").await;
-    shell.press(CTRL_Z);
-    shell.shows("Stopped").await;
-    shell.type_line("fg");
-    shell.shows("sh -c").await;
+    shell.stop_and_continue("sh -c").await;
     shell.type_line("hello");
     shell.type_line("bye");
     shell.shows("after-3-bye-").await;
@@ -363,10 +368,7 @@ async fn ctrl_c_ends_an_election_with_its_command_and_ctrl_z_stops_it_between_te
     let (_file, shows_ready) = shows_ready();
     shell.type_line(&format!("rlock elect a -- {shows_ready}"));
     shell.shows("ready-").await;
-    shell.press(CTRL_Z);
-    shell.shows("Stopped").await;
-    shell.type_line("fg");
-    shell.shows("rlock elect").await;
+    shell.stop_and_continue("rlock elect").await;
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
     assert!(!server.exists("lock:{a}").await, "it has resigned");
@@ -374,10 +376,7 @@ async fn ctrl_c_ends_an_election_with_its_command_and_ctrl_z_stops_it_between_te
     shell.type_line("rlock elect a -- false");
     // Long enough for the keys.
     shell.shows("after=\"1s 600ms\"").await;
-    shell.press(CTRL_Z);
-    shell.shows("Stopped").await;
-    shell.type_line("fg");
-    shell.shows("rlock elect").await;
+    shell.stop_and_continue("rlock elect").await;
     shell.press(CTRL_C);
     shell.is_back_after(130).await;
 }

@@ -154,7 +154,7 @@ impl LockClient {
     }
 
     /// Parses a key, which errors leave out if the client redacts keys.
-    pub(super) fn key(&self, key: &str) -> Result<Key, LockError> {
+    pub(crate) fn key(&self, key: &str) -> Result<Key, LockError> {
         Key::parse_hidden(key, self.core().options.redact_keys, Site::default())
     }
 

@@ -187,14 +187,10 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 async fn announce(core: &Core, hold: &SharedHold) -> Result<(), StoreError> {
     let is_it = |info: &LockInfo| info.token == Some(hold.token);
-    // Nothing to announce if the term is over.
-    let Some(mut info) = describe(core, &hold.key).into_iter().find(is_it) else {
+    // A term that has ended is not announced.
+    let Some(info) = describe(core, &hold.key).into_iter().find(is_it) else {
         return Ok(());
     };
-    // The owner may have begun its next hold since, which has another value.
-    if let (Some(office), Some(holder)) = (hold.office.get(), &mut info.holder) {
-        office.describe(holder);
-    }
     let (limit, message) = (
         core.options.response_timeout,
         Message::Leads(core.store.databases(), Box::new(info.clone())),

@@ -14,7 +14,6 @@ use uuid::Uuid;
 #[cfg(fuzzing)]
 pub(crate) use self::text::read;
 pub(crate) use self::text::{Answer, Message, Question, Report, fill, written};
-
 use crate::info::LockInfo;
 
 /// How many questions may wait for the background. Further ones are not answered.

@@ -11,7 +11,9 @@ use rlock_testkit::{
 use rlock_tests::histories::clock;
 use tokio::sync::mpsc;
 
-use crate::common::{LASTING, LONG, assert_soon_queued, client, connect, ms, name, resp2, worker};
+use crate::common::{
+    LASTING, LONG, assert_soon_queued, client, connect, ms, name, observed, resp2, worker,
+};
 
 const PROCESSES: usize = 5;
 /// How long a leader that cannot resign blocks its successor.
@@ -397,18 +399,6 @@ fn election(client: &LockClient) -> Election {
     client.election("scheduler").lease(LASTING)
 }
 
-/// Reads the terms of an election in a task.
-fn observed(client: &LockClient) -> mpsc::UnboundedReceiver<Leader> {
-    let mut changes = election(client).changes().expect("a valid name");
-    let (sender, leaders) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Some(leader) = changes.next().await {
-            let _ = sender.send(leader);
-        }
-    });
-    leaders
-}
-
 /// Waits until this term is observed.
 async fn observes(leaders: &mut mpsc::UnboundedReceiver<Leader>, term: u64) -> Leader {
     let latest = async {
@@ -427,7 +417,7 @@ async fn observes(leaders: &mut mpsc::UnboundedReceiver<Leader>, term: u64) -> L
 async fn an_observer_that_was_cut_off_learns_of_the_present_term_when_it_is_connected_again() {
     let server = RedisServer::start();
     let (one, other) = (client(&server).await, client(&server).await);
-    let mut near = observed(&client(&server).await);
+    let mut near = observed(&election(&client(&server).await));
     for protocol in ["resp3", "resp2"] {
         let proxy = Proxy::in_front_of(&server);
         let url = proxy.url();
@@ -436,7 +426,7 @@ async fn an_observer_that_was_cut_off_learns_of_the_present_term_when_it_is_conn
         } else {
             url
         };
-        let mut far = observed(&connect(&url).await);
+        let mut far = observed(&election(&connect(&url).await));
         let cuts: [fn(&Proxy); 3] = [
             |proxy| {
                 proxy.refuse();
@@ -465,7 +455,7 @@ async fn an_observer_that_was_cut_off_learns_of_the_present_term_when_it_is_conn
 #[tokio::test]
 async fn a_leader_that_is_cut_off_after_its_grant_announces_its_term_when_it_is_connected_again() {
     let server = RedisServer::start();
-    let mut leaders = observed(&client(&server).await);
+    let mut leaders = observed(&election(&client(&server).await));
     for command in ["PUBSUB", "PUBLISH"] {
         let proxy = Proxy::in_front_of(&server);
         let leader = connect(&proxy.url()).await;
@@ -506,7 +496,7 @@ async fn leads(terms: &mut mpsc::UnboundedReceiver<u64>) -> u64 {
 async fn observers_learn_of_the_leader_that_follows_when_the_server_restarts_empty() {
     let server = RedisServer::start();
     let (one, observer) = (client(&server).await, client(&server).await);
-    let (mut terms, mut leaders) = (campaigning(&one), observed(&observer));
+    let (mut terms, mut leaders) = (campaigning(&one), observed(&election(&observer)));
     let first = leads(&mut terms).await;
     observes(&mut leaders, first).await;
     server.restart();
@@ -520,7 +510,7 @@ async fn observers_learn_of_the_leader_that_follows_after_a_failover() {
     let trio = Trio::builder().start().await;
     let one = connect(&trio.url()).await;
     let (other, observer) = (connect(&trio.url()).await, connect(&trio.url()).await);
-    let mut leaders = observed(&observer);
+    let mut leaders = observed(&election(&observer));
     let first = election(&one).campaign().await.expect("free");
     observes(&mut leaders, first.term().token()).await;
     trio.replica.catch_up_with(&trio.master).await;
@@ -567,7 +557,7 @@ async fn an_observer_asks_a_leader_again_that_did_not_reply() {
     })
     .await;
     leader.pause();
-    let mut leaders = observed(&client);
+    let mut leaders = observed(&election(&client));
     // The observer asks as well in this time.
     let silent = election(&client).leader().await.expect("a reply");
     assert_eq!(silent.expect("it has the lock").holder, None);
@@ -632,7 +622,7 @@ async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_no
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
-    let mut leaders = observed(&observer);
+    let mut leaders = observed(&election(&observer));
     let leadership = election(&leader).campaign().await.expect("free");
     let term = leadership.term();
     term.announce("10.0.3.7:8080").expect("it leads");
@@ -705,7 +695,7 @@ async fn an_observer_that_the_store_refuses_waits_for_announcements() {
     let (leader, observer) = (client(&server).await, client(&server).await);
     let () = server.command(&["SET", &name("scheduler"), "x"]).await;
     let mut watch = server.watch_commands().await;
-    let mut leaders = observed(&observer);
+    let mut leaders = observed(&election(&observer));
     let mut asked = async || {
         let commands = watch.seen().await.iter();
         let about_it = commands.filter(|command| command.words.contains(&name("scheduler")));

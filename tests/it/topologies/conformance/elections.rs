@@ -7,21 +7,10 @@ use rlock_testkit::{Place, within};
 use tokio::sync::mpsc;
 
 use super::LONG;
+use crate::common::observed;
 
 fn election(client: &LockClient) -> Election {
     client.election("scheduler").lease(Duration::from_secs(10))
-}
-
-/// Reads the changes of an election in a task.
-fn observed(client: &LockClient) -> mpsc::UnboundedReceiver<Leader> {
-    let mut changes = election(client).changes().expect("a valid name");
-    let (sender, leaders) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Some(leader) = changes.next().await {
-            let _ = sender.send(leader);
-        }
-    });
-    leaders
 }
 
 /// Returns the next leader that is observed.
@@ -36,7 +25,7 @@ pub(crate) async fn observers_learn_of_each_term_and_value(place: Place) {
         place.client().await,
         place.client().await,
     );
-    let (mut near, mut far) = (observed(&one), observed(&observer));
+    let (mut near, mut far) = (observed(&election(&one)), observed(&election(&observer)));
     let mut last = 0;
     for (n, candidate) in [&one, &other, &one].into_iter().enumerate() {
         let leadership = election(candidate).campaign().await.expect("free");
@@ -64,7 +53,7 @@ pub(crate) async fn an_observer_that_comes_late_learns_of_the_present_term_first
     let (one, observer) = (place.client().await, place.client().await);
     let leadership = election(&one).campaign().await.expect("free");
     leadership.term().announce("first").expect("leads");
-    let mut leaders = observed(&observer);
+    let mut leaders = observed(&election(&observer));
     let mut leader = next(&mut leaders).await;
     assert_eq!(leader.term, leadership.term().token());
     // The announcement of the term may arrive before that of the value.
