@@ -13,7 +13,11 @@ use std::{
 };
 
 use rlock_testkit::{RedisServer, eventually, stop_ignoring_signals};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::{
+    process::Pid,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::tcgetpgrp,
+};
 use tokio::time::{sleep, timeout};
 
 use crate::common::{LONG, Scratch, is_running, state_of};
@@ -93,12 +97,18 @@ impl Shell {
         }
     }
 
-    /// Stops the present job by Ctrl-Z, and continues it. The shell then shows this command.
+    /// Stops the present job by Ctrl-Z, and continues it. Returns when the job has the terminal again, because until then keys go
+    /// to the shell. The shell shows this command.
     async fn stop_and_continue(&mut self, command: &str) {
         self.press(CTRL_Z);
         self.shows("Stopped").await;
         self.type_line("fg");
         self.shows(command).await;
+        let shell = Pid::from_child(&self.process);
+        eventually(LONG, "the job has the terminal", async || {
+            tcgetpgrp(&self.keyboard).is_ok_and(|group| group != shell)
+        })
+        .await;
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
