@@ -1,9 +1,6 @@
 //! Runs the simulator: the machine that ships, under faults.
 
-use std::{
-    process::{Command, Output},
-    time::SystemTime,
-};
+use std::process::{Command, Output};
 
 /// Runs the simulator with these arguments.
 fn simulate(words: &[&str]) -> Output {
@@ -45,14 +42,6 @@ fn fleets_under_faults_break_no_rule() {
     }
 }
 
-/// The seed comes from the clock, so each run simulates other fleets. A failure prints it.
-#[test]
-fn a_fresh_seed_breaks_no_rule() {
-    let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
-    let seed = now.as_secs().to_string();
-    passes(&["--seed", &seed, "--seeds", "5", "--inputs", "100000"]);
-}
-
 /// These seeds find bugs of `tests/mutants` that simulations found first. The numbers of their inputs are given.
 #[test]
 fn seeds_that_found_bugs_pass() {
@@ -61,6 +50,10 @@ fn seeds_that_found_bugs_pass() {
     for seed in ["29", "72", "6"] {
         passes(&["--seed", seed, "--inputs", "100000"]);
     }
+    // a-downgrade-does-not-carry-its-fence, of the scripts and of the simulated members: 11,498.
+    passes(&[
+        "--world", "quorum", "--seed", "10000094", "--inputs", "100000",
+    ]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     lease::Time,
+    mode::Mode,
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Event, GRACE, QueuePlace, ReleaseRequest, Released,
@@ -273,8 +274,10 @@ impl Server {
                     .state
                     .held_by(&release.key, release.owner, time)
                     .is_some();
-                // A quorum carries the largest fence to its members.
-                if release.fence > 0 && release.count == 0 && (is_held || self.is_member) {
+                // A quorum carries the largest fence to its members: with a release, and with a downgrade, after which
+                // others may join.
+                let ends = release.count == 0 || release.owner.mode() != Mode::Exclusive;
+                if release.fence > 0 && ends && (is_held || self.is_member) {
                     raise_fence(release.fence);
                     keep_fence();
                 }

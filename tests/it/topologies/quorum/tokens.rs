@@ -42,3 +42,28 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
         three.assert_nothing_left().await;
     }
 }
+
+/// As above, after a downgrade: those who join the shared lock ask another majority.
+#[tokio::test]
+async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
+    let three = Servers::some(3);
+    let client = three.patient().await;
+    let fence = format!("{}:fence", name("k"));
+    let lock = client.lock("k").lease(LASTING).wait(LONG);
+    let first = three.granted_by(&[0, 1, 2], &lock).await;
+    first.release().await.expect("held");
+    let _: u64 = three.0[1].command(&["INCRBY", &fence, "1000000"]).await;
+    three.pause([2]);
+    let held = lock.acquire().await.expect("free");
+    three.resume([2]);
+    three.pause([1]);
+    held.downgrade().expect("held");
+    let other = three.patient().await;
+    let reader = other.lock("k").shared().wait(LONG).acquire().await;
+    let reader = reader.expect("shared");
+    assert!(reader.fencing_token() >= held.fencing_token());
+    three.resume([1]);
+    reader.release().await.expect("held");
+    held.release().await.expect("held");
+    three.assert_nothing_left().await;
+}

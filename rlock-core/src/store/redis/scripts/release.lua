@@ -21,6 +21,10 @@ end
 if count ~= '0' and lib then
   -- It had the exclusive lock, and shares it from now on.
   held = lib.shares(lock, owner)
+  if (held == true or ARGV[7] == 'all') and ARGV[4] ~= '0' then
+    -- Those who join it have no smaller fence.
+    next_fence(lock, ARGV[5], tonumber(ARGV[4]))
+  end
   if held == true and ARGV[7] == 'all' then
     ask_all('0')
   elseif held == true then
