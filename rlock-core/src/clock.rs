@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, LazyLock},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::runtime::Handle;
@@ -31,6 +31,15 @@ impl Clock for RuntimeClock {
 pub trait Clock: Send + Sync {
     /// The time since a moment that stays the same.
     fn elapsed(&self) -> Duration;
+}
+
+/// Returns the microseconds since the epoch: the lower bound of fencing tokens without a server.
+pub(crate) fn wall_clock_micros() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |elapsed| {
+            u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+        })
 }
 
 /// The clock of a client: the system's, unless it was given another.

@@ -9,8 +9,9 @@ pub(crate) mod driver;
 pub(crate) mod elections;
 pub(crate) mod entry;
 pub(crate) mod holders;
-pub(crate) mod machine;
 pub(crate) mod messages;
 pub(crate) mod queries;
 pub(crate) mod shell;
 pub(crate) mod thread;
+
+pub(crate) use rlock_proto::machine;

@@ -1,12 +1,13 @@
 //! Errors, with what to do about them.
 
 mod kind;
-mod lost;
 
 use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
-pub use self::{kind::ErrorKind, lost::LostCause};
-use crate::{escape_control::escape_control, info::Holder, mode::Mode};
+pub use rlock_proto::lost::LostCause;
+
+pub use self::kind::ErrorKind;
+use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode::Mode};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
@@ -177,6 +178,11 @@ impl LockError {
             key: key.into(),
             reason: reason.into(),
         }
+    }
+
+    #[cold]
+    pub(crate) fn of_key(error: InvalidKey) -> Self {
+        Self::invalid_key(error.key, error.reason)
     }
 
     #[cold]

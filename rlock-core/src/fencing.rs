@@ -47,7 +47,6 @@ use std::{
 
 use crate::{
     engine::entry::Entry,
-    error::LockError,
     escape_control::escape_control,
     key::{Key, shortened},
     mode::Mode,
@@ -148,10 +147,7 @@ impl Fence {
         }
         match Key::parse(key) {
             Ok(key) => Ok(Self { key, token }),
-            Err(LockError::InvalidKey { reason, .. }) => {
-                Err(invalid(format!("its key is invalid: {reason}")))
-            }
-            Err(error) => unreachable!("a key is valid or not: {error}"),
+            Err(error) => Err(invalid(format!("its key is invalid: {}", error.reason))),
         }
     }
 

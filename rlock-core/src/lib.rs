@@ -81,13 +81,9 @@ mod drivers;
 mod election;
 mod engine;
 mod error;
-mod escape_control;
 pub mod fencing;
-mod few;
 mod guard;
 mod info;
-mod key;
-mod lease;
 mod limits;
 mod lock;
 #[cfg(feature = "metrics")]
@@ -95,16 +91,16 @@ mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics_off.rs"]
 mod metrics;
-mod mode;
 mod observe;
 mod options;
-mod owner;
 mod pattern;
 mod private;
 mod run;
 mod scope;
 mod store;
 mod wait;
+
+use rlock_proto::{escape_control, few, key, lease, mode, owner};
 
 #[cfg(feature = "tls")]
 pub use crate::store::tls::ClientCertificate;

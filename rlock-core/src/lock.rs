@@ -120,7 +120,8 @@ impl Lock {
         }
         let is_hidden = self.client.core().options.redact_keys;
         let parse = |(key, is_shared): &(String, bool)| {
-            let key = Key::parse_hidden(key, is_hidden, self.options.site)?;
+            let key =
+                Key::parse_hidden(key, is_hidden, self.options.site).map_err(LockError::of_key)?;
             Ok((key, *is_shared))
         };
         let parsed: Result<Few<(Key, bool)>, LockError> = self.keys.iter().map(parse).collect();

@@ -3,45 +3,29 @@
 pub(crate) mod spans;
 
 pub(crate) use self::spans::EndedHold;
+pub(crate) use rlock_proto::machine::HoldEnd;
 
-/// Defines the values of a label or of a field of a span.
-macro_rules! labels {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$note:meta])* $variant:ident = $text:literal,)+ })+) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub(crate) enum $name {
-            $($(#[$note])* $variant,)+
-        }
-
-        impl $name {
-            pub(crate) fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $text,)+
-                }
-            }
-        }
-    )+};
+/// The end of an acquire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    Granted,
+    /// The lock stayed taken for the whole wait.
+    Timeout,
+    /// The lock was taken, and the call did not wait.
+    Busy,
+    Error,
+    Cancelled,
 }
 
-labels! {
-    /// The end of an acquire.
-    Outcome {
-        Granted = "granted",
-        /// The lock stayed taken for the whole wait.
-        Timeout = "timeout",
-        /// The lock was taken, and the call did not wait.
-        Busy = "busy",
-        Error = "error",
-        Cancelled = "cancelled",
-    }
-
-    /// The end of a hold.
-    HoldEnd {
-        Released = "released",
-        /// The body returned an error, or the guard was marked as failed.
-        Failed = "failed",
-        Lost = "lost",
-        Panicked = "panicked",
-        Cancelled = "cancelled",
+impl Outcome {
+    /// Returns the value of a label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Timeout => "timeout",
+            Self::Busy => "busy",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+        }
     }
 }

@@ -2,27 +2,11 @@
 
 use std::{
     fmt,
-    hash::{Hash, Hasher},
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use crate::mode::Mode;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Wait {
-    /// Sends one request and does not wait.
-    Never,
-    For(Duration),
-    Forever,
-}
-
-impl Wait {
-    /// Returns whether a call asks once and does not wait.
-    pub(crate) fn is_none(self) -> bool {
-        matches!(self, Self::Never | Self::For(Duration::ZERO))
-    }
-}
+pub(crate) use rlock_proto::options::{LockOptions, Site, Wait};
 
 /// Where nested entries are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,99 +17,6 @@ pub enum Reentry {
     Counted,
     /// Counts nested entries in this process only, without a round trip. The store's count is 1.
     Local,
-}
-
-/// Where and how a lock is taken, for observers.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Site {
-    name: &'static str,
-    pub(crate) mode: Mode,
-    /// Returns the path of an item inside the annotated function, if there is one.
-    local: Option<fn() -> &'static str>,
-}
-
-/// Sites of one name are the same.
-impl PartialEq for Site {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for Site {}
-
-impl Hash for Site {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
-
-impl Site {
-    pub(crate) const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            mode: Mode::Exclusive,
-            local: None,
-        }
-    }
-
-    pub(crate) const fn in_function(name: &'static str, local: fn() -> &'static str) -> Self {
-        Self {
-            local: Some(local),
-            ..Self::new(name)
-        }
-    }
-
-    pub(crate) fn in_mode(self, mode: Mode) -> Self {
-        Self { mode, ..self }
-    }
-
-    /// Returns the name, or this text if the lock has none.
-    pub(crate) fn name_or(self, other: &'static str) -> &'static str {
-        match self.name {
-            "" => other,
-            name => name,
-        }
-    }
-
-    /// Returns the text that takes the place of a hidden key.
-    pub(crate) fn in_place_of_key(self) -> &'static str {
-        self.name_or("<redacted>")
-    }
-
-    /// Returns the path of the annotated function: `svc::Orders::reserve`.
-    pub(crate) fn function(self) -> Option<String> {
-        let (function, _) = (self.local?)().rsplit_once("::")?;
-        // The body of an `async fn` is a closure.
-        Some(function.replace("::{{closure}}", ""))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct LockOptions {
-    /// The mode of all keys that name none.
-    pub(crate) mode: Mode,
-    pub(crate) lease: Duration,
-    pub(crate) wait: Wait,
-    pub(crate) watchdog: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) at_least: Option<Duration>,
-    pub(crate) retain: Duration,
-    pub(crate) site: Site,
-}
-
-impl Default for LockOptions {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Exclusive,
-            lease: Duration::from_secs(30),
-            wait: Wait::For(Duration::from_secs(10)),
-            watchdog: true,
-            max_hold: None,
-            at_least: None,
-            retain: Duration::ZERO,
-            site: Site::default(),
-        }
-    }
 }
 
 #[derive(Clone)]

@@ -5,30 +5,24 @@ pub(crate) mod credentials;
 pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
-mod event;
 pub(crate) mod memory;
 pub(crate) mod probe;
 pub(crate) mod provider;
 pub(crate) mod quorum;
 pub(crate) mod redis;
-mod reply;
-mod request;
 mod retry;
+mod send;
 pub(crate) mod tls;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use self::directory::Directory;
-pub(crate) use self::{
-    error::StoreError,
-    event::{Event, KeyFilter, Listener},
-    reply::{
-        Acquired, Entry, GRACE, Grant, QueuePlace, Released, RenewalOutcome, Renewed, TOKENS,
-        TOO_LARGE_FENCE, TakenBy,
-    },
-    request::{AcquireRequest, Claim, ReleaseRequest, Renewal, SendOptions},
-    retry::retry_within,
+pub(crate) use rlock_proto::store::{
+    AcquireRequest, Acquired, Claim, Entry, Event, GRACE, KeyFilter, Listener, QueuePlace,
+    ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TOKENS, TOO_LARGE_FENCE, TakenBy,
 };
+
+use self::directory::Directory;
+pub(crate) use self::{error::StoreError, retry::retry_within, send::SendOptions};
 use crate::key::Key;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -108,6 +108,8 @@ pub struct TestName {
 /// A test binary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Binary {
+    /// The unit tests of the decisions.
+    Proto,
     /// The unit tests of the core.
     Core,
     /// The worlds of the model.
@@ -116,6 +118,7 @@ pub enum Binary {
     Integration(String),
 }
 
+const PROTO: &str = "rlock-proto";
 const CORE: &str = "rlock-core";
 const MODEL: &str = "rlock-model";
 
@@ -129,6 +132,7 @@ impl TryFrom<String> for TestName {
             ));
         };
         let binary = match binary {
+            PROTO => Binary::Proto,
             CORE => Binary::Core,
             MODEL => Binary::Model,
             file => Binary::Integration(file.to_owned()),
@@ -143,6 +147,7 @@ impl TryFrom<String> for TestName {
 impl fmt::Display for Binary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Proto => PROTO,
             Self::Core => CORE,
             Self::Model => MODEL,
             Self::Integration(file) => file,

@@ -6,12 +6,14 @@ use super::{
     network::Id,
 };
 use crate::{
-    error::LostCause,
-    key, mode,
-    product::engine::machine::{
+    key,
+    lost::LostCause,
+    machine::{
         CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request, Settings,
         Slot,
     },
+    mode,
+    store::TOKENS,
     wait::Spread,
     words::Key,
 };
@@ -122,6 +124,7 @@ impl Client {
             counts_entries,
             replicas: false,
             needs_majority: false,
+            tokens: TOKENS,
         };
         let task = |caller: usize| Task {
             call: CallId(8 * caller as u64 + 1),

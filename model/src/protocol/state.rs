@@ -9,7 +9,7 @@ use super::{
     words,
 };
 use crate::{
-    product::engine::machine::Slot,
+    machine::Slot,
     server::{Constants, Server},
     store::TOKENS,
     words::{Acquire, Claim, Effects, Fence, Fenced, Key, Mode, Notification, Owner, Token},

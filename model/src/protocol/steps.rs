@@ -11,7 +11,7 @@ use super::{
     words,
 };
 use crate::{
-    product::engine::machine::{Event, Input, Machine},
+    machine::{Event, Input, Machine},
     words::Mode,
 };
 

@@ -3,8 +3,9 @@
 use std::{sync::LazyLock, time::Duration};
 
 use crate::{
-    key, lease, mode,
-    product::engine::machine::{Ask, Event, Renew, Reply, Request},
+    key, lease,
+    machine::{Ask, Event, Renew, Reply, Request},
+    mode,
     store::{self, QueuePlace, RenewalOutcome, TakenBy},
     words::{
         Acquire, Acquired, Claim, Key, Millis, Mode, Notification, Owner, Release, Released,
@@ -33,6 +34,7 @@ pub(super) fn owner(client: u8, sequence: u64, mode: mode::Mode) -> Owner {
             mode::Mode::Exclusive => Mode::Exclusive,
             mode::Mode::Shared => Mode::Shared,
             mode::Mode::Permits(most) => Mode::Permits(small(most)),
+            other => unreachable!("no world has {other}"),
         },
     }
 }

@@ -156,6 +156,7 @@ impl LockClient {
     /// Parses a key, which errors leave out if the client redacts keys.
     pub(crate) fn key(&self, key: &str) -> Result<Key, LockError> {
         Key::parse_hidden(key, self.core().options.redact_keys, Site::default())
+            .map_err(LockError::of_key)
     }
 
     /// Returns what the store has of a lock.

@@ -36,6 +36,7 @@ use crate::{
     observe::{EndedHold, HoldEnd},
     options::{Options, Reentry, Site},
     owner::OwnerId,
+    store::TOKENS,
     wait::Spread,
 };
 
@@ -191,6 +192,7 @@ impl Shell {
             counts_entries: options.reentry == Reentry::Counted,
             replicas: options.replicas.is_some(),
             needs_majority,
+            tokens: TOKENS,
         };
         Self {
             client,

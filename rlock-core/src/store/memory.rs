@@ -3,8 +3,6 @@
 #[cfg(test)]
 mod differential;
 mod fences;
-pub(crate) mod state;
-pub(crate) mod wait_queues;
 
 use std::{
     collections::HashMap,
@@ -15,13 +13,17 @@ use std::{
 
 use uuid::Uuid;
 
-use self::state::State;
+use rlock_proto::embedded;
+
+use self::fences::OfProcess;
 use super::{
     AcquireRequest, Acquired, BoxFuture, Entry, Event, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError,
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
+
+type State = embedded::State<OfProcess>;
 
 /// The locks that any number of clients share.
 #[derive(Default)]

@@ -1,25 +1,22 @@
 //! A quorum of independent servers: a lock is held if more than half of them grant it.
 //!
-//! [`redlock`] is the algorithm. A [`Call`] asks all members, and [`decisions`] counts their replies. Each member is a [`RedisStore`]
-//! with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them
+//! [`redlock`] is the algorithm. A [`Call`] asks all members, and [`rlock_proto::redlock`] counts their replies. Each member is a
+//! [`RedisStore`] with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them
 //! asks again after a pause of its own.
 
 mod call;
-mod decisions;
 mod directory;
 mod inspect;
 mod redlock;
-mod verdict;
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 
-pub(super) use self::verdict::MOST_SERVERS;
-use self::{
-    call::{Call, LateReplies, Members},
-    decisions::{SHORTEST_LATE, of_member},
-};
+pub(super) use rlock_proto::redlock::MOST_SERVERS;
+use rlock_proto::redlock::{SHORTEST_LATE, of_member};
+
+use self::call::{Call, LateReplies, Members};
 use super::{
     AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError,
@@ -47,7 +44,7 @@ impl QuorumStore {
     ) -> Self {
         let members = servers.len();
         let listener: Listener = Arc::new(move |event| {
-            if let Some(event) = of_member(event, members) {
+            if let Some(event) = of_member(event, members, fastrand::f64) {
                 listener(event);
             }
         });

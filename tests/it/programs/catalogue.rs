@@ -71,7 +71,7 @@ fn tests_in(source: &str) -> BTreeSet<String> {
     tests
 }
 
-/// Returns every test of the integration tests, the command and the core, by file.
+/// Returns every test of the integration tests, the command, the core and the decisions, by file.
 fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for directory in [
@@ -79,6 +79,7 @@ fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
         "tests/testkit/tests",
         "rlock-cli/tests",
         "rlock-core/src",
+        "rlock-proto/src",
     ] {
         for (stem, text) in sources(&root().join(directory)) {
             all.entry(stem).or_default().extend(tests_in(&text));

@@ -53,6 +53,7 @@ fn exists(test: &TestName) -> bool {
     // A suite calls its functions with a place.
     let signature = format!("fn {function}(");
     match &test.binary {
+        Binary::Proto => has(&workspace().join("rlock-proto/src"), &signature),
         Binary::Core => has(&workspace().join("rlock-core/src"), &signature),
         Binary::Model => has(&workspace().join("model/tests"), &signature),
         Binary::Integration(file) => {

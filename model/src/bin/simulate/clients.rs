@@ -8,11 +8,9 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
-    engine::machine::{
-        Ask, CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request,
-    },
     key::Key,
     lease::Time,
+    machine::{Ask, CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request},
     mode::Mode,
     notes::Notes,
     options::LockOptions,

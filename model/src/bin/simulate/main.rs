@@ -1,7 +1,7 @@
 //! Simulates fleets of clients under faults: the machine that ships, against the rules of the embedded store.
 //!
 //! ```sh
-//! cargo run --release -p rlock-model --bin simulate -- --seed 1 --inputs 1000000
+//! scripts/simulate --seed 1 --inputs 1000000
 //! ```
 //!
 //! A seed draws the clients, their options and the faults, and repeats the run exactly. Time is virtual.
@@ -24,40 +24,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rlock_proto::{few, key, lease, lost, machine, mode, options, owner, wait};
+
 use self::{
     plan::{Part, Plan, WorldKind},
-    product::{
-        engine, error, escape_control, few, info, key, lease, mode, observe, options, owner, wait,
-    },
     rules::Seen,
     world::{MS, World},
 };
-
-#[expect(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "the simulation uses a part of them"
-)]
-#[path = "../../../../rlock-core/src"]
-mod product {
-    pub(crate) mod error;
-    pub(crate) mod escape_control;
-    pub(crate) mod few;
-    pub(crate) mod info;
-    pub(crate) mod key;
-    pub(crate) mod lease;
-    pub(crate) mod mode;
-    pub(crate) mod observe;
-    pub(crate) mod options;
-    pub(crate) mod owner;
-    pub(crate) mod wait;
-
-    pub(crate) mod engine {
-        pub(crate) mod machine;
-    }
-}
 
 const HELP: &str = "simulate: runs clients, servers and a network under faults, in virtual time
 

@@ -4,9 +4,9 @@ use std::{rc::Rc, time::Duration};
 
 use crate::{
     clients::{Awaited, Sent, Vote},
-    engine::machine::{Ask, Event, Failure, Input, Reply},
     key::Key,
     lease::Time,
+    machine::{Ask, Event, Failure, Input, Reply},
     owner::OwnerId,
     plan::{Part, WorldKind},
     rules::IN_TIME,
@@ -239,7 +239,7 @@ impl World {
             let client = self.clients.iter().position(|client| client.id == id);
             let event = match members {
                 1 => Some(event),
-                _ => decisions::of_member(event, members),
+                _ => decisions::of_member(event, members, fastrand::f64),
             };
             let (Some(client), Some(input)) = (client, event.and_then(to_input)) else {
                 continue;
@@ -322,7 +322,8 @@ impl World {
             Body::Release(_) => decisions::released(&of(&votes, released)).map(Answer::Released),
             Body::Acquire(request, _) => {
                 let votes = of(&votes, acquired);
-                decisions::acquired(request, &votes, in_doubt, sent_at).map(Answer::Acquired)
+                decisions::acquired(request, &votes, in_doubt, sent_at, fastrand::f64)
+                    .map(Answer::Acquired)
             }
         };
         let is_taken = matches!(&outcome, Some(Answer::Acquired(Acquired::Taken { .. })));

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    engine::machine::{Ask, Event, Input, Machine, Owner, Ownership, Phase, Reply},
     key::Key,
     lease::Time,
+    machine::{Ask, Event, Input, Machine, Owner, Ownership, Phase, Reply},
     options::LockOptions,
     store::{Acquired, RenewalOutcome},
 };

@@ -4,14 +4,14 @@ use std::{collections::HashMap, time::Duration};
 
 use crate::{
     clients::{Client, Doing, Held, Life},
-    engine::machine::{
-        Ask, By, Entry, Event, Input, Loss, Machine, Output, Owner, Ownership, Phase, Refusal,
-        Renew, Reply, Request, Revoked, Slot, Step,
-    },
-    error::LostCause,
     few::{Few, one},
     key::Key,
     lease::Time,
+    lost::LostCause,
+    machine::{
+        Ask, By, Entry, Event, Input, Loss, Machine, Output, Owner, Ownership, Phase, Refusal,
+        Renew, Reply, Request, Revoked, Slot, Step,
+    },
     mode::Mode,
     notes::Note,
     options::{LockOptions, Wait},

@@ -1,12 +1,12 @@
 //! The servers: the rules of the embedded store, with a clock and fences of their own.
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use rlock_proto::embedded;
 use uuid::Uuid;
 
 use crate::{
@@ -76,54 +76,44 @@ pub(crate) enum Answer {
 
 /// The fences of the keys of a request: the last one, and the server's clock in units of 64 µs, or the floor.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fences {
+pub(crate) struct Fences {
     last: u64,
     clock: u64,
     is_set: bool,
+}
+
+impl embedded::Fences for Fences {
+    fn next(&mut self) -> u64 {
+        self.last = self.clock.max(self.last + 1);
+        self.is_set = true;
+        self.last
+    }
+
+    /// A fence that was forgotten was smaller than the clock.
+    fn last(&self) -> u64 {
+        match self {
+            Self { last: 0, clock, .. } => clock - 1,
+            Self { last, .. } => *last,
+        }
+    }
+}
+
+impl Fences {
+    /// Makes the next fence larger than this one.
+    fn raise(&mut self, least: u64) {
+        self.last = self.last.max(least);
+    }
+
+    /// Keeps the last fence for its whole time, as that of a new grant.
+    fn keep(&mut self) {
+        self.is_set = true;
+    }
 }
 
 /// The last fence of a key, until a time of the server's clock.
 struct Kept {
     fence: u64,
     until: Time,
-}
-
-thread_local! {
-    /// The fences of the server that executes a request.
-    static FENCES: Cell<Fences> = const { Cell::new(Fences { last: 0, clock: 0, is_set: false }) };
-}
-
-pub(crate) fn next_fence() -> u64 {
-    let mut fences = FENCES.get();
-    fences.last = fences.clock.max(fences.last + 1);
-    fences.is_set = true;
-    FENCES.set(fences);
-    fences.last
-}
-
-/// A fence that was forgotten was smaller than the clock.
-pub(crate) fn last_fence() -> u64 {
-    match FENCES.get() {
-        Fences { last: 0, clock, .. } => clock - 1,
-        Fences { last, .. } => last,
-    }
-}
-
-/// Makes the next fence larger than this one.
-fn raise_fence(least: u64) {
-    let fences = FENCES.get();
-    FENCES.set(Fences {
-        last: fences.last.max(least),
-        ..fences
-    });
-}
-
-/// Keeps the last fence for its whole time, as that of a new grant.
-fn keep_fence() {
-    FENCES.set(Fences {
-        is_set: true,
-        ..FENCES.get()
-    });
 }
 
 pub(crate) struct Server {
@@ -211,7 +201,7 @@ impl Server {
     pub(crate) fn revoke(&mut self, now: u64, key: &Key) {
         let keys = std::slice::from_ref(key);
         self.change(now, (keys, RETENTION + GRACE, 0), |server, time| {
-            keep_fence();
+            server.state.fences.keep();
             server.state.revoke(key, time);
         });
     }
@@ -228,13 +218,13 @@ impl Server {
         let (time, kept) = (self.time(now), &self.fences);
         let last = keys.iter().filter_map(|key| Some(kept.get(key)?.fence));
         let clock = time.nanos() / 64_000;
-        FENCES.set(Fences {
+        self.state.fences = Fences {
             last: last.max().unwrap_or_default(),
             clock: if floor > clock + SECOND { floor } else { clock },
             is_set: false,
-        });
+        };
         let reply = change(self, time);
-        let Fences { last, is_set, .. } = FENCES.get();
+        let Fences { last, is_set, .. } = self.state.fences;
         for key in keys.iter().filter(|_| is_set && last > 0) {
             let until = time + ttl;
             self.fences.insert(key.clone(), Kept { fence: last, until });
@@ -265,7 +255,7 @@ impl Server {
                     self.state.acquire(request, time)
                 };
                 if request.count == 1 && matches!(acquired, Acquired::Granted { .. }) {
-                    keep_fence();
+                    self.state.fences.keep();
                 }
                 Answer::Acquired(acquired)
             }
@@ -278,8 +268,8 @@ impl Server {
                 // others may join.
                 let ends = release.count == 0 || release.owner.mode() != Mode::Exclusive;
                 if release.fence > 0 && ends && (is_held || self.is_member) {
-                    raise_fence(release.fence);
-                    keep_fence();
+                    self.state.fences.raise(release.fence);
+                    self.state.fences.keep();
                 }
                 Answer::Released(if self.is_member {
                     self.release_of_member(release, time)
@@ -291,7 +281,7 @@ impl Server {
                 let Claim { key, owner } = &renewal.claim;
                 let is_held = self.state.held_by(key, *owner, time).is_some();
                 if renewal.fence > 0 && is_held {
-                    raise_fence(renewal.fence - 1);
+                    self.state.fences.raise(renewal.fence - 1);
                 }
                 let renewals = std::slice::from_ref(renewal);
                 Answer::Renewed(self.state.renew(renewals, *lease, time))

@@ -2,8 +2,8 @@
 
 use crate::{
     clients::Life,
-    engine::machine::{Event, Input},
     key::Key,
+    machine::{Event, Input},
     owner::OwnerId,
     plan::{Kind, Part},
     store::{State, TOKENS},

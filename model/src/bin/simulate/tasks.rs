@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     clients::{Awaited, Doing, Held, Life, Sent, Task},
-    engine::machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Reply, Step},
     few::{Few, one},
     key::Key,
+    machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Reply, Step},
     mode::Mode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},

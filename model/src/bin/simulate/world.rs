@@ -11,12 +11,13 @@ use uuid::Uuid;
 
 use crate::{
     clients::{Client, Clock, Doing, Life, Sent, Task},
-    engine::machine::{CallId, Input, Machine, Output, Settings, Step},
     key::Key,
+    machine::{CallId, Input, Machine, Output, Settings, Step},
     notes::Notes,
     plan::{Part, Plan, WorldKind},
     rules::{Counts, Lock, NOTHING_LEFT, Seen, Violation},
     servers::Server,
+    store::TOKENS,
     wait::Spread,
 };
 
@@ -140,6 +141,7 @@ impl World {
             counts_entries: self.plan.has(Part::CountsEntries),
             replicas: self.plan.has(Part::Replicas),
             needs_majority: self.servers.len() > 1,
+            tokens: TOKENS,
         };
         let drift = match self.rng.u8(..4) {
             0 if self.plan.has(Part::ClockBeyondTheMargin) => self.rng.i32(-40_000..=40_000),

@@ -1,13 +1,13 @@
 //! What callers do, and what follows from an input to their client's machine.
 
 use crate::{
-    error::LostCause,
-    mode,
-    observe::HoldEnd,
-    product::engine::machine::{
+    lost::LostCause,
+    machine::HoldEnd,
+    machine::{
         Ask, By, CallId, Entered, Event, Input, Inside, Output, Owner, Phase, Refusal, Renew,
         Request, Step,
     },
+    mode,
     protocol::{
         Config, Faults, State, Time,
         client::{Asked, Client, Life, Ready, Stage, Work},

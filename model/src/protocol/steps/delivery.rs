@@ -2,7 +2,7 @@
 
 use super::calls::feed;
 use crate::{
-    product::engine::machine::{Event, Failure, Input, Renew, Reply},
+    machine::{Event, Failure, Input, Renew, Reply},
     protocol::{
         Config, State,
         client::{Asked, Awaited},

@@ -1,7 +1,10 @@
 //! Compares the embedded store with the model of the protocol.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,7 +17,7 @@ use uuid::Uuid;
 
 use super::{MemoryStore, SharedStore};
 use crate::{
-    clock::ClientClock,
+    clock::{ClientClock, Clock},
     key::Key,
     lease::Time,
     mode::Mode,
@@ -27,8 +30,19 @@ use crate::{
 
 type Notified = Arc<Mutex<Vec<words::Notification>>>;
 
+/// A clock in milliseconds, which operations advance.
+#[derive(Default)]
+struct Advanced(AtomicU64);
+
+impl Clock for Advanced {
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
 #[derive(Default)]
 struct Embedded {
+    clock: Arc<Advanced>,
     shared: Arc<SharedStore>,
     clients: Vec<Option<MemoryStore>>,
     notified: Notified,
@@ -72,6 +86,7 @@ fn owner_back(owner: OwnerId) -> words::Owner {
             Mode::Exclusive => words::Mode::Exclusive,
             Mode::Shared => words::Mode::Shared,
             Mode::Permits(most) => words::Mode::Permits(most.try_into().expect("small")),
+            other => unreachable!("no operation has {other}"),
         },
     }
 }
@@ -209,25 +224,11 @@ impl Embedded {
         kept.iter().map(renewed).collect()
     }
 
-    /// Advances the time: moves all past and future events earlier by this duration.
-    fn pass(&self, time: Duration) {
-        let earlier = |at: Time| Time::from(at.since(Time::from_nanos(0) + time));
-        let mut state = self.shared.state();
-        for lock in state.locks.values_mut() {
-            for holder in &mut lock.holders {
-                holder.expires = earlier(holder.expires);
-            }
-        }
-        for (_, since) in state.queues.0.values_mut().flatten() {
-            *since = earlier(*since);
-        }
-    }
-
     fn view(&self, name: words::Key) -> KeyView {
         let key = key(name);
         let mut state = self.shared.state();
         let entry = state
-            .inspect(&key, ClientClock::default().now())
+            .inspect(&key, Time::from(self.clock.elapsed()))
             .map(|entry| words::Entry {
                 holders: {
                     let first = OwnerId::parse(&entry.owner).expect("an owner");
@@ -257,8 +258,8 @@ impl Subject for Embedded {
                 record(event, &mut notified);
             });
             let client = Uuid::from_u128(client.into());
-            let (shared, clock) = (Arc::clone(&self.shared), ClientClock::default());
-            let store = MemoryStore::join(shared, client, clock, listener);
+            let clock = ClientClock::given(Arc::clone(&self.clock) as Arc<dyn Clock>);
+            let store = MemoryStore::join(Arc::clone(&self.shared), client, clock, listener);
             self.clients.push(Some(store));
         }
     }
@@ -269,7 +270,7 @@ impl Subject for Embedded {
             Operation::Release(ask) => Reply::Released(self.release(ask)),
             Operation::Renew(ask) => Reply::Renewed(self.renew(ask)),
             Operation::Pass(time) => {
-                self.pass(Duration::from_millis(*time));
+                self.clock.0.fetch_add(*time, Ordering::Relaxed);
                 Reply::None
             }
             Operation::Leave(client) => {

@@ -10,16 +10,13 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use rlock_proto::redlock::{Votes, majority, rest};
 use tokio::{
     sync::{Mutex, mpsc},
     task::coop::unconstrained,
     time::{Instant, timeout_at},
 };
 
-use super::{
-    decisions::{Votes, rest},
-    verdict::majority,
-};
 use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
 
 /// The most late replies of a member that are followed at a time, and the most that wait for that.

@@ -5,7 +5,9 @@ use std::{collections::HashSet, time::Duration};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE};
+use rlock_proto::redlock::SHORTEST_LATE;
+
+use super::{QuorumStore, call::Call};
 use crate::store::{
     ReplyFuture,
     directory::{Cursor, Directory, Page},

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{QuorumStore, call::Call, decisions::SHORTEST_LATE, verdict::majority_has};
+use rlock_proto::redlock::{SHORTEST_LATE, majority_has};
+
+use super::{QuorumStore, call::Call};
 use crate::{
     key::Key,
     owner::OwnerId,

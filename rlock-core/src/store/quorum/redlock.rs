@@ -16,14 +16,14 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use rlock_proto::redlock::{
+    SHORTEST_LATE, acquired, decisive, is_acquired, is_granted, is_held, is_released, released,
+    renewed, with_step,
+};
 
 use super::{
     QuorumStore,
     call::{Call, LateReplies},
-    decisions::{
-        SHORTEST_LATE, acquired, decisive, is_acquired, is_granted, is_held, is_released, released,
-        renewed, with_step,
-    },
 };
 use crate::store::{
     AcquireRequest, Acquired, ReleaseRequest, Released, Renewal, Renewed, SendOptions, Store,
@@ -51,7 +51,13 @@ impl QuorumStore {
         })
         .await;
         decided.store(true, Ordering::Release);
-        let outcome = acquired(&request, &call.votes(), call.is_in_doubt(), sent_at);
+        let outcome = acquired(
+            &request,
+            &call.votes(),
+            call.is_in_doubt(),
+            sent_at,
+            fastrand::f64,
+        );
         let outcome = outcome.ok_or_else(|| call.error());
         let mut granting = Vec::new();
         if let Ok(Acquired::Taken { .. }) = outcome {

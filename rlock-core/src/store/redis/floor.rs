@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{lease::wall_clock_micros, store::TOO_LARGE_FENCE};
+use crate::{clock::wall_clock_micros, store::TOO_LARGE_FENCE};
 
 /// How far ahead of this client's clock a fence may be.
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);

@@ -185,7 +185,7 @@ impl ReplicaCheck {
                 request.cmd("PEXPIRE").arg(fence).arg(fence_ttl);
                 let (command, of_owners) = match owner.mode() {
                     Mode::Exclusive => ("HEXISTS", lock),
-                    Mode::Shared | Mode::Permits(_) => ("ZSCORE", format!("{lock}:shared")),
+                    _ => ("ZSCORE", format!("{lock}:shared")),
                 };
                 request.cmd(command).arg(of_owners).arg(owner.to_string());
             }

@@ -26,6 +26,7 @@ pub(super) struct Built {
 impl Built {
     pub(super) fn command(&self, binary: &Binary) -> Command {
         let (package, target) = match binary {
+            Binary::Proto => ("rlock-proto", "rlock_proto"),
             Binary::Core => ("rlock-core", "rlock_core"),
             Binary::Model => ("model", "worlds"),
             Binary::Integration(file) => ("tests", file.as_str()),
@@ -67,15 +68,14 @@ impl Builder {
         &self,
         binaries: impl Iterator<Item = &'a Binary>,
     ) -> Result<Built, String> {
-        let (mut files, mut core, mut model) = (BTreeSet::new(), false, false);
+        let (mut files, mut alone) = (BTreeSet::new(), BTreeSet::new());
         for binary in binaries {
             match binary {
-                Binary::Core => core = true,
-                Binary::Model => model = true,
-                Binary::Integration(file) => {
-                    files.insert(file.as_str());
-                }
-            }
+                Binary::Proto => alone.insert(["-p", "rlock-proto", "--lib"].as_slice()),
+                Binary::Core => alone.insert(&["-p", "rlock-core", "--lib"]),
+                Binary::Model => alone.insert(&["-p", "rlock-model", "--test", "worlds"]),
+                Binary::Integration(file) => files.insert(file.as_str()),
+            };
         }
         let mut paths = HashMap::new();
         if !files.is_empty() {
@@ -84,11 +84,8 @@ impl Builder {
             words.extend(files);
             self.compile(&words, &mut paths)?;
         }
-        if core {
-            self.compile(&["-p", "rlock-core", "--lib"], &mut paths)?;
-        }
-        if model {
-            self.compile(&["-p", "rlock-model", "--test", "worlds"], &mut paths)?;
+        for words in alone {
+            self.compile(words, &mut paths)?;
         }
         Ok(Built {
             paths,

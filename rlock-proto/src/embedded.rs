@@ -1,0 +1,20 @@
+//! The rules of a store: the semantics of the Lua scripts, as functions on plain data.
+//!
+//! `LockClient::in_memory` keeps its locks in a [`State`] behind a mutex, and a simulated server in one with faults.
+
+mod state;
+mod wait_queues;
+
+pub use self::{
+    state::{Holder, Lock, State},
+    wait_queues::WaitQueues,
+};
+
+/// The source of fences.
+pub trait Fences {
+    /// Returns a fence that is larger than each one before.
+    fn next(&mut self) -> u64;
+
+    /// Returns the last fence, or a larger one that the next fence exceeds.
+    fn last(&self) -> u64;
+}

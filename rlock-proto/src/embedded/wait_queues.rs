@@ -1,0 +1,64 @@
+//! The owners that wait for each lock, in the order in which they came.
+
+use std::collections::{HashMap, VecDeque};
+
+use uuid::Uuid;
+
+use crate::{key::Key, lease::Time, owner::OwnerId};
+
+/// One owner for each client, and since when it waits. A lock without waiters has no queue.
+#[derive(Clone, Default)]
+pub struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
+
+impl WaitQueues {
+    /// Returns the owners that wait for a lock, the first one first.
+    pub fn of(&self, key: &Key) -> impl Iterator<Item = OwnerId> {
+        let queue = self.0.get(key).into_iter().flatten();
+        queue.map(|(owner, _)| *owner)
+    }
+
+    /// Returns the owner that waits first.
+    #[must_use]
+    pub fn first(&self, key: &Key) -> Option<OwnerId> {
+        self.of(key).next()
+    }
+
+    /// Returns the first owner, and since when it waits.
+    #[must_use]
+    pub fn first_since(&self, key: &Key) -> Option<(OwnerId, Time)> {
+        self.0.get(key)?.front().copied()
+    }
+
+    /// Adds an owner at the end, unless it is in the queue.
+    pub fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
+        let queue = self.0.entry(key.clone()).or_default();
+        if queue.iter().all(|(waiter, _)| *waiter != owner) {
+            queue.push_back((owner, now));
+        }
+    }
+
+    /// Removes an owner from a queue.
+    pub fn leave(&mut self, key: &Key, owner: OwnerId) {
+        if let Some(queue) = self.0.get_mut(key) {
+            queue.retain(|(waiter, _)| *waiter != owner);
+            if queue.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    /// Removes all owners of a client.
+    pub fn leave_all(&mut self, client: Uuid) {
+        self.0.retain(|_, queue| {
+            queue.retain(|(waiter, _)| waiter.client() != client);
+            !queue.is_empty()
+        });
+    }
+
+    /// Removes the first owner. Returns it, and since when it has waited.
+    pub fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
+        let first = self.first_since(key)?;
+        self.leave(key, first.0);
+        Some(first)
+    }
+}

@@ -1,0 +1,97 @@
+//! The decisions of [`rlock-core`](https://docs.rs/rlock-core), without I/O: everything that a client of distributed locks
+//! decides, and nothing that it does.
+//!
+//! This crate has no runtime, clock, socket, thread, random number or log, so a model checker explores it and a simulator runs it
+//! as it ships. Use `rlock-core` to lock something. Use this crate to build another shell around the same protocol, or to check it.
+//! The form is that of `quinn-proto` and of the core of `rustls`.
+//!
+//! # What goes in, and what comes out
+//!
+//! A client owns one [`Machine`](machine::Machine). Its shell passes each event as an [`Input`](machine::Input), with the time, and
+//! carries out each [`Output`](machine::Output):
+//!
+//! | event | input | outputs that may follow |
+//! | --- | --- | --- |
+//! | a call asks for locks, or is polled | `Acquire`, `Poll` | one `Step`: send a request, wait, or the outcome |
+//! | the store replies, or no reply comes | `Reply` | a `Step` of the call that sent the request, `Wake` for others |
+//! | the store notifies the client | `Event` | `Wake` for the call that goes on, `Lost`, `Revoked` |
+//! | a body has ended, or a call was dropped | `Leave`, `Cancel` | `Send` for a release, `Ended`, `Wake` |
+//! | [`Machine::due`](machine::Machine::due) has come | `Time` | `Renew`, `Lost`, `Wake`, `Send` |
+//!
+//! The shell sends a [`Request`](machine::Request) to a store, as the types of [`store`] say, and gives it back with the reply.
+//! [`embedded`] has the rules of such a store, and [`redlock`] makes one store of several.
+//!
+//! # What never happens
+//!
+//! - Two exclusive holds of one key are never valid at once, as long as the store keeps what it replied and clocks differ by less
+//!   than the margin of [`lease::valid_until`]. A lease counts from before its request was sent, so a late reply makes it shorter,
+//!   and revives nothing.
+//! - A request whose reply is missing is never taken for a failure. It is *in doubt*, and the next request of the same owner, or its
+//!   release, settles it. If a grant arrives after its caller gave up, the machine releases the lock.
+//! - The token of a hold is never smaller than that of an earlier hold of its key, as long as the store's fences grow.
+//! - The machine never waits. Whatever has to happen later has a deadline, and `due` returns the next one.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use rlock_proto::{
+//!     few,
+//!     key::Key,
+//!     lease::Time,
+//!     machine::{CallId, HoldEnd, Input, Machine, Output, Reply, Settings, Step},
+//!     mode::Mode,
+//!     options::LockOptions,
+//!     store::{Acquired, TOKENS},
+//!     wait::Spread,
+//! };
+//!
+//! let settings = Settings {
+//!     response_timeout: Duration::from_secs(2),
+//!     local_handovers: 16,
+//!     counts_entries: true,
+//!     replicas: false,
+//!     needs_majority: false,
+//!     tokens: TOKENS,
+//! };
+//! let mut machine = Machine::new(settings, Spread(7));
+//! let (now, mut outputs) = (Time::from(Duration::from_secs(1)), Vec::new());
+//!
+//! // A call asks for a lock, and the machine wants a request to be sent.
+//! let keys = few::one((Key::parse("order:42")?, Mode::Exclusive, None));
+//! let (call, terms, is_inside) = (CallId(1), LockOptions::default(), false);
+//! machine.on(Input::Acquire { call, keys, terms, is_inside }, now, &mut outputs);
+//! let Some(Output::Step(Step::Send(request))) = outputs.pop() else {
+//!     panic!("{outputs:?}");
+//! };
+//!
+//! // The store grants the lock with the fence 5.
+//! let granted = Acquired::Granted { fences: few::one(5), wanted: false, sent_at: now };
+//! machine.on(Input::Reply(request, Reply::Acquired(granted)), now, &mut outputs);
+//! let Some(Output::Step(Step::Entered(mut entered))) = outputs.pop() else {
+//!     panic!("{outputs:?}");
+//! };
+//! let entered = entered.pop().expect("one key");
+//! assert_eq!(entered.token, 5 * TOKENS);
+//!
+//! // The body has ended, and the background has to release the lock.
+//! let (entry, end) = (entered.entry, HoldEnd::Released);
+//! machine.on(Input::Leave { entry, end, call: None }, now, &mut outputs);
+//! assert!(outputs.iter().any(|output| matches!(output, Output::Send(_))));
+//! # Ok::<(), rlock_proto::key::InvalidKey>(())
+//! ```
+
+pub mod embedded;
+pub mod escape_control;
+pub mod few;
+pub mod key;
+pub mod lease;
+pub mod lost;
+pub mod machine;
+pub mod mode;
+pub mod options;
+pub mod owner;
+pub mod redlock;
+pub mod store;
+pub mod wait;

@@ -1,0 +1,33 @@
+//! The causes of losses.
+
+/// The reason why a hold is no longer valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostCause {
+    /// The store no longer has the lock: it expired there, was deleted, evicted or flushed.
+    #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
+    Removed,
+    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that
+    /// another process handed off has a lease of one second until its first renewal. The log line
+    /// `lock lost` has the lease.
+    #[error("its lease ended without a confirmed renewal")]
+    Expired,
+    /// The hold reached its `max_hold`.
+    #[error("it reached its `max_hold`")]
+    MaxHold,
+    /// Another client asked for the lock, by `ask_release`, or took
+    /// it, by `release_if` or
+    /// `force_release`.
+    #[error("another client asked to release it, or took it")]
+    Revoked,
+    /// The client was shut down.
+    #[error("its lock client was shut down")]
+    Closed,
+    /// The hold was released: its call ended, or its guard was released or dropped.
+    ///
+    /// Only a `CurrentHold` has this cause, because it can outlive its call:
+    /// `lost` resolves to it, and `guard` fails with it. The
+    /// client logs nothing.
+    #[error("its call has ended, or its guard was released")]
+    Released,
+}

@@ -1,0 +1,742 @@
+//! The steps of a call that acquires locks: first it enters the holds that it is inside, then it gets the turns of
+//! its other keys, then it asks the store, all locks or none.
+
+use std::time::Duration;
+
+use super::{
+    By, CallId, Context, Entry, HoldEnd, IDLE, Machine, Owner, Ownership, Phase,
+    call::{Acquisition, Stage, Wanted},
+    input::{Failure, Inside},
+    output::{Ask, Claimed, Entered, Refusal, Request, Step},
+    slot::Turn,
+};
+use crate::{
+    few::{Few, one},
+    key::Key,
+    lease::{Time, valid_until},
+    lost::LostCause,
+    mode::Mode,
+    store::{Acquired, Grant, TakenBy},
+};
+
+/// The last part of a wait, in which no further request is sent.
+const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
+/// How often a call asks again because a change of its lock was reported. Requests of the same client over another
+/// connection are reported, too.
+const MOST_CONFIRMATIONS: u8 = 3;
+
+impl Acquisition {
+    /// Returns whether no further request is worth sending.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        !self.asks_once() && self.deadline.since(now) <= LEAST_REQUEST_TIME
+    }
+
+    /// Returns the time-out of one request.
+    pub(super) fn request_timeout(&self, cx: &Context) -> Duration {
+        let most = cx.settings.response_timeout;
+        if self.asks_once() {
+            most
+        } else {
+            self.deadline.since(cx.now).min(most)
+        }
+    }
+
+    /// Returns until when the call waits for other calls of its client.
+    fn limit(&self, cx: &Context) -> Time {
+        if self.asks_once() {
+            self.started + cx.settings.response_timeout
+        } else {
+            self.deadline
+        }
+    }
+
+    /// Returns a request, which is sent now.
+    fn sends(
+        &mut self,
+        id: CallId,
+        claims: Few<Claimed>,
+        what: Ask,
+        timeout: Duration,
+        cx: &mut Context,
+    ) -> Box<Request> {
+        let number = cx.number();
+        self.stage = Stage::Asking(number);
+        (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
+        Box::new(Request {
+            number,
+            call: Some(id),
+            claims,
+            what,
+            timeout,
+        })
+    }
+
+    /// Notes that the hold of this key, which the call is inside, is lost.
+    pub(super) fn is_lost(&mut self, key: &Key, cause: LostCause) {
+        self.stage = Stage::Refused(Refusal::Lost(key.clone(), cause));
+    }
+
+    /// Notes that the store has refused this key to another attempt, whose request was sent at this time.
+    pub(super) fn is_refused(&mut self, key: &Key, mode: Mode, sent_at: Time) {
+        let at = self.position(key);
+        if self.stage == Stage::Ready && self.locks[at].mode == mode && self.started < sent_at {
+            self.stage = Stage::Refused(self.taken(at, None));
+        }
+    }
+
+    /// Returns whether the call is queued for this key, and wants nothing but to join its shared ownership.
+    pub(super) fn may_join(&self, key: &Key) -> bool {
+        let Stage::Queued(at) = self.stage else {
+            return false;
+        };
+        let lock = &self.locks[at];
+        lock.key == *key && lock.mode == Mode::Shared && self.fresh().len() == 1
+    }
+
+    /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled.
+    pub(super) fn joins(&mut self, key: &Key, own: &Ownership, number: u32) {
+        let at = self.position(key);
+        self.locks[at].enters(own, number, Some(By::Local));
+        self.stage = Stage::Joined(at);
+    }
+
+    /// Enters the stage after a failed request.
+    fn fails(&mut self, failure: Failure, cx: &mut Context) {
+        // The wait ended during the last request, so an earlier reply is more precise.
+        let earlier = self.contended.filter(|_| failure.maybe_executed);
+        self.stage = if self.asks_once() || !failure.transient {
+            Stage::Refused(Refusal::Failed)
+        } else if !self.is_over(cx.now) {
+            self.pause(Refusal::Failed, cx)
+        } else if let Some((at, ttl)) = earlier {
+            Stage::Pausing(self.deadline, self.taken(at, ttl))
+        } else {
+            Stage::Refused(Refusal::Failed)
+        };
+    }
+
+    /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then,
+    /// so a call that asks once asks again.
+    fn on_split(&mut self, cx: &mut Context) {
+        self.stage = if cx.now + LEAST_REQUEST_TIME < self.limit(cx) {
+            self.pause(Refusal::Split, cx)
+        } else {
+            Stage::Refused(Refusal::Split)
+        };
+    }
+
+    /// Returns a pause of at most half of the time left, so that none ends the wait.
+    fn pause(&mut self, otherwise: Refusal, cx: &mut Context) -> Stage {
+        let pause = cx.spread().after_failures(self.failures);
+        self.failures += 1;
+        let until = cx.now + pause.min(self.limit(cx).since(cx.now) / 2);
+        Stage::Pausing(until, otherwise)
+    }
+}
+
+impl Machine {
+    /// Returns the next step of a call that is polled.
+    pub(super) fn acquire_step(&mut self, id: CallId, call: &mut Acquisition) -> Step {
+        loop {
+            let now = self.cx.now;
+            if self.cx.is_closed() {
+                return self.refuse(id, call, Refusal::Closed);
+            }
+            match &call.stage {
+                Stage::Asking(_) => return self.cx.wait(Time::NEVER),
+                Stage::Pausing(until, _) if now < *until => return self.cx.wait(*until),
+                Stage::Refused(why) => {
+                    let why = why.clone();
+                    return self.refuse(id, call, why);
+                }
+                Stage::Pausing(_, otherwise) if call.is_over(now) => {
+                    // Only a failure ends a wait early.
+                    if *otherwise != Refusal::Failed && now < call.deadline {
+                        return self.cx.wait(call.deadline);
+                    }
+                    call.stage = Stage::Refused(otherwise.clone());
+                    continue;
+                }
+                Stage::Waiting(at) => {
+                    let at = *at;
+                    if let Some(step) = self.wait_step(id, call, at) {
+                        return step;
+                    }
+                }
+                Stage::Queued(at) => {
+                    let at = *at;
+                    let slot = self.slots.get(&call.locks[at].key);
+                    if slot.and_then(|slot| slot.turn) != Some(id) {
+                        if now < call.deadline {
+                            return self.cx.wait(call.deadline);
+                        }
+                        call.stage = Stage::Refused(call.taken(at, None));
+                        continue;
+                    }
+                }
+                Stage::Joined(at) => {
+                    let at = *at;
+                    self.pick_up(call, at);
+                }
+                Stage::Ready | Stage::Pausing(..) => {}
+            }
+            call.stage = Stage::Ready;
+            let is_inside = |lock: &Wanted| lock.inside.is_some() && lock.entered.is_none();
+            let step = match call.locks.iter().position(is_inside) {
+                Some(at) => self.enter_step(id, call, at),
+                None => self.ready_step(id, call),
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    /// Enters the hold of the lock at this index. `None` goes on.
+    fn enter_step(&mut self, id: CallId, call: &mut Acquisition, at: usize) -> Option<Step> {
+        let (now, counts) = (self.cx.now, self.cx.settings.counts_entries);
+        let limit = call.limit(&self.cx);
+        let lock = &mut call.locks[at];
+        let Inside {
+            owner,
+            token,
+            entry,
+        } = lock.inside?;
+        let slot = self.slots.get_mut(&lock.key);
+        let own = slot.and_then(|slot| slot.find_mut(owner));
+        let Some(own) = own.filter(|own| own.is_live(token)) else {
+            // That hold has ended.
+            lock.inside = None;
+            return None;
+        };
+        if let Err(cause) = own.valid_until(now) {
+            let key = lock.key.clone();
+            call.is_lost(&key, cause);
+            self.lose(&key, owner, cause);
+            return None;
+        }
+        if !lock.mode.fits_inside(own.used) {
+            call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used));
+            return None;
+        }
+        if !counts || own.used != Mode::Exclusive {
+            let number = own.add(&call.terms, Some(entry), now);
+            lock.enters(own, number, None);
+            return None;
+        }
+        if now >= limit {
+            call.stage = Stage::Refused(Refusal::Failed);
+            return None;
+        }
+        if own.count.is_under_way() {
+            own.count.waits_no_more(id);
+            own.count.waiting.push(id);
+            return Some(self.cx.wait(limit));
+        }
+        let what = Ask::Enter {
+            lease: own.lease,
+            count: own.entries() + 1,
+        };
+        let claim = Claimed {
+            key: lock.key.clone(),
+            owner,
+            mode: own.mode,
+            in_doubt: own.requests.begin(false, now),
+            arrives: false,
+        };
+        let timeout = call.request_timeout(&self.cx);
+        let request = call.sends(id, one(claim), what, timeout, &mut self.cx);
+        let own = self
+            .slots
+            .get_mut(&request.claims[0].key)?
+            .find_mut(owner)?;
+        own.count.sent(&request, now + timeout + IDLE);
+        Some(Step::Send(request))
+    }
+
+    /// Gets the turns, and then asks the store. `None` goes on.
+    fn ready_step(&mut self, id: CallId, call: &mut Acquisition) -> Option<Step> {
+        let now = self.cx.now;
+        let mut fresh = call.fresh();
+        let turn = |at: &usize| (*at, self.turn(id, call, *at));
+        let turn = fresh.iter().map(turn).find(|(_, turn)| *turn != Turn::Has);
+        if let Some((at, Turn::Joins)) = turn {
+            let lock = &mut call.locks[at];
+            let own = self.slots.get_mut(&lock.key)?.current_mut()?;
+            let number = own.join(&call.terms, now);
+            lock.enters(own, number, Some(By::Local));
+            fresh.clear();
+        } else if let Some((at, _)) = turn {
+            // While a call waits for one turn it keeps no other: that would block other calls of a free lock.
+            self.give_turns_back(id, call, None);
+            let (lock, limit) = (&call.locks[at], call.limit(&self.cx));
+            let slot = self.slots.get_mut(&lock.key)?;
+            if call.asks_once() {
+                if now < limit && slot.attend(id, lock.mode, &self.cx) {
+                    return Some(self.cx.wait(limit));
+                }
+                call.stage = Stage::Refused(call.taken(at, None));
+                return None;
+            }
+            slot.enqueue(id, &mut self.cx);
+            call.contended = Some((at, None));
+            call.stage = Stage::Queued(at);
+            return None;
+        }
+        let slot = |at: &usize| self.slots.get(&call.locks[*at].key);
+        let follows = |at: &usize| {
+            slot(at).is_some_and(|slot| slot.current().is_none() && slot.is_releasing())
+        };
+        let limit = call.started + self.cx.settings.response_timeout / 2;
+        if call.asks_once() && now < limit && fresh.iter().any(follows) {
+            // The attempt would overtake the release. A call that waits is queued at the store then.
+            return Some(self.cx.wait(limit));
+        }
+        for at in &fresh {
+            let lock = &mut call.locks[*at];
+            let slot = self.slots.get_mut(&lock.key)?;
+            let own = slot.ownership(call.terms.lease, lock.mode, &mut self.cx);
+            // Without a watchdog, a grant for a short time is not renewed.
+            let is_usable = |grant: &Grant| {
+                let is_long_enough = call.terms.watchdog || grant.ttl >= call.terms.lease;
+                is_long_enough && grant.is_fresh(call.terms.lease, now)
+            };
+            let grant = own.grant().filter(is_usable);
+            // The reply to the latest request is usable while it is valid.
+            let present = own.requests.grant();
+            lock.grant = grant.or(lock.grant.filter(|grant| present == Some(*grant)));
+        }
+        if fresh.iter().all(|at| call.locks[*at].grant.is_some()) {
+            return self.begin(call, &fresh).map(Step::Entered);
+        }
+        // The grant that an earlier call asked for may arrive.
+        if let [at] = *fresh
+            && let Some(step) = self.wait_step(id, call, at)
+        {
+            return Some(step);
+        }
+        let waits = |at: &&usize| {
+            let own = self.current(&call.locks[**at].key);
+            own.is_some_and(|own| own.requests.ask_at().is_some())
+        };
+        if !call.asks_once() && now >= call.deadline {
+            let waiting = fresh.iter().find(waits).map(|at| (*at, None));
+            let taken = call.contended.or(waiting);
+            let why = taken.map_or(Refusal::Failed, |(at, ttl)| call.taken(at, ttl));
+            call.stage = Stage::Refused(why);
+            return None;
+        }
+        Some(Step::Send(self.ask(id, call, &fresh)?))
+    }
+
+    fn turn(&mut self, id: CallId, call: &Acquisition, at: usize) -> Turn {
+        let lock = &call.locks[at];
+        // A call that waits for several locks keeps none: that would block other calls of a free lock.
+        let may_join = call.fresh().len() == 1;
+        let (slot, cx) = self.slot_mut(&lock.key);
+        slot.take_turn(id, (&call.terms, lock.mode, may_join), cx)
+    }
+
+    /// Begins the renewals of an entry in a shared ownership. If that was lost since, the call gives the entry back.
+    fn pick_up(&mut self, call: &mut Acquisition, at: usize) {
+        let (lock, now) = (&mut call.locks[at], self.cx.now);
+        let Some(entered) = &lock.entered else {
+            return;
+        };
+        let (owner, number) = (entered.entry.owner, entered.entry.number);
+        let slot = self.slots.get_mut(&lock.key);
+        let own = slot.and_then(|slot| slot.find_mut(owner));
+        match own.filter(|own| own.valid_until(now).is_ok()) {
+            Some(own) => own.pick_up(number, call.terms.watchdog),
+            None => self.leave_all(call),
+        }
+    }
+
+    /// Waits for a report about the lock at this index, whose turn the call has. `None` goes on.
+    fn wait_step(&mut self, id: CallId, call: &mut Acquisition, at: usize) -> Option<Step> {
+        let now = self.cx.now;
+        let key = &call.locks[at].key;
+        let slot = self.slots.get(key).filter(|slot| slot.turn == Some(id))?;
+        let own = slot
+            .current()
+            .filter(|own| own.is_usable(call.terms.lease, call.locks[at].mode, now))?;
+        let until = own.requests.ask_at()?.min(call.deadline);
+        let last_part = call.last_part();
+        if now >= until {
+            return None;
+        }
+        if now < last_part {
+            return Some(self.cx.wait(until.min(last_part)));
+        }
+        let wait = self.cx.wait(until);
+        if std::mem::replace(&mut call.has_asked_holder, true) {
+            return Some(wait);
+        }
+        Some(Step::AskHolder(key.clone()))
+    }
+
+    /// Asks the store for those locks that this client does not own yet.
+    ///
+    /// A lock that the store handed off and no hold has used is requested again with the others. If one of them is
+    /// contended, the same request takes it back.
+    fn ask(&mut self, id: CallId, call: &mut Acquisition, fresh: &[usize]) -> Option<Box<Request>> {
+        let is_owned = |at: &usize| {
+            let lock = &call.locks[*at];
+            let own = self.current(&lock.key);
+            lock.grant.is_some() && own.is_some_and(|own| own.token > 0)
+        };
+        let asked: Few<usize> = fresh.iter().copied().filter(|at| !is_owned(at)).collect();
+        let rolls_back = asked.len() > 1 || self.cx.settings.needs_majority;
+        let mut claims = Few::new();
+        for at in asked {
+            let key = call.locks[at].key.clone();
+            let own = self.slots.get_mut(&key)?.current_mut()?;
+            claims.push(own.claim(key, rolls_back, self.cx.now));
+        }
+        let (lease, waits) = (call.terms.lease, !call.asks_once());
+        call.kept_until = self.cx.now + lease;
+        let timeout = call.request_timeout(&self.cx);
+        let what = Ask::Acquire { lease, waits };
+        Some(call.sends(id, claims, what, timeout, &mut self.cx))
+    }
+
+    /// Begins the holds. Returns `None` if one of the ownerships has no token, or a grant came too late.
+    fn begin(&mut self, call: &mut Acquisition, fresh: &[usize]) -> Option<Few<Entered>> {
+        let now = self.cx.now;
+        let is_late = |at: &usize| {
+            let grant = call.locks[*at].grant.as_ref();
+            grant.is_none_or(|grant| valid_until(grant.since, grant.ttl) <= now)
+        };
+        if fresh.iter().any(is_late) {
+            call.locks.iter_mut().for_each(|lock| lock.grant = None);
+            call.fails(Failure::UNANSWERED, &mut self.cx);
+            return None;
+        }
+        for at in fresh {
+            let lock = &mut call.locks[*at];
+            let (grant, slot) = (lock.grant.take()?, self.slots.get_mut(&lock.key)?);
+            let own = slot.current_mut()?;
+            let Some(number) = own.begin((&call.terms, lock.mode), grant, now) else {
+                // The call asks with another owner.
+                self.leave_all(call);
+                return None;
+            };
+            let by = Some(own.requests.by);
+            lock.enters(own, number, by);
+            slot.turn = None;
+            slot.admit(&mut self.cx);
+        }
+        let entered = call.locks.iter_mut().filter_map(|lock| lock.entered.take());
+        Some(entered.collect())
+    }
+
+    /// Leaves all entries of a call.
+    fn leave_all(&mut self, call: &mut Acquisition) {
+        for lock in &mut call.locks {
+            if let Some(entered) = lock.entered.take()
+                && let Some(slot) = self.slots.get_mut(&lock.key)
+            {
+                slot.leave(&entered.entry, HoldEnd::Cancelled, None, &mut self.cx);
+            }
+        }
+    }
+
+    /// Applies the reply to an acquire to its ownerships, and then to the call, if it waits for it.
+    pub(super) fn acquired(
+        &mut self,
+        request: &Request,
+        (lease, waits): (Duration, bool),
+        reply: Result<Acquired, Failure>,
+        is_dropped: bool,
+        asking: Option<&mut Acquisition>,
+    ) {
+        let is_known = match &reply {
+            Ok(reply) => !matches!(reply, Acquired::NotOwner),
+            Err(failure) => !failure.maybe_executed,
+        };
+        let now = self.cx.now;
+        for claim in &request.claims {
+            let Some(own) = self.own_mut(&claim.key, claim.owner) else {
+                continue;
+            };
+            own.asking -= 1;
+            if is_known && !claim.in_doubt && own.asking == 0 {
+                own.requests.all_replied();
+            } else if request.claims.len() == 1 && !is_dropped {
+                own.requests.rolled_back();
+            }
+            if reply.is_err() {
+                // The store may have taken back what this client already owned, as a quorum does.
+                own.doubt(true, now);
+            }
+        }
+        match reply {
+            Ok(Acquired::Granted {
+                fences,
+                wanted,
+                sent_at,
+            }) => {
+                let grants = fences.iter().map(|fence| Grant {
+                    fence: *fence,
+                    since: sent_at,
+                    ttl: lease,
+                    wanted,
+                });
+                self.all_granted(request, grants.collect(), asking);
+            }
+            Ok(Acquired::Taken {
+                claim,
+                ttl,
+                queued,
+                sent_at,
+                fences,
+                retired,
+                by,
+            }) => {
+                let refused = &request.claims[claim];
+                let is_split = by == TakenBy::Nobody;
+                if !waits
+                    && !is_split
+                    && let Some(slot) = self.slots.get_mut(&refused.key)
+                {
+                    slot.refused = Some((refused.mode, sent_at));
+                }
+                for (n, (claimed, fence)) in request.claims.iter().zip(fences).enumerate() {
+                    let timing = (self.cx.now, self.cx.spread());
+                    let own = self.own_mut(&claimed.key, claimed.owner);
+                    // A later request may have been granted since.
+                    let Some(own) = own.filter(|own| own.phase() == Phase::Requested) else {
+                        continue;
+                    };
+                    own.requests.note_fence(fence);
+                    if n == claim && waits {
+                        own.requests.refused(sent_at, ttl, queued, timing);
+                    } else {
+                        own.requests.not_granted(sent_at);
+                    }
+                    if retired {
+                        own.requests.retire();
+                    }
+                    // An owner is granted a lock once.
+                    self.lose(&claimed.key, claimed.owner, LostCause::Removed);
+                }
+                if let Some(call) = asking {
+                    if is_split && call.asks_once() {
+                        call.on_split(&mut self.cx);
+                    } else {
+                        let at = call.position(&request.claims[claim].key);
+                        self.is_taken(request.call, call, (at, ttl), retired);
+                    }
+                }
+            }
+            Ok(Acquired::NotOwner) | Err(_) => {
+                let failure = reply.err().unwrap_or(Failure::UNANSWERED);
+                if let Some(call) = asking {
+                    call.fails(failure, &mut self.cx);
+                }
+            }
+        }
+        for claim in &request.claims {
+            let now = self.cx.now;
+            if let Some(slot) = self.slots.get_mut(&claim.key) {
+                slot.wake_turn(&mut self.cx);
+                // The turn was taken back, and the release may have been executed before this request.
+                if let Some(own) = slot.find_mut(claim.owner) {
+                    own.release_again(now);
+                    if own.asking > 0 {
+                        own.requests.is_asked();
+                    }
+                }
+            }
+        }
+    }
+
+    fn all_granted(
+        &mut self,
+        request: &Request,
+        grants: Few<Grant>,
+        call: Option<&mut Acquisition>,
+    ) {
+        let mut granted = Few::new();
+        for (claim, grant) in request.claims.iter().zip(grants) {
+            if let Some(slot) = self.slots.get_mut(&claim.key)
+                && let Some(own) = slot.find_mut(claim.owner)
+            {
+                let arrives = claim.arrives && own.phase() == Phase::Requested;
+                granted.extend(own.granted(grant).map(|grant| (&claim.key, grant)));
+                if arrives {
+                    slot.arrived(grant.wanted, &self.cx);
+                }
+            }
+        }
+        let Some(call) = call else {
+            return;
+        };
+        call.stage = Stage::Ready;
+        let is_certain = |at: &usize| {
+            let own = self.current(&call.locks[*at].key);
+            own.is_some_and(|own| own.grant().is_some())
+        };
+        // If a change was reported since the request was sent, the lock may have been lost since the grant. A hold that
+        // begins nevertheless is renewed at once.
+        let may_ask = call.confirmations < MOST_CONFIRMATIONS && self.cx.now < call.limit(&self.cx);
+        if may_ask && !call.fresh().iter().all(is_certain) {
+            call.confirmations += 1;
+            call.locks.iter_mut().for_each(|lock| lock.grant = None);
+        } else if granted.len() == request.claims.len() {
+            for (key, grant) in granted {
+                let at = call.position(key);
+                call.locks[at].grant = Some(grant);
+            }
+        }
+    }
+
+    /// Applies the reply that another owner has the lock at this index, for this time.
+    fn is_taken(
+        &mut self,
+        id: Option<CallId>,
+        call: &mut Acquisition,
+        (at, ttl): (usize, Option<Duration>),
+        retired: bool,
+    ) {
+        let why = call.taken(at, ttl);
+        if call.asks_once() {
+            call.stage = Stage::Refused(why);
+            return;
+        }
+        // A message announces a later grant, which is reserved for a while.
+        call.kept_until = self.cx.now;
+        call.contended = Some((at, ttl));
+        call.stage = Stage::Ready;
+        if let Some(id) = id.filter(|_| call.fresh().len() > 1) {
+            self.give_turns_back(id, call, Some(at));
+            call.stage = Stage::Waiting(at);
+        }
+        if retired {
+            // The next owner asks without a pause.
+            call.stage = call.pause(why, &mut self.cx);
+        }
+    }
+
+    /// Applies the reply to a call that enters a hold.
+    pub(super) fn entered(
+        &mut self,
+        request: &Request,
+        (lease, count): (Duration, u32),
+        reply: &Result<Acquired, Failure>,
+        asking: Option<&mut Acquisition>,
+    ) {
+        let (now, spread) = (self.cx.now, self.cx.spread());
+        let [claim] = &*request.claims else {
+            return;
+        };
+        if let Some(slot) = self.slots.get_mut(&claim.key)
+            && let Some(own) = slot.find_mut(claim.owner)
+            && own.count.ended(request.number).is_some()
+        {
+            if reply.is_ok() && !claim.in_doubt {
+                own.requests.all_replied();
+            }
+            match (reply, asking) {
+                (Ok(Acquired::Granted { sent_at, .. }), Some(call)) => {
+                    own.count.confirmed(count, own.entries() + 1);
+                    call.stage = Stage::Ready;
+                    let at = call.position(&claim.key);
+                    let inside = call.locks[at]
+                        .inside
+                        .filter(|inside| own.is_live(inside.token));
+                    match (inside, own.valid_until(now)) {
+                        (Some(inside), Ok(_)) => {
+                            own.confirm(*sent_at, lease);
+                            let number = own.add(&call.terms, Some(inside.entry), now);
+                            call.locks[at].enters(own, number, None);
+                        }
+                        // A late grant does not bring the hold back.
+                        (Some(_), Err(cause)) => call.is_lost(&claim.key, cause),
+                        (None, _) => {}
+                    }
+                }
+                // The call did not enter, so the count is too high.
+                (Ok(_), None) => own.count.failed(true, now, spread),
+                (Ok(_), Some(call)) => {
+                    call.is_lost(&claim.key, LostCause::Removed);
+                    slot.lose(claim.owner, LostCause::Removed, &mut self.cx);
+                }
+                (Err(failure), call) => {
+                    own.count.failed(failure.maybe_executed, now, spread);
+                    if let Some(call) = call {
+                        call.fails(*failure, &mut self.cx);
+                        let pauses = matches!(call.stage, Stage::Pausing(..));
+                        own.count.retries = request.call.filter(|_| pauses);
+                    }
+                }
+            }
+            slot.count_ended(claim.owner, Ok(()), &mut self.cx);
+        } else if let Some(call) = asking {
+            // The hold has ended meanwhile.
+            call.stage = Stage::Ready;
+        }
+    }
+
+    /// Passes on the turns of the call, except for the lock at `kept`: those locks may be free.
+    fn give_turns_back(&mut self, id: CallId, call: &Acquisition, kept: Option<usize>) {
+        for (at, lock) in call.locks.iter().enumerate() {
+            if let Some(slot) = self.slots.get_mut(&lock.key)
+                && Some(at) != kept
+            {
+                slot.give_back(id, &mut self.cx);
+            }
+        }
+    }
+
+    /// Ends a call that gets no lock.
+    fn refuse(&mut self, id: CallId, call: &mut Acquisition, why: Refusal) -> Step {
+        self.abandon(id, call);
+        Step::Refused(why)
+    }
+
+    /// Gives up everything that a call has or waits for.
+    pub(super) fn abandon(&mut self, id: CallId, call: &mut Acquisition) {
+        self.give_turns_back(id, call, None);
+        for lock in &call.locks {
+            if let Some(inside) = lock.inside
+                && let Some(own) = self.own_mut(&lock.key, inside.owner)
+            {
+                own.count.retries.take_if(|retries| *retries == id);
+            }
+        }
+        self.leave_all(call);
+    }
+
+    /// Returns the current ownership of a key.
+    fn current(&self, key: &Key) -> Option<&Ownership> {
+        self.slots.get(key)?.current()
+    }
+
+    /// Marks an ownership as lost.
+    fn lose(&mut self, key: &Key, owner: Owner, cause: LostCause) {
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.lose(owner, cause, &mut self.cx);
+        }
+    }
+}
+
+impl Wanted {
+    fn enters(&mut self, own: &Ownership, number: u32, began: Option<By>) {
+        let entry = Entry {
+            key: self.key.clone(),
+            owner: own.owner,
+            number,
+        };
+        let first = own.first(number).unwrap_or(number);
+        // If that entry of a shared ownership has left, a new hold begins.
+        let began = began.or((first == number).then_some(By::Local));
+        self.entered = Some(Entered {
+            entry,
+            first,
+            token: own.token,
+            mode: own.mode,
+            began,
+        });
+    }
+}

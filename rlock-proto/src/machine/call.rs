@@ -1,0 +1,258 @@
+//! The calls: those that acquire locks, and those that wait until their entry has ended.
+
+use std::time::Duration;
+
+use super::{
+    Owner,
+    input::Inside,
+    output::{Entered, Refusal},
+};
+use crate::{
+    few::{Few, one},
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    mode::Mode,
+    options::{LockOptions, Wait},
+    store::{GRACE, Grant},
+};
+
+/// The last part of a wait, in which the holder is asked who it is.
+pub const LAST_PART: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Call {
+    pub(super) work: Work,
+    /// When the schedule wakes it.
+    pub(super) due: Option<Time>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    Acquire(Box<Acquisition>),
+    Leave(Leaving),
+}
+
+/// A call that acquires locks, all or none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Acquisition {
+    pub(super) locks: Few<Wanted>,
+    pub(super) terms: LockOptions,
+    pub(super) started: Time,
+    pub(super) deadline: Time,
+    pub(super) stage: Stage,
+    /// The latest time at which the call acts next. After that, it is not being polled.
+    pub(super) acts_by: Time,
+    /// Whether that time was extended once, because all of the process may have stood still.
+    pub(super) is_reminded: bool,
+    /// How long the store may keep a lock for the call.
+    pub(super) kept_until: Time,
+    /// Failures and pauses so far.
+    pub(super) failures: u32,
+    /// How often the call has asked again because a change of its lock was reported.
+    pub(super) confirmations: u8,
+    /// The lock that another owner had at the latest request, and for how long.
+    pub(super) contended: Option<(usize, Option<Duration>)>,
+    pub(super) has_asked_holder: bool,
+}
+
+/// A lock that a call wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    pub(super) key: Key,
+    pub(super) mode: Mode,
+    /// The hold that the call chain is inside.
+    pub(super) inside: Option<Inside>,
+    pub(super) entered: Option<Entered>,
+    /// The grant that the hold begins with, from the latest request.
+    pub(super) grant: Option<Grant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    /// The next step follows from the state of its keys.
+    Ready,
+    /// Waits for the turn of this key.
+    Queued(usize),
+    /// Has an entry in a shared ownership whose hold began while the call was queued. The entry is not renewed until the
+    /// call is polled.
+    Joined(usize),
+    /// Waits for a report about the lock of this key.
+    Waiting(usize),
+    /// This request is under way.
+    Asking(u64),
+    /// Pauses. If no time is left then, this is the outcome.
+    Pausing(Time, Refusal),
+    Refused(Refusal),
+}
+
+/// A call that waits until its entry has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Leaving {
+    pub(super) key: Key,
+    pub(super) owner: Owner,
+    /// The outcome of the hold itself.
+    pub(super) held: Result<(), LostCause>,
+    pub(super) outcome: Option<Result<(), LostCause>>,
+    pub(super) give_up: Time,
+}
+
+impl Call {
+    pub(super) fn new(work: Work) -> Self {
+        Self { work, due: None }
+    }
+
+    /// Returns the keys that the call concerns.
+    pub(super) fn keys(&self) -> Few<Key> {
+        match &self.work {
+            Work::Acquire(call) => match &*call.locks {
+                [lock] => one(lock.key.clone()),
+                locks => locks.iter().map(|lock| lock.key.clone()).collect(),
+            },
+            Work::Leave(leaving) => one(leaving.key.clone()),
+        }
+    }
+
+    pub(super) fn acquisition(&mut self) -> Option<&mut Acquisition> {
+        match &mut self.work {
+            Work::Acquire(acquisition) => Some(acquisition),
+            Work::Leave(_) => None,
+        }
+    }
+
+    pub(super) fn leaving(&mut self) -> Option<&mut Leaving> {
+        match &mut self.work {
+            Work::Acquire(_) => None,
+            Work::Leave(leaving) => Some(leaving),
+        }
+    }
+
+    /// Returns the terms of a call that acquires this key, and the mode.
+    pub(super) fn terms(&self, key: &Key) -> Option<(&LockOptions, Mode)> {
+        match &self.work {
+            Work::Acquire(call) => {
+                let lock = call.locks.iter().find(|lock| lock.key == *key)?;
+                Some((&call.terms, lock.mode))
+            }
+            Work::Leave(_) => None,
+        }
+    }
+
+    /// Returns until when the call may act, or the store may keep a lock for it.
+    pub(super) fn kept_until(&self) -> Time {
+        match &self.work {
+            Work::Acquire(call) => call.acts_by.max(call.kept_until),
+            Work::Leave(_) => Time::default(),
+        }
+    }
+
+    /// Returns whether the call has a request under way, or is about to send one.
+    pub(super) fn acts_soon(&self) -> bool {
+        let stage = match &self.work {
+            Work::Acquire(call) => &call.stage,
+            Work::Leave(_) => return false,
+        };
+        let asks_again = matches!(stage, Stage::Pausing(_, Refusal::Split));
+        asks_again || matches!(stage, Stage::Ready | Stage::Queued(_) | Stage::Asking(_))
+    }
+
+    /// Returns whether the call has been refused, and its future has not been polled since.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(&self.work, Work::Acquire(call) if matches!(call.stage, Stage::Refused(_)))
+    }
+
+    pub(super) fn is_unpolled(&self, now: Time) -> bool {
+        matches!(&self.work, Work::Acquire(call) if now > call.acts_by)
+    }
+
+    /// Gives a call that is not polled a last grace period. Returns `false` if it has had one.
+    pub(super) fn reminds(&mut self, now: Time) -> bool {
+        let Some(call) = self.acquisition() else {
+            return false;
+        };
+        let is_first = !std::mem::replace(&mut call.is_reminded, true);
+        if is_first {
+            call.acts_by = now + GRACE;
+        }
+        is_first
+    }
+
+    /// Returns the call that acquires, if it waits for this request.
+    pub(super) fn asking(&mut self, request: u64) -> Option<&mut Acquisition> {
+        let acquisition = self.acquisition()?;
+        (acquisition.stage == Stage::Asking(request)).then_some(acquisition)
+    }
+
+    /// Begins anew, because the turn was taken back.
+    pub(super) fn lose_turn(&mut self) {
+        if let Some(call) = self.acquisition() {
+            call.stage = Stage::Ready;
+            call.locks.iter_mut().for_each(|lock| lock.grant = None);
+        }
+    }
+}
+
+impl Acquisition {
+    pub(super) fn new(
+        keys: Few<(Key, Mode, Option<Inside>)>,
+        terms: LockOptions,
+        now: Time,
+    ) -> Self {
+        let locks = keys.into_iter().map(|(key, mode, inside)| Wanted {
+            key,
+            mode,
+            inside,
+            entered: None,
+            grant: None,
+        });
+        Self {
+            locks: locks.collect(),
+            terms,
+            started: now,
+            deadline: match terms.wait {
+                Wait::Never => now,
+                Wait::For(wait) => now + wait,
+                Wait::Forever => Time::NEVER,
+            },
+            stage: Stage::Ready,
+            acts_by: now,
+            is_reminded: false,
+            kept_until: now,
+            failures: 0,
+            confirmations: 0,
+            contended: None,
+            has_asked_holder: false,
+        }
+    }
+
+    /// Returns whether the call asks once and does not wait.
+    pub(super) fn asks_once(&self) -> bool {
+        self.terms.wait.is_none()
+    }
+
+    /// Returns the indices of the locks that the call has not entered.
+    pub(super) fn fresh(&self) -> Few<usize> {
+        let locks = self.locks.iter().enumerate();
+        let fresh = locks.filter(|(_, lock)| lock.entered.is_none());
+        fresh.map(|(at, _)| at).collect()
+    }
+
+    /// Returns the index of a key.
+    pub(super) fn position(&self, key: &Key) -> usize {
+        let position = self.locks.iter().position(|lock| lock.key == *key);
+        position.expect("the call asks for the key")
+    }
+
+    /// Returns the outcome of a call whose wait ends while another owner has the lock at this index.
+    pub(super) fn taken(&self, at: usize, ttl: Option<Duration>) -> Refusal {
+        Refusal::Taken(self.locks[at].key.clone(), ttl)
+    }
+
+    /// Returns when the holder is asked who it is.
+    pub(super) fn last_part(&self) -> Time {
+        match self.terms.wait {
+            Wait::Never | Wait::Forever => self.deadline,
+            Wait::For(wait) => self.started + wait.saturating_sub(LAST_PART.min(wait / 2)),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What the machine is told.
+
+use std::time::Duration;
+
+use super::{CallId, Entry, HoldEnd, Owner, Request};
+use crate::{
+    few::Few,
+    key::Key,
+    lease::Time,
+    mode::Mode,
+    options::LockOptions,
+    store::{Acquired, Released, RenewalOutcome},
+};
+
+/// An event in a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// A call asks for locks.
+    Acquire {
+        /// The number of the call.
+        call: CallId,
+        /// The keys in ascending order, each with the hold that the call chain is inside.
+        keys: Few<(Key, Mode, Option<Inside>)>,
+        /// The options of the lock.
+        terms: LockOptions,
+        /// Whether the call is inside a hold, which may need further locks to end.
+        is_inside: bool,
+    },
+    /// A call ends its entry. It waits for the store's reply as `call`, or leaves that to the background.
+    Leave {
+        /// The entry that ends.
+        entry: Entry,
+        /// How the call ended.
+        end: HoldEnd,
+        /// The call that waits for the reply.
+        call: Option<CallId>,
+    },
+    /// A holder downgrades its hold.
+    Downgrade(Entry),
+    /// A call is polled.
+    Poll(CallId),
+    /// The future of a call was dropped.
+    Cancel(CallId),
+    /// The store has replied to a request, or no reply will come. With a reply, the call that sent it is polled.
+    Reply(Box<Request>, Reply),
+    /// Something happened to a lock. It concerns this owner, or all of the client.
+    Event(Key, Option<Owner>, Event),
+    /// A deadline may have come.
+    Time,
+    /// The client retains nothing any more, and begins no calls.
+    Drain,
+    /// The client ends: it acquires nothing, its holds are lost, and what has no body is released.
+    Close,
+    /// Nothing is sent any more.
+    End,
+}
+
+/// A hold that a call chain is inside, and one of its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inside {
+    /// The owner of the hold.
+    pub owner: Owner,
+    /// The token of the hold.
+    pub token: u64,
+    /// The number of the entry.
+    pub entry: u32,
+}
+
+/// Something that happened to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The store has replied to a renewal by `lease` in this mode, or no reply will come.
+    Renewed {
+        /// The mode of the ownership that the renewal named.
+        mode: Mode,
+        /// The lease that the renewal asked for.
+        lease: Duration,
+        /// When the renewal was sent.
+        sent_at: Time,
+        /// The outcome; `None` if no reply will come.
+        outcome: Option<RenewalOutcome>,
+    },
+    /// The store handed the lock off to an owner in its wait queue.
+    Granted {
+        /// The mode of the grant.
+        mode: Mode,
+        /// The fence of the grant.
+        fence: u64,
+        /// How long the lock is granted for.
+        ttl: Duration,
+        /// Whether others wait for the lock.
+        wanted: bool,
+    },
+    /// Another client waits for the lock.
+    Wanted,
+    /// A waiter has to ask again after this time. A retention ends then.
+    Retry {
+        /// The mode of the waiter.
+        mode: Mode,
+        /// After how long it asks.
+        after: Duration,
+    },
+    /// Another client changed the lock.
+    Changed,
+    /// The lock may have changed: messages were missed, and are until they are heard again.
+    Missed {
+        /// Whether messages are heard again.
+        is_heard: bool,
+    },
+    /// Another client asks for the lock, or takes it `at_once`, if its hold has this token.
+    Revoke {
+        /// The token of the hold that is meant; `None` means any.
+        token: Option<u64>,
+        /// Whether the lock is taken already.
+        at_once: bool,
+    },
+}
+
+/// The reply to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// The outcome of a request for locks.
+    Acquired(Acquired),
+    /// The outcome of a lower count.
+    Released(Released),
+    /// The store, or the way to it, has failed.
+    Failed(Failure),
+    /// None will come: the future that sent the request was dropped.
+    None,
+}
+
+/// How a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// The store may have executed the request, or may yet.
+    pub maybe_executed: bool,
+    /// A later attempt may succeed.
+    pub transient: bool,
+}
+
+impl Failure {
+    /// No reply will come.
+    pub(super) const UNANSWERED: Self = Self {
+        maybe_executed: true,
+        transient: true,
+    };
+}
+
+impl Reply {
+    /// Returns the reply to a request for locks.
+    pub(super) fn acquired(self) -> Result<Acquired, Failure> {
+        match self {
+            Self::Acquired(acquired) => Ok(acquired),
+            Self::Failed(failure) => Err(failure),
+            Self::Released(_) | Self::None => Err(Failure::UNANSWERED),
+        }
+    }
+
+    /// Returns the reply to a lower count.
+    pub(super) fn released(self) -> Result<Released, Failure> {
+        match self {
+            Self::Released(released) => Ok(released),
+            Self::Failed(failure) => Err(failure),
+            Self::Acquired(_) | Self::None => Err(Failure::UNANSWERED),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What the machine wants to be done, and what it tells.
+
+use std::time::Duration;
+
+use super::{CallId, Entry, Owner};
+use crate::{few::Few, key::Key, lease::Time, lost::LostCause, mode::Mode, options::Site};
+
+/// An action or an observation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// The next step of the call that the input concerns.
+    Step(Step),
+    /// Another call has to be polled.
+    Wake(CallId),
+    /// The background sends this, and tells the reply.
+    Send(Box<Request>),
+    /// The background sends this renewal, with others.
+    Renew(Box<Renew>),
+    /// A hold has ended, after this number of renewals. `first` is the number of its first entry.
+    Ended {
+        /// The owner of the hold.
+        owner: Owner,
+        /// The number of its first entry.
+        first: u32,
+        /// How it ended.
+        end: HoldEnd,
+        /// How often its lease was renewed.
+        renewals: u32,
+    },
+    /// A hold is lost, or a release found it lost.
+    Lost(Box<Loss>),
+    /// What became of a lock that another client asked for.
+    Revoked(Revoked),
+    /// The background could not release the lock in time. Its lease ends it.
+    GaveUp(Key, Owner, Mode),
+}
+
+/// The next step of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Send this, and tell the reply.
+    Send(Box<Request>),
+    /// Wait until [`Output::Wake`].
+    Wait,
+    /// Ask the holder of this key who it is, and wait.
+    AskHolder(Key),
+    /// The call has these entries, in the order of its keys.
+    Entered(Few<Entered>),
+    /// The entry has ended, or its hold is shared now.
+    Left(Result<(), LostCause>),
+    /// The call gets no lock.
+    Refused(Refusal),
+}
+
+impl Step {
+    /// Returns whether the call has ended.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Entered(_) | Self::Left(_) | Self::Refused(_))
+    }
+}
+
+/// An entry into a hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entered {
+    /// The entry.
+    pub entry: Entry,
+    /// The number of the first entry of its hold.
+    pub first: u32,
+    /// The fencing token of the hold.
+    pub token: u64,
+    /// The mode in which the store granted the lock.
+    pub mode: Mode,
+    /// How the lock came, if the hold began with this entry.
+    pub began: Option<By>,
+}
+
+/// The way in which a lock comes to a call that waits for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum By {
+    /// A hold of this client left it.
+    Local,
+    /// The first request, after a release.
+    #[default]
+    Release,
+    /// A message of the store.
+    Message,
+    /// A request after a pause.
+    Timer,
+}
+
+/// Why a call gets no lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Another owner has the lock of this key, for this time.
+    Taken(Key, Option<Duration>),
+    /// No owner has the lock on a majority of the servers.
+    Split,
+    /// Requests failed.
+    Failed,
+    /// The hold that the call is inside is lost.
+    Lost(Key, LostCause),
+    /// The call is inside a hold in this mode, which does not admit it.
+    Upgrade(Key, Mode),
+    /// Other entries of the hold, this many, need the exclusive lock.
+    Nested(u32),
+    /// The client drains, and begins no further calls.
+    Draining,
+    /// The client is closed.
+    Closed,
+}
+
+/// A hold that is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Loss {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner that had the lock.
+    pub owner: Owner,
+    /// The mode of the hold.
+    pub mode: Mode,
+    /// Where the hold began.
+    pub site: Site,
+    /// Why it was lost.
+    pub cause: LostCause,
+    /// The lease that was confirmed last.
+    pub lease: Duration,
+    /// The entries of the hold; none if it ended before.
+    pub entries: Vec<u32>,
+}
+
+/// What became of a lock that another client asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Revoked {
+    /// Its hold is lost.
+    Lost,
+    /// It had no hold, and is being released.
+    Retained,
+    /// Nothing was lost: its hold was lost before, or has not begun. In the second case, the call with its turn asks
+    /// the store with another owner.
+    Given,
+    /// Its hold has another token.
+    OtherHold,
+    /// It is not held.
+    NotHeld,
+}
+
+/// A request to the store. It returns to the machine with its reply.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    pub(super) number: u64,
+    /// The call that sends it; `None` for the background.
+    pub call: Option<CallId>,
+    /// The locks, each with its owner.
+    pub claims: Few<Claimed>,
+    /// What the store is asked for.
+    pub what: Ask,
+    /// How long to wait for the reply.
+    pub timeout: Duration,
+}
+
+impl Request {
+    /// Returns whether an earlier request of one of the owners has no reply. The server must execute this one after it.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.claims.iter().any(|claim| claim.in_doubt)
+    }
+}
+
+/// An owner and the lock that it asks for or has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claimed {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner that asks for the lock or has it.
+    pub owner: Owner,
+    /// The mode of the owner.
+    pub mode: Mode,
+    /// An earlier request of the owner has no reply.
+    pub(super) in_doubt: bool,
+    /// Whether the lock is not granted yet.
+    pub(super) arrives: bool,
+}
+
+/// What the store is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// All these locks or none.
+    Acquire {
+        /// How long the store keeps the locks without a renewal.
+        lease: Duration,
+        /// Whether an owner that finds its lock taken joins the wait queue.
+        waits: bool,
+    },
+    /// The count of an owner that has its lock, for one more entry.
+    Enter {
+        /// How long the store keeps the lock without a renewal.
+        lease: Duration,
+        /// The count wanted.
+        count: u32,
+    },
+    /// A lower count; zero releases the lock.
+    Lower {
+        /// The last known fence, if the store may lack it, or 0.
+        fence: u64,
+        /// The count wanted.
+        count: u32,
+        /// How long a released lock stays taken without an owner.
+        at_least: Duration,
+        /// An earlier release may have ended the ownership while its lease was valid.
+        repeats: bool,
+        /// The outcome of the hold itself, and until when the call tries.
+        held: Result<(), LostCause>,
+        /// When the call gives up.
+        give_up: Time,
+    },
+}
+
+/// A renewal. A lease of zero only asks whether the lock exists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Renew {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner that has the lock.
+    pub owner: Owner,
+    /// The mode of the owner.
+    pub mode: Mode,
+    /// The lease to renew by.
+    pub lease: Duration,
+    /// The lease that was confirmed last, and what is left of it.
+    pub confirmed: Duration,
+    /// What is left of the confirmed lease.
+    pub left: Duration,
+    /// The least new fence, or 0.
+    pub fence: u64,
+}
+
+/// The end of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HoldEnd {
+    /// The body returned, or the guard was released.
+    Released,
+    /// The body returned an error, or the guard was marked as failed.
+    Failed,
+    /// The lock was lost.
+    Lost,
+    /// The body panicked.
+    Panicked,
+    /// The call was cancelled.
+    Cancelled,
+}
+
+impl HoldEnd {
+    /// Returns the value of a label, or of a field of a span.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+            Self::Panicked => "panicked",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}

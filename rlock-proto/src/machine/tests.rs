@@ -1,0 +1,3 @@
+//! Tests of the machine: single inputs and their outputs.
+
+mod cases;

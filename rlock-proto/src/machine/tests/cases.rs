@@ -1,0 +1,1171 @@
+//! Inputs to one machine, and what it wants to be done then.
+
+mod client;
+mod leases;
+mod modes;
+mod unpolled;
+
+use self::client::*;
+use super::super::*;
+use crate::{
+    options::{LockOptions, Wait},
+    store::{Acquired, QueuePlace, TakenBy},
+};
+
+#[test]
+fn a_call_asks_the_store_and_its_release_leaves_nothing() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.poll(call), Step::Wait);
+    let entered = only(client.grant(asked(step), FENCE));
+    assert_eq!(entered.token, FENCE * TOKENS);
+    assert_eq!(entered.began, Some(By::Release));
+    let release = asked(client.leave(&entered));
+    assert_eq!(lowers(&release), (0, Duration::ZERO));
+    client.tick(1_000);
+    assert!(client.renewals().is_empty() && !client.machine.is_released());
+    assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
+    assert!(client.is_empty() && client.machine.is_released());
+}
+
+#[test]
+fn a_waiter_begins_its_hold_with_a_message_and_makes_it_last_soon() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.refuse(asked(step), 0, 0), Step::Wait);
+    client.now = 100;
+    client.event(handed_off(8, false));
+    assert!(client.is_woken(call));
+    let entered = only(client.poll(call));
+    assert_eq!(entered.began, Some(By::Message));
+    // It counts from the request that was refused.
+    assert_eq!(client.valid_until(), 1_000 - 12);
+    client.tick(101);
+    assert_eq!(client.renewal().lease, ms(LEASE));
+}
+
+#[test]
+fn a_message_that_is_picked_up_late_or_without_a_watchdog_is_confirmed_first() {
+    for (late, terms) in [(400, terms(LEASE)), (100, unrenewed())] {
+        let mut client = Client::new();
+        let (call, step) = client.acquire("k", terms);
+        let owner = owner(&asked(step.clone()));
+        client.refuse(asked(step), 0, 0);
+        client.event(handed_off(8, false));
+        client.now = late;
+        let again = asked(client.poll(call));
+        assert_eq!(again.claims[0].owner, owner);
+        assert_eq!(only(client.grant(again, 8)).token, 8 * TOKENS);
+    }
+}
+
+#[test]
+fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.refuse(asked(step), 0, 7);
+    client.event(handed_off(7, true));
+    assert_eq!(client.poll(call), Step::Wait);
+    assert!(!client.machine.slot(&key("k")).expect("known").wanted);
+    client.event(handed_off(8, true));
+    assert_eq!(only(client.poll(call)).token, 8 * TOKENS);
+    assert!(client.machine.slot(&key("k")).expect("known").wanted);
+}
+
+#[test]
+fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
+    for (mode, message) in [
+        (Mode::Exclusive, handed_off(8, true)),
+        (Mode::Exclusive, retry(Mode::Exclusive, 1_000)),
+        (Mode::Shared, retry(Mode::Shared, 0)),
+    ] {
+        let mut client = Client::new();
+        let (call, step) = client.acquire("k", with(|terms| terms.mode = mode));
+        let gone = owner(&asked(step.clone()));
+        client.refuse(asked(step), 0, 0);
+        client.on(Input::Cancel(call));
+        let left = client.sent_one();
+        client.on(Input::Reply(left, NOT_HELD));
+        assert!(client.is_empty());
+        // The server, or one that took its place, still had it in the queue.
+        client.on(Input::Event(key("k"), Some(gone), message));
+        let release = client.sent_one();
+        assert_eq!((owner(&release), lowers(&release).0), (gone, 0));
+        assert_eq!(release.claims[0].mode, mode);
+        client.on(Input::Reply(release, DONE));
+        assert!(client.is_empty() && client.losses().is_empty());
+    }
+}
+
+#[test]
+fn the_first_waiter_asks_again_after_a_change_of_the_lock() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.refuse(asked(step), 0, 0);
+    client.event(Event::Changed);
+    assert_eq!(client.poll(call), Step::Wait);
+    client.tick(499);
+    assert_eq!(client.poll(call), Step::Wait);
+    client.tick(500);
+    let asked = asked(client.poll(call));
+    assert_eq!(only(client.grant(asked, FENCE)).began, Some(By::Message));
+}
+
+#[test]
+fn an_attempt_follows_the_release_of_its_own_client() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.leave_as(&entered, None);
+    let release = client.sent_one();
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(step, Step::Wait);
+    client.on(Input::Reply(release, DONE));
+    assert!(client.is_woken(call));
+    let request = asked(client.poll(call));
+    let refused = Refusal::Taken(key("k"), Some(ms(1_000)));
+    assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
+}
+
+#[test]
+fn an_attempt_asks_again_while_no_owner_has_a_majority() {
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    let mut request = asked(step);
+    let mut asked_again = 0;
+    loop {
+        let former = owner(&request);
+        if client.split(request) != Step::Wait {
+            break;
+        }
+        client.tick(client.now + 500);
+        request = client.next(call);
+        assert_ne!(owner(&request), former);
+        let release = client.sent_one();
+        assert_eq!(owner(&release), former);
+        client.on(Input::Reply(release, DONE));
+        asked_again += 1;
+    }
+    assert!((3..=6).contains(&asked_again), "{asked_again}");
+
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(client.split(asked(step)), Step::Wait);
+    client.tick(client.now + 500);
+    let request = client.next(call);
+    let refused = Refusal::Taken(key("k"), Some(ms(1_000)));
+    assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
+}
+
+/// Returns whether a hold leaves its lock to the next call.
+fn is_passed(
+    settings: impl FnOnce(&mut Settings),
+    [first, next]: [LockOptions; 2],
+    between: impl FnOnce(&mut Client, &Entered),
+) -> bool {
+    let mut client = Client::with(settings);
+    let entered = client.hold(first);
+    let (call, _) = client.acquire("k", next);
+    between(&mut client, &entered);
+    client.leave(&entered);
+    matches!(client.poll(call), Step::Entered(_))
+}
+
+#[test]
+fn a_hold_leaves_its_lock_only_to_a_call_with_the_same_terms_within_them() {
+    let passed =
+        |first, next, later: u64| is_passed(|_| (), [first, next], |client, _| client.now = later);
+    let at_least = with(|terms| terms.at_least = Some(ms(50)));
+    let max_hold = with(|terms| terms.max_hold = Some(ms(50)));
+    assert!(passed(terms(LEASE), terms(LEASE), 999));
+    assert!(!passed(terms(LEASE), terms(LEASE), 1_000), "not renewed");
+    assert!(!passed(terms(LEASE), terms(LEASE - 1), 10));
+    assert!(!passed(terms(LEASE), terms(LONG), 10));
+    assert!(!passed(terms(LEASE), unrenewed(), 10));
+    assert!(passed(unrenewed(), terms(LEASE), 10));
+    assert!(!passed(at_least, terms(LEASE), 49));
+    assert!(passed(at_least, terms(LEASE), 50));
+    assert!(passed(max_hold, terms(LEASE), 49));
+    assert!(!passed(max_hold, terms(LEASE), 50));
+    let both = [terms(LEASE); 2];
+    assert!(!is_passed(|set| set.replicas = true, both, |_, _| ()));
+}
+
+/// Otherwise the background would send a count or a release while the next hold has the lock.
+#[test]
+fn a_lock_whose_count_is_changing_is_not_left_to_the_next_call() {
+    fn nested(client: &mut Client, outer: &Entered) -> Box<Request> {
+        let inner = client.enter(outer, LEASE);
+        asked(client.leave(&inner))
+    }
+    let passed = |change: fn(&mut Client, &Entered)| is_passed(|_| (), [terms(LEASE); 2], change);
+    assert!(!passed(|client, outer| drop(client.nest(outer, LEASE))));
+    assert!(!passed(|client, outer| {
+        let (call, step) = client.nest(outer, LEASE);
+        client.on(Input::Cancel(call));
+        client.grant(asked(step), 0);
+    }));
+    assert!(!passed(|client, outer| drop(nested(client, outer))));
+    assert!(passed(|client, outer| {
+        let lower = nested(client, outer);
+        client.reply(lower, DONE);
+    }));
+}
+
+#[test]
+fn a_lock_in_doubt_is_not_left_to_the_next_call_until_a_later_request_confirms_it() {
+    for (confirmed, expected) in [(None, false), (Some(100), false), (Some(101), true)] {
+        let passed = is_passed(
+            |_| (),
+            [terms(LEASE); 2],
+            |client, _| {
+                client.now = 100;
+                client.event(Event::Missed { is_heard: true });
+                client.tick(101);
+                let renew = client.renewal();
+                if let Some(sent_at) = confirmed {
+                    client.renewed(&renew, sent_at, HELD);
+                }
+            },
+        );
+        assert_eq!(passed, expected, "{confirmed:?}");
+    }
+}
+
+#[test]
+fn the_next_call_asks_behind_the_release_and_does_not_wait_for_its_reply() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.event(Event::Wanted);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let next = client.next(call);
+    assert_ne!(owner(&next), entered.entry.owner);
+    assert_eq!(client.poll(call), Step::Wait, "it does not ask twice");
+    assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
+    assert_eq!(only(client.grant(next, 8)).token, 8 * TOKENS);
+}
+
+/// The lock of an earlier owner went on, and the present one was granted later.
+#[test]
+fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.event(Event::Wanted);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    let early = client.next(call);
+    client.on(Input::Cancel(call));
+    let step = client.poll(second);
+    let entered = only(client.grant(asked(step), 8));
+    let refused = Reply::Acquired(Acquired::Taken {
+        claim: 0,
+        ttl: Some(ms(1_000)),
+        queued: Some(QueuePlace::BEHIND),
+        sent_at: at(client.now),
+        fences: one(7),
+        retired: false,
+        by: TakenBy::Unnamed,
+    });
+    client.on(Input::Reply(early, refused));
+    assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
+}
+
+#[test]
+fn a_client_serves_only_calls_before_the_grant_and_no_more_than_its_limit_before_another_client() {
+    let mut client = Client::with(|settings| settings.local_handovers = 1);
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    let (third, _) = client.acquire("k", terms(LEASE));
+    let first = only(client.grant(asked(step), FENCE));
+    client.event(Event::Wanted);
+    client.leave(&first);
+    let second = only(client.poll(second));
+    asked(client.leave(&second));
+    assert_ne!(owner(&client.next(third)), first.entry.owner);
+
+    // Its limit is not reached, but the second call came after the grant.
+    let (mut client, first) = Client::holding(terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    client.event(Event::Wanted);
+    asked(client.leave(&first));
+    assert_ne!(owner(&client.next(second)), first.entry.owner);
+}
+
+#[test]
+fn a_retained_lock_is_renewed_until_its_retention_ends() {
+    let (mut client, entered) = Client::holding(retained());
+    assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+    assert_eq!(client.own().phase(), Phase::Retained);
+    for now in (1_000..=9_000).step_by(1_000) {
+        client.tick(now);
+        client.renew(HELD);
+    }
+    client.tick(9_999);
+    assert!(client.renewals().is_empty() && client.sent().is_empty());
+    client.tick(10_000);
+    assert_eq!(lowers(&client.sent_one()), (0, Duration::ZERO));
+
+    // It ends in time although the next renewal would be later.
+    let (mut client, entered) = Client::holding(with(|terms| terms.retain = ms(100)));
+    client.leave(&entered);
+    client.tick(100);
+    assert!(client.renewals().is_empty() && client.sent().len() == 1);
+}
+
+#[test]
+fn a_retained_lock_serves_a_call_with_its_terms_and_is_released_for_any_other_wish() {
+    let idle = || {
+        let (mut client, entered) = Client::holding(retained());
+        client.leave(&entered);
+        (client, entered)
+    };
+    let (mut client, entered) = idle();
+    let next = only(client.acquire("k", terms(LEASE)).1);
+    assert_eq!(
+        (next.token, next.began),
+        (entered.token + 1, Some(By::Local))
+    );
+
+    let wishes: [fn(&mut Client); 5] = [
+        |client| client.event(Event::Wanted),
+        |client| drop(client.on(Input::Drain)),
+        |client| drop(client.acquire("k", terms(LONG))),
+        |client| assert_eq!(client.revoked(None, false), [Revoked::Retained]),
+        |client| {
+            client.tick(1_000);
+            client.renew(Some(held(true, 0)));
+        },
+    ];
+    for wish in wishes {
+        let (mut client, entered) = idle();
+        wish(&mut client);
+        assert_eq!(owner(&client.sent_one()), entered.entry.owner);
+        assert!(client.losses().is_empty());
+    }
+}
+
+#[test]
+fn a_retained_lock_in_doubt_is_confirmed_before_the_next_hold() {
+    let (mut client, entered) = Client::holding(retained());
+    client.leave(&entered);
+    client.event(Event::Missed { is_heard: false });
+    client.now = 10;
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let request = asked(step);
+    assert_eq!(owner(&request), entered.entry.owner);
+    let next = only(client.grant(request, FENCE));
+    assert_eq!(next.token, entered.token + 1);
+}
+
+/// A quorum may have taken the lock back.
+#[test]
+fn a_failed_request_leaves_a_lock_in_doubt_that_was_confirmed_since() {
+    let (mut client, entered) = Client::holding(retained());
+    client.leave(&entered);
+    client.event(Event::Missed { is_heard: true });
+    client.tick(10);
+    let renew = client.renewal();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.renewed(&renew, 10, HELD);
+    client.now = 20;
+    client.reply(asked(step), UNANSWERED);
+    client.tick(100);
+    let again = asked(client.poll(call));
+    assert_eq!(owner(&again), entered.entry.owner);
+    assert!(again.claims[0].in_doubt);
+}
+
+/// Holds of the earlier time may remain.
+#[test]
+fn an_owner_that_is_granted_the_lock_once_more_is_not_used() {
+    let (mut client, entered) = Client::holding(retained());
+    client.leave(&entered);
+    client.event(Event::Missed { is_heard: false });
+    client.now = 10;
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let again = asked(client.grant(asked(step), FENCE + 1));
+    assert_ne!(owner(&again), entered.entry.owner);
+    assert_eq!(owner(&client.sent_one()), entered.entry.owner);
+}
+
+#[test]
+fn a_hold_is_renewed_after_a_third_and_again_until_its_lease_ends() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let nested = client.enter(&entered, LEASE);
+    for attempt in [1_000, 1_500, 2_000, 2_500] {
+        assert_eq!(client.machine.due(), Some(at(attempt)));
+        client.tick(attempt);
+        assert_eq!(client.renewal().lease, ms(LEASE));
+    }
+    let (call, _) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.machine.due(), Some(at(2_968)));
+    client.tick(2_968);
+    assert_eq!(client.losses(), [LostCause::Expired]);
+    // The next call does not wait for the guard, and the lock is released with it.
+    assert!(client.is_woken(call));
+    assert_ne!(owner(&asked(client.poll(call))), entered.entry.owner);
+    assert!(client.renewals().is_empty() && client.sent().is_empty());
+    for entered in [&nested, &entered] {
+        assert_eq!(client.leave(entered), Step::Left(Err(LostCause::Expired)));
+    }
+    assert_eq!(owner(&client.sent_one()), entered.entry.owner);
+}
+
+#[test]
+fn a_lease_counts_from_its_request_and_a_late_reply_does_not_bring_it_back() {
+    for (replied_at, until) in [(2_967, Some(3_968)), (2_968, None)] {
+        let mut client = Client::new();
+        let (_, step) = client.acquire("k", terms(LEASE));
+        client.now = 500;
+        let entered = only(client.reply(asked(step), granted(FENCE, 1, 0)));
+        assert_eq!(client.valid_until(), 2_968);
+        client.tick(1_000);
+        let renew = client.renewal();
+        client.now = replied_at;
+        client.renewed(&renew, 1_000, HELD);
+        let valid_until = client.own().valid_until(at(replied_at));
+        assert_eq!(valid_until, until.map(at).ok_or(LostCause::Expired));
+        let (_, step) = client.nest(&entered, LEASE);
+        let is_lost = matches!(step, Step::Refused(Refusal::Lost(..)));
+        assert_eq!(is_lost, until.is_none());
+    }
+
+    // The late reply to a nested call.
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (_, step) = client.nest(&entered, LEASE);
+    client.now = 2_968;
+    let lost = Step::Refused(Refusal::Lost(key("k"), LostCause::Expired));
+    assert_eq!(client.reply(asked(step), granted(0, 1, 2_900)), lost);
+}
+
+/// A store that is down is asked four times in a lease, not without a pause.
+#[test]
+fn a_renewal_that_fails_at_once_is_tried_again_by_the_schedule() {
+    let (mut client, _) = Client::holding(terms(LEASE));
+    client.tick(1_000);
+    let renew = client.renewal();
+    client.now = 1_001;
+    client.renewed(&renew, 1_000, None);
+    client.tick(1_010);
+    assert!(client.renewals().is_empty());
+    client.tick(1_500);
+    client.renewal();
+}
+
+#[test]
+fn a_hold_that_a_check_does_not_find_is_lost_and_its_lock_goes_to_the_next_call() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (call, _) = client.acquire("k", terms(LEASE));
+    client.event(Event::Changed);
+    client.tick(1);
+    client.renew(Some(RenewalOutcome::Lost));
+    assert_eq!(client.losses(), [LostCause::Removed]);
+    assert!(client.is_woken(call));
+    assert_eq!(client.leave(&entered), Step::Left(Err(LostCause::Removed)));
+    // Some members of a quorum may still have it.
+    assert_eq!(owner(&client.sent_one()), entered.entry.owner);
+
+    // Nobody holds a retained lock.
+    let (mut client, entered) = Client::holding(retained());
+    client.leave(&entered);
+    client.tick(1_000);
+    client.renew(Some(RenewalOutcome::Lost));
+    assert!(client.losses().is_empty() && client.sent().len() == 1);
+}
+
+#[test]
+fn a_hold_without_a_watchdog_is_only_looked_for() {
+    let (mut client, entered) = Client::holding(unrenewed());
+    let until = client.valid_until();
+    client.tick(2_500);
+    assert!(client.renewals().is_empty());
+    client.event(Event::Missed { is_heard: true });
+    client.tick(2_510);
+    let look = client.renewal();
+    assert_eq!(look.lease, Duration::ZERO);
+    client.renewed(&look, 2_510, HELD);
+    assert_eq!(client.valid_until(), until);
+    client.tick(2_900);
+    assert!(client.renewals().is_empty() && client.own().has(entered.entry.number));
+}
+
+/// An open renewal would take back a longer lease.
+#[test]
+fn a_nested_call_shares_the_lease_of_its_hold_and_renews_it() {
+    for lease in [LEASE / 2, LONG] {
+        let (mut client, entered) = Client::holding(terms(LEASE));
+        client.now = 500;
+        let (_, step) = client.nest(&entered, lease);
+        let request = asked(step);
+        assert!(matches!(request.what, Ask::Enter { lease, count: 2 } if lease == ms(LEASE)));
+        client.grant(request, 0);
+        assert_eq!(client.valid_until(), 500 + 2_968);
+        client.tick(1_000);
+        assert!(client.renewals().is_empty());
+        client.tick(1_500);
+        assert_eq!(client.renewal().lease, ms(LEASE));
+    }
+}
+
+/// A late renewal of the hold before would take back the longer lease, or confirm more than the shorter one.
+#[test]
+fn a_lock_that_was_passed_on_is_not_used_by_a_call_with_another_lease() {
+    let (mut client, entered) = Client::holding(terms(LONG));
+    let (gone, _) = client.acquire("k", terms(LONG));
+    let (call, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    client.on(Input::Cancel(gone));
+    assert!(client.is_woken(call));
+    assert_ne!(owner(&asked(client.poll(call))), entered.entry.owner);
+    assert_eq!(owner(&client.sent_one()), entered.entry.owner);
+}
+
+#[test]
+fn a_change_that_is_reported_before_the_reply_makes_a_call_ask_again() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let mut request = asked(step);
+    for n in 0..=3 {
+        let granted = granted(FENCE, 1, client.now);
+        client.now += 10;
+        client.event(Event::Changed);
+        let step = client.reply(request, granted);
+        if n == 3 {
+            // Its own requests over another connection may be reported.
+            only(step);
+            break;
+        }
+        request = asked(step);
+    }
+    client.tick(client.now + 1);
+    assert_eq!(client.renewal().lease, ms(LEASE), "it is confirmed");
+}
+
+#[test]
+fn an_attempt_asks_again_after_a_reported_change_only_for_as_long_as_it_waits_for_its_own_client() {
+    for (late, asks_again) in [(1_999, true), (2_000, false)] {
+        let mut client = Client::new();
+        let attempt = with(|terms| (terms.wait, terms.lease) = (Wait::Never, ms(LONG)));
+        let (_, step) = client.acquire("k", attempt);
+        client.event(Event::Changed);
+        client.now = late;
+        let step = client.reply(asked(step), granted(FENCE, 1, 0));
+        assert_eq!(
+            matches!(step, Step::Send(_)),
+            asks_again,
+            "{late}: {step:?}"
+        );
+        assert_eq!(
+            matches!(step, Step::Entered(_)),
+            !asks_again,
+            "{late}: {step:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lock_that_is_taken_by_force_before_its_grant_arrives_is_not_held() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let request = asked(step);
+    assert_eq!(client.revoked(Some(1), true), [Revoked::NotHeld]);
+    assert_eq!(client.revoked(None, false), [Revoked::NotHeld]);
+    assert_eq!(client.revoked(None, true), [Revoked::Given]);
+    let first = owner(&request);
+    let again = asked(client.grant(request, FENCE));
+    assert_ne!(owner(&again), first);
+    assert_eq!(owner(&client.sent_one()), first);
+    only(client.grant(again, FENCE + 1));
+    assert!(client.losses().is_empty());
+}
+
+#[test]
+fn a_lock_that_is_taken_between_two_holds_is_no_loss() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (call, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    assert_eq!(client.revoked(None, true), [Revoked::Given]);
+    assert_ne!(owner(&asked(client.poll(call))), entered.entry.owner);
+    assert!(client.losses().is_empty());
+}
+
+#[test]
+fn a_hold_that_is_revoked_twice_is_lost_once() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let other = Some(entered.token + 1);
+    assert_eq!(client.revoked(other, true), [Revoked::OtherHold]);
+    assert_eq!(client.revoked(Some(entered.token), false), [Revoked::Lost]);
+    assert!(!client.is_woken(call), "it keeps the lock until it ends");
+    assert_eq!(client.revoked(None, true), [Revoked::Given]);
+    assert!(client.is_woken(call));
+    assert_eq!(client.losses(), [LostCause::Revoked]);
+}
+
+#[test]
+fn a_call_that_is_not_polled_loses_its_turn_when_its_lock_has_ended() {
+    let mut client = Client::new();
+    let (idle, step) = client.acquire("k", terms(LEASE));
+    let first = owner(&asked(step.clone()));
+    client.refuse(asked(step), 0, 0);
+    client.event(handed_off(8, false));
+    let (next, step) = client.acquire("k", terms(LEASE));
+    assert_eq!(step, Step::Wait);
+    for now in (100..1_000).step_by(100) {
+        client.tick(now);
+    }
+    assert!(!client.is_woken(next) && client.renewals().is_empty());
+    client.tick(1_000);
+    let request = client.next(next);
+    let release = client.sent_one();
+    assert!(owner(&release) == first && owner(&request) != first);
+    only(client.grant(request, 9));
+    assert_eq!(client.poll(idle), Step::Wait, "it waits behind the other");
+}
+
+#[test]
+fn a_lock_that_is_gone_before_its_next_hold_began_is_no_loss() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    client.on(Input::Cancel(next));
+    let release = client.sent_one();
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.losses().is_empty());
+}
+
+/// The hold before left it well, and no hold has it since.
+#[test]
+fn a_lock_that_ends_before_its_next_call_is_polled_is_no_loss() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.acquire("k", terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    client.tick(3_000);
+    client.next(next);
+    let release = client.sent_one();
+    assert_eq!(owner(&release), entered.entry.owner);
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.losses().is_empty());
+}
+
+#[test]
+fn a_lock_goes_to_the_next_call_without_a_request_or_is_released_if_none_remains() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let [gone, next] = [(); 2].map(|()| client.acquire("k", terms(LEASE)).0);
+    assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+    assert!(client.is_woken(gone) && !client.is_woken(next));
+    client.on(Input::Cancel(gone));
+    assert!(client.is_woken(next) && client.sent().is_empty());
+    let mut passed = client.clone_at(10);
+    let hold = only(passed.poll(next));
+    assert_eq!(hold.entry.owner, entered.entry.owner);
+    assert_eq!(
+        (hold.token, hold.began),
+        (entered.token + 1, Some(By::Local))
+    );
+
+    client.tick(1_100);
+    assert!(client.renewals().is_empty(), "nobody has picked it up");
+    client.on(Input::Cancel(next));
+    let release = client.sent_one();
+    assert_eq!(owner(&release), entered.entry.owner);
+    client.reply(release, DONE);
+    assert!(client.is_empty());
+}
+
+#[test]
+fn several_locks_are_asked_for_together_and_none_is_kept_while_another_is_taken() {
+    let mut client = Client::new();
+    let (both, step) = client.acquire("a b", terms(LEASE));
+    let request = asked(step);
+    assert_eq!(request.claims.len(), 2);
+    assert_eq!(client.refuse(request, 1, 0), Step::Wait);
+    assert!(client.sent().is_empty(), "the store has neither");
+    let (one, step) = client.acquire("a", terms(LEASE));
+    client.on(Input::Event(key("b"), None, handed_off(8, false)));
+    assert!(client.is_woken(both));
+    assert_eq!(client.poll(both), Step::Wait, "another call asks for `a`");
+    assert_eq!(client.sent_one().claims[0].key, key("b"));
+    client.on(Input::Cancel(one));
+    client.on(Input::Reply(asked(step), Reply::None));
+    client.now = 10;
+    let request = asked(client.poll(both));
+    let keys: Vec<_> = request.claims.iter().map(|claim| &claim.key).collect();
+    assert_eq!(keys, [&key("a"), &key("b")]);
+    let step = client.grant(request, 9);
+    let Step::Entered(entered) = step else {
+        panic!("{step:?}");
+    };
+    assert!(entered.iter().all(|entered| entered.token == 9 * TOKENS));
+    assert_eq!(entered.len(), 2);
+
+    // The same while another call of the client has one of them.
+    let mut client = Client::new();
+    client.acquire("b", terms(LEASE));
+    assert_eq!(client.acquire("a b", terms(LEASE)).1, Step::Wait);
+    asked(client.acquire("a", terms(LEASE)).1);
+}
+
+/// A roll back may be executed after the next grant to the same owner.
+#[test]
+fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
+    let again = |needs_majority, keys, reply| {
+        let mut client = Client::with(|settings| settings.needs_majority = needs_majority);
+        let (call, step) = client.acquire(keys, terms(LEASE));
+        let first = owner(&asked(step.clone()));
+        client.reply(asked(step), reply);
+        client.tick(100);
+        let request = asked(client.poll(call));
+        assert_eq!(owner(&request) == first, request.claims[0].in_doubt);
+        owner(&request) == first
+    };
+    assert!(again(false, "k", UNANSWERED));
+    assert!(!again(false, "a b", UNANSWERED));
+    // The reply that a majority is missing tells that the roll back has ended.
+    assert!(again(true, "k", UNANSWERED));
+    assert!(!again(true, "k", Reply::None));
+}
+
+#[test]
+fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_grant() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.on(Input::Cancel(call));
+    let release = client.sent_one();
+    assert!(release.claims[0].in_doubt);
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(!client.is_empty(), "its reply is missing");
+    client.grant(asked(step), FENCE);
+    let release = client.sent_one();
+    client.on(Input::Reply(release, DONE));
+    assert!(client.is_empty() && client.losses().is_empty());
+}
+
+#[test]
+fn nested_entries_are_counted_and_only_the_last_one_releases() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let (_, step) = client.nest(&outer, LEASE);
+    let request = asked(step);
+    assert!(matches!(request.what, Ask::Enter { count: 2, .. }));
+    let inner = only(client.grant(request, 0));
+    assert_eq!((inner.token, inner.began), (outer.token, None));
+    let lower = asked(client.leave(&outer));
+    assert_eq!(lowers(&lower).0, 1);
+    assert_eq!(client.reply(lower, DONE), Step::Left(Ok(())));
+    assert_eq!(lowers(&asked(client.leave(&inner))).0, 0);
+
+    let mut client = Client::with(|settings| settings.counts_entries = false);
+    let outer = client.hold(terms(LEASE));
+    let inner = only(client.nest(&outer, LEASE).1);
+    assert_eq!(client.leave(&outer), Step::Left(Ok(())));
+    assert_eq!(lowers(&asked(client.leave(&inner))).0, 0);
+}
+
+#[test]
+fn a_call_inside_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&outer);
+    let next = only(client.poll(next));
+    assert_eq!(next.entry.owner, outer.entry.owner);
+    assert_eq!(client.nest(&outer, LEASE).1, Step::Wait);
+}
+
+#[test]
+fn the_count_of_a_cancelled_nested_call_is_corrected_behind_its_request() {
+    for reply in [Reply::None, granted(0, 1, 0)] {
+        let (mut client, outer) = Client::holding(terms(LEASE));
+        let (call, step) = client.nest(&outer, LEASE);
+        client.on(Input::Cancel(call));
+        client.on(Input::Reply(asked(step), reply));
+        client.tick(20);
+        let lower = client.sent_one();
+        assert_eq!(lowers(&lower).0, 1);
+        assert!(lower.claims[0].in_doubt);
+        client.on(Input::Reply(lower, DONE));
+        client.tick(100);
+        assert!(client.sent().is_empty());
+        assert_eq!(lowers(&asked(client.leave(&outer))).0, 0);
+    }
+}
+
+#[test]
+fn a_call_waits_for_a_silent_release_for_one_response_time_out() {
+    let (mut client, entered) = Client::holding(terms(LONG));
+    let release = asked(client.leave(&entered));
+    assert_eq!(release.timeout, ms(2_000));
+    client.now = 2_000;
+    let step = client.reply(release, UNANSWERED);
+    assert_eq!(step, Step::Refused(Refusal::Failed));
+    client.tick(3_000);
+    assert!(repeats(&client.sent_one()), "the background goes on");
+}
+
+#[test]
+fn a_repeated_release_that_finds_nothing_has_succeeded() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let release = asked(client.leave(&entered));
+    assert!(!repeats(&release));
+    let call = release.call.expect("a call releases");
+    assert_eq!(client.reply(release, UNANSWERED), Step::Wait);
+    client.tick(20);
+    let again = client.sent_one();
+    assert!(repeats(&again) && again.claims[0].in_doubt);
+    client.on(Input::Reply(again, NOT_HELD));
+    assert!(client.is_woken(call));
+    assert_eq!(client.poll(call), Step::Left(Ok(())));
+    assert!(client.losses().is_empty() && client.is_empty());
+}
+
+/// A release that was not executed, or was sent after the lease ended, explains nothing.
+#[test]
+fn a_release_that_finds_nothing_at_first_is_a_loss_that_is_told_once() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let unsent = Failure {
+        maybe_executed: false,
+        transient: true,
+    };
+    let call = release.call.expect("a call releases");
+    client.reply(release, Reply::Failed(unsent));
+    client.tick(20);
+    let again = client.sent_one();
+    client.on(Input::Reply(again, NOT_HELD));
+    assert_eq!(client.losses(), [LostCause::Removed]);
+    assert_eq!(client.poll(call), Step::Left(Err(LostCause::Removed)));
+
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.now = 2_968;
+    assert_eq!(client.leave(&entered), Step::Left(Err(LostCause::Expired)));
+    assert_eq!(client.losses(), [LostCause::Expired]);
+    let release = client.sent_one();
+    assert!(!repeats(&release));
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(client.losses().is_empty() && client.is_empty());
+}
+
+#[test]
+fn a_lock_stays_taken_for_its_at_least() {
+    let limit = with(|terms| terms.at_least = Some(ms(500)));
+    let (mut client, entered) = Client::holding(limit);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    client.now = 100;
+    let release = asked(client.leave(&entered));
+    assert_eq!(lowers(&release), (0, ms(400)));
+    client.next(call);
+}
+
+#[test]
+fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_at_least() {
+    let limit = with(|terms| terms.at_least = Some(ms(500)));
+    for end in [HoldEnd::Failed, HoldEnd::Panicked, HoldEnd::Cancelled] {
+        let (mut client, entered) = Client::holding(limit);
+        client.now = 100;
+        client.end(&entered, end, None);
+        assert_eq!(lowers(&client.sent_one()), (0, ms(0)), "{end:?}");
+    }
+    let (mut client, entered) = Client::holding(limit);
+    client.now = 100;
+    assert_eq!(client.revoked(None, false), [Revoked::Lost]);
+    client.leave_as(&entered, None);
+    assert_eq!(lowers(&client.sent_one()), (0, ms(0)), "asked to release");
+}
+
+#[test]
+fn of_nested_calls_those_that_succeed_keep_the_lock() {
+    let limit = with(|terms| terms.at_least = Some(ms(500)));
+    for (of_inner, of_outer, kept) in [
+        (HoldEnd::Failed, HoldEnd::Released, ms(400)),
+        (HoldEnd::Released, HoldEnd::Failed, ms(0)),
+    ] {
+        let (mut client, outer) = Client::holding(limit);
+        let inner = client.enter(&outer, LEASE);
+        client.now = 100;
+        client.end(&inner, of_inner, None);
+        client.end(&outer, of_outer, None);
+        let sent = client.sent();
+        assert_eq!(sent.last().map(lowers), Some((0, kept)), "{of_inner:?}");
+    }
+}
+
+#[test]
+fn a_hold_ends_with_its_max_hold_and_keeps_its_lock_until_it_leaves() {
+    let limit = with(|terms| terms.max_hold = Some(ms(500)));
+    let (mut client, entered) = Client::holding(limit);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    client.tick(500);
+    assert_eq!(client.losses(), [LostCause::MaxHold]);
+    client.tick(1_500);
+    assert!(client.renewals().is_empty() && !client.is_woken(call));
+    let release = asked(client.leave(&entered));
+    client.next(call);
+    let lost = Step::Left(Err(LostCause::MaxHold));
+    assert_eq!(client.reply(release, DONE), lost);
+    assert!(client.losses().is_empty());
+}
+
+#[test]
+fn a_hold_that_another_client_asked_for_is_not_renewed_beyond_its_max_hold() {
+    let (mut client, _) = Client::holding(with(|terms| terms.max_hold = Some(ms(1_500))));
+    client.tick(500);
+    assert_eq!(client.revoked(None, false), [Revoked::Lost]);
+    client.tick(1_000);
+    client.renew(Some(RenewalOutcome::Held {
+        wanted: true,
+        fence: 0,
+    }));
+    client.tick(2_500);
+    assert!(client.renewals().is_empty());
+}
+
+#[test]
+fn each_hold_has_a_token_of_its_own_and_a_new_fence_is_asked_for_in_time() {
+    let (mut client, mut entered) = Client::holding(terms(LEASE));
+    let (mut fence, mut asked) = (FENCE, 0);
+    for _ in 0..500 {
+        let (call, _) = client.acquire("k", terms(LEASE));
+        client.leave(&entered);
+        let next = only(client.poll(call));
+        assert!(next.token > entered.token && next.entry.owner == entered.entry.owner);
+        entered = next;
+        client.tick(client.now + 1);
+        for renew in client.renewals() {
+            if renew.fence > 0 {
+                assert_eq!(renew.fence, fence + 1);
+                (fence, asked) = (renew.fence, asked + 1);
+            }
+            client.renewed(&renew, client.now, Some(held(false, renew.fence)));
+        }
+    }
+    assert!((4..=8).contains(&asked), "{asked}");
+    assert!(client.sent().is_empty());
+}
+
+/// Returns a client whose tokens ran out before their renewal brought a fence, and the call that waits for it.
+fn out_of_tokens() -> (Client, CallId, Renew) {
+    let (mut client, mut entered) = Client::holding(terms(LEASE));
+    for n in 1..=TOKENS {
+        let (call, _) = client.acquire("k", terms(LEASE));
+        assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+        if n == TOKENS {
+            assert_eq!(client.poll(call), Step::Wait);
+            client.tick(10);
+            let renew = client.renewal();
+            assert_eq!(renew.fence, FENCE + 1);
+            return (client, call, renew);
+        }
+        entered = only(client.poll(call));
+    }
+    unreachable!("the tokens end");
+}
+
+#[test]
+fn a_lock_without_tokens_waits_for_them_with_its_next_call() {
+    let (mut client, call, renew) = out_of_tokens();
+    client.renewed(&renew, 10, Some(held(false, FENCE + 1)));
+    assert!(client.is_woken(call));
+    assert_eq!(only(client.poll(call)).token, (FENCE + 1) * TOKENS);
+
+    // Without a reply it waits for a second.
+    let (mut client, call, _) = out_of_tokens();
+    client.tick(999);
+    assert!(client.sent().is_empty());
+    client.tick(1_000);
+    assert_ne!(owner(&client.next(call)), owner(&client.sent_one()));
+}
+
+#[test]
+fn an_attempt_waits_for_the_tokens_of_a_retained_lock() {
+    let (mut client, mut entered) = Client::holding(retained());
+    let attempt = with(|terms| (terms.retain, terms.wait) = (ms(10_000), Wait::Never));
+    for _ in 1..TOKENS {
+        assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+        entered = only(client.acquire("k", attempt).1);
+    }
+    client.leave(&entered);
+    let (call, step) = client.acquire("k", attempt);
+    assert_eq!(step, Step::Wait);
+    client.tick(10);
+    let renew = client.renewal();
+    assert!(!client.is_woken(call));
+    client.renewed(&renew, 10, Some(held(false, FENCE + 1)));
+    assert!(client.is_woken(call));
+    assert_eq!(only(client.poll(call)).token, (FENCE + 1) * TOKENS);
+}
+
+#[test]
+fn a_lock_without_calls_is_released_when_its_tokens_arrive() {
+    let (mut client, call, renew) = out_of_tokens();
+    client.on(Input::Cancel(call));
+    client.renewed(&renew, 10, Some(held(false, FENCE + 1)));
+    assert_eq!(client.sent().len(), 1);
+}
+
+#[test]
+fn a_client_that_drains_serves_calls_that_wait_or_are_inside_of_a_hold() {
+    let (mut client, entered) = Client::holding(retained());
+    let (call, _) = client.acquire("k", retained());
+    client.on(Input::Drain);
+    let refused = client.acquire("k", terms(LEASE)).1;
+    assert_eq!(refused, Step::Refused(Refusal::Draining));
+    let other = Few::from_elem((key("other"), Mode::Exclusive, None), 1);
+    asked(client.begin(other, terms(LEASE), true).1);
+    client.leave(&entered);
+    let next = only(client.poll(call));
+    assert!(!client.machine.is_drained());
+    assert_eq!(lowers(&asked(client.leave(&next))).0, 0, "not retained");
+}
+
+#[test]
+fn a_client_that_closes_loses_its_holds_and_releases_those_without_a_body() {
+    for has_body in [false, true] {
+        let (mut client, entered) = Client::holding(terms(LEASE));
+        if has_body {
+            let own = client
+                .machine
+                .own_mut(&entered.entry.key, entered.entry.owner);
+            own.expect("held").runs_body(entered.entry.number);
+        }
+        client.on(Input::Close);
+        assert_eq!(client.losses(), [LostCause::Closed]);
+        assert_eq!(client.machine.is_quiet(), !has_body);
+        assert_eq!(client.sent().len(), usize::from(!has_body));
+        assert_eq!(client.leave(&entered), Step::Left(Err(LostCause::Closed)));
+        assert_eq!(client.sent().len(), usize::from(has_body));
+        let refused = client.acquire("k", terms(LEASE)).1;
+        assert_eq!(refused, Step::Refused(Refusal::Closed));
+    }
+}
+
+#[test]
+fn a_client_that_closes_asks_for_no_call_that_waits() {
+    let (mut client, _) = Client::holding(terms(LEASE));
+    let (call, _) = client.acquire("k", terms(LEASE));
+    client.on(Input::Close);
+    assert!(client.is_woken(call));
+    assert_eq!(client.poll(call), Step::Refused(Refusal::Closed));
+    client.sent_one();
+}
+
+#[test]
+fn a_client_that_has_ended_asks_and_waits_for_nothing() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let call = release.call.expect("a call releases");
+    client.on(Input::End);
+    client.on(Input::Reply(release, Reply::None));
+    assert_eq!(client.poll(call), Step::Left(Err(LostCause::Closed)));
+    client.tick(10_000);
+    assert!(client.sent().is_empty());
+    let refused = client.acquire("k", terms(LEASE)).1;
+    assert_eq!(refused, Step::Refused(Refusal::Closed));
+}
+
+#[test]
+fn a_client_that_has_ended_releases_nothing() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.on(Input::End);
+    assert_eq!(client.leave(&entered), Step::Left(Err(LostCause::Closed)));
+    assert!(client.sent().is_empty());
+}
+
+#[test]
+fn a_release_whose_reply_comes_twice_ends_nothing_else() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.event(Event::Wanted);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let next = client.next(call);
+    let twice = release.clone();
+    client.reply(release, DONE);
+    let entered = only(client.grant(next, 8));
+    client.on(Input::Reply(twice, NOT_HELD));
+    assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
+}
+
+/// The call with the request in flight is not polled any more.
+#[test]
+fn a_nested_call_that_comes_when_an_earlier_one_is_given_up_is_woken() {
+    let (mut client, entered) = Client::holding(terms(60_000));
+    asked(client.nest(&entered, LEASE).1);
+    client.now = 4_000;
+    let (call, step) = client.nest(&entered, LEASE);
+    assert!(step == Step::Wait && client.is_woken(call));
+    asked(client.poll(call));
+}
+
+#[test]
+fn a_call_that_is_polled_when_its_wait_for_tokens_has_ended_gets_the_turn_and_is_woken() {
+    let (mut client, call, _) = out_of_tokens();
+    client.now = 1_000;
+    assert!(client.poll(call) == Step::Wait && client.is_woken(call));
+    asked(client.poll(call));
+}
+
+/// The limit of the attempts at a release is the longest lease that was asked for.
+#[test]
+fn the_release_of_an_owner_that_several_calls_asked_with_is_repeated_for_the_longest_lease() {
+    let mut client = Client::new();
+    let (first, step) = client.acquire("k", terms(LEASE));
+    client.refuse(asked(step), 0, 0);
+    let (second, _) = client.acquire("k", terms(60_000));
+    client.on(Input::Cancel(first));
+    client.now = 3_100;
+    let request = asked(client.poll(second));
+    client.on(Input::Reply(request, Reply::None));
+    client.on(Input::Cancel(second));
+    let owner_of = |request: &Request| request.claims[0].owner;
+    let owner = owner_of(&client.sent_one());
+    client.tick(20_000);
+    client.tick(20_100);
+    assert_eq!(owner_of(&client.sent_one()), owner);
+}
+
+#[test]
+fn an_attempt_that_is_polled_when_a_release_is_given_up_asks_at_once() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.leave_as(&entered, None);
+    let release = client.sent_one();
+    client.on(Input::Reply(release, UNANSWERED));
+    // The lease has ended the lock.
+    client.now = LEASE + 10;
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert!(step == Step::Wait && client.is_woken(call));
+    asked(client.poll(call));
+}
+
+#[test]
+fn a_nested_call_that_waits_for_another_learns_of_a_loss_at_once() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    asked(client.nest(&entered, LEASE).1);
+    let (second, step) = client.nest(&entered, LEASE);
+    assert_eq!(step, Step::Wait);
+    client.tick(1_000);
+    client.renew(Some(RenewalOutcome::Lost));
+    assert!(client.is_woken(second));
+    let step = client.poll(second);
+    assert!(matches!(step, Step::Refused(Refusal::Lost(..))), "{step:?}");
+}
+
+#[test]
+fn a_release_that_finds_no_lock_after_its_lease_reports_that_the_lease_has_ended() {
+    for (now, cause) in [
+        (LEASE - 100, LostCause::Removed),
+        (LEASE + 100, LostCause::Expired),
+    ] {
+        let (mut client, entered) = Client::holding(terms(LEASE));
+        client.now = LEASE - 200;
+        let release = asked(client.leave(&entered));
+        client.now = now;
+        assert_eq!(client.reply(release, NOT_HELD), Step::Left(Err(cause)));
+    }
+}
+
+#[test]
+fn a_hold_whose_nested_entries_are_not_counted_is_retained() {
+    let mut client = Client::with(|settings| settings.counts_entries = false);
+    let outer = client.hold(retained());
+    let inner = only(client.nest(&outer, LEASE).1);
+    client.leave(&inner);
+    assert_eq!(client.leave(&outer), Step::Left(Ok(())));
+    assert_eq!(client.own().phase(), Phase::Retained);
+}

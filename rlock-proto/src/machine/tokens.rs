@@ -1,0 +1,223 @@
+//! The fencing tokens of an ownership. Each hold takes the next token.
+
+use std::time::Duration;
+
+use crate::{
+    lease::Time,
+    mode::Mode,
+    store::{GRACE, Grant},
+};
+
+/// The remaining tokens of an owner: all up to the last one of its fence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tokens {
+    /// The number of tokens of a fence.
+    per_fence: u64,
+    /// The next token, while it is not larger than the end.
+    next: u64,
+    end: u64,
+    /// How many tokens the last fence added.
+    added: u64,
+    /// When the store got the last fence, at the earliest, and the lease after which it keeps it for its retention.
+    fenced_at: Time,
+    kept_for: Duration,
+    wish: Wish,
+}
+
+/// Whether the owner asks for a new fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wish {
+    None,
+    /// The next renewal asks for it.
+    Due,
+    Asked,
+}
+
+impl Tokens {
+    pub(super) fn new(per_fence: u64) -> Self {
+        Self {
+            per_fence,
+            next: 0,
+            end: 0,
+            added: 0,
+            fenced_at: Time::default(),
+            kept_for: Duration::ZERO,
+            wish: Wish::None,
+        }
+    }
+
+    /// Adds the tokens of a grant. The same grant again adds nothing: some of its tokens may be used.
+    pub(super) fn granted(&mut self, grant: Grant) {
+        if grant.fence > self.fence() {
+            self.next = grant.fence * self.per_fence;
+            self.fenced(grant.fence, grant.since, grant.ttl);
+        }
+    }
+
+    /// Adds the tokens up to the last one of a new fence. The store set it for a renewal, so no other owner had the
+    /// lock since the last fence.
+    pub(super) fn renewed(&mut self, fence: u64, sent_at: Time, lease: Duration) {
+        if fence > self.fence() && self.end > 0 {
+            self.fenced(fence, sent_at, lease);
+        }
+    }
+
+    fn fenced(&mut self, fence: u64, at: Time, lease: Duration) {
+        let end = fence * self.per_fence + (self.per_fence - 1);
+        self.added = end - self.end.max(self.next);
+        (self.end, self.fenced_at, self.kept_for) = (end, at, lease.max(GRACE));
+    }
+
+    /// Takes the next token.
+    pub(super) fn take(&mut self) -> Option<u64> {
+        let token = self.is_left().then_some(self.next)?;
+        self.next += 1;
+        Some(token)
+    }
+
+    /// Returns the last known fence, or 0 without a grant.
+    pub(super) fn fence(&self) -> u64 {
+        self.end / self.per_fence
+    }
+
+    /// Returns whether the store may forget the fence sooner than its retention after now. The lease of another owner in the
+    /// same mode, which may be the grace period, decides how long the store keeps the fence of a lock that is not exclusive.
+    pub(super) fn may_be_forgotten(&self, mode: Mode, now: Time) -> bool {
+        let kept_for = match mode {
+            Mode::Exclusive => self.kept_for,
+            Mode::Shared | Mode::Permits(_) => GRACE,
+        };
+        self.end > 0 && now >= self.fenced_at + kept_for
+    }
+
+    /// Returns whether this fence belongs to a later grant than these tokens.
+    pub(super) fn are_before(&self, fence: u64) -> bool {
+        self.end > 0 && fence > self.fence()
+    }
+
+    /// Returns whether this token belongs to this fence.
+    pub(super) fn have(&self, token: u64, fence: u64) -> bool {
+        token / self.per_fence == fence
+    }
+
+    /// Returns whether a token is left or a new fence is asked for.
+    pub(super) fn is_coming(&self) -> bool {
+        self.is_left() || self.wish != Wish::None
+    }
+
+    /// Returns whether a token is left.
+    pub(super) fn is_left(&self) -> bool {
+        self.next > 0 && self.next <= self.end
+    }
+
+    /// Makes the next renewal ask for a new fence, if the tokens run low: if fewer than half of those of a fence are left, or of
+    /// those that the last one added.
+    pub(super) fn run_low(&mut self) {
+        let left = (self.end + 1).saturating_sub(self.next);
+        if self.wish == Wish::None && left <= (self.per_fence / 2).max(self.added / 2) {
+            self.wish = Wish::Due;
+        }
+    }
+
+    /// Returns whether the next renewal is due because it asks for a new fence.
+    pub(super) fn is_fence_due(&self) -> bool {
+        self.wish == Wish::Due
+    }
+
+    /// Returns the least new fence that a renewal asks for, or 0.
+    pub(super) fn ask(&mut self) -> u64 {
+        if self.end == 0 || self.wish == Wish::None {
+            return 0;
+        }
+        self.wish = Wish::Asked;
+        self.fence() + 1
+    }
+
+    /// Notes that a renewal has ended. Without a new fence, the next hold may ask again.
+    pub(super) fn end_wish(&mut self) {
+        if self.wish == Wish::Asked {
+            self.wish = Wish::None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::TOKENS;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn grant(fence: u64) -> Grant {
+        Grant {
+            fence,
+            since: Time::from_nanos(1),
+            ttl: LEASE,
+            wanted: false,
+        }
+    }
+
+    fn all(tokens: &mut Tokens) -> Vec<u64> {
+        std::iter::from_fn(|| tokens.take()).collect()
+    }
+
+    #[test]
+    fn each_token_of_a_grant_is_taken_once() {
+        let mut tokens = Tokens::new(TOKENS);
+        assert!(!tokens.is_left());
+        tokens.granted(grant(7));
+        assert_eq!(tokens.take(), Some(7 * 128));
+        tokens.granted(grant(7));
+        assert!(all(&mut tokens).into_iter().eq(7 * 128 + 1..8 * 128));
+        assert!(!tokens.is_left());
+        assert_eq!(tokens.fence(), 7);
+    }
+
+    #[test]
+    fn a_later_grant_ends_what_was_left_and_begins_above_it() {
+        let mut tokens = Tokens::new(TOKENS);
+        tokens.granted(grant(7));
+        tokens.take();
+        assert!(tokens.are_before(9) && !tokens.are_before(7));
+        tokens.granted(grant(9));
+        assert_eq!(tokens.take(), Some(9 * 128));
+    }
+
+    #[test]
+    fn a_new_fence_adds_all_tokens_up_to_its_last() {
+        let mut tokens = Tokens::new(TOKENS);
+        tokens.granted(grant(7));
+        let now = Time::from_nanos(1);
+        tokens.run_low();
+        assert_eq!(tokens.ask(), 0, "enough are left");
+        for _ in 0..64 {
+            tokens.take();
+        }
+        tokens.run_low();
+        assert!(tokens.is_fence_due());
+        assert_eq!(tokens.ask(), 8);
+        assert!(!tokens.is_fence_due() && tokens.is_coming());
+        tokens.renewed(10, now, LEASE);
+        tokens.end_wish();
+        assert!(all(&mut tokens).into_iter().eq(7 * 128 + 64..11 * 128));
+        assert!(!tokens.is_coming());
+        tokens.renewed(9, now, LEASE);
+        assert_eq!(tokens.take(), None, "it is older than what is known");
+    }
+
+    #[test]
+    fn a_fence_may_be_forgotten_after_the_lease_with_which_it_was_set() {
+        let (shared, second) = (Mode::Shared, Duration::from_secs(1));
+        let mut tokens = Tokens::new(TOKENS);
+        let start = Time::from_nanos(1);
+        let may = |tokens: &Tokens, mode, after| tokens.may_be_forgotten(mode, start + after);
+        assert!(!may(&tokens, Mode::Exclusive, LEASE), "without a grant");
+        tokens.granted(grant(7));
+        assert!(!may(&tokens, Mode::Exclusive, LEASE / 2));
+        assert!(may(&tokens, Mode::Exclusive, LEASE));
+        assert!(!may(&tokens, shared, second / 2) && may(&tokens, shared, second));
+        tokens.renewed(900, start + LEASE, LEASE / 100);
+        assert!(!may(&tokens, Mode::Exclusive, LEASE + second / 2));
+        assert!(may(&tokens, Mode::Exclusive, LEASE + second));
+    }
+}

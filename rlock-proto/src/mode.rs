@@ -1,0 +1,62 @@
+//! Which other holders of its key a lock tolerates.
+
+use std::fmt;
+
+/// Which other holders of its key a lock tolerates.
+///
+/// One queue orders the waiters of all modes: first come, first served. So neither readers nor writers starve, except on
+/// a quorum. The idea is that of Tokio's `RwLock`, which is a semaphore whose writers take all permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Tolerates no other holder.
+    #[default]
+    Exclusive,
+    /// Tolerates other shared holders.
+    Shared,
+    /// Tolerates holders of permits, as long as there are at most this many.
+    Permits(u32),
+}
+
+impl Mode {
+    /// Returns whether a call in this mode may enter a hold of its own call chain in the `outer` mode.
+    #[must_use]
+    pub fn fits_inside(self, outer: Self) -> bool {
+        match outer {
+            Self::Exclusive => true,
+            Self::Shared => self == Self::Shared,
+            Self::Permits(_) => matches!(self, Self::Permits(_)),
+        }
+    }
+
+    /// Returns whether a hold in this mode may use a lock that the store granted in the `granted` mode.
+    #[must_use]
+    pub fn fits_grant(self, granted: Self) -> bool {
+        match self {
+            Self::Exclusive => granted == Self::Exclusive,
+            Self::Shared => matches!(granted, Self::Exclusive | Self::Shared),
+            Self::Permits(_) => false,
+        }
+    }
+
+    /// Returns the value of a label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Permits(_) => "permits",
+        }
+    }
+}
+
+/// Writes `exclusive`, `shared`, or what a holder of a permit has: `one of 3 permits`.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Permits(1) => f.write_str("the only permit"),
+            Self::Permits(permits) => write!(f, "one of {permits} permits"),
+            mode => f.write_str(mode.as_str()),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The identity of an ownership.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use crate::mode::Mode;
+
+/// The identity of one ownership: `<client uuid>:<sequence>`, never reused. Holds that follow each other
+/// by local hand-overs have the same owner. Each hold has its own fencing token.
+///
+/// A shared owner ends with `s`, and the owner of one of three permits with `.3p`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerId {
+    client: Uuid,
+    sequence: u64,
+    mode: Mode,
+}
+
+impl OwnerId {
+    /// The owner of an exclusive lock that stays taken for its `at_least` after its release.
+    pub const KEPT: Self = Self {
+        client: Uuid::max(),
+        sequence: u64::MAX,
+        mode: Mode::Exclusive,
+    };
+    /// The text of [`KEPT`](Self::KEPT), as `release.lua` writes it.
+    const KEPT_TEXT: &'static str = "kept";
+    /// The bit of a sequence number that marks a released owner whose lock is kept.
+    const KEPT_BIT: u64 = 1 << 63;
+
+    /// Returns the owner of the lock that stays taken after this owner's release.
+    #[must_use]
+    pub fn kept(self) -> Self {
+        match self.mode {
+            Mode::Exclusive => Self::KEPT,
+            _ => Self {
+                sequence: self.sequence | Self::KEPT_BIT,
+                ..self
+            },
+        }
+    }
+
+    /// Returns whether the owner has released the lock, and only `at_least` keeps it.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.sequence & Self::KEPT_BIT != 0
+    }
+
+    /// Returns the owner with this number at this client.
+    #[must_use]
+    pub fn new(client: Uuid, sequence: u64, mode: Mode) -> Self {
+        Self {
+            client,
+            sequence,
+            mode,
+        }
+    }
+
+    /// Parses the output of `Display`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == Self::KEPT_TEXT {
+            return Some(Self::KEPT);
+        }
+        if let Some(owner) = text.strip_prefix("kept:") {
+            return Some(Self::parse(owner)?.kept());
+        }
+        let (client, rest) = text.rsplit_once(':')?;
+        let (sequence, mode) = match (rest.strip_suffix('s'), rest.strip_suffix('p')) {
+            (Some(sequence), _) => (sequence, Mode::Shared),
+            (_, Some(rest)) => {
+                let (sequence, permits) = rest.split_once('.')?;
+                (sequence, Mode::Permits(permits.parse().ok()?))
+            }
+            _ => (rest, Mode::Exclusive),
+        };
+        Some(Self {
+            client: client.parse().ok()?,
+            sequence: sequence.parse().ok()?,
+            mode,
+        })
+    }
+
+    /// Returns the owner of the exclusive lock that this owner may have had before it shared the lock.
+    #[must_use]
+    pub fn before_downgrade(self) -> Option<Self> {
+        let former = Self {
+            mode: Mode::Exclusive,
+            ..self
+        };
+        (self.mode == Mode::Shared).then_some(former)
+    }
+
+    /// Returns the mode in which the owner has or asked for its lock.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the client of the owner.
+    #[must_use]
+    pub fn client(&self) -> Uuid {
+        self.client
+    }
+
+    /// Returns whether the owner belongs to this client.
+    #[must_use]
+    pub fn is_of(&self, client: Uuid) -> bool {
+        self.client == client
+    }
+
+    /// Returns the number that identifies the owner within its client.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::KEPT {
+            return f.write_str(Self::KEPT_TEXT);
+        }
+        let sequence = self.sequence & !Self::KEPT_BIT;
+        let kept = if self.is_kept() { "kept:" } else { "" };
+        write!(f, "{kept}{}:{sequence}", self.client)?;
+        match self.mode {
+            Mode::Exclusive => Ok(()),
+            Mode::Shared => f.write_str("s"),
+            Mode::Permits(permits) => write!(f, ".{permits}p"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_read_as_they_are_written() {
+        let client = Uuid::from_u128(7);
+        for (mode, end) in [
+            (Mode::Exclusive, "3"),
+            (Mode::Shared, "3s"),
+            (Mode::Permits(12), "3.12p"),
+        ] {
+            let owner = OwnerId::new(client, 3, mode);
+            assert_eq!(owner.to_string(), format!("{client}:{end}"));
+            assert_eq!(OwnerId::parse(&owner.to_string()), Some(owner));
+            let kept = owner.kept();
+            assert!(kept.is_kept() && !owner.is_kept());
+            assert_eq!(OwnerId::parse(&kept.to_string()), Some(kept));
+        }
+        for text in ["", "kept:", "x:3", "3s", "3.p"] {
+            assert_eq!(OwnerId::parse(text), None, "{text}");
+            assert_eq!(OwnerId::parse(&format!("{client}:{text}x")), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Decides the outcome of a request from the replies of the members.
+
+use std::time::Duration;
+
+use super::verdict::{majority, majority_has, verdict};
+use crate::{
+    few::Few,
+    lease::Time,
+    store::{
+        AcquireRequest, Acquired, Event, QueuePlace, Released, Renewal, RenewalOutcome, Renewed,
+        TakenBy,
+    },
+};
+
+/// The shortest and the longest time for which a call waits for the others once a majority has replied. Between them,
+/// it waits for ten times as long as the majority took.
+pub const SHORTEST_LATE: Duration = Duration::from_millis(20);
+const LONGEST_LATE: Duration = Duration::from_millis(250);
+/// The longest pause of a waiter after a notification. Waiters that ask at the same moment split the members, and
+/// none of them gets the lock.
+const SPREAD: Duration = Duration::from_millis(10);
+/// How much a new fence exceeds the last known one at least, in units of 64 µs. Members whose last fence is larger set
+/// no new one. The fences of a hold differ by less, unless the clocks of the members differ.
+const FENCE_STEP: u64 = 1024;
+
+/// The replies of those members that executed a request.
+pub struct Votes<'a, T> {
+    /// The number of members.
+    pub members: usize,
+    /// The replies so far.
+    pub replies: Vec<&'a T>,
+}
+
+impl<T> Votes<'_, T> {
+    /// Returns whether a majority has replied yes, or `None` if that is open.
+    pub fn verdict(&self, is_yes: impl Fn(&T) -> bool) -> Option<bool> {
+        let yes = self.replies.iter().filter(|reply| is_yes(reply)).count();
+        verdict(self.members, yes, self.replies.len() - yes)
+    }
+
+    /// Returns whether a majority replied, with any outcome.
+    #[must_use]
+    pub fn have_majority(&self) -> bool {
+        self.replies.len() >= majority(self.members)
+    }
+}
+
+/// Returns how long a call waits for the others, once a majority took this time to reply.
+#[must_use]
+pub fn rest(took: Duration, least: Duration) -> Duration {
+    (took * 10).min(LONGEST_LATE).max(least)
+}
+
+/// Returns how long to wait for a majority. A later grant would have little of its lease left.
+#[must_use]
+pub fn decisive(timeout: Duration, lease: Duration) -> Duration {
+    timeout.min((lease / 8).max(SHORTEST_LATE))
+}
+
+/// Returns a time up to [`SPREAD`] from a random number between 0 and 1. The shortest one of `draws` is distributed evenly.
+fn spread(draws: usize, random: f64) -> Duration {
+    let draws = i32::try_from(draws).unwrap_or(i32::MAX);
+    SPREAD.mul_f64(1.0 - random.powi(draws))
+}
+
+/// Returns what the event of one member means to its client. `random` draws a number between 0 and 1.
+pub fn of_member(event: Event, members: usize, random: impl FnOnce() -> f64) -> Option<Event> {
+    match event {
+        // Other members notify the waiters, too, and what one member grants is not granted.
+        Event::Disconnected | Event::Granted { .. } => None,
+        Event::Retry { key, owner, after } => {
+            let after = after + spread(members, random());
+            Some(Event::Retry { key, owner, after })
+        }
+        event => Some(event),
+    }
+}
+
+/// Returns whether a member granted the locks.
+#[must_use]
+pub fn is_granted(reply: &Acquired) -> bool {
+    matches!(reply, Acquired::Granted { .. })
+}
+
+/// Returns whether a majority has granted the locks, or `None` if that is open.
+pub fn is_acquired(votes: &Votes<'_, Acquired>) -> Option<bool> {
+    votes.verdict(is_granted)
+}
+
+/// Returns the outcome of an acquire, or `None` if too few members replied. The members that granted a refused request
+/// have to release the locks. `in_doubt`: others may have granted it as well. `random` draws a number between 0 and 1.
+pub fn acquired(
+    request: &AcquireRequest,
+    votes: &Votes<'_, Acquired>,
+    in_doubt: bool,
+    sent_at: Time,
+    random: impl FnOnce() -> f64,
+) -> Option<Acquired> {
+    match is_acquired(votes) {
+        Some(true) => Some(granted(request, votes, sent_at)),
+        Some(false) if request.count > 1 => Some(Acquired::NotOwner),
+        _ if request.count > 1 || !votes.have_majority() => None,
+        _ => Some(refusal(request, votes, in_doubt, sent_at, random)),
+    }
+}
+
+/// Returns the grant of a majority, with the largest fences of its members.
+fn granted(request: &AcquireRequest, votes: &Votes<'_, Acquired>, sent_at: Time) -> Acquired {
+    let mut largest: Few<u64> = request.claims.iter().map(|_| 0).collect();
+    let mut is_wanted = false;
+    for reply in &votes.replies {
+        if let Acquired::Granted { fences, wanted, .. } = reply {
+            is_wanted |= wanted;
+            for (largest, fence) in largest.iter_mut().zip(fences) {
+                *largest = (*largest).max(*fence);
+            }
+        }
+    }
+    Acquired::Granted {
+        fences: largest,
+        wanted: is_wanted,
+        sent_at,
+    }
+}
+
+/// Returns the refusal of the member with which a majority will be free, if the leases end in their order.
+fn refusal(
+    request: &AcquireRequest,
+    votes: &Votes<'_, Acquired>,
+    in_doubt: bool,
+    sent_at: Time,
+    random: impl FnOnce() -> f64,
+) -> Acquired {
+    let mut refusals: Vec<(Duration, usize, Option<QueuePlace>)> = (votes.replies.iter())
+        .filter_map(|reply| match reply {
+            Acquired::Taken {
+                claim, ttl, queued, ..
+            } => Some((ttl.unwrap_or(Duration::MAX), *claim, *queued)),
+            _ => None,
+        })
+        .collect();
+    refusals.sort_unstable_by_key(|(ttl, ..)| *ttl);
+    let granted = votes.replies.iter().filter(|reply| is_granted(reply));
+    let granted = granted.count();
+    let needed = majority(votes.members) - granted;
+    let refusal = refusals.get(needed - 1).or(refusals.last());
+    let (ttl, claim, queued) = refusal.copied().unwrap_or_default();
+    Acquired::Taken {
+        claim,
+        // Waiters for the same lock ask at different times.
+        ttl: (ttl < Duration::MAX).then(|| ttl + spread(1, random())),
+        queued,
+        sent_at,
+        // No member grants the lock by a message, so no grant is void.
+        fences: request.claims.iter().map(|_| 0).collect(),
+        retired: granted > 0 || in_doubt,
+        by: taken_by(votes),
+    }
+}
+
+/// Returns who has the refused lock on a majority of the members.
+fn taken_by(votes: &Votes<'_, Acquired>) -> TakenBy {
+    let rivals = votes.replies.iter().filter_map(|reply| match reply {
+        Acquired::Taken { claim, by, .. } => Some((*claim, *by)),
+        _ => None,
+    });
+    let rivals: Vec<(usize, TakenBy)> = rivals.collect();
+    let has_majority = |rival: &&(usize, TakenBy)| {
+        let same = rivals.iter().filter(|other| other == rival);
+        same.count() >= majority(votes.members)
+    };
+    let winner = rivals.iter().find(has_majority);
+    winner.map_or(TakenBy::Nobody, |(_, by)| *by)
+}
+
+/// Returns whether a majority has released the lock, or `None` if that is open.
+#[must_use]
+pub fn is_released(votes: &Votes<'_, Released>) -> Option<bool> {
+    votes.verdict(|reply| *reply == Released::Done)
+}
+
+/// Returns the outcome of a release, or `None` if too few members replied.
+#[must_use]
+pub fn released(votes: &Votes<'_, Released>) -> Option<Released> {
+    match is_released(votes) {
+        Some(false) => Some(Released::NotHeld),
+        None if !votes.have_majority() => None,
+        // Some members had lost the lock.
+        Some(true) | None => Some(Released::Done),
+    }
+}
+
+/// Returns the renewal to send to each member.
+#[must_use]
+pub fn with_step(renewal: &Renewal) -> Renewal {
+    let step = if renewal.fence > 0 { FENCE_STEP } else { 0 };
+    Renewal {
+        claim: renewal.claim.clone(),
+        fence: renewal.fence + step,
+    }
+}
+
+/// Returns whether a majority holds a lock of the batch, or `None` if that is open.
+#[must_use]
+pub fn is_held(votes: &Votes<'_, Renewed>, hold: usize) -> Option<bool> {
+    votes.verdict(|renewed| matches!(renewed.kept.get(hold), Some(RenewalOutcome::Held { .. })))
+}
+
+/// Returns the outcome for a lock of the batch.
+#[must_use]
+pub fn renewed(votes: &Votes<'_, Renewed>, hold: usize) -> RenewalOutcome {
+    match is_held(votes, hold) {
+        Some(true) => {}
+        Some(false) => return RenewalOutcome::Lost,
+        None => return RenewalOutcome::Unknown,
+    }
+    let (mut is_wanted, mut fences) = (false, Vec::new());
+    for renewed in &votes.replies {
+        if let Some(RenewalOutcome::Held { wanted, fence }) = renewed.kept.get(hold) {
+            is_wanted |= wanted;
+            fences.push(*fence);
+        }
+    }
+    RenewalOutcome::Held {
+        wanted: is_wanted,
+        fence: majority_has(fences, votes.members).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{key::Key, mode::Mode, owner::OwnerId, store::Claim};
+
+    fn owner(number: u64) -> OwnerId {
+        OwnerId::new(Uuid::nil(), number, Mode::Exclusive)
+    }
+
+    fn granted() -> Acquired {
+        Acquired::Granted {
+            fences: crate::few::one(7),
+            wanted: false,
+            sent_at: Time::default(),
+        }
+    }
+
+    fn taken(by: TakenBy) -> Acquired {
+        Acquired::Taken {
+            claim: 0,
+            ttl: None,
+            queued: None,
+            sent_at: Time::default(),
+            fences: crate::few::one(0),
+            retired: false,
+            by,
+        }
+    }
+
+    /// Returns who has the lock of which an acquire was refused, after these replies of some of the members.
+    fn refused_by(members: usize, replies: &[Acquired]) -> TakenBy {
+        let request = AcquireRequest {
+            claims: [Claim {
+                key: Key::parse("k").expect("valid"),
+                owner: owner(9),
+            }]
+            .into(),
+            lease: Duration::from_secs(30),
+            count: 1,
+            waits: false,
+        };
+        let votes = Votes {
+            members,
+            replies: replies.iter().collect(),
+        };
+        match acquired(&request, &votes, false, Time::default(), || 0.5) {
+            Some(Acquired::Taken { by, .. }) => by,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lock_is_taken_only_if_the_refusals_name_one_holder_on_a_majority() {
+        let [one, other] = [1, 2].map(|number| taken(TakenBy::Owner(owner(number))));
+        let kept = taken(TakenBy::Unnamed);
+        let split = TakenBy::Nobody;
+        let is = |members, replies: &[&Acquired]| {
+            let replies: Vec<Acquired> = replies.iter().map(|reply| (*reply).clone()).collect();
+            refused_by(members, &replies)
+        };
+        let mine = granted();
+        assert_eq!(is(3, &[&mine, &one, &other]), split, "a vote each");
+        assert_eq!(is(3, &[&mine, &one, &one]), TakenBy::Owner(owner(1)));
+        assert_eq!(
+            is(3, &[&one, &one]),
+            TakenBy::Owner(owner(1)),
+            "one is silent"
+        );
+        assert_eq!(is(3, &[&mine, &one]), split, "the silent one decides");
+        assert_eq!(is(3, &[&one, &kept, &kept]), TakenBy::Unnamed, "`at_least`");
+        assert_eq!(is(3, &[&one, &other, &kept]), split);
+        assert_eq!(is(5, &[&one, &one, &other, &other, &mine]), split);
+        assert_eq!(
+            is(5, &[&one, &one, &one, &other, &other]),
+            TakenBy::Owner(owner(1))
+        );
+    }
+}

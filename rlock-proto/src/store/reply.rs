@@ -1,0 +1,162 @@
+//! What a store replies.
+
+use std::time::Duration;
+
+use crate::{few::Few, lease::Time, owner::OwnerId};
+
+/// How long a lock is reserved for a waiter that has not confirmed its wait.
+pub const GRACE: Duration = Duration::from_secs(1);
+
+/// The outcome of an acquire.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Acquired {
+    /// Every owner holds its lock with the requested count. `fences` has the fence of each claim.
+    Granted {
+        /// The fence of each claim.
+        fences: Few<u64>,
+        /// Whether others wait for one of the locks.
+        wanted: bool,
+        /// The locks were granted at this time or later.
+        sent_at: Time,
+    },
+    /// Nothing was acquired, because another owner has the lock of this claim. `ttl` is the rest of its lease,
+    /// or `None` without an end. `queued` is the claimant's place in the wait queue, if it joined that.
+    Taken {
+        /// The position of the claim in the request.
+        claim: usize,
+        /// The rest of the lease, or `None` without an end.
+        ttl: Option<Duration>,
+        /// The claimant's place in the wait queue, if it joined that.
+        queued: Option<QueuePlace>,
+        /// The request was sent at this time.
+        sent_at: Time,
+        /// Earlier grants up to these fences are void.
+        fences: Few<u64>,
+        /// An earlier grant may still be rolled back, so the owner must not be used again.
+        retired: bool,
+        /// Who has the lock.
+        by: TakenBy,
+    },
+    /// The owner of a further entry holds nothing.
+    NotOwner,
+}
+
+/// Who has a lock that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TakenBy {
+    /// The store does not name the owner: one server never does, and a quorum names neither the holders of a shared lock,
+    /// nor the owner whose `at_least` keeps it.
+    #[default]
+    Unnamed,
+    /// This owner has it.
+    Owner(OwnerId),
+    /// Several owners each have it on some servers of a quorum, and none of them on a majority.
+    Nobody,
+}
+
+/// A place in the wait queue of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueuePlace {
+    /// Whether this is the first waiter. The first waiter asks again when the lock becomes free without a release.
+    pub first: bool,
+    /// Whether the store reports the next change of the lock by another client.
+    pub watched: bool,
+}
+
+impl QueuePlace {
+    /// A place behind the first waiter.
+    pub const BEHIND: Self = Self {
+        first: false,
+        watched: true,
+    };
+}
+
+/// The outcome of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Released {
+    /// The count is as wanted.
+    Done,
+    /// The owner does not have the lock. An earlier copy of the request may have released it.
+    NotHeld,
+}
+
+/// A lock that was granted to an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// The fence of the grant.
+    pub fence: u64,
+    /// The lock was granted at this time or later.
+    pub since: Time,
+    /// How long the lock is granted for, without renewal.
+    pub ttl: Duration,
+    /// Whether others wait for the lock.
+    pub wanted: bool,
+}
+
+/// The number of fencing tokens of a fence. The first one is this number times the fence.
+pub const TOKENS: u64 = 128;
+/// The limit of fences. Tokens are then below 2^53, which doubles represent exactly.
+pub const TOO_LARGE_FENCE: u64 = 1 << 46;
+
+impl Grant {
+    /// Returns whether enough of the lease is left to renew it.
+    #[must_use]
+    pub fn is_fresh(&self, lease: Duration, now: Time) -> bool {
+        now < self.since + self.ttl.min(lease) / 3
+    }
+}
+
+/// The outcomes of a batch of renewals, in its order.
+#[derive(Debug)]
+pub struct Renewed {
+    /// The outcome of each renewal.
+    pub kept: Vec<RenewalOutcome>,
+    /// The renewals were sent at this time.
+    pub sent_at: Time,
+}
+
+/// The outcome of a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RenewalOutcome {
+    /// The lease was renewed.
+    Held {
+        /// Whether others wait for the lock.
+        wanted: bool,
+        /// The new fence; 0 without one.
+        fence: u64,
+    },
+    /// The ownership is lost.
+    Lost,
+    /// Too few servers replied.
+    Unknown,
+}
+
+/// A lock as the store sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The first holder.
+    pub owner: String,
+    /// The count of the first holder.
+    pub count: u32,
+    /// The rest of the lease, or `None` without an end.
+    pub ttl: Option<Duration>,
+    /// The last fence, if the store has one.
+    pub fence: Option<u64>,
+    /// The owners that wait, in their order.
+    pub queue: Vec<OwnerId>,
+    /// The number of holders, and the other owners, as far as they are known.
+    pub holders: usize,
+    /// The other holders, as far as they are known.
+    pub others: Vec<OwnerId>,
+}
+
+impl Entry {
+    /// The owner of a key that is not a lock, but has the name of one. `inspect.lua` replies it.
+    pub const NOT_A_HASH: &str = "(not a hash)";
+
+    /// Returns whether this owner is one of the holders.
+    #[must_use]
+    pub fn has(&self, owner: &str) -> bool {
+        self.owner == owner || self.others.iter().any(|other| other.to_string() == owner)
+    }
+}

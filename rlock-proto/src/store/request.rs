@@ -1,0 +1,65 @@
+//! What a store is asked for.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{key::Key, owner::OwnerId};
+
+/// A lock and its owner.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner that asks for the lock or has it.
+    pub owner: OwnerId,
+}
+
+/// A request for locks.
+#[derive(Debug, Clone)]
+pub struct AcquireRequest {
+    /// The locks, each with its owner.
+    pub claims: Arc<[Claim]>,
+    /// How long the store keeps the locks without a renewal.
+    pub lease: Duration,
+    /// 1 acquires free locks. A higher count re-enters locks that the owners have.
+    pub count: u32,
+    /// Whether an owner that finds its lock taken joins the wait queue.
+    pub waits: bool,
+}
+
+/// A request to lower an owner's count.
+#[derive(Debug, Clone)]
+pub struct ReleaseRequest {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner that has the lock or waits for it.
+    pub owner: OwnerId,
+    /// The last known fence of the lock, if the server may lack it or forget it soon; 0 leaves the lock's fence as it is.
+    pub fence: u64,
+    /// Zero releases the lock.
+    pub count: u32,
+    /// How long a released lock stays taken without an owner.
+    pub at_least: Duration,
+}
+
+impl ReleaseRequest {
+    /// Returns the request to release a lock at once.
+    #[must_use]
+    pub fn whole(claim: &Claim) -> Self {
+        Self {
+            key: claim.key.clone(),
+            owner: claim.owner,
+            fence: 0,
+            count: 0,
+            at_least: Duration::ZERO,
+        }
+    }
+}
+
+/// A request to renew a lease.
+#[derive(Debug, Clone)]
+pub struct Renewal {
+    /// The lock and its owner.
+    pub claim: Claim,
+    /// The least new fence. The store sets one if its last fence is smaller; 0 asks for none.
+    pub fence: u64,
+}
