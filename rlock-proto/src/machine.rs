@@ -23,19 +23,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use smallvec::SmallVec;
 
+use self::{
+    call::{Acquisition, Call, Leaving, Stage, Work},
+    renewals::Due,
+    schedule::{Schedule, Target},
+};
 pub use self::{
-    call::LAST_PART,
     input::{Event, Failure, Input, Inside, Reply},
     output::{
         Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Refusal, Renew, Request, Revoked, Step,
     },
     ownership::{Ownership, Phase},
     slot::Slot,
-};
-use self::{
-    call::{Acquisition, Call, Leaving, Stage, Work},
-    renewals::Due,
-    schedule::{Schedule, Target},
 };
 use crate::{
     few::{Few, one},
@@ -274,9 +273,7 @@ impl Machine {
         let step = match &mut call.work {
             Work::Acquire(acquisition) => {
                 let step = self.acquire_step(id, acquisition);
-                if let Step::Wait | Step::AskHolder(_) = step
-                    && !matches!(acquisition.stage, Stage::Asking(_))
-                {
+                if step == Step::Wait && !matches!(acquisition.stage, Stage::Asking(_)) {
                     acquisition.acts_by = self.cx.wake_at.max(self.cx.now) + IDLE;
                     acquisition.is_reminded = false;
                 }
@@ -424,6 +421,19 @@ impl Machine {
     #[must_use]
     pub fn slot(&self, key: &Key) -> Option<&Slot> {
         Some(self.slots.get(key)?)
+    }
+
+    /// Returns the key of the lock that another client has, while this call waits for it with its turn.
+    pub fn contended(&self, id: CallId) -> Option<&Key> {
+        let Work::Acquire(call) = &self.cx.calls.get(&id)?.work else {
+            return None;
+        };
+        let is_contended = |key: &&Key| {
+            let slot = self.slots.get(*key).filter(|slot| slot.turn == Some(id));
+            let own = slot.and_then(|slot| slot.current());
+            own.is_some_and(|own| own.requests.ask_at().is_some())
+        };
+        call.locks.iter().map(|lock| &lock.key).find(is_contended)
     }
 
     /// Returns how long a lock is kept for a call that is not being polled.

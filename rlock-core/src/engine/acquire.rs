@@ -3,9 +3,9 @@
 mod holder;
 mod observed;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 
 use crate::{
     engine::{
@@ -59,6 +59,7 @@ pub(crate) async fn acquire(
         terms: request.options,
         is_inside: call_chain::is_inside_hold_of(core.id),
     };
+    let mut asks_at = attempt.last_part();
     let mut step = call.begin(begin).await;
     let outcome = loop {
         step = match step {
@@ -67,10 +68,8 @@ pub(crate) async fn acquire(
             Step::Send(request) => call.send(request).await,
             Step::Wait => {
                 observed.waits();
-                call.woken().await
+                attempt.wait(&mut call, &mut asks_at).await
             }
-            // Boxed, because few calls come here.
-            Step::AskHolder(key) => Box::pin(attempt.ask_and_wait(&key, &mut call)).await,
             Step::Left(_) => unreachable!("the call acquires"),
         };
     };
@@ -93,15 +92,6 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn core(&self) -> &Arc<Core> {
         self.client.core()
-    }
-
-    /// Asks the holder who it is, until the call is woken.
-    async fn ask_and_wait(&self, key: &Key, call: &mut CallGuard<'_>) -> Step {
-        let asking = self.core().in_runtime(self.ask(key));
-        match select(pin!(call.woken()), pin!(asking)).await {
-            Either::Left((step, _)) => step,
-            Either::Right(((), woken)) => woken.await,
-        }
     }
 
     async fn entered(&self, entered: Few<Entered>) -> Result<Few<EntryGuard>, LockError> {

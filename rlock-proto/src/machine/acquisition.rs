@@ -361,18 +361,7 @@ impl Machine {
             .current()
             .filter(|own| own.is_usable(call.terms.lease, call.locks[at].mode, now))?;
         let until = own.requests.ask_at()?.min(call.deadline);
-        let last_part = call.last_part();
-        if now >= until {
-            return None;
-        }
-        if now < last_part {
-            return Some(self.cx.wait(until.min(last_part)));
-        }
-        let wait = self.cx.wait(until);
-        if std::mem::replace(&mut call.has_asked_holder, true) {
-            return Some(wait);
-        }
-        Some(Step::AskHolder(key.clone()))
+        (now < until).then(|| self.cx.wait(until))
     }
 
     /// Asks the store for those locks that this client does not own yet.

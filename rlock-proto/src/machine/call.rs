@@ -17,9 +17,6 @@ use crate::{
     store::{GRACE, Grant},
 };
 
-/// The last part of a wait, in which the holder is asked who it is.
-pub const LAST_PART: Duration = Duration::from_millis(250);
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub(super) work: Work,
@@ -53,7 +50,6 @@ pub(super) struct Acquisition {
     pub(super) confirmations: u8,
     /// The lock that another owner had at the latest request, and for how long.
     pub(super) contended: Option<(usize, Option<Duration>)>,
-    pub(super) has_asked_holder: bool,
 }
 
 /// A lock that a call wants.
@@ -221,7 +217,6 @@ impl Acquisition {
             failures: 0,
             confirmations: 0,
             contended: None,
-            has_asked_holder: false,
         }
     }
 
@@ -246,13 +241,5 @@ impl Acquisition {
     /// Returns the outcome of a call whose wait ends while another owner has the lock at this index.
     pub(super) fn taken(&self, at: usize, ttl: Option<Duration>) -> Refusal {
         Refusal::Taken(self.locks[at].key.clone(), ttl)
-    }
-
-    /// Returns when the holder is asked who it is.
-    pub(super) fn last_part(&self) -> Time {
-        match self.terms.wait {
-            Wait::Never | Wait::Forever => self.deadline,
-            Wait::For(wait) => self.started + wait.saturating_sub(LAST_PART.min(wait / 2)),
-        }
     }
 }

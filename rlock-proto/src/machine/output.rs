@@ -42,8 +42,6 @@ pub enum Step {
     Send(Box<Request>),
     /// Wait until [`Output::Wake`].
     Wait,
-    /// Ask the holder of this key who it is, and wait.
-    AskHolder(Key),
     /// The call has these entries, in the order of its keys.
     Entered(Few<Entered>),
     /// The entry has ended, or its hold is shared now.

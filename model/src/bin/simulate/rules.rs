@@ -976,7 +976,7 @@ impl World {
         let (mut machine, mut outputs) = (state.machine.clone(), Vec::new());
         machine.on(Input::Poll(call), now, &mut outputs);
         let goes_on = |output: &&Output| match output {
-            Output::Step(Step::Wait | Step::AskHolder(_)) => false,
+            Output::Step(Step::Wait) => false,
             Output::Step(Step::Send(request)) if matches!(request.what, Ask::Enter { .. }) => true,
             output => matches!(output, Output::Step(_)) && !waiting.is_inside,
         };

@@ -314,7 +314,7 @@ impl World {
             self.is_in_time(client, task);
         }
         let longest = match step {
-            Step::Wait | Step::AskHolder(_) => return,
+            Step::Wait => return,
             Step::Send(request) => {
                 let state = self.state(client, task);
                 state.is_sending = true;

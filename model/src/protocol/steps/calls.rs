@@ -329,7 +329,7 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
             send(state, name, request);
         }
         // After a reply, a call asks at once for its next step.
-        Step::Wait | Step::AskHolder(_) => {
+        Step::Wait => {
             *ready = if replied {
                 Ready::Woken
             } else {

@@ -1,13 +1,16 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{process, time::Duration};
+use std::{future::poll_fn, pin::pin, process, task::Poll, time::Duration};
+
+use futures_util::future::{Either, select};
 
 use super::Attempt;
 use crate::{
     engine::{
+        call::CallGuard,
         call_chain,
         entry::Entry,
-        machine::{LAST_PART, Ownership},
+        machine::{CallId, Ownership, Step},
         queries::{ask_holder, describe},
     },
     error::{LockError, names},
@@ -15,12 +18,15 @@ use crate::{
     few::Few,
     info::{Holder, LockInfo},
     key::Key,
+    lease::Time,
     mode::Mode,
     options::{Identity, Wait},
     owner::OwnerId,
     store::SendOptions,
 };
 
+/// The last part of a wait, in which the holder is asked who it is.
+const LAST_PART: Duration = Duration::from_millis(250);
 /// How long the reply of a holder serves the calls of this client.
 const RECENT: Duration = Duration::from_secs(1);
 
@@ -35,8 +41,50 @@ const IN_ORDER: &str = ": calls that nest locks in different orders block each o
                         with `lock_all`, or in one order everywhere";
 
 impl Attempt<'_> {
+    /// Returns when the last part of the wait begins, if the wait has an end.
+    pub(super) fn last_part(&self) -> Option<Time> {
+        match self.request.options.wait {
+            Wait::Never | Wait::Forever => None,
+            Wait::For(wait) => {
+                Some(self.call.started + wait.saturating_sub(LAST_PART.min(wait / 2)))
+            }
+        }
+    }
+
+    /// Waits for the next step of the call. At `asks_at`, asks the holder who it is, once.
+    pub(super) async fn wait(&self, call: &mut CallGuard<'_>, asks_at: &mut Option<Time>) -> Step {
+        let Some(at) = *asks_at else {
+            return call.woken().await;
+        };
+        let id = call.id();
+        let asking = async {
+            self.until_contended(id).await;
+            // Boxed, because few calls come here.
+            Box::pin(self.core().in_runtime(async {
+                tokio::time::sleep(at.since(self.now())).await;
+                // It may wait for another lock by now.
+                let key = self.until_contended(id).await;
+                *asks_at = None;
+                self.ask(&key).await;
+            }))
+            .await;
+        };
+        match select(pin!(call.woken()), pin!(asking)).await {
+            Either::Left((step, _)) => step,
+            Either::Right(((), woken)) => woken.await,
+        }
+    }
+
+    /// Resolves when the call waits for another client, and not for calls of this one. Looks whenever the call is polled,
+    /// because the machine wakes a call that gets its turn.
+    async fn until_contended(&self, id: CallId) -> Key {
+        let shell = &self.core().shell;
+        let key = || shell.read(|machine, _| machine.contended(id).cloned());
+        poll_fn(|_| key().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
     /// Asks the client that holds the lock who it is, for the error of a call whose wait ends soon.
-    pub(super) async fn ask(&self, key: &Key) {
+    async fn ask(&self, key: &Key) {
         // Another call of this client has just asked.
         if self.reply_within(LAST_PART, key).is_some() {
             return;
