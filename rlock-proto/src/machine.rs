@@ -196,6 +196,20 @@ impl Machine {
                 self.cx.outputs.push(Output::Step(step));
                 one(entry.key)
             }
+            Input::Keep(entry) => {
+                let step = match self.slots.get_mut(&entry.key) {
+                    Some(slot) => slot.keep(&entry, self.cx.now),
+                    None => Step::Left(Err(LostCause::Released)),
+                };
+                self.cx.outputs.push(Output::Step(step));
+                Few::new()
+            }
+            Input::Run(entry) => {
+                if let Some(own) = self.own_mut(&entry.key, entry.owner) {
+                    own.runs_body(entry.number);
+                }
+                Few::new()
+            }
             Input::Poll(id) => {
                 if let Some(call) = self.cx.calls.remove(&id) {
                     return self.poll(id, call);
@@ -406,8 +420,7 @@ impl Machine {
         }
     }
 
-    /// Returns an ownership, to note what concerns only its present hold.
-    pub fn own_mut(&mut self, key: &Key, owner: Owner) -> Option<&mut Ownership> {
+    fn own_mut(&mut self, key: &Key, owner: Owner) -> Option<&mut Ownership> {
         self.slots.get_mut(key)?.find_mut(owner)
     }
 

@@ -94,15 +94,9 @@ impl Entry {
         self.read(count).flatten().unwrap_or_default()
     }
 
-    /// Changes the ownership, unless it is over.
-    fn change<T>(&self, change: impl FnOnce(&mut Ownership) -> T) -> Option<T> {
-        let (hold, shell) = (&self.hold, &self.core().shell);
-        shell.change(|machine| Some(change(machine.own_mut(&hold.key, hold.owner)?)))
-    }
-
     /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
     pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
-        self.change(|own| own.runs_body(self.number));
+        self.core().shell.on(Input::Run(self.inner()));
         self.hold.span().cloned()
     }
 
@@ -126,22 +120,17 @@ impl Entry {
 
     /// Adds an entry to the same hold. Sends no request.
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
-        let kept = match self.left().or_else(|| self.broken()) {
-            None => {
-                let kept = self.change(|own| own.keep(self.number));
-                kept.flatten().ok_or(LostCause::Released)
+        match self.core().shell.on(Input::Keep(self.inner())) {
+            Some(Step::Entered(kept)) => {
+                let (hold, number) = (Arc::clone(&self.hold), kept[0].entry.number);
+                Ok(EntryGuard::new(&self.client, hold, number))
             }
-            Some(cause) => Err(cause),
-        };
-        let kept = kept.map_err(|cause| self.lost_error(cause))?;
-        Ok(EntryGuard {
-            entry: Self {
-                number: kept,
-                ..self.clone()
-            },
-            left: false,
-            end: None,
-        })
+            Some(Step::Left(Err(cause))) => {
+                let cause = self.hold.lost(self.number).unwrap_or(cause);
+                Err(self.lost_error(cause))
+            }
+            step => unreachable!("a kept entry does not lead to {step:?}"),
+        }
     }
 
     /// Returns an error if a downgrade of the hold would be refused.

@@ -225,11 +225,6 @@ impl Shell {
         read(&self.state().machine, now)
     }
 
-    /// Changes the machine in a way from which nothing follows.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Machine) -> T) -> T {
-        change(&mut self.state().machine)
-    }
-
     pub(crate) fn call_id(&self) -> CallId {
         CallId(self.calls.fetch_add(1, Ordering::Relaxed))
     }

@@ -37,6 +37,10 @@ pub enum Input {
     },
     /// A holder downgrades its hold.
     Downgrade(Entry),
+    /// A call adds an entry to the hold of this one, for work that a loss does not stop. Sends no request.
+    Keep(Entry),
+    /// A body begins inside an entry. It stops when the hold is lost.
+    Run(Entry),
     /// A call is polled.
     Poll(CallId),
     /// The future of a call was dropped.

@@ -7,7 +7,7 @@ use super::{
     call::{Call, Leaving, Work},
     count::{Release, Todo},
     input::Failure,
-    output::{Ask, Claimed, HoldEnd, Output, Refusal, Request, Step},
+    output::{Ask, Claimed, Entered, HoldEnd, Output, Refusal, Request, Step},
     ownership::{Ownership, Phase},
     slot::Slot,
 };
@@ -118,13 +118,10 @@ impl Slot {
     /// Makes the exclusive lock of an entry a shared one, and lets those join who wait for that.
     pub(super) fn downgrade(&mut self, entry: &Entry, cx: &mut Context) -> Step {
         let now = cx.now;
-        let own = self.find_mut(entry.owner);
-        let Some(own) = own.filter(|own| own.has(entry.number)) else {
-            return Step::Left(Err(LostCause::Released));
+        let own = match self.valid(entry, now) {
+            Ok(own) => own,
+            Err(cause) => return Step::Left(Err(cause)),
         };
-        if let Err(cause) = own.valid_until(now) {
-            return Step::Left(Err(cause));
-        }
         let others = own.others(cx);
         if own.used == Mode::Exclusive && others > 0 {
             return Step::Refused(Refusal::Nested(others));
@@ -134,6 +131,36 @@ impl Slot {
             self.admit(cx);
         }
         Step::Left(Ok(()))
+    }
+
+    /// Adds an entry to the hold of this one.
+    pub(super) fn keep(&mut self, entry: &Entry, now: Time) -> Step {
+        let own = match self.valid(entry, now) {
+            Ok(own) => own,
+            Err(cause) => return Step::Left(Err(cause)),
+        };
+        let kept = own.keep(entry.number).map(|number| Entered {
+            entry: Entry {
+                number,
+                ..entry.clone()
+            },
+            first: own.first(number).unwrap_or(number),
+            token: own.token,
+            mode: own.mode,
+            began: None,
+        });
+        kept.map_or(Step::Left(Err(LostCause::Released)), |kept| {
+            Step::Entered(one(kept))
+        })
+    }
+
+    /// Returns the ownership of an entry that has not left, or the cause if its hold is no longer valid.
+    fn valid(&mut self, entry: &Entry, now: Time) -> Result<&mut Ownership, LostCause> {
+        let own = self.find_mut(entry.owner);
+        let own = own.filter(|own| own.has(entry.number));
+        let own = own.ok_or(LostCause::Released)?;
+        own.valid_until(now)?;
+        Ok(own)
     }
 
     /// Makes the background correct the store's count, unless a request does, or it is right.

@@ -44,7 +44,7 @@ pub enum Step {
     Wait,
     /// The call has these entries, in the order of its keys.
     Entered(Few<Entered>),
-    /// The entry has ended, or its hold is shared now.
+    /// The entry has ended, or its hold is shared now. With a cause, it is not valid.
     Left(Result<(), LostCause>),
     /// The call gets no lock.
     Refused(Refusal),

@@ -334,14 +334,14 @@ impl Ownership {
 
     /// Adds an entry with the renewal of a present one, for work that a loss does not stop. Returns `None` if that entry
     /// has left.
-    pub fn keep(&mut self, number: u32) -> Option<u32> {
+    pub(super) fn keep(&mut self, number: u32) -> Option<u32> {
         let entry = self.entries.iter().find(|entry| entry.number == number)?;
         let (first, renewed) = (entry.first, entry.renewed);
         Some(self.add_entry(Some(first), renewed, true, None))
     }
 
     /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
-    pub fn runs_body(&mut self, number: u32) {
+    pub(super) fn runs_body(&mut self, number: u32) {
         let mut entries = self.entries.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.number == number) {
             entry.in_body = true;

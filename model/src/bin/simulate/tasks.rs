@@ -211,10 +211,9 @@ impl World {
         }
         if stays && self.is(Part::KeepsEntries) {
             let mut kept = held.clone();
-            let machine = &mut self.clients[client].machine;
-            let own = machine.own_mut(&kept.entry.key, kept.entry.owner);
-            if let Some(number) = own.and_then(|own| own.keep(kept.entry.number)) {
-                (kept.entry.number, kept.kept_until) = (number, None);
+            let step = self.on(client, Input::Keep(kept.entry.clone()), None);
+            if let Some(Step::Entered(entered)) = step {
+                (kept.entry.number, kept.kept_until) = (entered[0].entry.number, None);
                 self.state(client, task).entries.insert(0, kept);
             }
         }
@@ -363,12 +362,10 @@ impl World {
     fn entered(&mut self, client: usize, task: usize, entered: Entered, is_single: bool) {
         let (token, in_body, by) = (entered.token, self.rng.bool(), entered.began);
         let entry = entered.entry;
-        let machine = &mut self.clients[client].machine;
-        let own = machine.own_mut(&entry.key, entry.owner);
-        if let Some(own) = own.filter(|_| in_body) {
-            own.runs_body(entry.number);
+        if in_body {
+            self.on(client, Input::Run(entry.clone()), None);
         }
-        let own = machine.own(&entry.key, entry.owner);
+        let own = self.clients[client].machine.own(&entry.key, entry.owner);
         let mut held = Held {
             mode: own.map_or(entered.mode, |own| own.used),
             entry,

@@ -588,6 +588,40 @@ fn a_lock_that_is_taken_between_two_holds_is_no_loss() {
 }
 
 #[test]
+fn an_entry_is_kept_beside_one_that_is_valid_and_sends_nothing() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let kept = only(client.on(Input::Keep(entered.entry.clone())));
+    assert_eq!((kept.token, kept.began), (entered.token, None));
+    asked(client.leave(&entered));
+    let keep = |client: &mut Client, of: &Entered| client.on(Input::Keep(of.entry.clone()));
+    let refused = |cause| Step::Left(Err(cause));
+    assert_eq!(keep(&mut client, &entered), refused(LostCause::Released));
+    assert_eq!(client.own().entries(), 1);
+    client.now = LEASE;
+    assert_eq!(keep(&mut client, &kept), refused(LostCause::Expired));
+    client.revoked(None, true);
+    assert_eq!(keep(&mut client, &kept), refused(LostCause::Revoked));
+    client.leave(&kept);
+    assert_eq!(keep(&mut client, &kept), refused(LostCause::Released));
+}
+
+#[test]
+fn the_call_with_the_turn_waits_for_another_client_after_a_refusal_and_the_others_do_not() {
+    let mut client = Client::new();
+    let (first, step) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.machine.contended(first), None);
+    client.refuse(asked(step), 0, 0);
+    assert_eq!(client.machine.contended(first), Some(&key("k")));
+    assert_eq!(client.machine.contended(second), None);
+    client.on(Input::Cancel(first));
+    assert_eq!(client.poll(second), Step::Wait);
+    assert_eq!(client.machine.contended(second), Some(&key("k")));
+    client.event(handed_off(8, false));
+    assert_eq!(client.machine.contended(second), None);
+}
+
+#[test]
 fn a_hold_that_is_revoked_twice_is_lost_once() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let (call, _) = client.acquire("k", terms(LEASE));
@@ -1020,10 +1054,7 @@ fn a_client_that_closes_loses_its_holds_and_releases_those_without_a_body() {
     for has_body in [false, true] {
         let (mut client, entered) = Client::holding(terms(LEASE));
         if has_body {
-            let own = client
-                .machine
-                .own_mut(&entered.entry.key, entered.entry.owner);
-            own.expect("held").runs_body(entered.entry.number);
+            client.on(Input::Run(entered.entry.clone()));
         }
         client.on(Input::Close);
         assert_eq!(client.losses(), [LostCause::Closed]);

@@ -325,8 +325,8 @@ fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
 fn all_entries_of_an_exclusive_lock_are_in_one_hold() {
     let mut client = Client::with(|settings| settings.counts_entries = false);
     let outer = client.hold(terms(LEASE));
-    let kept = client.machine.own_mut(&key("k"), outer.entry.owner);
-    let kept = kept.and_then(|own| own.keep(outer.entry.number));
+    let kept = only(client.on(Input::Keep(outer.entry.clone())));
+    assert_eq!((kept.first, kept.began), (outer.first, None));
     client.leave(&outer);
     // A call that is inside the entry that has left.
     let inner = only(client.nest(&outer, LEASE).1);
@@ -337,13 +337,8 @@ fn all_entries_of_an_exclusive_lock_are_in_one_hold() {
     };
     assert_eq!(ends(&mut client), 0);
     client.leave(&inner);
-    let number = kept.expect("it is there");
-    let entry = Entry {
-        number,
-        ..outer.entry
-    };
     client.on(Input::Leave {
-        entry,
+        entry: kept.entry,
         end: HoldEnd::Released,
         call: None,
     });
