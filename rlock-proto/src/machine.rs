@@ -379,7 +379,11 @@ impl Machine {
                     };
                     call.due = None;
                     let of_call = call.keys();
-                    let is_given_up = drains && call.is_unpolled(now) && !call.reminds(now);
+                    let is_idle = drains && call.is_unpolled(now);
+                    let is_given_up = is_idle && call.is_reminded();
+                    if is_idle && !is_given_up {
+                        call.remind(now);
+                    }
                     self.cx.wake(id);
                     if is_given_up {
                         self.give_up(id, Refusal::Draining);
@@ -530,7 +534,8 @@ impl Slot {
             Event::Granted {
                 fence, ttl, wanted, ..
             } => {
-                if own.phase() == Phase::Requested && own.requests.handed_off(fence, ttl, wanted) {
+                if own.phase() == Phase::Requested && own.requests.is_new(fence) {
+                    own.requests.handed_off(fence, ttl, wanted);
                     // Reports and messages arrive in the server's order: what was reported before preceded the grant.
                     own.doubted_at = None;
                     self.arrived(wanted, cx);

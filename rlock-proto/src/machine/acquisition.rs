@@ -71,13 +71,14 @@ impl Acquisition {
         })
     }
 
-    /// Notes that the hold of this key, which the call is inside, is lost.
-    pub(super) fn is_lost(&mut self, key: &Key, cause: LostCause) {
+    /// Refuses the call, because the hold of this key that it is inside is lost.
+    pub(super) fn refuse_as_lost(&mut self, key: &Key, cause: LostCause) {
         self.stage = Stage::Refused(Refusal::Lost(key.clone(), cause));
     }
 
-    /// Notes that the store has refused this key to another attempt, whose request was sent at this time.
-    pub(super) fn is_refused(&mut self, key: &Key, mode: Mode, sent_at: Time) {
+    /// Refuses an attempt for the same as another one, whose request the store has refused, if it was sent since this one
+    /// began.
+    pub(super) fn follow_refusal(&mut self, key: &Key, mode: Mode, sent_at: Time) {
         let at = self.position(key);
         if self.stage == Stage::Ready && self.locks[at].mode == mode && self.started < sent_at {
             self.stage = Stage::Refused(self.taken(at, None));
@@ -211,7 +212,7 @@ impl Machine {
         };
         if let Err(cause) = own.valid_until(now) {
             let key = lock.key.clone();
-            call.is_lost(&key, cause);
+            call.refuse_as_lost(&key, cause);
             self.lose(&key, owner, cause);
             return None;
         }
@@ -241,9 +242,10 @@ impl Machine {
             key: lock.key.clone(),
             owner,
             mode: own.mode,
-            in_doubt: own.requests.begin(false, now),
+            in_doubt: own.requests.is_in_doubt(),
             arrives: false,
         };
+        own.requests.begin(false, now);
         let timeout = call.request_timeout(&self.cx);
         let request = call.sends(id, one(claim), what, timeout, &mut self.cx);
         let own = self
@@ -272,7 +274,8 @@ impl Machine {
             let (lock, limit) = (&call.locks[at], call.limit(&self.cx));
             let slot = self.slots.get_mut(&lock.key)?;
             if call.asks_once() {
-                if now < limit && slot.attend(id, lock.mode, &self.cx) {
+                if now < limit && slot.may_attend(lock.mode, &self.cx) {
+                    slot.attend(id);
                     return Some(self.cx.wait(limit));
                 }
                 call.stage = Stage::Refused(call.taken(at, None));
@@ -514,7 +517,7 @@ impl Machine {
                         call.on_split(&mut self.cx);
                     } else {
                         let at = call.position(&request.claims[claim].key);
-                        self.is_taken(request.call, call, (at, ttl), retired);
+                        self.on_taken(request.call, call, (at, ttl), retired);
                     }
                 }
             }
@@ -533,7 +536,7 @@ impl Machine {
                 if let Some(own) = slot.find_mut(claim.owner) {
                     own.release_again(now);
                     if own.asking > 0 {
-                        own.requests.is_asked();
+                        own.requests.note_request();
                     }
                 }
             }
@@ -581,7 +584,7 @@ impl Machine {
     }
 
     /// Applies the reply that another owner has the lock at this index, for this time.
-    fn is_taken(
+    fn on_taken(
         &mut self,
         id: Option<CallId>,
         call: &mut Acquisition,
@@ -641,14 +644,14 @@ impl Machine {
                             call.locks[at].enters(own, number, None);
                         }
                         // A late grant does not bring the hold back.
-                        (Some(_), Err(cause)) => call.is_lost(&claim.key, cause),
+                        (Some(_), Err(cause)) => call.refuse_as_lost(&claim.key, cause),
                         (None, _) => {}
                     }
                 }
                 // The call did not enter, so the count is too high.
                 (Ok(_), None) => own.count.failed(true, now, spread),
                 (Ok(_), Some(call)) => {
-                    call.is_lost(&claim.key, LostCause::Removed);
+                    call.refuse_as_lost(&claim.key, LostCause::Removed);
                     slot.lose(claim.owner, LostCause::Removed, &mut self.cx);
                 }
                 (Err(failure), call) => {

@@ -161,16 +161,16 @@ impl Call {
         matches!(&self.work, Work::Acquire(call) if now > call.acts_by)
     }
 
-    /// Gives a call that is not polled a last grace period. Returns `false` if it has had one.
-    pub(super) fn reminds(&mut self, now: Time) -> bool {
-        let Some(call) = self.acquisition() else {
-            return false;
-        };
-        let is_first = !std::mem::replace(&mut call.is_reminded, true);
-        if is_first {
-            call.acts_by = now + GRACE;
+    /// Returns whether the call has had a last grace period.
+    pub(super) fn is_reminded(&self) -> bool {
+        matches!(&self.work, Work::Acquire(call) if call.is_reminded)
+    }
+
+    /// Gives a call that is not polled a last grace period.
+    pub(super) fn remind(&mut self, now: Time) {
+        if let Some(call) = self.acquisition() {
+            (call.is_reminded, call.acts_by) = (true, now + GRACE);
         }
-        is_first
     }
 
     /// Returns the call that acquires, if it waits for this request.

@@ -314,20 +314,23 @@ impl Slot {
         } else if let Err(cause) = outcome {
             self.lose(owner, cause, cx);
         }
-        self.count_ended(owner, outcome, cx).then_some(outcome)
+        self.count_ended(owner, outcome, cx);
+        let counts = cx.settings.counts_entries;
+        let own = self.find(owner);
+        let is_right = own.is_none_or(|own| own.wanted_count(counts).is_none());
+        is_right.then_some(outcome)
     }
 
-    /// Wakes the calls that wait for a change of the count, and returns whether the count is right. Then those that leave
-    /// have their outcome.
+    /// Wakes the calls that wait for a change of the count. If the count is right, those that leave have their outcome.
     pub(super) fn count_ended(
         &mut self,
         owner: Owner,
         outcome: Result<(), LostCause>,
         cx: &mut Context,
-    ) -> bool {
+    ) {
         let counts = cx.settings.counts_entries;
         let Some(own) = self.find_mut(owner) else {
-            return true;
+            return;
         };
         let is_right = own.wanted_count(counts).is_none();
         for call in std::mem::take(&mut own.count.waiting) {
@@ -340,7 +343,6 @@ impl Slot {
                 }
             }
         }
-        is_right
     }
 }
 

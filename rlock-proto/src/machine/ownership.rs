@@ -487,14 +487,16 @@ impl Ownership {
 
     /// Begins an acquire, and returns its part for this lock.
     pub(super) fn claim(&mut self, key: Key, rolls_back: bool, now: Time) -> Claimed {
-        self.asking += 1;
-        Claimed {
+        let claimed = Claimed {
             key,
             owner: self.owner,
             mode: self.mode,
             arrives: self.grant().is_none(),
-            in_doubt: self.requests.begin(rolls_back, now),
-        }
+            in_doubt: self.requests.is_in_doubt(),
+        };
+        self.asking += 1;
+        self.requests.begin(rolls_back, now);
+        claimed
     }
 
     /// Returns what is told about its loss.

@@ -63,8 +63,8 @@ enum Doubt {
 }
 
 impl Requests {
-    /// Notes that a request is about to be sent. Returns whether an earlier request is still in doubt.
-    pub(super) fn begin(&mut self, rolls_back: bool, now: Time) -> bool {
+    /// Notes that a request is about to be sent.
+    pub(super) fn begin(&mut self, rolls_back: bool, now: Time) {
         let was_told = std::mem::take(&mut self.told);
         self.by = match self.step {
             Step::Absent | Step::Granted(_) => By::Release,
@@ -73,14 +73,12 @@ impl Requests {
         };
         (self.advised, self.changed) = (None, false);
         self.not_before.get_or_insert(now);
-        let earlier = self.doubt;
         let doubt = if rolls_back {
             Doubt::RollsBack
         } else {
             Doubt::Late
         };
-        self.doubt = earlier.max(doubt);
-        earlier != Doubt::None
+        self.doubt = self.doubt.max(doubt);
     }
 
     /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
@@ -94,7 +92,7 @@ impl Requests {
     }
 
     /// Notes that another request is under way.
-    pub(super) fn is_asked(&mut self) {
+    pub(super) fn note_request(&mut self) {
         self.doubt = self.doubt.max(Doubt::Late);
     }
 
@@ -179,11 +177,15 @@ impl Requests {
         self.step = Step::Granted(grant);
     }
 
-    /// Applies the message that the store handed the lock off to the owner. Returns whether it is new.
-    pub(super) fn handed_off(&mut self, fence: u64, ttl: Duration, wanted: bool) -> bool {
-        let is_new = fence > self.past_fence;
+    /// Returns whether no grant with this fence has ended.
+    pub(super) fn is_new(&self, fence: u64) -> bool {
+        fence > self.past_fence
+    }
+
+    /// Applies the message that the store handed the lock off to the owner, with a new fence.
+    pub(super) fn handed_off(&mut self, fence: u64, ttl: Duration, wanted: bool) {
         // The reply that the owner is queued may not be received yet.
-        if let Some(since) = self.not_before.filter(|_| is_new) {
+        if let Some(since) = self.not_before {
             self.step = Step::Granted(Grant {
                 fence,
                 since,
@@ -192,7 +194,6 @@ impl Requests {
             });
             self.by = By::Message;
         }
-        is_new
     }
 
     /// Makes the waiter ask again at this time at the latest.

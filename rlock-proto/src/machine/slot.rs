@@ -152,9 +152,15 @@ impl Slot {
                         && mode != Mode::Shared
                         && own.mode == Mode::Shared
                         && own.valid_until(cx.now).is_ok();
-                    !is_vain && self.leave_shared()
+                    let leaves = !is_vain && self.is_shared();
+                    if leaves {
+                        self.leave_shared();
+                    }
+                    leaves
                 }
-                Some(own) if own.phase() == Phase::Retained => self.resume(terms, mode, cx),
+                Some(own) if own.phase() == Phase::Retained => {
+                    self.resume(terms, mode, cx) == Turn::Has
+                }
                 _ => true,
             };
             self.turn = is_free.then_some(call);
@@ -166,15 +172,15 @@ impl Slot {
         }
     }
 
+    /// Returns whether the current hold is shared or a permit on the store.
+    fn is_shared(&self) -> bool {
+        (self.current())
+            .is_some_and(|own| own.phase() == Phase::Held && own.mode != Mode::Exclusive)
+    }
+
     /// Lets no further call join a shared ownership or use a held permit: the next call asks the store with another owner.
-    /// Returns `false` if the current hold is exclusive on the store.
-    fn leave_shared(&mut self) -> bool {
-        let is_shared = (self.current())
-            .is_some_and(|own| own.phase() == Phase::Held && own.mode != Mode::Exclusive);
-        if is_shared {
-            (self.current, self.wanted) = (None, false);
-        }
-        is_shared
+    fn leave_shared(&mut self) {
+        (self.current, self.wanted) = (None, false);
     }
 
     /// Lets the first calls of the queue join a shared ownership whose hold has begun.
@@ -194,17 +200,20 @@ impl Slot {
         }
     }
 
-    /// Makes a call that asks once wait, either for tokens of the retained lock that are on their way, or for the reply to the
-    /// call with the turn, whose lock it may share. Returns `false` if that call waits for another client, or the lock is
-    /// held.
-    pub(super) fn attend(&mut self, call: CallId, mode: Mode, cx: &Context) -> bool {
+    /// Returns whether a call that asks once may wait, either for tokens of the retained lock that are on their way, or for the
+    /// reply to the call with the turn, whose lock it may share. It may not if that call waits for another client, or the lock
+    /// is held.
+    pub(super) fn may_attend(&self, mode: Mode, cx: &Context) -> bool {
         // On a quorum, that call may learn that no owner has a majority.
         let may_follow = mode != Mode::Exclusive || cx.settings.needs_majority;
-        let attends = may_follow && self.is_decided_soon(cx) || self.needs_tokens();
-        if attends && !self.attempts.contains(&call) {
+        may_follow && self.is_decided_soon(cx) || self.needs_tokens()
+    }
+
+    /// Makes a call that asks once wait.
+    pub(super) fn attend(&mut self, call: CallId) {
+        if !self.attempts.contains(&call) {
             self.attempts.push(call);
         }
-        attends
     }
 
     /// Returns whether the lock is retained, and the next hold needs tokens that are on their way.
@@ -238,21 +247,21 @@ impl Slot {
     }
 
     /// Ends the retention for a call with these terms, which then uses the ownership. If it cannot, the ownership is
-    /// released instead. Returns `false` if its tokens are on their way.
-    fn resume(&mut self, terms: &LockOptions, mode: Mode, cx: &mut Context) -> bool {
+    /// released instead. The call waits if its tokens are on their way.
+    fn resume(&mut self, terms: &LockOptions, mode: Mode, cx: &mut Context) -> Turn {
         let now = cx.now;
         let Some(own) = self.current_mut() else {
-            return true;
+            return Turn::Has;
         };
         let fits = own.fits(terms, mode, now);
         if fits && own.tokens.is_left() {
             own.pass_on();
         } else if fits && own.tokens.is_coming() {
-            return false;
+            return Turn::Waits;
         } else {
             self.end_current(cx);
         }
-        true
+        Turn::Has
     }
 
     /// Ends the current ownership, which is released if the store may know it.
@@ -434,7 +443,7 @@ impl Slot {
                     .entering()
                     .and_then(|call| cx.calls.get_mut(&call));
                 if let Some(call) = entering.and_then(|call| call.acquisition()) {
-                    call.is_lost(&key, cause);
+                    call.refuse_as_lost(&key, cause);
                 }
                 let waiting = own.count.waiting.clone();
                 waiting.into_iter().for_each(|call| cx.wake(call));
@@ -524,7 +533,8 @@ impl Slot {
         let was_releasing = self.is_releasing();
         let is_permit = (self.current()).is_some_and(|own| matches!(own.mode, Mode::Permits(_)));
         let is_waited_for = self.wanted || !self.queue.is_empty() || cx.is_draining();
-        if (is_permit || is_waited_for) && self.leave_shared() {
+        if (is_permit || is_waited_for) && self.is_shared() {
+            self.leave_shared();
             self.pass_turn(cx);
         }
         if self.is_retained() {
@@ -538,8 +548,8 @@ impl Slot {
             if self.wanted || cx.is_draining() || !is_kept {
                 self.end_current(cx);
             }
-            let is_resumed = terms.is_some_and(|(terms, mode)| self.resume(&terms, mode, cx));
-            if is_resumed || self.current.is_none() {
+            let turn = terms.map(|(terms, mode)| self.resume(&terms, mode, cx));
+            if turn == Some(Turn::Has) || self.current.is_none() {
                 self.pass_turn(cx);
             }
         }
@@ -569,7 +579,7 @@ impl Slot {
                 if let Some((mode, sent_at)) = refused
                     && let Some(call) = cx.calls.get_mut(&id).and_then(Call::acquisition)
                 {
-                    call.is_refused(&self.key, mode, sent_at);
+                    call.follow_refusal(&self.key, mode, sent_at);
                 }
                 cx.wake(id);
             }
