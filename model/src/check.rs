@@ -29,12 +29,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns whether this property is violated.
-    #[must_use]
-    pub fn breaks(&self, property: &str) -> bool {
-        self.broken.iter().any(|(name, _)| *name == property)
-    }
-
     /// Returns the size of the exploration as text.
     #[must_use]
     pub fn line(&self) -> String {
@@ -80,19 +74,6 @@ pub fn exhaust(config: Config) -> Report {
         .checker()
         .threads(threads())
         .finish_when(HasDiscoveries::AnyFailures)
-        .spawn_dfs()
-        .join();
-    report(name, started, &checker)
-}
-
-/// Explores states until this property is violated.
-#[must_use]
-pub fn find(config: Config, property: &'static str) -> Report {
-    let name = config.name;
-    let started = Instant::now();
-    let builder = Protocol::new(config).checker().threads(threads());
-    let checker = builder
-        .finish_when(HasDiscoveries::AnyOf([property].into()))
         .spawn_dfs()
         .join();
     report(name, started, &checker)

@@ -1,4 +1,5 @@
-//! Compares the replies of the model's server and of a real store to random operations.
+//! Compares the replies of the model's server, which has the rules of the embedded store, and of a real store to random
+//! operations.
 //!
 //! Fences are compared by their order. A grant of the model is a grant of the store, and the grants
 //! of a key have the same order. On each side, fences grow.
@@ -20,12 +21,11 @@ use proptest::{
     test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner},
 };
 
+use self::{agree::compare, fences::Side, operation::operations, subject::ModelSubject};
 pub use self::{
-    agree::Design,
     operation::{CLIENTS, KEYS, Operation},
-    subject::{KeyView, ModelSubject, Observed, Reply, Subject},
+    subject::{KeyView, Observed, Reply, Subject},
 };
-use self::{agree::compare, fences::Side, operation::operations};
 use crate::words::Millis;
 
 /// The largest number of operations in a sequence.
@@ -60,7 +60,7 @@ pub struct Tally {
 /// # Panics
 ///
 /// Panics if the replies of the store and the model differ.
-pub fn run<S: Subject>(store: S, design: Design) -> Tally {
+pub fn run<S: Subject>(store: S) -> Tally {
     let mut config = Config {
         failure_persistence: None,
         max_shrink_iters: 4_096,
@@ -77,10 +77,10 @@ pub fn run<S: Subject>(store: S, design: Design) -> Tally {
         std::cell::RefCell::new(store),
         std::cell::RefCell::default(),
     );
-    let sequences = vec(operations(design), 1..LONGEST);
+    let sequences = vec(operations(), 1..LONGEST);
     let outcome = runner.run(&sequences, |operations| {
         let (mut store, mut tally) = (store.borrow_mut(), tally.borrow_mut());
-        check(&mut *store, design, &operations, &mut tally).map_err(TestCaseError::fail)
+        check(&mut *store, &operations, &mut tally).map_err(TestCaseError::fail)
     });
     match outcome {
         Ok(()) => tally.into_inner(),
@@ -100,9 +100,9 @@ pub fn run<S: Subject>(store: S, design: Design) -> Tally {
 /// # Panics
 ///
 /// Panics if the replies of the store and the model differ.
-pub fn replay<S: Subject>(store: &mut S, design: Design, operations: &[Operation]) {
+pub fn replay<S: Subject>(store: &mut S, operations: &[Operation]) {
     let mut tally = Tally::default();
-    if let Err(reason) = check(store, design, operations, &mut tally) {
+    if let Err(reason) = check(store, operations, &mut tally) {
         panic!("{reason}");
     }
     assert_eq!(
@@ -113,14 +113,13 @@ pub fn replay<S: Subject>(store: &mut S, design: Design, operations: &[Operation
 
 fn check<S: Subject>(
     store: &mut S,
-    design: Design,
     operations: &[Operation],
     tally: &mut Tally,
 ) -> Result<(), String> {
     for _ in 0..TRIES {
         let started = Instant::now();
         let mut counted = *tally;
-        let outcome = once(store, design, operations, started, &mut counted);
+        let outcome = once(store, operations, started, &mut counted);
         if outcome.is_ok() || started.elapsed() < FAST {
             counted.sequences += 1;
             *tally = counted;
@@ -133,7 +132,6 @@ fn check<S: Subject>(
 
 fn once<S: Subject>(
     store: &mut S,
-    design: Design,
     operations: &[Operation],
     started: Instant,
     tally: &mut Tally,
@@ -141,7 +139,7 @@ fn once<S: Subject>(
     store.reset();
     let mut pair = Pair {
         store,
-        model: ModelSubject::new(design),
+        model: ModelSubject::new(),
         by_model: Side::default(),
         by_store: Side::default(),
         started,
@@ -149,7 +147,7 @@ fn once<S: Subject>(
     };
     let mut gone = Vec::new();
     for (n, operation) in operations.iter().enumerate() {
-        if design.forgets_departed && gone.iter().any(|client| operation.is_by(*client)) {
+        if gone.iter().any(|client| operation.is_by(*client)) {
             continue;
         }
         if let Operation::Leave(client) = operation {

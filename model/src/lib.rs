@@ -1,8 +1,8 @@
-//! The locking protocol as a model that is explored exhaustively, and its comparison with the stores.
+//! The locking protocol as a model that is explored exhaustively, and its comparison with the Lua scripts.
 //!
-//! The clients run `rlock_proto::machine`, as it ships. [`server`] models the Lua
-//! scripts. [`protocol`] combines both with a network and time, and `stateright` explores it. [`differential`] runs random
-//! operations on the same server and on a real store. [`worlds`] lists the explored configurations.
+//! The clients run [`rlock_proto::machine`], and the [`server`] runs [`rlock_proto::embedded`], as they ship. [`protocol`] combines
+//! both with a network and time, and `stateright` explores it. [`differential`] runs random operations on the same server and on a
+//! real one. [`worlds`] lists the explored configurations.
 
 pub mod check;
 pub mod differential;
@@ -12,4 +12,4 @@ mod store;
 pub mod words;
 pub mod worlds;
 
-use rlock_proto::{few, key, lease, lost, machine, mode, options, wait};
+use rlock_proto::{few, key, lease, lost, machine, mode, options, owner, wait};

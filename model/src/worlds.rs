@@ -2,7 +2,6 @@
 
 use crate::{
     protocol::{Caller, Config, Faults},
-    server::ServerBug,
     words::Mode,
 };
 
@@ -338,9 +337,10 @@ pub fn in_time() -> Vec<Config> {
             renewals_report: false,
             ..until_wanted("in time, retention, wanted by message only")
         },
-        until_wanted("in time, retention, wanted by renewals only")
-            .with(LOST_NOTIFICATIONS)
-            .but(ServerBug::WantedOnce),
+        Config {
+            notifies_once: true,
+            ..until_wanted("in time, retention, wanted by renewals only").with(LOST_NOTIFICATIONS)
+        },
         prompt("in time, an attempt in vain ends a retention")
             .of(&[1])
             .retaining(99)
@@ -513,162 +513,5 @@ fn large_in_time() -> Vec<Config> {
         prompt("in time, three clients, two callers of one")
             .of(&[2, 1, 1])
             .until(12),
-    ]
-}
-
-/// A bug of the server, in a world in which it shows.
-#[derive(Debug)]
-pub struct Mistake {
-    /// The world, with the bug.
-    pub world: Config,
-    /// The violated property.
-    pub breaks: &'static str,
-}
-
-const TOKENS: &str = "tokens grow with every hold";
-const IN_TURN: &str = "no lock is granted before an earlier waiter has it";
-const WITH_REASON: &str =
-    "no call waits unless a holder whose lease lasts or an earlier waiter keeps it off";
-const FREE: &str = "when all clients are dead, the lock is free after a lease";
-
-fn mistake(bug: ServerBug, breaks: &'static str, world: Config) -> Mistake {
-    Mistake {
-        world: world.but(bug),
-        breaks,
-    }
-}
-
-/// Returns the bugs of the server. Bugs of clients are put into their sources, by `tests/mutants`.
-#[must_use]
-pub fn mistakes() -> Vec<Mistake> {
-    let mut all = vec![
-        mistake(
-            ServerBug::ReleaseOfOthers,
-            "no lock is granted that another client relies on",
-            any("a release of others' locks").with(GIVES_UP).until(1),
-        ),
-        mistake(
-            ServerBug::RenewalCreates,
-            "a renewal creates no lock",
-            any("a renewal that creates a lock"),
-        ),
-        mistake(
-            ServerBug::CountAdded,
-            "the server counts the entries",
-            prompt("a count that is added to")
-                .entries(2)
-                .with(LOST_REPLIES),
-        ),
-        mistake(
-            ServerBug::RenewalOfOthers,
-            "after the lock was granted to another owner, a client relies on it for one lease at most",
-            any("a renewal of others' locks").with(RESTARTS),
-        ),
-        mistake(
-            ServerBug::GraceWithoutEnd,
-            FREE,
-            any("a hand-off without an end"),
-        ),
-        mistake(
-            ServerBug::HandOffToAbsent,
-            FREE,
-            any("a hand-off to the dead"),
-        ),
-        mistake(
-            ServerBug::WantedOnce,
-            "every waiter is served before the end",
-            Config {
-                renewals_report: false,
-                ..prompt("an owner that does not learn that it is wanted")
-                    .retaining(99)
-                    .with(LOST_NOTIFICATIONS)
-            },
-        ),
-        mistake(
-            ServerBug::FenceReset,
-            TOKENS,
-            any("a release that resets the fence"),
-        ),
-        mistake(
-            ServerBug::FenceReused,
-            TOKENS,
-            any("a fence that two owners share"),
-        ),
-        mistake(
-            ServerBug::FenceIgnoresLast,
-            TOKENS,
-            any("a fence that ignores the last one"),
-        ),
-        mistake(
-            ServerBug::FenceIgnoresClock,
-            TOKENS,
-            any("a fence that ignores the clock after a restart").with(RESTARTS),
-        ),
-        mistake(
-            ServerBug::FenceIgnoresClock,
-            TOKENS,
-            any("a fence that ignores the clock after a loss").with(LOST_FENCES),
-        ),
-        mistake(
-            ServerBug::FenceIgnoresClock,
-            TOKENS,
-            any("a fence that ignores the clock on an older copy").with(MISSED_GRANTS),
-        ),
-        mistake(
-            ServerBug::FenceForgotten,
-            TOKENS,
-            any("a renewed fence that is forgotten")
-                .of(&[3, 1])
-                .until(2),
-        ),
-    ];
-    all.extend(mistakes_with_modes());
-    all
-}
-
-/// Returns the bugs of the server that concern holders which share a lock.
-fn mistakes_with_modes() -> Vec<Mistake> {
-    vec![
-        mistake(
-            ServerBug::ReadersFirst,
-            IN_TURN,
-            readers("readers that overtake a writer", &[1, 1, 1]).one(2, 0, exclusive),
-        ),
-        mistake(
-            ServerBug::WritersFirst,
-            IN_TURN,
-            prompt("writers that overtake a reader")
-                .of(&[1, 1, 1])
-                .one(2, 0, shared),
-        ),
-        mistake(
-            ServerBug::ExpiredCounts,
-            WITH_REASON,
-            readers("a dead reader that counts", &[2, 1])
-                .one(0, 1, exclusive)
-                .with(CRASHES)
-                .until(3),
-        ),
-        mistake(
-            ServerBug::ExpiredRevived,
-            "a renewal creates no lock",
-            readers("a reader that is revived", &[1, 1]).at_any_time(),
-        ),
-        mistake(
-            ServerBug::PermitFreedTwice,
-            "holders tolerate each other",
-            any("a permit that is freed twice")
-                .of(&[2, 1])
-                .each(alone)
-                .with(REPEATS)
-                .until(1),
-        ),
-        mistake(
-            ServerBug::DowngradeInSilence,
-            WITH_REASON,
-            readers("a downgrade that lets no waiter in", &[1, 1])
-                .one(0, 0, exclusive)
-                .one(0, 0, |caller| caller.downgrades = true),
-        ),
     ]
 }

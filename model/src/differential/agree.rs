@@ -1,39 +1,7 @@
-//! The equality of replies, and the differences of stores by design.
+//! The equality of replies.
 
 use super::{KeyView, Observed, Reply};
 use crate::words::{Acquired, Entry, Millis, Notification, Renewed};
-
-/// The differences of a store from a Redis server by design.
-#[derive(Clone, Copy, Debug)]
-pub struct Design {
-    /// The lifetime of a queue that no owner joins. `None`: the store removes the clients that are
-    /// gone, and keeps the queue.
-    pub queue_ttl: Option<Millis>,
-    /// A client that is gone leaves all queues at once, and none of its requests arrives late.
-    pub forgets_departed: bool,
-    /// Whether a release can raise the fence, as in a quorum.
-    pub raises_fences: bool,
-    /// Whether it can lose its data and continue.
-    pub loses_data: bool,
-}
-
-impl Design {
-    /// A Redis server.
-    pub const REDIS: Self = Self {
-        queue_ttl: Some(20_000),
-        forgets_departed: false,
-        raises_fences: true,
-        loses_data: true,
-    };
-
-    /// The embedded store.
-    pub const MEMORY: Self = Self {
-        queue_ttl: None,
-        forgets_departed: true,
-        raises_fences: false,
-        loses_data: false,
-    };
-}
 
 /// Compares the observations of one step. Times may differ by `late`.
 pub(super) fn compare((model, store): (&Observed, &Observed), late: Millis) -> Result<(), String> {

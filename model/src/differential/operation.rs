@@ -7,11 +7,7 @@ use proptest::{
     sample::select,
 };
 
-use super::Design;
-use crate::{
-    server::TOO_LARGE,
-    words::{Acquire, Claim, Fence, Key, Millis, Mode, Owner, Release, Renew, Renewal},
-};
+use crate::words::{Acquire, Claim, Key, Millis, Mode, Owner, Release, Renew, Renewal};
 
 /// The number of keys.
 pub const KEYS: u8 = 2;
@@ -49,14 +45,12 @@ pub enum Operation {
     Renew(Renew),
     /// Advances the time.
     Pass(Millis),
-    /// Disconnects a client.
+    /// A client leaves all wait queues, and disconnects. None of its requests follows.
     Leave(u8),
     /// Restarts the server without data.
     Restart,
     /// The last fence of a key is lost.
     LoseFence(Key),
-    /// Foreign code overwrites the last fence of a key.
-    InvalidateFence(Key, Fence),
 }
 
 impl Operation {
@@ -69,11 +63,7 @@ impl Operation {
                 let mut owners = ask.renewals.iter().map(|renewal| renewal.claim.owner);
                 owners.any(|owner| owner.client == client)
             }
-            Self::Pass(_)
-            | Self::Leave(_)
-            | Self::Restart
-            | Self::LoseFence(_)
-            | Self::InvalidateFence(..) => false,
+            Self::Pass(_) | Self::Leave(_) | Self::Restart | Self::LoseFence(_) => false,
         }
     }
 }
@@ -81,9 +71,6 @@ impl Operation {
 /// The distances are far larger than the duration of a run.
 const LEASES: [Millis; 3] = [2_000, 10_000, 60_000];
 const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
-
-/// Fences that count as lost.
-const INVALID: [Fence; 3] = [TOO_LARGE, TOO_LARGE + 1, i64::MAX as Fence];
 
 fn key() -> impl Strategy<Value = Key> {
     // Mostly the same key, so that owners meet.
@@ -143,8 +130,8 @@ fn acquire() -> impl Strategy<Value = Operation> {
     })
 }
 
-fn release(design: Design) -> impl Strategy<Value = Operation> {
-    let fence = 0..if design.raises_fences { 2 } else { 1_u64 };
+fn release() -> impl Strategy<Value = Operation> {
+    let fence = 0..2_u64;
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
     let at_least = prop_oneof![4 => Just(0), 1 => Just(3_000)];
     let request = (key(), owner(), fence, count, at_least);
@@ -175,17 +162,13 @@ fn renew() -> impl Strategy<Value = Operation> {
         .prop_map(|(renewals, lease)| Operation::Renew(Renew { renewals, lease }))
 }
 
-pub(super) fn operations(design: Design) -> impl Strategy<Value = Operation> {
-    let loses_data = u32::from(design.loses_data);
+pub(super) fn operations() -> impl Strategy<Value = Operation> {
     prop_oneof![
         8 => acquire(),
-        8 => release(design),
+        8 => release(),
         4 => renew(),
         4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),
-        loses_data => Just(Operation::Restart),
-        loses_data => key().prop_map(Operation::LoseFence),
-        loses_data => (key(), select(INVALID.as_slice()))
-            .prop_map(|(key, instead)| Operation::InvalidateFence(key, instead)),
+        1 => Just(Operation::Restart),
     ]
 }

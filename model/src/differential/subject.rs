@@ -1,8 +1,8 @@
 //! The stores under comparison.
 
-use super::{Design, KEYS, Operation, operation::CLIENTS};
+use super::{KEYS, Operation, operation::CLIENTS};
 use crate::{
-    server::{Constants, Server, ServerBug},
+    server::Server,
     words::{Acquired, Effects, Entry, Notification, Owner, Released, Renewed},
 };
 
@@ -63,61 +63,18 @@ pub struct KeyView {
 }
 
 /// The model's server under comparison.
-#[derive(Clone, Debug)]
-pub struct ModelSubject {
-    design: Design,
-    bug: Option<ServerBug>,
-    server: Server,
-}
+#[derive(Debug)]
+pub(super) struct ModelSubject(Server);
 
 impl ModelSubject {
-    /// Creates a server with the design of a store.
-    #[must_use]
-    pub fn new(design: Design) -> Self {
-        let constants = Constants {
-            queue: design.queue_ttl.unwrap_or(u64::MAX / 2),
-            ..Constants::REAL
-        };
-        let mut server = Server::new(1_000_000, constants);
+    pub(super) fn new() -> Self {
+        let mut server = Server::new(1_000_000);
         (0..CLIENTS).for_each(|client| server.join(client));
-        Self {
-            design,
-            bug: None,
-            server,
-        }
+        Self(server)
     }
 
-    /// Adds a bug.
-    #[must_use]
-    pub fn with_bug(self, bug: ServerBug) -> Self {
-        Self {
-            bug: Some(bug),
-            server: self.server.with_bug(Some(bug)),
-            ..self
-        }
-    }
-
-    /// Returns the state of each key.
-    pub(super) fn view(&self) -> Vec<KeyView> {
-        let view = |key| KeyView {
-            entry: self.server.inspect(key),
-            queue: self.server.queue(key),
-        };
-        (0..KEYS).map(view).collect()
-    }
-}
-
-impl Subject for ModelSubject {
-    fn reset(&mut self) {
-        let new = Self::new(self.design);
-        *self = match self.bug {
-            Some(bug) => new.with_bug(bug),
-            None => new,
-        };
-    }
-
-    fn apply(&mut self, operation: &Operation) -> Observed {
-        let server = &mut self.server;
+    pub(super) fn apply(&mut self, operation: &Operation) -> Observed {
+        let server = &mut self.0;
         let mut effects = Effects::default();
         let mut reply = Reply::None;
         match operation {
@@ -129,18 +86,18 @@ impl Subject for ModelSubject {
             }
             Operation::Renew(ask) => reply = Reply::Renewed(server.renew(ask, &mut effects)),
             Operation::Pass(time) => server.pass(*time),
-            Operation::Leave(client) if self.design.forgets_departed => {
-                server.leave_all_queues(*client);
-            }
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
-            Operation::LoseFence(key) => server.lose_fence(*key),
-            Operation::InvalidateFence(key, instead) => server.replace_fence(*key, *instead),
+            Operation::LoseFence(_) => server.forget_fence(),
         }
+        let view = |key| KeyView {
+            entry: server.inspect(key),
+            queue: server.queue(key),
+        };
         Observed {
             reply,
             notifications: effects.notifications,
-            keys: self.view(),
+            keys: (0..KEYS).map(view).collect(),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::{
     lease,
     options::{LockOptions, Site, Wait},
-    server::ServerBug,
     words::{Key, Millis, Mode},
 };
 
@@ -37,8 +36,8 @@ pub struct Config {
     pub renewals_report: bool,
     /// The possible faults, and their numbers.
     pub faults: Faults,
-    /// The bug of the server, if any.
-    pub bug: Option<ServerBug>,
+    /// Whether messages report only once that a lock is wanted.
+    pub notifies_once: bool,
 }
 
 /// A caller, which asks once. Durations in steps of the clock.
@@ -183,7 +182,7 @@ impl Config {
             counts_entries: true,
             renewals_report: true,
             faults: Faults::NONE,
-            bug: None,
+            notifies_once: false,
         }
     }
 
@@ -299,15 +298,6 @@ impl Config {
     #[must_use]
     pub fn with(self, faults: Faults) -> Self {
         Self { faults, ..self }
-    }
-
-    /// Adds a bug of the server.
-    #[must_use]
-    pub fn but(self, bug: ServerBug) -> Self {
-        Self {
-            bug: Some(bug),
-            ..self
-        }
     }
 
     pub(super) fn caller(&self, client: u8, at: usize) -> &Caller {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     machine::Slot,
-    server::{Constants, Server},
+    server::Server,
     store::TOKENS,
     words::{Acquire, Claim, Effects, Fence, Fenced, Key, Mode, Notification, Owner, Token},
 };
@@ -94,7 +94,7 @@ pub(crate) enum Rule {
 
 impl State {
     pub(super) fn new(config: &Config) -> Self {
-        let mut server = Server::new(Config::STEP, Constants::REAL).with_bug(config.bug);
+        let mut server = Server::new(Config::STEP).notifying_once(config.notifies_once);
         let clients = (0..).zip(&config.clients).map(|(name, callers)| {
             server.join(name);
             Client::new(name, callers, config.counts_entries)

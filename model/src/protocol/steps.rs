@@ -290,11 +290,11 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     if left.restarts > 0 {
         actions.push(Action::Restart);
     }
-    if left.lost_fences > 0 && state.server.fence(0) > 0 {
+    if left.lost_fences > 0 && state.server.fence() > 0 {
         actions.push(Action::LoseFence);
     }
     let entry = state.server.inspect(0);
-    if left.missed_grants > 0 && entry.is_none() && state.server.fence(0) > 0 {
+    if left.missed_grants > 0 && entry.is_none() && state.server.fence() > 0 {
         actions.push(Action::MissGrant);
     }
     if delivery::holder(state).is_some() {
@@ -404,11 +404,11 @@ fn befall(config: &Config, state: &mut State, fault: &Action) {
         }
         Action::LoseFence => {
             state.left.lost_fences -= 1;
-            state.server.lose_fence(0);
+            state.server.forget_fence();
         }
         Action::MissGrant => {
             state.left.missed_grants -= 1;
-            state.server.miss_grant(0);
+            state.server.miss_grant();
         }
         Action::Try => {
             state.left.refused_tries -= 1;

@@ -1,50 +1,26 @@
 //! Translates between the words of the machine and those of the server.
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
 use crate::{
-    key, lease,
+    lease,
     machine::{Ask, Event, Renew, Reply, Request},
-    mode,
+    mode::Mode,
     store::{self, QueuePlace, RenewalOutcome, TakenBy},
     words::{
-        Acquire, Acquired, Claim, Key, Millis, Mode, Notification, Owner, Release, Released,
-        Renewal, Renewed,
+        Acquire, Acquired, Claim, Millis, Notification, Owner, Release, Released, Renewal, Renewed,
     },
 };
 
 use super::network;
+use crate::server::mode_of;
+pub(super) use crate::server::{key, key_of, mode};
 
-static KEYS: LazyLock<[key::Key; 3]> =
-    LazyLock::new(|| ["0", "1", "2"].map(|text| key::Key::parse(text).expect("it is valid")));
-
-pub(super) fn key(key: Key) -> key::Key {
-    KEYS[usize::from(key)].clone()
-}
-
-pub(super) fn key_of(key: &key::Key) -> Key {
-    key.as_str().as_bytes()[0] - b'0'
-}
-
-pub(super) fn owner(client: u8, sequence: u64, mode: mode::Mode) -> Owner {
+pub(super) fn owner(client: u8, sequence: u64, mode: Mode) -> Owner {
     Owner {
         client,
         sequence: u8::try_from(sequence).expect("worlds are small"),
-        mode: match mode {
-            mode::Mode::Exclusive => Mode::Exclusive,
-            mode::Mode::Shared => Mode::Shared,
-            mode::Mode::Permits(most) => Mode::Permits(small(most)),
-            other => unreachable!("no world has {other}"),
-        },
-    }
-}
-
-/// Returns a mode in the words of the machine.
-pub(super) fn mode(mode: Mode) -> mode::Mode {
-    match mode {
-        Mode::Exclusive => mode::Mode::Exclusive,
-        Mode::Shared => mode::Mode::Shared,
-        Mode::Permits(most) => mode::Mode::Permits(most.into()),
+        mode: mode_of(mode),
     }
 }
 

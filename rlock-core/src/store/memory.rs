@@ -1,7 +1,5 @@
 //! The embedded store: the same semantics as a server's, inside one process.
 
-#[cfg(test)]
-mod differential;
 mod fences;
 
 use std::{

@@ -48,20 +48,21 @@ pub struct State<F> {
 }
 
 /// A lock with at least one holder. All of them have the same mode, and only an exclusive one is alone.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lock {
     /// The holders, in the order of their grants.
     pub holders: SmallVec<[Holder; 1]>,
     /// The fence of the last grant.
-    fence: u64,
+    pub fence: u64,
 }
 
 /// A holder of a lock.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// Who holds it.
     pub owner: OwnerId,
-    count: u32,
+    /// How many entries it has.
+    pub count: u32,
     /// When its lease ends.
     pub expires: Time,
 }

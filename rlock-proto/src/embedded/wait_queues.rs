@@ -13,8 +13,17 @@ pub struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
 impl WaitQueues {
     /// Returns the owners that wait for a lock, the first one first.
     pub fn of(&self, key: &Key) -> impl Iterator<Item = OwnerId> {
-        let queue = self.0.get(key).into_iter().flatten();
-        queue.map(|(owner, _)| *owner)
+        self.since(key).map(|(owner, _)| owner)
+    }
+
+    /// Returns the owners that wait for a lock, and since when each of them does.
+    pub fn since(&self, key: &Key) -> impl Iterator<Item = (OwnerId, Time)> {
+        self.0.get(key).into_iter().flatten().copied()
+    }
+
+    /// Removes the queue of a lock.
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
     }
 
     /// Returns the owner that waits first.
