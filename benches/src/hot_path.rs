@@ -37,19 +37,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All kinds.
-    pub const ALL: [Self; 9] = [
-        Self::Memory,
-        Self::Server,
-        Self::Nested,
-        Self::NestedLocally,
-        Self::HandOvers,
-        Self::Retained,
-        Self::Shared,
-        Self::OwnKeys,
-        Self::Raw,
-    ];
-
     /// Connects a client of `builder`, and acquires and releases a lock `pairs` times.
     ///
     /// # Errors
