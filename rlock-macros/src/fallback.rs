@@ -59,12 +59,4 @@ mod tests {
             assert!(rest.contains("compile_error !"), "{args}: {rest}");
         }
     }
-
-    #[test]
-    fn several_mistakes_are_reported_at_once() {
-        let args = quote!(key = "<oder>", lease = "0s", wat = 1, watchdog = "no", key = "<id", lease = "1s" wait = "5s");
-        let item = quote! { const fn pay(order: u64) -> R {} };
-        let expanded = crate::expand(args, &item).to_string();
-        assert_eq!(expanded.matches("compile_error").count(), 9, "{expanded}");
-    }
 }
