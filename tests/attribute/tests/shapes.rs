@@ -1,8 +1,7 @@
 //! Compiles and runs functions of many shapes twice, without and with the attribute. Compares diagnostics of rustc
 //! and clippy in each edition, return values, drop order, and the auto traits of futures.
 //!
-//! `shapes/accepted` has the shapes, and `shapes/rejected` those that never compile. `products` adds all combinations
-//! of some properties. A comment `//@ key = "k"` marks the place of the attribute. A difference is an error unless
+//! `shapes/accepted` has the shapes, and `shapes/rejected` those that never compile. A comment `//@ key = "k"` marks the place of the attribute. A difference is an error unless
 //! `shapes/known.toml` lists it.
 
 use std::collections::BTreeMap;
@@ -22,15 +21,13 @@ mod diagnostics;
 mod findings;
 #[path = "shapes/known.rs"]
 mod known;
-#[path = "shapes/products.rs"]
-mod products;
 #[path = "shapes/project.rs"]
 mod project;
 
-const EDITIONS: [&str; 3] = ["2018", "2021", "2024"];
+const EDITIONS: [&str; 4] = ["2015", "2018", "2021", "2024"];
 
 /// The least number of shapes, so that none is lost.
-const SHAPES: usize = 300;
+const SHAPES: usize = 600;
 
 #[test]
 #[ignore = "scripts/test-all"]
@@ -55,9 +52,6 @@ fn crates(here: &Path) -> BTreeMap<Kind, Vec<Source>> {
         for rejected in [false, true] {
             let folder = if rejected { "rejected" } else { "accepted" };
             let mut sources = Source::read(&here.join(folder)).expect("the shapes can be read");
-            if !rejected {
-                sources.extend(products::sources());
-            }
             sources.retain(|source| source.is_for(edition));
             let kind = Kind { edition, rejected };
             crates.insert(kind, sources);

@@ -97,14 +97,6 @@ pub async fn diverging(id: u64) -> Result<u64, Error> {
 }
 
 //@ key = "k"
-pub fn diverging_here(id: u64) -> Result<u64, Error> {
-    if id > 0 {
-        return Ok(id);
-    }
-    unreachable!()
-}
-
-//@ key = "k"
 pub async fn for_ever(id: u64) -> Result<std::convert::Infallible, Error> {
     let mut left = id;
     loop {
@@ -137,16 +129,6 @@ pub async fn inferred_from_the_signature(text: &str) -> Outcome<HashMap<String, 
 }
 
 //@ key = "k"
-pub fn inferred_here(text: &str) -> Outcome<HashMap<String, u64>> {
-    text.split(',').map(|pair| {
-        let mut parts = pair.split('=');
-        let name = parts.next().ok_or("no name")?;
-        let id = parts.next().ok_or("no number")?.parse()?;
-        Ok((name.to_owned(), id))
-    }).collect()
-}
-
-//@ key = "k"
 pub async fn coerced_to_a_slice(list: &[u64; 3]) -> Result<&[u64], Error> {
     if list[0] == 0 {
         return Ok(&[]);
@@ -156,18 +138,6 @@ pub async fn coerced_to_a_slice(list: &[u64; 3]) -> Result<&[u64], Error> {
 
 //@ key = "k"
 pub fn coerced_to_a_trait(id: u64) -> Result<Box<dyn std::fmt::Debug>, Box<dyn std::error::Error>> {
-    if id > 7 {
-        return Err(Box::new(Error::Other("many")));
-    }
-    if id == 7 {
-        return Ok(Box::new("seven"));
-    }
-    Ok(Box::new(id))
-}
-
-//@ key = "k"
-pub async fn coerced_to_a_trait_async(id: u64) -> Result<Box<dyn std::fmt::Debug + Send>, Box<dyn std::error::Error + Send + Sync>> {
-    pause().await;
     if id > 7 {
         return Err(Box::new(Error::Other("many")));
     }
@@ -228,14 +198,11 @@ pub fn runs(runs: &mut Runs) {
     run!(runs, "inner_attributes", inner_attributes(7));
     run!(runs, "closures", closures(vec![1, 2]));
     run!(runs, "diverging", diverging(7));
-    runs.value("diverging_here", diverging_here(7));
     run!(runs, "for_ever", for_ever(7));
     run!(runs, "drops", drops(Noisy("argument")));
     run!(runs, "inferred_from_the_signature", inferred_from_the_signature("a=7"));
-    runs.value("inferred_here", inferred_here("a=7"));
     run!(runs, "coerced_to_a_slice", coerced_to_a_slice(&[1, 2, 3]));
     runs.value("coerced_to_a_trait", coerced_to_a_trait(7).unwrap());
-    run!(runs, "coerced_to_a_trait_async", coerced_to_a_trait_async(7));
     run!(runs, "recursion", recursion(7));
     run!(runs, "ends_with_a_semicolon", ends_with_a_semicolon(7));
     runs.value("nothing_but_a_comment", nothing_but_a_comment());

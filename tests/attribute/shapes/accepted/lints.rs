@@ -12,6 +12,11 @@ async fn never_called(id: u64) -> Result<u64, Error> {
 }
 
 //@ key = "k"
+fn never_called_here(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+//@ key = "k"
 pub async fn unused_things(id: u64, mut total: u64, (left, right): (u64, u64)) -> Result<u64, Error> {
     let idle = 1;
     let mut still = 2;
@@ -217,6 +222,16 @@ pub fn large_by_value(table: [u64; 512]) -> Result<u64, Error> {
 //@ key = "k"
 pub fn needless_lifetime<'a>(name: &'a str) -> Result<&'a str, Error> {
     Ok(name)
+}
+
+pub struct Lines {
+    pub id: u64,
+    pub lines: u64,
+}
+
+//@ key = "k"
+pub async fn half_of_a_pattern(Lines { id, lines }: Lines) -> Result<u64, Error> {
+    Ok(lines)
 }
 
 pub struct View<'a>(&'a str);

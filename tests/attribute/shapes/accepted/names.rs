@@ -26,103 +26,6 @@ pub mod constants {
     pub fn all_here() -> Result<u8, Error> {
         Ok(plan + body + edge + __edge + output + future + error + or_else + lock + call)
     }
-
-    //@ key = "k", if_taken = Ok(0)
-    pub async fn all_if_taken() -> Result<u8, Error> {
-        Ok(plan + body + error)
-    }
-
-    //@ key = "k", if_taken = Ok(0)
-    pub fn all_if_taken_here() -> Result<u8, Error> {
-        Ok(plan + body + error)
-    }
-
-    //@ key = "k", or_else = |_| 0
-    pub async fn all_or_else() -> u8 {
-        plan + body + edge
-    }
-
-    //@ key = "k", or_else = |_| 0
-    pub fn all_or_else_here() -> u8 {
-        plan + body + edge
-    }
-}
-
-pub mod structs {
-    #![allow(non_camel_case_types)]
-    use crate::support::Error;
-
-    #[derive(Debug)]
-    pub struct plan;
-    #[derive(Debug)]
-    pub struct body;
-    #[derive(Debug)]
-    pub struct error;
-    #[derive(Debug)]
-    pub struct id(pub u8);
-
-    //@ key = "k", if_taken = Ok(error)
-    pub async fn all_if_taken() -> Result<error, Error> {
-        Ok(error)
-    }
-
-    //@ key = "k"
-    pub async fn all() -> Result<(plan, body), Error> {
-        Ok((plan, body))
-    }
-
-}
-
-pub mod variants {
-    #![allow(non_camel_case_types, clippy::enum_glob_use)]
-    use crate::support::Error;
-
-    #[derive(Debug)]
-    pub enum Step {
-        plan,
-        body,
-        edge,
-        error,
-    }
-
-    use Step::*;
-
-    //@ key = "k", if_taken = Ok(error)
-    pub fn all_if_taken_here(late: bool) -> Result<Step, Error> {
-        Ok(if late { edge } else { plan })
-    }
-
-    //@ key = "k"
-    pub async fn all(late: bool) -> Result<Step, Error> {
-        Ok(if late { body } else { plan })
-    }
-
-}
-
-pub mod functions {
-    use crate::support::Error;
-
-    pub fn run(id: u8) -> u8 {
-        id
-    }
-    pub fn key(id: u8) -> u8 {
-        id
-    }
-    pub fn value(id: u8) -> u8 {
-        id
-    }
-    pub fn body() -> u8 {
-        4
-    }
-    pub fn plan() -> u8 {
-        5
-    }
-
-    //@ key = "k:<id>"
-    pub async fn all(id: u8) -> Result<u8, Error> {
-        Ok(run(id) + key(id) + value(id) + body() + plan())
-    }
-
 }
 
 pub mod preludes {
@@ -248,15 +151,6 @@ pub mod blanket {
 pub fn runs(runs: &mut Runs) {
     run!(runs, "constants", constants::all());
     runs.value("constants_here", constants::all_here());
-    run!(runs, "constants_if_taken", constants::all_if_taken());
-    runs.value("constants_if_taken_here", constants::all_if_taken_here());
-    run!(runs, "structs_if_taken", structs::all_if_taken());
-    runs.value("variants_if_taken_here", variants::all_if_taken_here(true));
-    run!(runs, "constants_or_else", constants::all_or_else());
-    runs.value("constants_or_else_here", constants::all_or_else_here());
-    run!(runs, "structs", structs::all());
-    run!(runs, "variants", variants::all(true));
-    run!(runs, "functions", functions::all(7));
     run!(runs, "preludes", preludes::all(7));
     runs.value("preludes_here", preludes::all_here(7));
     run!(runs, "blanket", blanket::all(&[7, 8]));

@@ -24,12 +24,6 @@ pub fn above_here(id: u64, name: &str) -> Result<u64, Error> {
     Ok(id + name.len() as u64)
 }
 
-#[instrument]
-//@ key = "k:<id>"
-pub fn below_here(id: u64, name: &str) -> Result<u64, Error> {
-    Ok(id + name.len() as u64)
-}
-
 //@ key = "k"
 #[instrument]
 pub async fn unused_above(id: u64, name: &str) -> Result<u64, Error> {
@@ -37,27 +31,9 @@ pub async fn unused_above(id: u64, name: &str) -> Result<u64, Error> {
 }
 
 //@ key = "k"
-#[instrument]
-pub fn unused_above_here(id: u64, name: &str) -> Result<u64, Error> {
-    Ok(1)
-}
-
-//@ key = "k"
 #[instrument(skip_all, fields(id = id, length = name.len()))]
 pub async fn fields_alone(id: u64, name: String) -> Result<u64, Error> {
     Ok(1)
-}
-
-//@ key = "k"
-#[instrument(skip_all, fields(id = id, length = name.len()))]
-pub fn fields_alone_here(id: u64, name: String) -> Result<u64, Error> {
-    Ok(1)
-}
-
-//@ key = "k"
-#[instrument(follows_from = causes)]
-pub async fn following(causes: Vec<Span>) -> Result<u64, Error> {
-    Ok(7)
 }
 
 //@ key = "k"
@@ -161,12 +137,8 @@ pub fn runs(runs: &mut Runs) {
     run!(runs, "above", above(7, "seven"));
     run!(runs, "below", below(7, "seven"));
     runs.value("above_here", above_here(7, "seven"));
-    runs.value("below_here", below_here(7, "seven"));
     run!(runs, "unused_above", unused_above(7, "seven"));
-    runs.value("unused_above_here", unused_above_here(7, "seven"));
     run!(runs, "fields_alone", fields_alone(7, "seven".to_owned()));
-    runs.value("fields_alone_here", fields_alone_here(7, "seven".to_owned()));
-    run!(runs, "following", following(Vec::new()));
     run!(runs, "following_borrowed", following_borrowed(Vec::new(), 7));
     runs.value("with_parent_here", with_parent_here(Span::none(), 7));
     run!(runs, "with_parent_moved", with_parent_moved(None, 7));

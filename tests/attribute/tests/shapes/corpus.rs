@@ -1,6 +1,5 @@
 //! The shapes: Rust files with a comment `//@ key = "k"` in place of the attribute.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 use std::{fs, io};
@@ -8,7 +7,7 @@ use std::{fs, io};
 /// The start of a comment that becomes the attribute.
 const MARK: &str = "//@ ";
 
-/// The start of a line that names the editions of a file. Without it, the file is in all editions.
+/// The start of a line that names the editions of a file. Without it, the file is in all editions with `async`.
 const EDITIONS: &str = "//@editions ";
 
 /// A file of shapes.
@@ -17,9 +16,6 @@ pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
 }
-
-/// The place of an attribute: a file and a line number.
-pub(crate) type Place = (String, usize);
 
 impl Source {
     pub(crate) fn read(folder: &Path) -> io::Result<Vec<Self>> {
@@ -43,22 +39,24 @@ impl Source {
             .text
             .lines()
             .find_map(|line| line.strip_prefix(EDITIONS));
-        named.is_none_or(|named| named.split_whitespace().any(|named| named == edition))
+        match named {
+            Some(named) => named.split_whitespace().any(|named| named == edition),
+            None => edition != "2015",
+        }
     }
 
-    /// Inserts the attribute at all places except those left out. Line numbers do not change.
-    pub(crate) fn locked(&self, left_out: &BTreeSet<Place>) -> String {
+    /// Inserts the attribute at its places. Line numbers do not change.
+    pub(crate) fn locked(&self) -> String {
         let mut locked = String::with_capacity(2 * self.text.len());
-        for (index, line) in self.text.lines().enumerate() {
-            let place = (self.name.clone(), index + 1);
+        for line in self.text.lines() {
             match split(line) {
-                Some((before, options)) if !left_out.contains(&place) => {
+                Some((before, options)) => {
                     let _ = write!(
                         locked,
                         "{before}#[::rlock_core::distributed_lock({options})]"
                     );
                 }
-                _ => locked.push_str(line),
+                None => locked.push_str(line),
             }
             locked.push('\n');
         }
@@ -73,11 +71,11 @@ impl Source {
             .count()
     }
 
-    /// Finds the shape that a line belongs to, by the place of the attribute above it.
-    pub(crate) fn place(&self, line: usize) -> Option<Place> {
+    /// Finds the line of the attribute above a line.
+    pub(crate) fn place(&self, line: usize) -> Option<usize> {
         let above = self.text.lines().enumerate().take(line);
         let marked = above.filter(|(_, line)| split(line).is_some()).last()?;
-        Some((self.name.clone(), marked.0 + 1))
+        Some(marked.0 + 1)
     }
 
     /// Returns the name of the function below a place: `order::pay`, with its module in the file, if any.

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub(crate) struct Diagnostic {
     pub(crate) file: String,
     pub(crate) line: usize,
+    pub(crate) column: usize,
     /// `unused_variables`, `E0382`, or nothing.
     pub(crate) code: String,
     pub(crate) is_error: bool,
@@ -18,10 +19,11 @@ impl Diagnostic {
     pub(crate) fn of(message: &Value) -> Option<Self> {
         let spans = message["spans"].as_array()?;
         let primary = spans.iter().find(|span| span["is_primary"] == true)?;
-        let (file, line) = in_our_sources(primary)?;
+        let (file, line, column) = in_our_sources(primary)?;
         Some(Self {
             file,
             line,
+            column,
             code: message["code"]["code"]
                 .as_str()
                 .unwrap_or_default()
@@ -32,15 +34,19 @@ impl Diagnostic {
     }
 }
 
-/// Returns the module and line of a span. For a span inside of a foreign macro, returns the place of the call.
-fn in_our_sources(span: &Value) -> Option<(String, usize)> {
+/// Returns the module, line and column of a span. For a span inside of a foreign macro, returns the place of the call.
+fn in_our_sources(span: &Value) -> Option<(String, usize, usize)> {
     let file = span["file_name"].as_str()?;
     if let Some((_, name)) = file.rsplit_once("src/")
         && let Some(name) = name.strip_suffix(".rs")
         && !file.starts_with('/')
     {
-        let line = span["line_start"].as_u64()?;
-        return Some((name.to_owned(), usize::try_from(line).ok()?));
+        let number = |name: &str| usize::try_from(span[name].as_u64()?).ok();
+        return Some((
+            name.to_owned(),
+            number("line_start")?,
+            number("column_start")?,
+        ));
     }
     in_our_sources(&span["expansion"]["span"])
 }

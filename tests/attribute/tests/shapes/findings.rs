@@ -8,12 +8,9 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use super::corpus::{Place, Source};
+use super::corpus::Source;
 use super::diagnostics::Diagnostic;
-use super::project::{Kind, Outcome, Project};
-
-/// How many times to compile without the failed shapes, to get the diagnostics of the others.
-const ROUNDS: usize = 5;
+use super::project::{Outcome, Project};
 
 /// The time limit of a program.
 const RUN: Duration = Duration::from_secs(60);
@@ -82,57 +79,36 @@ pub(crate) type Findings = BTreeMap<Finding, BTreeSet<&'static str>>;
 /// Compiles and runs a project, and compares the results.
 pub(crate) fn find(project: &Project) -> Result<Findings, String> {
     let mut findings = Findings::new();
-    let mut left_out: BTreeMap<Kind, BTreeSet<Place>> = BTreeMap::new();
-    for _ in 0..ROUNDS {
-        let written = project.write(&left_out);
-        written.map_err(|error| format!("the shapes cannot be written: {error}"))?;
-        let outcomes = project.compile()?;
-        let mut failed = false;
-        for (kind, sources) in &project.crates {
-            let nothing = Outcome::default();
-            let plain = outcomes.get(&(*kind, false)).unwrap_or(&nothing);
-            let locked = outcomes.get(&(*kind, true)).unwrap_or(&nothing);
-            if !kind.rejected && plain.1.is_none() {
-                return Err(format!(
-                    "shapes fail without the attribute:\n{}",
-                    errors(plain)
-                ));
-            }
-            let found = compare(sources, &plain.0, &locked.0);
-            // If no program was built, diagnostics of the other shapes may be missing.
-            let missing = !kind.rejected && locked.1.is_none();
-            for finding in found {
-                if missing && finding.is_error {
-                    let place = sources
-                        .iter()
-                        .find(|source| source.name == finding.file)
-                        .and_then(|source| source.place(finding.line));
-                    let place = place.ok_or_else(|| format!("this is in no shape: {finding}"))?;
-                    left_out.entry(*kind).or_default().insert(place);
-                    failed = true;
-                }
-                if !missing || finding.is_error {
-                    findings.entry(finding).or_default().insert(kind.edition);
-                }
-            }
-            if missing && !failed {
-                return Err(format!(
-                    "{kind:?} does not compile with the attribute, and says nothing new"
-                ));
-            }
-            if let (false, Some(plain), Some(locked)) = (kind.rejected, &plain.1, &locked.1) {
-                for finding in run_both(plain, locked)? {
-                    findings.entry(finding).or_default().insert(kind.edition);
-                }
-            }
+    let written = project.write();
+    written.map_err(|error| format!("the shapes cannot be written: {error}"))?;
+    let outcomes = project.compile()?;
+    for (kind, sources) in &project.crates {
+        let nothing = Outcome::default();
+        let plain = outcomes.get(&(*kind, false)).unwrap_or(&nothing);
+        let locked = outcomes.get(&(*kind, true)).unwrap_or(&nothing);
+        if !kind.rejected && plain.1.is_none() {
+            return Err(format!(
+                "shapes fail without the attribute:\n{}",
+                errors(plain)
+            ));
         }
-        if !failed {
-            return Ok(findings);
+        let mut found = compare(sources, &plain.0, &locked.0);
+        match (kind.rejected, &plain.1, &locked.1) {
+            (false, Some(plain), Some(locked)) => found.extend(run_both(plain, locked)?),
+            // Without a program, diagnostics of other shapes may be missing.
+            (false, ..) => found.retain(|finding| finding.is_error),
+            (true, ..) => {}
+        }
+        if !kind.rejected && locked.1.is_none() && found.is_empty() {
+            return Err(format!(
+                "{kind:?} does not compile with the attribute, and says nothing new"
+            ));
+        }
+        for finding in found {
+            findings.entry(finding).or_default().insert(kind.edition);
         }
     }
-    Err(format!(
-        "after {ROUNDS} rounds shapes still fail to compile"
-    ))
+    Ok(findings)
 }
 
 fn errors(outcome: &Outcome) -> String {
@@ -163,7 +139,7 @@ fn compare(sources: &[Source], plain: &[Diagnostic], locked: &[Diagnostic]) -> V
             file: said.file.clone(),
             line: said.line,
             shape: match (source, place) {
-                (Some(source), Some((_, line))) => source.shape(line),
+                (Some(source), Some(line)) => source.shape(line),
                 _ => String::new(),
             },
             change,

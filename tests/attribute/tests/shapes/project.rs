@@ -1,6 +1,6 @@
 //! The workspace of the shapes, separate from the tested one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::{env, fs, io};
 
 use serde_json::Value;
 
-use super::corpus::{Place, Source};
+use super::corpus::Source;
 use super::diagnostics::Diagnostic;
 
 /// Lints that are allowed by default, but check the code of an expansion.
@@ -65,8 +65,8 @@ impl Project {
         }
     }
 
-    /// Writes all crates. The locked crates have no attribute at the places left out.
-    pub(crate) fn write(&self, left_out: &BTreeMap<Kind, BTreeSet<Place>>) -> io::Result<()> {
+    /// Writes all crates.
+    pub(crate) fn write(&self) -> io::Result<()> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.canonicalize()?;
         let mut members = Vec::new();
@@ -78,7 +78,7 @@ impl Project {
                 let mut runs = String::new();
                 for source in sources {
                     let text = if locked {
-                        source.locked(left_out.get(kind).unwrap_or(&BTreeSet::new()))
+                        source.locked()
                     } else {
                         source.text.clone()
                     };
@@ -93,8 +93,13 @@ impl Project {
                     write(&member.join(format!("src/{}.rs", source.name)), &text)?;
                 }
                 write(&member.join("src/support.rs"), &self.support)?;
+                // Only this edition needs it for the paths of `use`.
+                let dependency = match kind.edition {
+                    "2015" => "extern crate rlock_core;\n",
+                    _ => "",
+                };
                 let library = format!(
-                    "#[macro_use]\npub mod support;\n{modules}\npub fn runs() -> support::Runs {{\n    let mut runs = \
+                    "{dependency}#[macro_use]\npub mod support;\n{modules}\npub fn runs() -> support::Runs {{\n    let mut runs = \
                      support::Runs::default();\n{runs}    runs\n}}\n"
                 );
                 write(&member.join("src/lib.rs"), &library)?;

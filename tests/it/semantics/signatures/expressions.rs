@@ -1,4 +1,5 @@
-//! Expressions of options and placeholders may lock a mutex. `tests/editions/2024/options.rs` has some that await.
+//! Expressions of options and placeholders may lock a mutex. `tests/attribute/shapes/accepted/awaits.rs` has some
+//! that await.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;

@@ -1,1 +1,0 @@
-//! `temporaries.rs` has the tests of each edition.
