@@ -211,14 +211,12 @@ impl Server {
     pub fn pass(&mut self, time: Millis) {
         self.now += time;
         let now = self.time();
-        for key in KEYS.iter() {
+        for (name, key) in (0..).zip(KEYS.iter()) {
             self.state.inspect(key, now);
-        }
-        for name in 0..u8::try_from(KEYS.len()).expect("few keys") {
             let ends = self.queues.get(&name).is_none_or(|ends| *ends <= self.now);
-            if ends || self.state.queues.first(&key(name)).is_none() {
+            if ends || self.state.queues.first(key).is_none() {
                 self.queues.remove(&name);
-                self.state.queues.forget(&key(name));
+                self.state.queues.forget(key);
             }
         }
     }
@@ -333,7 +331,7 @@ impl Server {
                 }
                 Acquired::Taken {
                     claim,
-                    ttl: millis(ttl.expect("every lease ends")),
+                    ttl: ttl.map_or(Millis::MAX, millis),
                     queued: queued.is_some(),
                     first: queued.is_some_and(|place| place.first),
                     fences: fences.to_vec(),
@@ -403,7 +401,7 @@ impl Server {
         holders.sort_unstable();
         Some(Entry {
             holders,
-            count: lock.holders[0].count.try_into().expect("few entries"),
+            count: lock.holders[0].count.try_into().unwrap_or(u8::MAX),
             ttl: millis(lock.expires().since(self.time())),
             fence: lock.fence,
         })
