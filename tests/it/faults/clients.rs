@@ -1,5 +1,4 @@
 //! Clients in processes that sleep, end or are paused.
 
 mod leaving;
-mod stale;
 mod suspend;

@@ -2,15 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use rlock_core::{CurrentHold, LockError, LostCause, current, distributed_lock};
+use rlock_core::{LockError, LostCause, current, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
-use tokio::sync::oneshot;
 
 use super::clock::HOUR;
 use crate::common::{LONG, assert_lost, cause_of, client, count, holder, name, resp2_client};
@@ -76,69 +75,6 @@ async fn a_loss_is_noticed_after_every_kind_of_own_change() {
             assert_lost(guard, LONG, LostCause::Removed).await;
         }
     }
-}
-
-/// The body works without an await while the lock is lost, and then awaits.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_body_is_stopped_at_its_next_await() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let steps = Arc::new(Mutex::new(Vec::new()));
-    let (inside, entered) = oneshot::channel::<CurrentHold>();
-    let (go, word) = std::sync::mpsc::channel::<()>();
-    let task = tokio::spawn({
-        let (lock, steps) = (client.lock("k").lease(HOUR), Arc::clone(&steps));
-        async move {
-            let body = async move {
-                let hold = current().expect("inside");
-                inside.send(hold).expect("the test waits");
-                // Without `block_in_place` the runtime would not wake the test either.
-                let word = tokio::task::block_in_place(|| word.recv());
-                word.expect("the test sends a signal");
-                steps.lock().expect("no panic").push("the work in hand");
-                tokio::task::yield_now().await;
-                steps.lock().expect("no panic").push("the next step");
-            };
-            lock.run(body).await
-        }
-    });
-    let hold = entered.await.expect("the body runs");
-    assert!(server.del(&name("k")).await);
-    let cause = within(LONG, "the loss is noticed", hold.lost()).await;
-    assert_eq!(cause, LostCause::Removed);
-    assert!(!hold.is_valid());
-    go.send(()).expect("the body waits");
-    let outcome = within(LONG, "the body is stopped", task).await;
-    assert_eq!(
-        cause_of(outcome.expect("no panic")),
-        Some(LostCause::Removed)
-    );
-    assert_eq!(*steps.lock().expect("no panic"), ["the work in hand"]);
-}
-
-/// The server executes renewals that were sent in time only after the lease has ended.
-#[tokio::test]
-async fn a_server_that_was_paused_past_the_lease_grants_the_lock_to_another() {
-    const LEASE: Duration = Duration::from_secs(3);
-    let server = RedisServer::start();
-    let (client, other) = (client(&server).await, client(&server).await);
-    let guard = client.lock("k").lease(LEASE).acquire().await;
-    let guard = guard.expect("free");
-    let also = client.lock("also").lease(LEASE).acquire().await;
-    let also = also.expect("free");
-    server.pause();
-    for guard in [&guard, &also] {
-        assert_lost(guard, LONG, LostCause::Expired).await;
-    }
-    // The clock shows that the lease has ended, so the release needs no reply.
-    assert_eq!(cause_of(also.release().await), Some(LostCause::Expired));
-    server.resume();
-    let next = other.lock("k").wait(LONG).acquire().await.expect("free");
-    assert!(next.fencing_token() > guard.fencing_token());
-    assert!(!guard.is_valid(), "a lost lock does not come back");
-    assert_eq!(cause_of(guard.release().await), Some(LostCause::Expired));
-    assert_eq!(count(&server, &next).await, Some(1));
-    next.release().await.expect("held");
 }
 
 #[tokio::test]

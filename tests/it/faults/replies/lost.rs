@@ -2,12 +2,11 @@
 //!
 //! `topologies/faults` has the tests that are the same on every topology.
 
-use rlock_core::{Lock, LockClient, LockError, LostCause};
+use rlock_core::{Lock, LockClient, LockError};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
 
 use crate::common::{
-    LONG, acquiring, assert_lost, assert_soon_free, client, connect_with, count, hold, its_turn,
-    ms, name, resp2,
+    LONG, acquiring, assert_soon_free, client, connect_with, count, hold, its_turn, ms, name, resp2,
 };
 use crate::leases::clock::HOUR;
 
@@ -37,28 +36,6 @@ impl Place {
     fn lock(&self) -> Lock {
         self.client.lock("k").lease(HOUR).wait(LONG)
     }
-}
-
-#[tokio::test]
-async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing_behind() {
-    let place = Place::new().await;
-    place.proxy.drop_replies_if(1, |request| {
-        request.is("EVALSHA") && request.mentions("lock:{k}")
-    });
-    let error = place.lock().try_acquire().await.expect_err("no reply");
-    assert_eq!(place.proxy.replies_lost(), 1, "the fault has struck");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert_soon_free(&place.server, "k").await;
-}
-
-#[tokio::test]
-async fn an_acquire_whose_request_is_lost_is_sent_again() {
-    let place = Place::new().await;
-    place.proxy.drop_requests_to("EVALSHA", 3);
-    let guard = place.lock().acquire().await.expect("granted after all");
-    assert_eq!(place.proxy.requests_lost(), 3);
-    assert_eq!(count(&place.server, &guard).await, Some(1));
-    guard.release().await.expect("held");
 }
 
 #[tokio::test]
@@ -160,47 +137,6 @@ async fn copies_of_requests_that_run_late_change_nothing() {
     assert_eq!(place.server.hgetall(&name("k")).await, before);
     next.release().await.expect("held");
     assert!(!place.server.exists(&name("k")).await);
-}
-
-#[tokio::test]
-async fn a_lease_counts_from_before_its_request_was_sent() {
-    let place = Place::new().await;
-    place.proxy.hold_replies();
-    let asking = acquiring(place.lock());
-    let granted = async || place.server.exists(&name("k")).await;
-    eventually(LONG, "it is granted", granted).await;
-    tokio::time::sleep(ms(1000)).await;
-    place.proxy.pass();
-    let guard = its_turn(asking).await;
-    let kept = u64::try_from(place.server.pttl(&name("k")).await).unwrap_or(0);
-    let left = guard.valid_for();
-    assert!(left <= ms(kept), "{left:?}, and {kept} ms at the server");
-}
-
-#[tokio::test]
-async fn a_connection_that_is_cut_is_replaced_and_reports_losses_again() {
-    for (cut, watchdog) in [
-        (Proxy::reset as fn(&Proxy), true),
-        (Proxy::reset, false),
-        (Proxy::half_close, true),
-    ] {
-        let place = Place::new().await;
-        let guard = place.lock().watchdog(watchdog).acquire().await;
-        let guard = guard.expect("free");
-        let before = place.proxy.requests_of("EVALSHA");
-        let tracked = place.proxy.requests_of("CLIENT TRACKING");
-        cut(&place.proxy);
-        // A client checks its locks at once on a new connection.
-        eventually(LONG, "the client checks its lock", async || {
-            place.proxy.requests_of("EVALSHA") > before
-        })
-        .await;
-        assert!(place.proxy.requests_of("CLIENT TRACKING") > tracked);
-        assert!(guard.is_valid(), "a lost connection is no lost lock");
-        assert!(place.server.del(&name("k")).await);
-        // The next renewal is twenty minutes away, if there is one.
-        assert_lost(&guard, LONG, LostCause::Removed).await;
-    }
 }
 
 #[tokio::test]
