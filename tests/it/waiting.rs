@@ -2,6 +2,5 @@
 
 pub(crate) mod elections;
 mod handoff;
-mod permits;
 mod processes;
 mod queue;

@@ -86,19 +86,6 @@ async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_en
     assert_eq!(exclusion.entries().await, 2);
 }
 
-#[tokio::test]
-async fn a_process_that_shuts_its_client_down_leaves_no_lock() {
-    let server = RedisServer::start();
-    let lease = HOUR.as_millis().to_string();
-    for how in ["after-shutdown", "holding-at-shutdown"] {
-        let mut leaver = worker(&["leave", how, &server.url(), "k", &lease]);
-        let said = leaver.remaining_lines(LONG).await;
-        assert!(leaver.wait(LONG).await.success(), "{how}");
-        assert!(!server.exists(&name("k")).await, "{how}");
-        assert!(!said.contains(&"valid true".to_owned()), "{how}: {said:?}");
-    }
-}
-
 /// A dropped guard is released in the background, which ends with the process. An exit looks like a pause, so the lease
 /// stays. Only `shutdown().await` guarantees the release.
 #[tokio::test]

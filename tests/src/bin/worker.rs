@@ -31,7 +31,6 @@ async fn main() {
         ["die-inside", url, witness, key, lease] => {
             die_inside(url, witness, key, milliseconds(lease)).await;
         }
-        ["permits", url, key, permits] => hold_permits(url, key, number(permits)).await,
         ["leave", how, url, key, lease] => leave(how, url, key, milliseconds(lease)).await,
         ["elect", url, witness, name, lease] => {
             elect(url, witness, name, milliseconds(lease)).await;
@@ -149,62 +148,12 @@ async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
     println!("{outcome:?}");
 }
 
-/// Holds a permit for each line of its input, which is the lease, until the next line or a loss. Prints when it enters, and
-/// at the end from when until when it could rely on the permit.
-async fn hold_permits(url: &str, key: &str, permits: u64) {
-    const LOOK: Duration = Duration::from_millis(5);
-    let client = connect(url).await;
-    let permits = u32::try_from(permits).expect("a few");
-    let (sender, mut lines) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for line in stdin().lock().lines().map_while(Result::ok) {
-            drop(sender.send(line));
-        }
-    });
-    println!("ready");
-    while let Some(lease) = lines.recv().await {
-        let lock = client.lock(key).permits(permits).wait(PATIENCE);
-        let (mut from, mut until) = (0, 0);
-        let body = async {
-            let hold = current().expect("inside the lock");
-            from = clock::now();
-            println!("inside {from}");
-            loop {
-                // The time is read first, so that a pause in between makes the end too early, never too late.
-                let now = clock::now();
-                let left = clock::nanos(hold.valid_for());
-                if left > 0 {
-                    until = now + left;
-                }
-                tokio::select! {
-                    _ = lines.recv() => break until = until.min(clock::now()),
-                    () = tokio::time::sleep(LOOK) => {}
-                }
-            }
-        };
-        match lock.lease(milliseconds(&lease)).run(body).await {
-            Ok(()) => println!("{from} {until} released"),
-            Err(LockError::Lost { .. }) => println!("{from} {until} lost"),
-            Err(error) => println!("{error:#}"),
-        }
-    }
-}
-
 /// Drops a guard and ends, with or without waiting for its release.
 async fn leave(how: &str, url: &str, key: &str, lease: Duration) {
     let client = connect(url).await;
     let guard = client.lock(key).lease(lease).acquire().await.expect("free");
     match how {
         "at-once" => drop(guard),
-        "after-shutdown" => {
-            drop(guard);
-            client.shutdown().await.expect("everything is released");
-        }
-        "holding-at-shutdown" => {
-            client.shutdown().await.expect("everything is released");
-            println!("valid {}", guard.is_valid());
-            std::process::exit(0);
-        }
         "by-exit" => std::process::exit(0),
         _ => panic!("unknown kind of exit {how:?}"),
     }
