@@ -6,8 +6,6 @@
 mod conformance;
 mod elections;
 mod faults;
-mod leases;
 mod observability;
-mod runtimes;
 mod topologies;
 mod waiting;
