@@ -3,7 +3,6 @@
 mod certificates;
 mod credentials;
 mod forgery;
-mod hostile_keys;
 mod logs;
 mod permissions;
 mod tls;
