@@ -204,15 +204,6 @@ mod tests {
     };
 
     #[test]
-    fn holds_one_after_the_other_do_not_overlap() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.hold("b:1", 2).called(0, 20, 120).left(30);
-        assert_eq!(sample.violations(), []);
-        assert_eq!(sample.findings().beliefs, 2);
-    }
-
-    #[test]
     fn a_hold_inside_another_is_found() {
         let mut sample = Sample::default();
         sample.hold("a:1", 1).called(0, 5, 100).left(40);
@@ -253,23 +244,6 @@ mod tests {
                 .looked(60, Some(until));
             assert_eq!(!broken(&sample).is_empty(), is_broken);
         }
-    }
-
-    #[test]
-    fn a_loss_that_was_noticed_ends_the_reliance() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).looked(60, None);
-        sample.hold("b:1", 2).called(0, 70, 160).left(80);
-        assert_eq!(sample.violations(), []);
-    }
-
-    #[test]
-    fn a_process_that_was_killed_relies_on_nothing() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.killed("a", 60);
-        sample.hold("b:1", 2).called(0, 70, 160).left(80);
-        assert_eq!(sample.violations(), []);
     }
 
     #[test]

@@ -95,11 +95,6 @@ mod tests {
     }
 
     #[test]
-    fn a_late_write_before_the_first_read_tears_nothing() {
-        assert_eq!(written(2, 15).violations(), []);
-    }
-
-    #[test]
     fn a_write_beside_a_permit_is_found() {
         let mut sample = Sample::default();
         sample.hold("a:1.3p", 3).called(0, 10, 105).permit_of(3);
