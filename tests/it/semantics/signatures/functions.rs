@@ -5,19 +5,6 @@ use tracing::instrument;
 
 use super::held::{Outcome, assert_free, assert_held, client, run};
 
-#[distributed_lock(key = "panics")]
-async fn panics() -> Outcome {
-    assert_held("panics").await;
-    panic!("in the body")
-}
-
-#[tokio::test]
-async fn a_body_that_panics_releases_its_lock() {
-    let panicked = tokio::spawn(run(panics())).await.expect_err("it panics");
-    assert!(panicked.is_panic());
-    assert_free("panics").await;
-}
-
 #[distributed_lock(key = "<amount:08>:<amount:#x>:<ratio:.2>:<name:_^7>:<name:>>4>:<name:?>")]
 async fn sell(amount: i32, ratio: f64, name: &str) -> Outcome<String> {
     let _ = (amount, ratio, name);

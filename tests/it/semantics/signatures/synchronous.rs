@@ -22,12 +22,6 @@ fn several_keys(from: u8, to: u8) -> Outcome<u8> {
     Ok(from + to)
 }
 
-#[distributed_lock(key = "s-panics")]
-fn panics() -> Outcome {
-    assert_held_here("s-panics");
-    panic!("in the body")
-}
-
 #[test]
 fn a_synchronous_function_runs_under_its_locks_and_enters_those_that_it_holds() {
     client();
@@ -36,13 +30,6 @@ fn a_synchronous_function_runs_under_its_locks_and_enters_those_that_it_holds() 
     for key in ["s-same", "s-above", "s-from:1", "s-to:2"] {
         assert!(is_free_elsewhere(key), "{key}");
     }
-}
-
-#[test]
-fn a_synchronous_body_that_panics_releases_its_lock() {
-    client();
-    std::panic::catch_unwind(panics).expect_err("it panics");
-    assert!(is_free_elsewhere("s-panics"));
 }
 
 #[tokio::test]
