@@ -29,8 +29,6 @@ pub struct RedisServer {
     front: Option<Arc<Proxy>>,
     /// `None` between [`RedisServer::kill`] and [`RedisServer::restart`].
     process: Mutex<Option<LeashedChild>>,
-    /// Started by the first [`RedisServer::client_commands`].
-    watch: tokio::sync::Mutex<Option<CommandWatch>>,
 }
 
 #[derive(Debug)]
@@ -188,9 +186,6 @@ impl RedisServer {
     /// Kills the server (SIGKILL). Returns once the process has ended.
     pub fn kill(&self) {
         *self.process() = None;
-        if let Ok(mut watch) = self.watch.try_lock() {
-            *watch = None;
-        }
     }
 
     /// Restarts the server on the same port, empty. Kills it first if it still runs.

@@ -216,7 +216,6 @@ impl RedisServerBuilder {
                         tls,
                         front,
                         process: Mutex::new(Some(process)),
-                        watch: tokio::sync::Mutex::new(None),
                     };
                 }
                 Err(Failure::PortTaken) if Instant::now() < deadline => {

@@ -16,14 +16,6 @@ impl RedisServer {
         let () = self.command(&["FLUSHALL"]).await;
     }
 
-    /// Blocks the server for this long (`DEBUG SLEEP`), without replies. Requires
-    /// [`RedisServerBuilder::debug_commands`](super::RedisServerBuilder::debug_commands). Returns
-    /// after the sleep.
-    pub async fn sleep(&self, time: Duration) {
-        let time = time.as_secs_f64().to_string();
-        let () = self.command(&["DEBUG", "SLEEP", &time]).await;
-    }
-
     /// Runs a script for this long. After `lua-time-limit` (5 s) other clients get BUSY replies.
     /// Returns when the script has ended.
     pub async fn run_script_for(&self, time: Duration) {

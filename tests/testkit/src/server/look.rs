@@ -105,21 +105,6 @@ impl RedisServer {
         })
     }
 
-    /// Returns how many commands clients have sent since the first call of this method, which
-    /// returns 0.
-    ///
-    /// Counts like [`CommandWatch`]. The server's own statistics also count commands within
-    /// scripts, in `total_commands_processed`, `commandstats` and the slow log. Only `MONITOR`
-    /// separates the two. The count starts again after a [`kill`](Self::kill).
-    pub async fn client_commands(&self) -> u64 {
-        let mut watch = self.watch.lock().await;
-        if let Some(watch) = watch.as_mut() {
-            return watch.count().await;
-        }
-        *watch = Some(self.watch_commands().await);
-        0
-    }
-
     /// Starts to watch the commands of clients.
     pub async fn watch_commands(&self) -> CommandWatch {
         CommandWatch::on(&self.socket()).await

@@ -2,8 +2,7 @@
 
 use std::thread;
 
-use rlock_core::LockClient;
-use rlock_testkit::{Exclusion, RedisServer, SharedExclusion, assert_taken, eventually, within};
+use rlock_testkit::{Exclusion, RedisServer, SharedExclusion, eventually, within};
 
 use crate::{LONG, SILENCE, message};
 
@@ -62,19 +61,6 @@ async fn a_shared_witness_sees_overlaps_of_processes_and_knows_the_dead() {
     assert!(one.inside().await.is_empty());
     let apart = SharedExclusion::connect(&server.url(), "y").await;
     assert_eq!(apart.entries().await, 0, "names are apart");
-}
-
-#[tokio::test]
-async fn an_expected_lock_that_is_free_is_reported_with_its_place() {
-    let client = LockClient::in_memory();
-    let guard = client.lock("k").acquire().await.expect("free");
-    assert_taken(&client, "k").await;
-    guard.release().await.expect("held");
-    let line = line!() + 1;
-    let free = tokio::spawn(async move { assert_taken(&client, "k").await });
-    let said = message(free.await.expect_err("it panics").into_panic());
-    let place = format!("witnesses.rs:{line}");
-    assert!(said.contains("`k`") && said.contains(&place), "{said}");
 }
 
 #[tokio::test]
