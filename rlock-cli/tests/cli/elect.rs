@@ -119,16 +119,6 @@ async fn a_command_that_cannot_be_executed_ends_the_candidate() {
 }
 
 #[tokio::test]
-async fn a_lock_of_an_outer_run_is_not_waited_for() {
-    let server = RedisServer::start();
-    let inner = [env!("CARGO_BIN_EXE_rlock"), "elect", "a", "--", "true"];
-    let words = [&["run", "-k", "a", "--"], &inner[..]].concat();
-    let outcome = run(&server.url(), &words).await;
-    assert_eq!(outcome.code, Some(64), "{outcome:?}");
-    assert!(outcome.log.contains("wait for itself"), "{outcome:?}");
-}
-
-#[tokio::test]
 async fn a_lost_leadership_ends_the_command_before_the_next_term() {
     let server = RedisServer::start();
     // Ignores the signal, so that it is killed.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rlock_testkit::RedisServer;
 
-use crate::common::{Running, hold, rlock, run};
+use crate::common::{Running, rlock, run};
 
 /// Returns the variables of a command's environment.
 async fn environment_of(server: &RedisServer, options: &[&str]) -> BTreeMap<String, String> {
@@ -62,26 +62,6 @@ async fn several_keys_are_numbered_in_the_order_of_the_options() {
 }
 
 #[tokio::test]
-async fn several_keys_are_acquired_all_or_none() {
-    let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "b"]).await;
-    let words = ["run", "-n", "-k", "a", "b", "--", "echo", "ran"];
-    let outcome = run(&server.url(), &words).await;
-    assert_eq!(outcome.code, Some(75), "{outcome:?}");
-    assert!(!server.exists("lock:{a}").await, "none");
-    assert_eq!(holder.end().await.code, Some(0));
-
-    let holder = hold(&server, &["-k", "a", "-k", "b"]).await;
-    for key in ["a", "b"] {
-        assert!(server.exists(&format!("lock:{{{key}}}")).await, "all");
-        let outcome = run(&server.url(), &["run", "-n", "-k", key, "--", "true"]).await;
-        assert_eq!(outcome.code, Some(75), "{outcome:?}");
-    }
-    assert_eq!(holder.end().await.code, Some(0));
-    assert!(server.keys("lock:{?}").await.is_empty(), "all released");
-}
-
-#[tokio::test]
 async fn the_command_does_not_see_the_locks_of_an_outer_run() {
     let server = RedisServer::start();
     let inner = [
@@ -115,17 +95,6 @@ async fn the_prefix_and_the_lease_come_from_the_environment() {
     let left = server.pttl("jobs:{a}").await;
     assert!(left > 3_600_000, "{left}");
     assert_eq!(holder.end().await.code, Some(0));
-}
-
-#[tokio::test]
-async fn at_least_keeps_the_lock_beyond_the_end_of_the_command() {
-    let server = RedisServer::start();
-    let words = ["run", "-k", "a", "--at-least", "1h", "--", "true"];
-    assert_eq!(run(&server.url(), &words).await.code, Some(0));
-    let outcome = run(&server.url(), &["run", "-n", "-k", "a", "--", "true"]).await;
-    assert_eq!(outcome.code, Some(75), "{outcome:?}");
-    let left = server.pttl("lock:{a}").await;
-    assert!((1_800_000..=3_600_000).contains(&left), "{left}");
 }
 
 #[tokio::test]

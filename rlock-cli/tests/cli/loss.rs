@@ -17,18 +17,6 @@ fn holding(server: &RedisServer, options: &[&str], script: &str) -> Running {
 }
 
 #[tokio::test]
-async fn a_command_whose_lock_is_deleted_is_stopped() {
-    let server = RedisServer::start();
-    let mut running = holding(&server, &[], ECHO_SIGNALS);
-    running.expect("held").await;
-    assert!(server.del("lock:{a}").await);
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(124), "{outcome:?}");
-    assert_eq!(outcome.output, ["TERM"]);
-    assert!(outcome.log.contains("stopping the command"), "{outcome:?}");
-}
-
-#[tokio::test]
 async fn a_command_whose_lock_is_replaced_is_stopped_and_the_new_lock_stays() {
     let server = RedisServer::start();
     let mut running = holding(&server, &["--signal", "INT"], ECHO_SIGNALS);
@@ -42,18 +30,6 @@ async fn a_command_whose_lock_is_replaced_is_stopped_and_the_new_lock_stays() {
     assert_eq!(outcome.code, Some(124), "{outcome:?}");
     assert_eq!(outcome.output, ["INT"]);
     assert_eq!(server.hgetall("lock:{a}").await[other], "1");
-}
-
-#[tokio::test]
-async fn one_of_several_locks_that_is_lost_stops_the_command_and_the_others_are_released() {
-    let server = RedisServer::start();
-    let mut running = holding(&server, &["-k", "b"], ECHO_SIGNALS);
-    running.expect("held").await;
-    assert!(server.del("lock:{b}").await);
-    let outcome = running.end().await;
-    assert_eq!(outcome.code, Some(124), "{outcome:?}");
-    assert!(outcome.log.contains("key=b"), "{outcome:?}");
-    assert!(server.keys("lock:{?}").await.is_empty());
 }
 
 #[tokio::test]

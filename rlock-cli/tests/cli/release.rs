@@ -155,24 +155,6 @@ async fn the_token_of_an_older_hold_takes_nothing() {
 }
 
 #[tokio::test]
-async fn force_hands_the_lock_off_to_the_waiter() {
-    let server = RedisServer::start();
-    let holder = hold(&server, &["-k", "order:42"]).await;
-    let next = client(&server).await;
-    let next = tokio::spawn(async move { next.lock("order:42").wait(LONG).acquire().await });
-    eventually(LONG, "it waits", async || {
-        server.exists("lock:{order:42}:queue").await
-    })
-    .await;
-    let outcome = release(&server, &["--force", "--yes", "--json"]).await;
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert_eq!(outcome.output, [r#"{"key":"order:42","released":true}"#]);
-    let next = within(LONG, "it is served", next).await;
-    let _guard = next.expect("no panic").expect("granted");
-    assert_eq!(holder.end().await.code, Some(124));
-}
-
-#[tokio::test]
 async fn what_at_least_keeps_is_released_by_force_only() {
     let server = RedisServer::start();
     let client = client(&server).await;
@@ -186,21 +168,6 @@ async fn what_at_least_keeps_is_released_by_force_only() {
     );
     assert_eq!(release(&server, &["--force", "--yes"]).await.code, Some(0));
     assert!(!server.exists("lock:{order:42}").await);
-}
-
-#[tokio::test]
-async fn a_retained_lock_is_released() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let lock = client.lock("order:42").retain(LONG * 60);
-    // Tries again, because a busy holder may reply too late, and yet release the lock.
-    eventually(LONG, "its holder releases it", async || {
-        lock.run(async {}).await.expect("free");
-        let outcome = release(&server, &["--ask", "--yes"]).await;
-        let text = |line: &String| line.ends_with("its holder releases it");
-        outcome.code == Some(0) && outcome.output.first().is_some_and(text)
-    })
-    .await;
 }
 
 #[tokio::test]

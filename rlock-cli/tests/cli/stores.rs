@@ -1,6 +1,6 @@
-//! Every kind of URL.
+//! Kinds of URLs that the command reads itself, or whose secrets it needs.
 
-use rlock_testkit::{RedisCluster, RedisServer, Trio};
+use rlock_testkit::RedisServer;
 
 use crate::common::{Running, rlock, run, run_until, start};
 
@@ -74,20 +74,6 @@ async fn a_server_by_tls() {
     let other = with_roots(&words, None).end().await;
     assert_eq!(other.code, Some(69), "{other:?}");
     assert!(other.output.is_empty(), "{other:?}");
-}
-
-#[tokio::test]
-async fn sentinels() {
-    let trio = Trio::start().await;
-    excludes(&trio.url(), &[]).await;
-    shows(&trio.url()).await;
-}
-
-#[tokio::test]
-async fn a_cluster() {
-    let cluster = RedisCluster::start().await;
-    excludes(&cluster.url(), &[]).await;
-    shows(&cluster.url()).await;
 }
 
 #[tokio::test]
