@@ -10,7 +10,7 @@ use rlock_core::{
 };
 use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LONG, assert_nothing_left, begin, cause_of, connect_with, hold, ms, name};
+use crate::common::{LONG, assert_nothing_left, cause_of, connect_with, name};
 
 async fn both() -> [(LockClient, Option<RedisServer>); 2] {
     let server = RedisServer::start();
@@ -52,37 +52,6 @@ async fn all_are_taken_sorted_and_each_once() {
         if let Some(server) = server {
             assert_nothing_left(&server).await;
         }
-    }
-}
-
-#[tokio::test]
-async fn none_is_taken_while_one_is_not_free() {
-    for (client, _server) in both().await {
-        let held = hold(&client, "b").await;
-        let locks = client.lock_all(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]);
-        assert!(locks.try_acquire().await.expect("a reply").is_none());
-        let error = locks.clone().wait(ms(200)).acquire().await;
-        let error = error.expect_err("taken");
-        let LockError::Timeout { key, waited, .. } = &error else {
-            panic!("{error:?}")
-        };
-        assert_eq!(key, "b");
-        assert!(*waited >= ms(200), "{waited:?}");
-        let locks = locks.wait(LONG);
-        let innermost = async { current().map(|held| held.key().to_owned()) };
-        let mut waiting = Box::pin(async move { locks.run(innermost).await });
-        begin(&mut waiting).await;
-        for key in ["a", "c"] {
-            let free = client.lock(key).wait(LONG).acquire().await;
-            free.expect("no call keeps it")
-                .release()
-                .await
-                .expect("held");
-        }
-        let waiting = tokio::spawn(waiting);
-        held.release().await.expect("held");
-        let innermost = within(LONG, "their turn", waiting).await.expect("no panic");
-        assert_eq!(innermost.expect("free").as_deref(), Some("c"));
     }
 }
 

@@ -336,22 +336,6 @@ pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) 
     .await;
 }
 
-pub(crate) async fn an_attempt_that_does_not_wait_ends_a_retention(place: Place) {
-    let (one, other) = (place.client().await, place.client().await);
-    retain(&one, &other, "tenant:7").await;
-    let attempt = async || {
-        let attempt = other.lock("tenant:7").try_acquire().await;
-        attempt.expect("a reply")
-    };
-    // In a quorum, the first attempt may find the lock free at the servers that it asks last.
-    eventually(LONG, "it is free", async || attempt().await.is_some()).await;
-    // A hold continues.
-    let guard = one.lock("tenant:7").acquire().await.expect("free");
-    assert!(attempt().await.is_none(), "it is held");
-    guard.release().await.expect("it was not taken");
-    eventually(LONG, "it is free", async || attempt().await.is_some()).await;
-}
-
 pub(crate) async fn a_call_that_gives_up_leaves_nothing_behind(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let guard = one.lock("order:42").acquire().await.expect("free");

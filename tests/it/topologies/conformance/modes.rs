@@ -9,9 +9,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{InCurrentScope, Lock, LockClient, LockError, LockGuard, LostCause, Mode};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, Mode};
 use rlock_testkit::{Place, assert_taken, eventually, within};
-use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+use tokio::{task::JoinHandle, time::sleep};
 
 use super::{LONG, answered, assert_soon_queued, assert_taken_away};
 
@@ -144,21 +144,6 @@ pub(crate) async fn permits_let_in_as_many_calls_as_there_are(place: Place) {
         clients[0].inspect("k").await.expect("a reply").is_none()
     })
     .await;
-}
-
-pub(crate) async fn attempts_at_once_get_all_the_room_there_is(place: Place) {
-    let client = place.client().await;
-    let attempt = async |lock: Lock| lock.try_acquire().await.expect("a reply");
-    for round in 0..10 {
-        let lock = client.lock(format!("readers {round}")).shared();
-        let held = join_all((0..5).map(|_| attempt(lock.clone()))).await;
-        assert_eq!(held.iter().flatten().count(), 5);
-        if place.has_permits() {
-            let lock = client.lock(format!("permits {round}")).permits(3);
-            let held = join_all((0..5).map(|_| attempt(lock.clone()))).await;
-            assert_eq!(held.iter().flatten().count(), 3);
-        }
-    }
 }
 
 pub(crate) async fn permits_are_given_in_the_order_of_requests(place: Place) {
@@ -410,53 +395,4 @@ pub(crate) async fn a_downgrade_lets_all_readers_in_and_no_writer(place: Place) 
     within(LONG, "the writer is served", writer)
         .await
         .expect("no panic");
-}
-
-pub(crate) async fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded(place: Place) {
-    let (client, other) = (place.client().await, place.client().await);
-    let lock = client.lock("k").wait(LONG);
-    let held = lock.acquire().await.expect("free");
-    let (inner, downgraded) = held
-        .scope(async { tokio::join!(lock.acquire(), async { held.downgrade() }) })
-        .await;
-    // If the nested call has entered without a request, or is on its way.
-    assert!(
-        matches!(&downgraded, Err(LockError::InvalidOption { .. })),
-        "{downgraded:?}"
-    );
-    let inner = inner.expect("enters");
-    assert!(
-        reader(&other)
-            .try_acquire()
-            .await
-            .expect("a reply")
-            .is_none()
-    );
-    inner.release().await.expect("held");
-    held.downgrade().expect("held");
-    let also = reader(&other).acquire().await.expect("shared");
-    also.release().await.expect("held");
-}
-
-pub(crate) async fn a_loss_stops_a_call_in_a_shared_hold_that_outlives_its_guard(place: Place) {
-    let (client, operator) = (place.client().await, place.client().await);
-    let stays = reader(&client).acquire().await.expect("free");
-    let outer = reader(&client).acquire().await.expect("shared");
-    let ((go, gone), inner) = (oneshot::channel::<()>(), reader(&client));
-    let child = async move {
-        gone.await.expect("not dropped");
-        inner.run(std::future::pending::<()>()).await
-    };
-    let [child] = outer
-        .scope(async { [tokio::spawn(child.in_current_scope())] })
-        .await;
-    outer.release().await.expect("held");
-    go.send(()).expect("it waits");
-    sleep(Duration::from_millis(100)).await;
-    assert!(!child.is_finished());
-    assert!(operator.force_release("k").await.expect("a reply"));
-    let ended = within(LONG, "the body is stopped", child).await;
-    let ended = ended.expect("no panic");
-    assert!(matches!(&ended, Err(LockError::Lost { .. })), "{ended:?}");
-    assert_taken_away(&stays).await;
 }
