@@ -56,19 +56,19 @@
 //!     tokens: TOKENS,
 //! };
 //! let mut machine = Machine::new(settings, Spread(7));
-//! let (now, mut outputs) = (Time::from(Duration::from_secs(1)), Vec::new());
+//! let now = Time::from(Duration::from_secs(1));
 //!
 //! // A call asks for a lock, and the machine wants a request to be sent.
 //! let keys = few::one((Key::parse("order:42")?, Mode::Exclusive, None));
 //! let (call, terms, is_inside) = (CallId(1), LockOptions::default(), false);
-//! machine.on(Input::Acquire { call, keys, terms, is_inside }, now, &mut outputs);
+//! let mut outputs = machine.on(Input::Acquire { call, keys, terms, is_inside }, now);
 //! let Some(Output::Step(Step::Send(request))) = outputs.pop() else {
 //!     panic!("{outputs:?}");
 //! };
 //!
 //! // The store grants the lock with the fence 5.
 //! let granted = Acquired::Granted { fences: few::one(5), wanted: false, sent_at: now };
-//! machine.on(Input::Reply(request, Reply::Acquired(granted)), now, &mut outputs);
+//! let mut outputs = machine.on(Input::Reply(request, Reply::Acquired(granted)), now);
 //! let Some(Output::Step(Step::Entered(mut entered))) = outputs.pop() else {
 //!     panic!("{outputs:?}");
 //! };
@@ -77,7 +77,7 @@
 //!
 //! // The body has ended, and the background has to release the lock.
 //! let (entry, end) = (entered.entry, HoldEnd::Released);
-//! machine.on(Input::Leave { entry, end, call: None }, now, &mut outputs);
+//! let outputs = machine.on(Input::Leave { entry, end, call: None }, now);
 //! assert!(outputs.iter().any(|output| matches!(output, Output::Send(_))));
 //! # Ok::<(), rlock_proto::key::InvalidKey>(())
 //! ```

@@ -31,7 +31,8 @@ use self::{
 pub use self::{
     input::{Event, Failure, Input, Inside, Reply},
     output::{
-        Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Refusal, Renew, Request, Revoked, Step,
+        Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Outputs, Refusal, Renew, Request,
+        Revoked, Step,
     },
     ownership::{Ownership, Phase},
     slot::Slot,
@@ -119,7 +120,7 @@ struct Context {
     wake_at: Time,
     /// The call that has taken its step.
     stepped: Option<CallId>,
-    outputs: Vec<Output>,
+    outputs: Outputs,
 }
 
 impl Machine {
@@ -137,16 +138,15 @@ impl Machine {
             polled: None,
             wake_at: Time::NEVER,
             stepped: None,
-            outputs: Vec::new(),
+            outputs: Outputs::new(),
         };
         let slots = BTreeMap::new();
         Self { slots, cx }
     }
 
-    /// Applies an input at this time. Adds what follows from it to `outputs`.
-    pub fn on(&mut self, input: Input, now: Time, outputs: &mut Vec<Output>) {
+    /// Applies an input at this time, and returns what has to be done then, in this order.
+    pub fn on(&mut self, input: Input, now: Time) -> Outputs {
         self.cx.now = self.cx.now.max(now);
-        std::mem::swap(&mut self.cx.outputs, outputs);
         let keys = self.apply(input);
         // What follows may concern the call that was polled.
         self.cx.stepped = self.cx.polled.take();
@@ -154,7 +154,7 @@ impl Machine {
             self.at(key, |_, _| {});
         }
         self.cx.stepped = None;
-        std::mem::swap(&mut self.cx.outputs, outputs);
+        std::mem::take(&mut self.cx.outputs)
     }
 
     /// Returns when the next deadline comes.

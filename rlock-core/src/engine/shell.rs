@@ -56,7 +56,6 @@ pub(crate) struct Shell {
 
 struct State {
     machine: Machine,
-    outputs: Vec<Output>,
     /// The calls that wait.
     calls: BTreeMap<CallId, Waker>,
     /// The present holds by owner and first entry, each counted until it ends or is lost.
@@ -199,7 +198,6 @@ impl Shell {
             clock,
             state: Mutex::new(State {
                 machine: Machine::new(settings, Spread(fastrand::u64(..) | 1)),
-                outputs: Vec::new(),
                 calls: BTreeMap::new(),
                 holds: BTreeMap::new(),
                 work: Work::default(),
@@ -309,17 +307,14 @@ impl Shell {
         let mut cancelled = None;
         let (_dropped, is_ending) = {
             let state = &mut *self.state();
-            let mut outputs = mem::take(&mut state.outputs);
             for input in inputs {
                 if let Input::Cancel(call) = input {
                     cancelled = Some(call);
                 }
-                state.machine.on(input, now, &mut outputs);
+                for output in state.machine.on(input, now) {
+                    state.act(output, &mut outcome, &mut actions);
+                }
             }
-            for output in outputs.drain(..) {
-                state.act(output, &mut outcome, &mut actions);
-            }
-            state.outputs = outputs;
             let is_over = outcome.step != Some(Step::Wait);
             let over = cancelled.or(polled.filter(|_| is_over));
             let dropped = match actions.polled.take_if(|_| !is_over) {

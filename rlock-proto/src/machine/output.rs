@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::{CallId, Entry, Owner};
 use crate::{few::Few, key::Key, lease::Time, lost::LostCause, mode::Mode, options::Site};
+
+/// What an input leads to: nearly always at most an observation and a step.
+pub type Outputs = SmallVec<[Output; 2]>;
 
 /// An action or an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -973,8 +973,7 @@ impl World {
         if is_busy || state.machine.due().is_some_and(|due| due <= now) {
             return;
         }
-        let (mut machine, mut outputs) = (state.machine.clone(), Vec::new());
-        machine.on(Input::Poll(call), now, &mut outputs);
+        let outputs = state.machine.clone().on(Input::Poll(call), now);
         let goes_on = |output: &&Output| match output {
             Output::Step(Step::Wait) => false,
             Output::Step(Step::Send(request)) if matches!(request.what, Ask::Enter { .. }) => true,

@@ -265,8 +265,7 @@ impl World {
         (client, time, &input).hash(&mut self.digest);
         self.note(|| format!("client {client} <- {input:?}"));
         let about = self.before(client, &input, time);
-        let (machine, mut outputs) = (&mut self.clients[client].machine, Vec::new());
-        machine.on(input, time, &mut outputs);
+        let outputs = self.clients[client].machine.on(input, time);
         self.after(client, &about, time);
         let mut step = None;
         for output in outputs {

@@ -88,8 +88,7 @@ impl Client {
     }
 
     pub(super) fn on(&mut self, input: Input) -> Step {
-        let mut outputs = Vec::new();
-        self.machine.on(input, at(self.now), &mut outputs);
+        let outputs = self.machine.on(input, at(self.now));
         let (steps, others): (Vec<_>, Vec<_>) = outputs
             .into_iter()
             .partition(|output| matches!(output, Output::Step(_)));
