@@ -39,6 +39,11 @@ impl<'a> CallGuard<'a> {
         self.id
     }
 
+    /// Returns whether the call has only begun, and waits. Then it waits for other calls of its client.
+    pub(crate) fn has_only_begun(&self) -> bool {
+        self.is_registered
+    }
+
     /// Begins the call, and returns its first step. If it has to wait, it is woken.
     pub(crate) async fn begin(&mut self, input: Input) -> Step {
         let (shell, id, mut input) = (&self.core.shell, self.id, Some(input));

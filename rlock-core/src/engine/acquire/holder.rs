@@ -1,6 +1,6 @@
 //! Finds out who holds the lock that a call waits for, for its time-out.
 
-use std::{future::poll_fn, pin::pin, process, task::Poll, time::Duration};
+use std::{future::poll_fn, mem, pin::pin, process, task::Poll, time::Duration};
 
 use futures_util::future::{Either, select};
 
@@ -56,14 +56,14 @@ impl Attempt<'_> {
         let Some(at) = *asks_at else {
             return call.woken().await;
         };
-        let id = call.id();
+        let (id, has_only_begun) = (call.id(), call.has_only_begun());
         let asking = async {
-            self.until_contended(id).await;
+            self.until_contended(id, has_only_begun).await;
             // Boxed, because few calls come here.
             Box::pin(self.core().in_runtime(async {
                 tokio::time::sleep(at.since(self.now())).await;
                 // It may wait for another lock by now.
-                let key = self.until_contended(id).await;
+                let key = self.until_contended(id, false).await;
                 *asks_at = None;
                 self.ask(&key).await;
             }))
@@ -76,11 +76,17 @@ impl Attempt<'_> {
     }
 
     /// Resolves when the call waits for another client, and not for calls of this one. Looks whenever the call is polled,
-    /// because the machine wakes a call that gets its turn.
-    async fn until_contended(&self, id: CallId) -> Key {
+    /// because the machine wakes a call that gets its turn; from the next time on if it `has_only_begun`.
+    async fn until_contended(&self, id: CallId, mut has_only_begun: bool) -> Key {
         let shell = &self.core().shell;
-        let key = || shell.read(|machine, _| machine.contended(id).cloned());
-        poll_fn(|_| key().map_or(Poll::Pending, Poll::Ready)).await
+        poll_fn(|_| {
+            if mem::take(&mut has_only_begun) {
+                return Poll::Pending;
+            }
+            let key = shell.read(|machine, _| machine.contended(id).cloned());
+            key.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 
     /// Asks the client that holds the lock who it is, for the error of a call whose wait ends soon.
