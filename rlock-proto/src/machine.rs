@@ -441,6 +441,7 @@ impl Machine {
     }
 
     /// Returns the key of the lock that another client has, while this call waits for it with its turn.
+    #[must_use]
     pub fn contended(&self, id: CallId) -> Option<&Key> {
         let Work::Acquire(call) = &self.cx.calls.get(&id)?.work else {
             return None;
