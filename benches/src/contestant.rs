@@ -90,10 +90,6 @@ pub(crate) enum Kind {
     OursSharedFewWrites,
     /// A task that writes every 100 ms.
     OursWriter,
-    /// A nested entry that the store counts.
-    OursNested,
-    /// A nested entry that the process counts.
-    OursNestedLocally,
     Rslock,
     Rlock,
     AsyncRedisLock,
@@ -133,8 +129,6 @@ impl Kind {
             Self::OursShared => "ours, shared",
             Self::OursSharedFewWrites => "ours, shared, 5 % writes",
             Self::OursWriter => "ours, a writer",
-            Self::OursNested => "ours, nested",
-            Self::OursNestedLocally => "ours, nested locally",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
             Self::AsyncRedisLock => "async-redis-lock",
@@ -203,7 +197,7 @@ impl Kind {
                 Box::new(distributed_lock::Distributed::connect(url, lease).await?)
             }
             Self::RedisLock => Box::new(redis_lock::RedisLock::connect(url, lease).await?),
-            Self::OursNested | Self::OursNestedLocally | Self::OursRetainedElsewhere => {
+            Self::OursRetainedElsewhere => {
                 anyhow::bail!("it is measured by itself")
             }
             Self::RawOnAll | Self::OursOnEach => anyhow::bail!("for several servers"),

@@ -4,7 +4,6 @@
 //! `README.md` explains how to run it, and how to read its output.
 
 mod bounds;
-mod chart;
 mod clock;
 mod contention;
 mod contestant;
@@ -65,13 +64,10 @@ fn main() -> Result<ExitCode> {
     let folder = folder()?;
     let json = options.json.unwrap_or_else(|| folder.join("results.json"));
     write(&json, &json::json(&all, &verdicts)?)?;
-    let svg = options.svg.unwrap_or_else(|| folder.join("results.svg"));
-    write(&svg, &chart::chart(&all))?;
     println!(
-        "{:.0} s; figures in {}, chart in {}",
+        "{:.0} s; figures in {}",
         started.elapsed().as_secs_f64(),
-        json.display(),
-        svg.display()
+        json.display()
     );
     let kept = verdicts.iter().all(|verdict| verdict.holds);
     Ok(if options.check && !kept {

@@ -35,7 +35,6 @@ pub(crate) enum Metric {
     /// The smallest number of entries of a task, divided by the mean.
     LeastOverMean,
     Violations,
-    CommandsPerPair,
     /// Processor time in milliseconds for each second.
     ProcessorTime,
     /// The processor time of the server in milliseconds for each second.
@@ -69,7 +68,6 @@ impl Metric {
             Self::MostOverLeast => "most/least served",
             Self::LeastOverMean => "least/mean served",
             Self::Violations => "violations",
-            Self::CommandsPerPair => "commands/pair",
             Self::ProcessorTime => "CPU ms/s",
             Self::ServerProcessorTime => "server CPU ms/s",
             Self::CommandsPerSecond => "commands/s",
@@ -136,9 +134,7 @@ impl Metric {
             | Self::BytesPerLock => thousands(value),
             Self::Violations | Self::Lost => format!("{value:.0}"),
             Self::Growth => format!("{value:+.1}"),
-            Self::CommandsPerChange | Self::ExecutedPerChange | Self::CommandsPerPair
-                if value >= 10.0 =>
-            {
+            Self::CommandsPerChange | Self::ExecutedPerChange if value >= 10.0 => {
                 format!("{value:.1}")
             }
             Self::CommandsPerChange | Self::ExecutedPerChange | Self::ExecutedPerRead

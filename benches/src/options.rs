@@ -24,9 +24,6 @@ pub(crate) struct Options {
     /// The file for the figures as JSON. Defaults to `target/bench/results.json`.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
-    /// The file for the chart. Defaults to `target/bench/results.svg`.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) svg: Option<PathBuf>,
     /// Keeps every core busy at the lowest priority. Waking a sleeping core may take several times
     /// as long as a request, and varies. This option leaves it out.
     #[arg(long)]

@@ -11,7 +11,6 @@ mod processes;
 mod quorum;
 mod readers;
 mod readers_and_writer;
-mod reentry;
 mod retained;
 mod waiters;
 
@@ -55,8 +54,6 @@ pub(crate) enum Scenario {
     Processes,
     /// A lock that another process retains.
     Retained,
-    /// Nested entries.
-    Reentry,
     /// 64 tasks of one process that share a lock.
     Readers,
     /// Four processes with 16 readers each, and a writer.
@@ -81,7 +78,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// The scenarios that run by default.
-    pub(crate) const USUAL: [Self; 17] = [
+    pub(crate) const USUAL: [Self; 16] = [
         Self::Pair,
         Self::PairThreads,
         Self::OwnKeys,
@@ -91,7 +88,6 @@ impl Scenario {
         Self::OneKey,
         Self::Processes,
         Self::Retained,
-        Self::Reentry,
         Self::Readers,
         Self::ReadersAndWriter,
         Self::Idle1000,
@@ -112,7 +108,6 @@ impl Scenario {
             Self::OneKey => "16 tasks of one process, one key",
             Self::Processes => "4 processes with 4 tasks each, one key",
             Self::Retained => "A key that another process retains and does not use",
-            Self::Reentry => "Re-entry: acquire and release inside the held lock",
             Self::Readers => "64 tasks of one process that share one key",
             Self::ReadersAndWriter => {
                 "4 processes with 16 readers each, and a writer every 100 ms, one key"
@@ -143,7 +138,6 @@ impl Scenario {
             Self::OneKey => one_key::run(plan)?,
             Self::Processes => processes::run(plan)?,
             Self::Retained => retained::run(plan)?,
-            Self::Reentry => reentry::run(plan)?,
             Self::Readers => readers::run(plan)?,
             Self::ReadersAndWriter => readers_and_writer::run(plan)?,
             Self::Idle10000 | Self::Idle100000 if pace.quick => return Ok(None),
