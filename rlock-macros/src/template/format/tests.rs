@@ -95,27 +95,3 @@ fn brackets_after_a_format_are_literal() {
         assert_eq!(parts[1], Part::Text(">".to_owned()), "{format}");
     }
 }
-
-#[test]
-fn a_format_that_is_none_is_refused_at_its_placeholder() {
-    for (template, part) in [
-        (
-            "a:<id:y>",
-            "`<id:y>` at character 3 of the key: `y` is no format",
-        ),
-        (
-            "<id:>",
-            "`<id:>` at character 1 of the key: no format stands",
-        ),
-        ("<id:w$>", "takes no arguments"),
-        ("<id:p>", "an address"),
-        ("<id:9999>", "too many"),
-        ("<:?>", "is no placeholder"),
-    ] {
-        assert!(
-            error(template).contains(part),
-            "{template}: {}",
-            error(template)
-        );
-    }
-}
