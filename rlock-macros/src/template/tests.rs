@@ -1,6 +1,6 @@
 use super::placeholder::Step;
 use super::{Part, Placeholder, parse};
-use proc_macro2::{Ident, Span};
+use proc_macro2::Span;
 
 fn text(text: &str) -> Part {
     Part::Text(text.to_owned())
@@ -94,31 +94,6 @@ fn a_constant_is_the_path_that_it_reads_as_and_may_have_a_format() {
 }
 
 #[test]
-fn placeholders_of_one_list_start_from_the_same_element() {
-    let parts = parse("<pairs.of()[].0>:<day>:<pairs.of()[].1.a>").unwrap();
-    let [
-        Part::Value(left),
-        _,
-        Part::Value(day),
-        _,
-        Part::Value(right),
-    ] = &*parts
-    else {
-        panic!("{parts:?}")
-    };
-    let root = Ident::new("pairs", Span::call_site());
-    let expression = |placeholder: &Placeholder| {
-        let expression = placeholder.expression(Some(&root), Span::call_site());
-        expression.to_string()
-    };
-    assert_eq!(expression(left), "__rlock_element . 0");
-    assert_eq!(expression(right), "__rlock_element . 1 . a");
-    let list = left.list(Some(&root), Span::call_site());
-    assert_eq!(list.expect("it is one").to_string(), "pairs . of ()");
-    assert!(day.list(Some(&root), Span::call_site()).is_none());
-}
-
-#[test]
 fn doubled_brackets_are_literal() {
     assert_eq!(parse("a<<b>>c").unwrap(), [text("a<b>c")]);
     assert_eq!(
@@ -130,29 +105,6 @@ fn doubled_brackets_are_literal() {
         [value("id", 1, "id", vec![]), text(">")]
     );
     assert_eq!(parse("<<>>").unwrap(), [text("<>")]);
-}
-
-#[test]
-fn a_bracket_without_its_partner_is_refused_with_its_position() {
-    for (template, start) in [
-        ("order:<id", "`<` at character 7 of the key is never closed"),
-        ("order:<", "`<` at character 7 of the key is never closed"),
-        (
-            "größe:<a<b>",
-            "`<` at character 7 of the key is never closed",
-        ),
-        ("a>b", "`>` at character 2 of the key closes no placeholder"),
-        (
-            "<id>>",
-            "`>` at character 5 of the key closes no placeholder",
-        ),
-    ] {
-        assert!(
-            error(template).starts_with(start),
-            "{template}: {}",
-            error(template)
-        );
-    }
 }
 
 #[test]
