@@ -12,6 +12,7 @@ use tokio::{sync::watch, time::sleep};
 use crate::{
     client::LockClient,
     engine::{
+        acquire::Purpose,
         elections::{Observed, Office},
         entry::Entry,
         messages::{Answer, Question, Report},
@@ -129,7 +130,7 @@ impl Election {
     /// # }
     /// ```
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership, LockError>> + Send + use<> {
-        let acquire = self.acquire();
+        let acquire = self.acquire(Purpose::Guard);
         async move {
             let guard = acquire.await?;
             let term = Term::begin(guard.entry().clone());
@@ -138,8 +139,11 @@ impl Election {
     }
 
     /// Waits to lead, until the client drains: a process that is about to end must not begin a term.
-    fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        let (acquire, client) = (self.lock.acquire(), self.client.clone());
+    fn acquire(
+        &self,
+        purpose: Purpose,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+        let (acquire, client) = (self.lock.acquire_for(purpose), self.client.clone());
         let key = self.key();
         async move {
             let _ = key.as_ref().map(metrics::Leads::campaigns);
@@ -188,7 +192,7 @@ impl Election {
             let mut backoff = Backoff::default();
             loop {
                 let mut began = None;
-                let led = Lock::run_after(election.acquire(), async {
+                let led = Lock::run_after(election.acquire(Purpose::Body), async {
                     began = Some(Instant::now());
                     let hold = current().expect("the body is inside its lock");
                     body(Term::begin(hold.entry().clone())).await

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use crate::{
     blocking::block_on,
     engine::{
-        acquire::{self, Request},
+        acquire::{self, Purpose, Request},
         driver::ClientHandle,
     },
     error::LockError,
@@ -136,7 +136,7 @@ impl Lock {
     }
 
     /// Returns what a call takes from the lock.
-    fn request(&self, wait: Wait) -> Result<Request, LockError> {
+    fn request(&self, wait: Wait, purpose: Purpose) -> Result<Request, LockError> {
         let options = LockOptions {
             wait,
             site: self.options.site.in_mode(self.options.mode),
@@ -159,15 +159,20 @@ impl Lock {
             .into_iter()
             .map(|(key, is_shared)| (key, mode(is_shared)))
             .collect();
-        Ok(Request { keys, options })
+        Ok(Request {
+            keys,
+            options,
+            purpose,
+        })
     }
 
     /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
     fn call(
         &self,
         wait: Wait,
+        purpose: Purpose,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        let (client, request) = (self.client.clone(), self.request(wait));
+        let (client, request) = (self.client.clone(), self.request(wait, purpose));
         async move {
             // A reference, because a value that is moved doubles the future's size.
             let request = request.as_ref().map_err(LockError::clone)?;
@@ -239,7 +244,15 @@ impl Lock {
     /// # }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        self.call(self.options.wait)
+        self.acquire_for(Purpose::Guard)
+    }
+
+    /// Acquires the lock, as [`acquire`](Self::acquire).
+    pub(crate) fn acquire_for(
+        &self,
+        purpose: Purpose,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+        self.call(self.options.wait, purpose)
     }
 
     /// Acquires the lock if it is free, and several locks if all are. Returns `None` if another call holds it, or waits for
@@ -282,11 +295,12 @@ impl Lock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + use<> {
-        self.call(Wait::Never).map(|acquired| match acquired {
-            Ok(guard) => Ok(Some(guard)),
-            Err(LockError::Timeout { .. }) => Ok(None),
-            Err(error) => Err(error),
-        })
+        self.call(Wait::Never, Purpose::Guard)
+            .map(|acquired| match acquired {
+                Ok(guard) => Ok(Some(guard)),
+                Err(LockError::Timeout { .. }) => Ok(None),
+                Err(error) => Err(error),
+            })
     }
 
     /// Acquires the lock, runs the future inside it, and releases the lock, as the attribute does
@@ -342,10 +356,10 @@ impl Lock {
         &self,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
-        Self::run_after(self.acquire(), future)
+        Self::run_after(self.acquire_for(Purpose::Body), future)
     }
 
-    /// Runs the future inside the locks of this guard, as [`run`](Self::run).
+    /// Runs the future inside the locks that were acquired for a body, as [`run`](Self::run).
     pub(crate) fn run_after<F: Future>(
         acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
         future: F,
@@ -412,8 +426,13 @@ impl Lock {
     /// # }
     /// ```
     pub fn run_blocking<T>(&self, body: impl FnOnce() -> T) -> Result<T, LockError> {
-        let guard = self.acquire_blocking()?;
-        Inside::enter(guard, OnLost::Cancel).leave(body())
+        self.enter(OnLost::Cancel)?.leave(body())
+    }
+
+    /// Acquires the locks for a body of this thread, and enters them.
+    pub(crate) fn enter(&self, on_lost: OnLost) -> Result<Inside, LockError> {
+        let guard = self.blocking(self.acquire_for(Purpose::Body))?;
+        Ok(Inside::enter(guard, on_lost))
     }
 }
 

@@ -19,7 +19,7 @@ use metrics::{
 
 use self::{locks::Locks, process::Process};
 pub(crate) use self::{
-    locks::{Acquire, Held, lock},
+    locks::{Acquire, Held, LockCounters, lock},
     process::{Connection, Leads, PendingRelease, RequestTimer, lease_margin, overslept, renewals},
 };
 

@@ -6,7 +6,7 @@ use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
 
 use crate::{
     client::LockClient,
-    engine::call_chain,
+    engine::{acquire::Purpose, call_chain},
     error::LockError,
     few::Few,
     key::{escaped, shortened},
@@ -123,8 +123,7 @@ impl Plan {
     /// Acquires the locks and enters them on this thread.
     fn enter(self) -> Result<Inside, LockError> {
         let on_lost = self.0.on_lost;
-        let guard = (*self.0).into_lock()?.acquire_blocking()?;
-        Ok(Inside::enter(guard, on_lost))
+        (*self.0).into_lock()?.enter(on_lost)
     }
 }
 
@@ -132,7 +131,7 @@ impl From<Plan> for Session {
     fn from(Plan(annotation): Plan) -> Self {
         let on_lost = annotation.on_lost;
         Self::new(on_lost, async move {
-            let acquiring = (*annotation).into_lock()?.acquire();
+            let acquiring = (*annotation).into_lock()?.acquire_for(Purpose::Body);
             acquiring.await
         })
     }

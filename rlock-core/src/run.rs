@@ -190,7 +190,7 @@ impl End {
 
 /// Returns the scope of a body inside these locks, and the span of the last one.
 fn scope_of(guard: &LockGuard) -> (Scope, Option<Arc<Span>>) {
-    let spans = guard.each().map(Entry::runs_body);
+    let spans = guard.each().map(Entry::span);
     let span = spans.fold(None, |_, span| span);
     (Scope::current().inside(guard.entries()), span)
 }

@@ -470,12 +470,6 @@ impl Machine {
         self.slots.values().flat_map(|slot| slot.ownerships.iter())
     }
 
-    /// Returns whether no hold begins any more.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.cx.is_closed()
-    }
-
     /// Returns whether no call or hold is left.
     pub fn is_drained(&self) -> bool {
         !self.is_called() && !self.ownerships().any(Ownership::is_owned)

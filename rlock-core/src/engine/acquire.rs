@@ -15,7 +15,7 @@ use crate::{
         driver::ClientHandle,
         entry::EntryGuard,
         machine::{Entered, Input, Refusal, Step},
-        shell::Notes,
+        shell::{Notes, SharedHold},
     },
     error::LockError,
     few::Few,
@@ -24,7 +24,7 @@ use crate::{
     metrics,
     mode::Mode,
     observe::HoldEnd,
-    options::{LockOptions, Site},
+    options::LockOptions,
     store::{Claim, StoreError},
 };
 
@@ -34,6 +34,15 @@ pub(crate) struct Request {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
     pub(crate) keys: Few<(Key, Mode)>,
     pub(crate) options: LockOptions,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a call acquires its locks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Guard,
+    /// A body, which a loss stops. A client that closes does not release its locks before it has stopped.
+    Body,
 }
 
 /// Acquires the locks of all keys for the current call chain, or none of them.
@@ -52,7 +61,7 @@ pub(crate) async fn acquire(
         let inside = call_chain::hold_of(core.id, key.as_str());
         (key.clone(), *mode, inside)
     };
-    let mut call = CallGuard::new(core);
+    let mut call = CallGuard::acquiring(core, request.options.site, request.purpose);
     let begin = Input::Acquire {
         call: call.id(),
         keys: request.keys.iter().map(inside).collect(),
@@ -63,7 +72,9 @@ pub(crate) async fn acquire(
     let mut step = call.begin(begin).await;
     let outcome = loop {
         step = match step {
-            Step::Entered(entered) => break attempt.entered(entered).await,
+            Step::Entered(entered) => {
+                break attempt.entered(entered, call.take_holds()).await;
+            }
             Step::Refused(refusal) => break Err(attempt.refused(refusal, &mut call)),
             Step::Send(request) => call.send(request).await,
             Step::Wait => {
@@ -75,11 +86,6 @@ pub(crate) async fn acquire(
     };
     observed.ends(&outcome);
     outcome
-}
-
-fn guard(client: &ClientHandle, entered: &Entered, site: Site) -> EntryGuard {
-    let hold = client.core().shell.shared(entered, site);
-    EntryGuard::new(client, hold, entered.entry.number)
 }
 
 /// One call on its way to its locks.
@@ -94,12 +100,17 @@ impl Attempt<'_> {
         self.client.core()
     }
 
-    async fn entered(&self, entered: Few<Entered>) -> Result<Few<EntryGuard>, LockError> {
+    async fn entered(
+        &self,
+        entered: Few<Entered>,
+        holds: Few<Arc<SharedHold>>,
+    ) -> Result<Few<EntryGuard>, LockError> {
         let site = self.request.options.site;
         // Before the holds are reported: if a subscriber panics, these guards release the locks.
-        let guards = entered
-            .iter()
-            .map(|entered| guard(self.client, entered, site));
+        let guards = entered.iter().zip(holds).map(|(entered, hold)| {
+            let number = entered.entry.number;
+            EntryGuard::new(self.client, hold, number)
+        });
         let guards: Few<EntryGuard> = guards.collect();
         let trace_id = self.core().options.trace_id.as_ref();
         let mut is_new = false;
@@ -222,6 +233,7 @@ mod tests {
         let request = Request {
             keys: crate::few::one((key, Mode::Exclusive)),
             options: lock.options,
+            purpose: Purpose::Guard,
         };
         let size = size_of_val(&acquire(client.handle(), &request));
         // The C library of Linux takes several times as long to allocate more than that.

@@ -62,7 +62,7 @@ async fn release(
     _pending: metrics::PendingRelease,
 ) {
     let slot = slots.acquire_owned().await;
-    let mut sent = pin!(perform(core, request));
+    let mut sent = pin!(perform(core, request, None));
     if timeout(SLOW, sent.as_mut()).await.is_err() {
         drop(slot);
         let _ = sent.await;

@@ -4,12 +4,15 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     engine::{
+        acquire::Purpose,
         core::Core,
         machine::{Ask, CallId, Failure, Input, Reply, Request, Step},
-        shell::Shell,
+        shell::{Begins, SharedHold, Shell},
     },
     error::LockError,
+    few::Few,
     key::Key,
+    options::Site,
     store::{AcquireRequest, Claim, ReleaseRequest, SendOptions, StoreError},
 };
 
@@ -20,6 +23,8 @@ pub(crate) struct CallGuard<'a> {
     has_ended: bool,
     /// Whether the call is woken when it has a next step.
     is_registered: bool,
+    /// The holds of a call that acquires.
+    begins: Option<Begins>,
     /// The error of the latest request that was not executed, or else of the latest one.
     error: Option<Box<StoreError>>,
 }
@@ -31,8 +36,22 @@ impl<'a> CallGuard<'a> {
             id: core.shell.call_id(),
             has_ended: false,
             is_registered: false,
+            begins: None,
             error: None,
         }
+    }
+
+    /// Returns a call that acquires locks at this site.
+    pub(crate) fn acquiring(core: &'a Arc<Core>, site: Site, purpose: Purpose) -> Self {
+        let mut call = Self::new(core);
+        call.begins = Some(Begins::new(site, purpose));
+        call
+    }
+
+    /// Returns the hold of each entry, after the call has its entries.
+    pub(crate) fn take_holds(&mut self) -> Few<Arc<SharedHold>> {
+        let begins = self.begins.as_mut();
+        begins.map_or_else(Few::new, |begins| std::mem::take(&mut begins.holds))
     }
 
     pub(crate) fn id(&self) -> CallId {
@@ -47,9 +66,10 @@ impl<'a> CallGuard<'a> {
     /// Begins the call, and returns its first step. If it has to wait, it is woken.
     pub(crate) async fn begin(&mut self, input: Input) -> Step {
         let (shell, id, mut input) = (&self.core.shell, self.id, Some(input));
+        let begins = &mut self.begins;
         let step = poll_fn(|cx| {
             let input = input.take().unwrap_or(Input::Poll(id));
-            Poll::Ready(shell.on_call(input, id, cx))
+            Poll::Ready(shell.on_call(input, id, begins.as_mut(), cx))
         });
         let step = step.await;
         self.is_registered = matches!(step, Step::Wait);
@@ -76,11 +96,12 @@ impl<'a> CallGuard<'a> {
     pub(crate) async fn woken(&mut self) -> Step {
         let (shell, id) = (&self.core.shell, self.id);
         let mut is_registered = std::mem::take(&mut self.is_registered);
+        let begins = &mut self.begins;
         let step = poll_fn(|cx| {
             if std::mem::take(&mut is_registered) {
                 return Poll::Pending;
             }
-            match shell.on_call(Input::Poll(id), id, cx) {
+            match shell.on_call(Input::Poll(id), id, begins.as_mut(), cx) {
                 Step::Wait => Poll::Pending,
                 step => Poll::Ready(step),
             }
@@ -93,7 +114,8 @@ impl<'a> CallGuard<'a> {
     pub(crate) async fn send(&mut self, request: Box<Request>) -> Step {
         let core = self.core;
         let sending = Sending::new(core, request);
-        let sent = core.in_runtime_until_closed(perform(core, sending)).await;
+        let performed = perform(core, sending, self.begins.as_mut());
+        let sent = core.in_runtime_until_closed(performed).await;
         let Some((step, error)) = sent else {
             let step = core.shell.on(Input::Poll(self.id));
             return self.noted(step.unwrap_or(Step::Wait));
@@ -123,7 +145,7 @@ impl<'a> CallGuard<'a> {
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.core.shell.on_drop(Input::Cancel(self.id));
+            self.core.shell.cancel(self.id);
         }
     }
 }
@@ -143,7 +165,11 @@ impl Sending {
     }
 
     /// Tells the machine the reply. Returns the next step of the call that sent the request, and the error.
-    fn replied(mut self, reply: Result<Reply, StoreError>) -> (Step, Option<Box<StoreError>>) {
+    fn replied(
+        mut self,
+        reply: Result<Reply, StoreError>,
+        begins: Option<&mut Begins>,
+    ) -> (Step, Option<Box<StoreError>>) {
         let (reply, error) = match reply {
             Ok(reply) => (reply, None),
             Err(error) => {
@@ -157,7 +183,7 @@ impl Sending {
         let step = self
             .request
             .take()
-            .and_then(|request| self.shell.on(Input::Reply(request, reply)));
+            .and_then(|request| self.shell.on_reply(request, reply, begins));
         (step.unwrap_or(Step::Wait), error)
     }
 }
@@ -171,18 +197,22 @@ impl Drop for Sending {
 }
 
 /// Sends a request, and tells the machine the reply. Returns the next step of the call, and the error, if there is one.
-pub(super) async fn perform(core: &Core, sending: Sending) -> (Step, Option<Box<StoreError>>) {
+pub(super) async fn perform(
+    core: &Core,
+    sending: Sending,
+    begins: Option<&mut Begins>,
+) -> (Step, Option<Box<StoreError>>) {
     let Some(request) = &sending.request else {
         return (Step::Wait, None);
     };
     let send = SendOptions::new(request.timeout).in_doubt(request.is_in_doubt());
     if let Some(release) = release_request(core, request) {
         let reply = core.store.release(&release, send).await;
-        sending.replied(reply.map(Reply::Released))
+        sending.replied(reply.map(Reply::Released), begins)
     } else {
         let acquire = acquire_request(core, request);
         let reply = core.store.acquire(&acquire, send).await;
-        sending.replied(reply.map(Reply::Acquired))
+        sending.replied(reply.map(Reply::Acquired), begins)
     }
 }
 

@@ -94,17 +94,29 @@ impl Entry {
         self.read(count).flatten().unwrap_or_default()
     }
 
-    /// Marks that a body runs inside, and returns its span. The body stops when the lock is lost.
-    pub(crate) fn runs_body(&self) -> Option<Arc<Span>> {
-        self.core().shell.on(Input::Run(self.inner()));
+    /// Returns the span of the hold.
+    pub(crate) fn span(&self) -> Option<Arc<Span>> {
         self.hold.span().cloned()
     }
 
-    /// Returns the cause if the entry is no longer valid.
+    /// Returns the cause if the entry is no longer valid. Takes the client's mutex only if the lease that is known without
+    /// it has ended.
     ///
     /// Does not check whether the entry has left; see [`Entry::left`].
     pub(crate) fn broken(&self) -> Option<LostCause> {
-        self.valid_until().err()
+        if let Some(cause) = self.hold.cause() {
+            return Some(cause);
+        }
+        if self.hold.lasts(self.core().clock.now()) {
+            return None;
+        }
+        let valid = self.valid_until();
+        valid.map(|end| self.hold.lasts_until(end)).err()
+    }
+
+    /// Resolves when the hold is lost. An entry of a running body does not leave before.
+    pub(crate) async fn until_lost(&self) -> LostCause {
+        self.hold.until_lost().await
     }
 
     fn valid_until(&self) -> Result<Time, LostCause> {
@@ -185,7 +197,18 @@ impl Entry {
 pub(crate) async fn first_lost<'a>(
     entries: impl Iterator<Item = &'a Entry>,
 ) -> (&'a Entry, LostCause) {
-    let losses = entries.map(|entry| Box::pin(async move { (entry, entry.lost().await) }));
+    first(entries, Entry::lost).await
+}
+
+/// Resolves to the first of these entries for which this resolves, and to the cause.
+pub(crate) async fn first<'a, F: Future<Output = LostCause>>(
+    entries: impl Iterator<Item = &'a Entry>,
+    lost: impl Fn(&'a Entry) -> F,
+) -> (&'a Entry, LostCause) {
+    let losses = entries.map(|entry| {
+        let lost = lost(entry);
+        Box::pin(async move { (entry, lost.await) })
+    });
     select_all(losses).await.0
 }
 

@@ -17,6 +17,7 @@ use tracing::{Span, field};
 use uuid::Uuid;
 
 use super::{
+    acquire::Purpose,
     background::Failure,
     elections::{Elections, Office},
     machine::{
@@ -29,6 +30,7 @@ use crate::{
     clock::ClientClock,
     error::LostCause,
     escape_control::escape_control,
+    few::Few,
     key::Key,
     lease::Time,
     metrics,
@@ -90,8 +92,13 @@ pub(crate) struct SharedHold {
     pub(crate) office: OnceLock<Box<Office>>,
     /// The cause of its loss, and its entries then.
     lost: OnceLock<(LostCause, Arc<[u32]>)>,
+    /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
+    /// make it valid for longer.
+    valid_until: AtomicU64,
     /// Notified when an entry has ended, and of a loss.
     ended: Notify,
+    /// Notified of a loss.
+    loss: Notify,
 }
 
 /// What observers learn of a hold.
@@ -112,8 +119,37 @@ impl SharedHold {
             notes: OnceLock::new(),
             office: OnceLock::new(),
             lost: OnceLock::new(),
+            valid_until: AtomicU64::new(0),
             ended: Notify::new(),
+            loss: Notify::new(),
         }
+    }
+
+    /// Returns the cause if the hold was lost.
+    pub(super) fn cause(&self) -> Option<LostCause> {
+        Some(self.lost.get()?.0)
+    }
+
+    /// Resolves when the hold is lost.
+    pub(super) async fn until_lost(&self) -> LostCause {
+        loop {
+            let mut loss = pin!(self.loss.notified());
+            loss.as_mut().enable();
+            if let Some(cause) = self.cause() {
+                return cause;
+            }
+            loss.await;
+        }
+    }
+
+    /// Returns whether the hold is known to be valid at this time, unless it is lost.
+    pub(super) fn lasts(&self, now: Time) -> bool {
+        now.nanos() < self.valid_until.load(Ordering::Acquire)
+    }
+
+    /// Notes until when the hold is valid. A hold never becomes valid for a shorter time.
+    pub(super) fn lasts_until(&self, end: Time) {
+        self.valid_until.fetch_max(end.nanos(), Ordering::AcqRel);
     }
 
     /// Wakes those who wait for the end of an entry, or for a loss.
@@ -156,6 +192,34 @@ enum Seen {
     Ended(EndedHold),
     GaveUp(Key, Owner, Mode),
     Other(Box<dyn FnOnce() + Send>),
+}
+
+/// The holds that a call begins or enters.
+pub(super) struct Begins {
+    site: Site,
+    purpose: Purpose,
+    counters: metrics::LockCounters,
+    /// The hold of each entry, once the call has them.
+    pub(super) holds: Few<Arc<SharedHold>>,
+}
+
+impl Begins {
+    pub(super) fn new(site: Site, purpose: Purpose) -> Self {
+        Self {
+            site,
+            purpose,
+            counters: metrics::lock(site),
+            holds: Few::new(),
+        }
+    }
+}
+
+/// The call that an input comes from, if any.
+#[derive(Default)]
+struct Caller<'a> {
+    /// Its waker, if it is polled. A call that does not have to wait has none afterwards.
+    call: Option<(CallId, Option<Waker>)>,
+    begins: Option<&'a mut Begins>,
 }
 
 /// What follows from an input.
@@ -234,14 +298,27 @@ impl Shell {
 
     /// Applies an input, and acts on what follows from it. Returns the step of the call that the input is about.
     pub(crate) fn on(&self, input: Input) -> Option<Step> {
-        let outcome = self.apply([input], None);
-        self.finish(outcome)
+        self.finish(self.apply([input], Caller::default()))
+    }
+
+    /// Applies the reply to a request of a call that begins these holds, and returns its next step.
+    pub(super) fn on_reply(
+        &self,
+        request: Box<Request>,
+        reply: Reply,
+        begins: Option<&mut Begins>,
+    ) -> Option<Step> {
+        let caller = Caller {
+            begins,
+            ..Caller::default()
+        };
+        self.finish(self.apply([Input::Reply(request, reply)], caller))
     }
 
     /// Applies events of several locks.
     pub(super) fn on_events(&self, events: impl IntoIterator<Item = (Key, Owner, Event)>) {
         let input = |(key, owner, event)| Input::Event(key, Some(owner), event);
-        let outcome = self.apply(events.into_iter().map(input), None);
+        let outcome = self.apply(events.into_iter().map(input), Caller::default());
         self.finish(outcome);
     }
 
@@ -280,7 +357,20 @@ impl Shell {
 
     /// The same as [`on`](Self::on) for a destructor, which must not log: the thread-locals of a subscriber may be gone.
     pub(crate) fn on_drop(&self, input: Input) {
-        let outcome = self.apply([input], None);
+        self.after_drop(self.apply([input], Caller::default()));
+    }
+
+    /// Ends a call whose future was dropped.
+    pub(crate) fn cancel(&self, call: CallId) {
+        let caller = Caller {
+            call: Some((call, None)),
+            ..Caller::default()
+        };
+        self.after_drop(self.apply([Input::Cancel(call)], caller));
+    }
+
+    /// Leaves it to the background to log what was seen.
+    fn after_drop(&self, outcome: Outcome) {
         if !outcome.seen.is_empty() {
             self.state().work.unreported.extend(outcome.seen);
             self.wake.notify_one();
@@ -288,38 +378,47 @@ impl Shell {
     }
 
     /// Applies an input of a call, and returns its next step. If it has to wait, it is woken.
-    pub(crate) fn on_call(&self, input: Input, call: CallId, cx: &Context<'_>) -> Step {
-        let outcome = self.apply([input], Some((call, cx.waker())));
+    pub(super) fn on_call(
+        &self,
+        input: Input,
+        call: CallId,
+        begins: Option<&mut Begins>,
+        cx: &Context<'_>,
+    ) -> Step {
+        let caller = Caller {
+            // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
+            call: Some((call, Some(cx.waker().clone()))),
+            begins,
+        };
+        let outcome = self.apply([input], caller);
         self.finish(outcome).unwrap_or(Step::Wait)
     }
 
-    fn apply(
-        &self,
-        inputs: impl IntoIterator<Item = Input>,
-        waits: Option<(CallId, &Waker)>,
-    ) -> Outcome {
+    fn apply(&self, inputs: impl IntoIterator<Item = Input>, caller: Caller<'_>) -> Outcome {
         let now = self.clock.now();
         let (mut outcome, mut actions) = (Outcome::default(), Actions::default());
-        // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
-        let waits = waits.map(|(call, waker)| (call, waker.clone()));
-        let polled = waits.as_ref().map(|(call, _)| *call);
-        actions.polled = waits;
-        let mut cancelled = None;
+        let Caller { call, mut begins } = caller;
+        let id = call.as_ref().map(|(id, _)| *id);
+        actions.polled = call.and_then(|(id, waker)| Some((id, waker?)));
         let (_dropped, is_ending) = {
             let state = &mut *self.state();
             for input in inputs {
-                if let Input::Cancel(call) = input {
-                    cancelled = Some(call);
-                }
                 for output in state.machine.on(input, now) {
                     state.act(output, &mut outcome, &mut actions);
                 }
             }
+            if let (Some(Step::Entered(entered)), Some(begins)) = (&outcome.step, &mut begins) {
+                let holds = entered
+                    .iter()
+                    .map(|entered| state.enter(entered, begins, now));
+                begins.holds = holds.collect();
+            }
             let is_over = outcome.step != Some(Step::Wait);
-            let over = cancelled.or(polled.filter(|_| is_over));
             let dropped = match actions.polled.take_if(|_| !is_over) {
                 Some((call, waker)) => state.calls.insert(call, waker),
-                None => over.and_then(|call| state.calls.remove(&call)),
+                None => id
+                    .filter(|_| is_over)
+                    .and_then(|call| state.calls.remove(&call)),
             };
             // A sleep of the computer may have passed what was planned.
             if let Some(due) = state.machine.due()
@@ -343,6 +442,9 @@ impl Shell {
         for (hold, end, held) in actions.ended {
             held.ends(end, || now);
             hold.office.get().inspect(|office| office.ends());
+            if end == HoldEnd::Lost {
+                hold.loss.notify_waiters();
+            }
             hold.notify();
         }
         if actions.has_work {
@@ -396,40 +498,6 @@ impl Shell {
         }
     }
 
-    /// Returns what the handles of the hold share that this entry is in. Notes a hold that begins.
-    pub(super) fn shared(&self, entered: &Entered, site: Site) -> Arc<SharedHold> {
-        let new = || Arc::new(SharedHold::new(entered, site));
-        if entered.began.is_none() {
-            let place = (entered.entry.owner, entered.first);
-            let present = self
-                .state()
-                .holds
-                .get(&place)
-                .map(|(hold, _)| Arc::clone(hold));
-            return present
-                .filter(|hold| hold.token == entered.token)
-                .unwrap_or_else(new);
-        }
-        let hold = new();
-        let counted = metrics::Held::begin(metrics::lock(site), self.clock.now());
-        let (value, place) = ((Arc::clone(&hold), counted), (hold.owner, entered.first));
-        let mut state = self.state();
-        // If the client has closed in the meantime, that ended the hold.
-        let ended = if state.machine.is_closed() {
-            // The machine may have forgotten the entry, so the hold keeps the cause.
-            let entries = Arc::from([entered.entry.number]);
-            let _ = hold.lost.set((LostCause::Closed, entries));
-            Some(value)
-        } else {
-            state.holds.insert(place, value)
-        };
-        drop(state);
-        if let Some((_, counted)) = ended {
-            counted.ends(HoldEnd::Lost, || self.clock.now());
-        }
-        hold
-    }
-
     /// Returns what is noted about the present hold of an owner, or the first of several.
     pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<SharedHold>> {
         let state = self.state();
@@ -462,7 +530,8 @@ impl Shell {
 
     /// Gives a lock up because another client asks for that. Returns what became of it.
     pub(crate) fn revoke(&self, key: Key, owner: Owner, event: Event, by: &str) -> Revoked {
-        let outcome = self.apply([Input::Event(key, Some(owner), event)], None);
+        let input = Input::Event(key, Some(owner), event);
+        let outcome = self.apply([input], Caller::default());
         for seen in outcome.seen {
             match seen {
                 Seen::Lost(loss, hold) => {
@@ -535,6 +604,37 @@ impl Drop for Unfinished<'_> {
 }
 
 impl State {
+    /// Returns the hold of an entry. Notes a hold that begins.
+    fn enter(&mut self, entered: &Entered, begins: &Begins, now: Time) -> Arc<SharedHold> {
+        let Entered { entry, first, .. } = entered;
+        let place = (entry.owner, *first);
+        if begins.purpose == Purpose::Body {
+            // No output follows.
+            self.machine.on(Input::Run(entry.clone()), now);
+        }
+        if entered.began.is_none()
+            && let Some((hold, _)) = self.holds.get(&place)
+            && hold.token == entered.token
+        {
+            return Arc::clone(hold);
+        }
+        let hold = Arc::new(SharedHold::new(entered, begins.site));
+        let own = self.machine.own(&entry.key, entry.owner);
+        match own.map_or(Err(LostCause::Released), |own| own.valid_until(now)) {
+            Ok(end) => hold.lasts_until(end),
+            // The same input may have ended it.
+            Err(cause) => {
+                let entries = Arc::from([entry.number]);
+                let _ = hold.lost.set((cause, entries));
+            }
+        }
+        if entered.began.is_some() {
+            let counted = metrics::Held::begin(begins.counters, now);
+            self.holds.insert(place, (Arc::clone(&hold), counted));
+        }
+        hold
+    }
+
     /// Does what an output wants, or notes it for outside of the mutex.
     fn act(&mut self, output: Output, outcome: &mut Outcome, actions: &mut Actions) {
         match output {

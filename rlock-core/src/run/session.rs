@@ -12,7 +12,10 @@ use tracing::Span;
 
 use super::{Body, End, OnLost, scope_of};
 use crate::{
-    engine::{call_chain::Scope, entry},
+    engine::{
+        call_chain::Scope,
+        entry::{self, Entry},
+    },
     error::LockError,
     guard::LockGuard,
     observe::HoldEnd,
@@ -109,7 +112,8 @@ struct Runs {
     guard: LockGuard,
     scope: Scope,
     span: Option<Arc<Span>>,
-    /// Resolves when one of the locks is lost. `None` if the body continues then.
+    on_lost: OnLost,
+    /// Resolves when one of the locks is lost. Made when the body waits for the first time.
     loss: Option<Boxed<End>>,
 }
 
@@ -117,7 +121,8 @@ impl Runs {
     fn new(guard: LockGuard, on_lost: OnLost) -> Self {
         let (scope, span) = scope_of(&guard);
         Self {
-            loss: (on_lost == OnLost::Cancel).then(|| first_lost(&guard)),
+            on_lost,
+            loss: None,
             guard,
             scope,
             span,
@@ -126,9 +131,12 @@ impl Runs {
 
     /// Polls the body until it ends or a lost lock stops it, then drops the body.
     fn poll(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
-        let end = match self.poll_loss(cx) {
-            Poll::Ready(lost) => lost,
-            Poll::Pending => ready!(self.poll_body(cx, body)),
+        let end = match self.lost() {
+            Some(lost) => lost,
+            None => match self.poll_body(cx, body) {
+                Poll::Ready(end) => end,
+                Poll::Pending => ready!(self.poll_loss(cx)),
+            },
         };
         if let End::Returned | End::Failed = end {
             return Poll::Ready(end);
@@ -155,16 +163,26 @@ impl Runs {
         }
     }
 
-    /// Checks the clock first: after a pause of the process, no notification has arrived yet.
-    fn poll_loss(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let Some(loss) = &mut self.loss else {
-            return Poll::Pending;
-        };
-        for entry in self.guard.each() {
-            if let Some(cause) = entry.broken() {
-                return Poll::Ready(End::Lost(entry.shown().to_owned(), cause));
-            }
+    /// Returns how a lost lock ends the body. Checks the clock, because after a pause of the process no notification has
+    /// arrived yet.
+    fn lost(&self) -> Option<End> {
+        if self.on_lost == OnLost::Continue {
+            return None;
         }
+        let mut lost = self.guard.each().filter_map(|entry| {
+            let cause = entry.broken()?;
+            Some(End::Lost(entry.shown().to_owned(), cause))
+        });
+        lost.next()
+    }
+
+    /// Registers the task of a body that waits, so that a loss wakes it.
+    fn poll_loss(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if self.on_lost == OnLost::Continue {
+            return Poll::Pending;
+        }
+        let guard = &self.guard;
+        let loss = self.loss.get_or_insert_with(|| first_lost(guard));
         loss.as_mut().poll(cx)
     }
 }
@@ -172,7 +190,7 @@ impl Runs {
 fn first_lost(guard: &LockGuard) -> Boxed<End> {
     let entries = guard.entries();
     Box::pin(async move {
-        let (entry, cause) = entry::first_lost(entries.iter()).await;
+        let (entry, cause) = entry::first(entries.iter(), Entry::until_lost).await;
         End::Lost(entry.shown().to_owned(), cause)
     })
 }
