@@ -11,7 +11,7 @@ use crate::{
         driver::ClientHandle,
     },
     error::LockError,
-    few::Few,
+    few::{self, Few},
     guard::LockGuard,
     key::Key,
     limits,
@@ -114,9 +114,9 @@ impl Lock {
 
     lock_option_setters!();
 
-    fn checked_keys(&self) -> Result<Few<(Key, bool)>, LockError> {
+    fn checked_keys(&self) -> Result<&Few<(Key, bool)>, LockError> {
         if let Some(keys) = self.checked.get() {
-            return Ok(keys.clone());
+            return Ok(keys);
         }
         let is_hidden = self.client.core().options.redact_keys;
         let parse = |(key, is_shared): &(String, bool)| {
@@ -132,7 +132,7 @@ impl Lock {
         });
         keys.dedup_by(|(one, _), (other, _)| one == other);
         limits::keys(keys.len())?;
-        Ok(self.checked.get_or_init(|| keys).clone())
+        Ok(self.checked.get_or_init(|| keys))
     }
 
     /// Returns what a call takes from the lock.
@@ -156,11 +156,10 @@ impl Lock {
             }
         };
         let keys = keys
-            .into_iter()
-            .map(|(key, is_shared)| (key, mode(is_shared)))
-            .collect();
+            .iter()
+            .map(|(key, is_shared)| (key.clone(), mode(*is_shared)));
         Ok(Request {
-            keys,
+            keys: few::collect(keys),
             options,
             purpose,
         })

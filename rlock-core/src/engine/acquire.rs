@@ -18,7 +18,7 @@ use crate::{
         shell::{Notes, SharedHold},
     },
     error::LockError,
-    few::Few,
+    few::{self, Few},
     key::Key,
     lease::Time,
     metrics,
@@ -64,7 +64,7 @@ pub(crate) async fn acquire(
     let mut call = CallGuard::acquiring(core, request.options.site, request.purpose);
     let begin = Input::Acquire {
         call: call.id(),
-        keys: request.keys.iter().map(inside).collect(),
+        keys: few::collect(request.keys.iter().map(inside)),
         terms: request.options,
         is_inside: call_chain::is_inside_hold_of(core.id),
     };
@@ -111,7 +111,7 @@ impl Attempt<'_> {
             let number = entered.entry.number;
             EntryGuard::new(self.client, hold, number)
         });
-        let guards: Few<EntryGuard> = guards.collect();
+        let guards = few::collect(guards);
         let trace_id = self.core().options.trace_id.as_ref();
         let mut is_new = false;
         for (entered, guard) in entered.iter().zip(&guards) {

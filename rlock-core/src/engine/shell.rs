@@ -30,7 +30,7 @@ use crate::{
     clock::ClientClock,
     error::LostCause,
     escape_control::escape_control,
-    few::Few,
+    few::{self, Few},
     key::Key,
     lease::Time,
     metrics,
@@ -411,7 +411,7 @@ impl Shell {
                 let holds = entered
                     .iter()
                     .map(|entered| state.enter(entered, begins, now));
-                begins.holds = holds.collect();
+                begins.holds = few::collect(holds);
             }
             let is_over = outcome.step != Some(Step::Wait);
             let dropped = match actions.polled.take_if(|_| !is_over) {

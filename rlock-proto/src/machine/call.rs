@@ -8,7 +8,7 @@ use super::{
     output::{Entered, Refusal},
 };
 use crate::{
-    few::{Few, one},
+    few::{self, Few, one},
     key::Key,
     lease::Time,
     lost::LostCause,
@@ -101,10 +101,7 @@ impl Call {
     /// Returns the keys that the call concerns.
     pub(super) fn keys(&self) -> Few<Key> {
         match &self.work {
-            Work::Acquire(call) => match &*call.locks {
-                [lock] => one(lock.key.clone()),
-                locks => locks.iter().map(|lock| lock.key.clone()).collect(),
-            },
+            Work::Acquire(call) => few::collect(call.locks.iter().map(|lock| lock.key.clone())),
             Work::Leave(leaving) => one(leaving.key.clone()),
         }
     }
@@ -202,7 +199,7 @@ impl Acquisition {
             grant: None,
         });
         Self {
-            locks: locks.collect(),
+            locks: few::collect(locks),
             terms,
             started: now,
             deadline: match terms.wait {
@@ -227,6 +224,11 @@ impl Acquisition {
 
     /// Returns the indices of the locks that the call has not entered.
     pub(super) fn fresh(&self) -> Few<usize> {
+        if let [lock] = &*self.locks
+            && lock.entered.is_none()
+        {
+            return one(0);
+        }
         let locks = self.locks.iter().enumerate();
         let fresh = locks.filter(|(_, lock)| lock.entered.is_none());
         fresh.map(|(at, _)| at).collect()
