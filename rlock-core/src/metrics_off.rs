@@ -35,7 +35,7 @@ impl Acquire {
     }
 
     pub(crate) fn waits(&self) {}
-    pub(crate) fn holds(&self, _: Time, _: bool, _: impl FnOnce() -> By) {}
+    pub(crate) fn holds(&self, _: impl FnOnce() -> Time, _: bool, _: impl FnOnce() -> By) {}
     pub(crate) fn ends(&mut self, _: Outcome, _: bool, _: impl FnOnce() -> Time) {}
 }
 

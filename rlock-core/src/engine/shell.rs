@@ -227,7 +227,7 @@ struct Caller<'a> {
 struct Outcome {
     step: Option<Step>,
     revoked: Option<Revoked>,
-    seen: SmallVec<[Seen; 1]>,
+    seen: Vec<Seen>,
 }
 
 /// What is done as soon as the mutex is free.

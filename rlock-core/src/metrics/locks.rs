@@ -175,8 +175,13 @@ impl Acquire {
     }
 
     /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
-    pub(crate) fn holds(&self, since: Time, waited: bool, by: impl FnOnce() -> By) {
-        self.granted.store(since.nanos(), Ordering::Relaxed);
+    pub(crate) fn holds(
+        &self,
+        since: impl FnOnce() -> Time,
+        waited: bool,
+        by: impl FnOnce() -> By,
+    ) {
+        self.granted.store(since().nanos(), Ordering::Relaxed);
         if waited {
             self.lock.handovers[by() as usize].increment(1);
         }

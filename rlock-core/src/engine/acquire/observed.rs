@@ -63,7 +63,8 @@ impl<'a> Call<'a> {
     pub(crate) fn holds(&self, entered: &Entered, by: By) -> Option<Arc<Span>> {
         let site = self.request.options.site;
         let waited = self.waits.load(Ordering::Relaxed);
-        self.metrics.holds(self.core.clock.now(), waited, || by);
+        let since = || self.core.clock.now();
+        self.metrics.holds(since, waited, || by);
         spans::may_be_wanted()
             .then(|| spans::hold(waited, site, &entered.entry.key, entered.token))
             .flatten()
