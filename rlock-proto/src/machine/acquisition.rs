@@ -270,7 +270,9 @@ impl Machine {
             fresh.clear();
         } else if let Some((at, _)) = turn {
             // While a call waits for one turn it keeps no other: that would block other calls of a free lock.
-            self.give_turns_back(id, call, None);
+            if call.locks.len() > 1 {
+                self.give_turns_back(id, call, None);
+            }
             let (lock, limit) = (&call.locks[at], call.limit(&self.cx));
             let slot = self.slots.get_mut(&lock.key)?;
             if call.asks_once() {
