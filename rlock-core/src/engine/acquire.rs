@@ -61,7 +61,12 @@ pub(crate) async fn acquire(
         let inside = call_chain::hold_of(core.id, key.as_str());
         (key.clone(), *mode, inside)
     };
-    let mut call = CallGuard::acquiring(core, request.options.site, request.purpose);
+    let purpose = match core.options.replicas {
+        // A client that closes releases locks whose replicas have not confirmed them.
+        Some(_) => Purpose::Guard,
+        None => request.purpose,
+    };
+    let mut call = CallGuard::acquiring(core, request.options.site, purpose);
     let begin = Input::Acquire {
         call: call.id(),
         keys: few::collect(request.keys.iter().map(inside)),
@@ -125,8 +130,16 @@ impl Attempt<'_> {
                 metrics::lock(site).reentered();
             }
         }
-        if is_new && self.core().options.replicas.is_some() {
-            return Box::pin(self.replicated(guards)).await;
+        if self.core().options.replicas.is_none() {
+            return Ok(guards);
+        }
+        let guards = if is_new {
+            Box::pin(self.replicated(guards)).await?
+        } else {
+            guards
+        };
+        if self.request.purpose == Purpose::Body {
+            guards.iter().for_each(|guard| guard.runs_body());
         }
         Ok(guards)
     }

@@ -117,7 +117,8 @@ impl<'a> CallGuard<'a> {
         let performed = perform(core, sending, self.begins.as_mut());
         let sent = core.in_runtime_until_closed(performed).await;
         let Some((step, error)) = sent else {
-            let step = core.shell.on(Input::Poll(self.id));
+            let poll = Input::Poll(self.id);
+            let step = core.shell.on_begun(poll, self.begins.as_mut());
             return self.noted(step.unwrap_or(Step::Wait));
         };
         // The last request may have been cut short by the end of the wait, so an earlier error is more precise.
@@ -183,7 +184,8 @@ impl Sending {
         let step = self
             .request
             .take()
-            .and_then(|request| self.shell.on_reply(request, reply, begins));
+            .map(|request| Input::Reply(request, reply))
+            .and_then(|input| self.shell.on_begun(input, begins));
         (step.unwrap_or(Step::Wait), error)
     }
 }

@@ -94,6 +94,11 @@ impl Entry {
         self.read(count).flatten().unwrap_or_default()
     }
 
+    /// Marks that a body runs inside, which stops when the lock is lost.
+    pub(super) fn runs_body(&self) {
+        self.core().shell.on(Input::Run(self.inner()));
+    }
+
     /// Returns the span of the hold.
     pub(crate) fn span(&self) -> Option<Arc<Span>> {
         self.hold.span().cloned()

@@ -301,18 +301,13 @@ impl Shell {
         self.finish(self.apply([input], Caller::default()))
     }
 
-    /// Applies the reply to a request of a call that begins these holds, and returns its next step.
-    pub(super) fn on_reply(
-        &self,
-        request: Box<Request>,
-        reply: Reply,
-        begins: Option<&mut Begins>,
-    ) -> Option<Step> {
+    /// Applies an input of a call that begins these holds, and returns its next step. The call is not woken.
+    pub(super) fn on_begun(&self, input: Input, begins: Option<&mut Begins>) -> Option<Step> {
         let caller = Caller {
             begins,
             ..Caller::default()
         };
-        self.finish(self.apply([Input::Reply(request, reply)], caller))
+        self.finish(self.apply([input], caller))
     }
 
     /// Applies events of several locks.

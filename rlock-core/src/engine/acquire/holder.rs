@@ -61,7 +61,7 @@ impl Attempt<'_> {
             self.until_contended(id, has_only_begun).await;
             // Boxed, because few calls come here.
             Box::pin(self.core().in_runtime(async {
-                tokio::time::sleep(at.since(self.now())).await;
+                self.core().clock.sleep_until(at).await;
                 // It may wait for another lock by now.
                 let key = self.until_contended(id, false).await;
                 *asks_at = None;

@@ -52,12 +52,21 @@ async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
     let lock = client.lock("k").lease(LASTING).wait(LONG);
     let first = three.granted_by(&[0, 1, 2], &lock).await;
     first.release().await.expect("held");
-    let _: u64 = three.0[1].command(&["INCRBY", &fence, "1000000"]).await;
+    let ahead: u64 = three.0[1].command(&["INCRBY", &fence, "1000000"]).await;
     three.pause([2]);
     let held = lock.acquire().await.expect("free");
     three.resume([2]);
     three.pause([1]);
     held.downgrade().expect("held");
+    eventually(
+        LONG,
+        "a server learns the fence, and keeps it beyond the lease",
+        async || {
+            let known: u64 = three.0[0].command(&["GET", &fence]).await;
+            known >= ahead && three.0[0].pttl(&fence).await > 90_000
+        },
+    )
+    .await;
     let other = three.patient().await;
     let reader = other.lock("k").shared().wait(LONG).acquire().await;
     let reader = reader.expect("shared");

@@ -23,7 +23,7 @@ if count ~= '0' and lib then
   held = lib.shares(lock, owner)
   if (held == true or ARGV[7] == 'all') and ARGV[4] ~= '0' then
     -- Those who join it have no smaller fence.
-    next_fence(lock, ARGV[5], tonumber(ARGV[4]))
+    next_fence(lock, ARGV[5] + math.max(redis.call('PTTL', lock), 0), tonumber(ARGV[4]))
   end
   if held == true and ARGV[7] == 'all' then
     ask_all('0')
