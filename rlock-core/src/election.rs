@@ -12,11 +12,11 @@ use tokio::{sync::watch, time::sleep};
 use crate::{
     client::LockClient,
     engine::{
-        acquire::Purpose,
         elections::{Observed, Office},
         entry::Entry,
         messages::{Answer, Question, Report},
         queries::ask,
+        shell::Purpose,
     },
     error::{ErrorKind, LockError, LostCause},
     fencing::{Fence, only_fence},

@@ -7,8 +7,9 @@ use futures_util::FutureExt;
 use crate::{
     blocking::block_on,
     engine::{
-        acquire::{self, Purpose, Request},
+        acquire::{self, Request},
         driver::ClientHandle,
+        shell::Purpose,
     },
     error::LockError,
     few::{self, Few},

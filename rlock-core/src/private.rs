@@ -6,7 +6,7 @@ use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
 
 use crate::{
     client::LockClient,
-    engine::{acquire::Purpose, call_chain},
+    engine::{call_chain, shell::Purpose},
     error::LockError,
     few::Few,
     key::{escaped, shortened},

@@ -15,7 +15,7 @@ use crate::{
         driver::ClientHandle,
         entry::EntryGuard,
         machine::{Entered, Input, Refusal, Step},
-        shell::{Notes, SharedHold},
+        shell::{Notes, Purpose, SharedHold},
     },
     error::LockError,
     few::{self, Few},
@@ -35,14 +35,6 @@ pub(crate) struct Request {
     pub(crate) keys: Few<(Key, Mode)>,
     pub(crate) options: LockOptions,
     pub(crate) purpose: Purpose,
-}
-
-/// What a call acquires its locks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Guard,
-    /// A body, which a loss stops. A client that closes does not release its locks before it has stopped.
-    Body,
 }
 
 /// Acquires the locks of all keys for the current call chain, or none of them.

@@ -4,10 +4,9 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     engine::{
-        acquire::Purpose,
         core::Core,
         machine::{Ask, CallId, Failure, Input, Reply, Request, Step},
-        shell::{Begins, SharedHold, Shell},
+        shell::{Begins, Purpose, SharedHold, Shell},
     },
     error::LockError,
     few::Few,

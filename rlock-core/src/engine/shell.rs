@@ -17,7 +17,6 @@ use tracing::{Span, field};
 use uuid::Uuid;
 
 use super::{
-    acquire::Purpose,
     background::Failure,
     elections::{Elections, Office},
     machine::{
@@ -192,6 +191,14 @@ enum Seen {
     Ended(EndedHold),
     GaveUp(Key, Owner, Mode),
     Other(Box<dyn FnOnce() + Send>),
+}
+
+/// What a call acquires its locks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Guard,
+    /// A body, which a loss stops. A client that closes does not release its locks before it has stopped.
+    Body,
 }
 
 /// The holds that a call begins or enters.
