@@ -10,24 +10,28 @@
 //! A client owns one [`Machine`](machine::Machine). Its shell passes each event as an [`Input`](machine::Input), with the time, and
 //! carries out each [`Output`](machine::Output):
 //!
-//! | event | input | outputs that may follow |
+//! | event | input | typical outputs |
 //! | --- | --- | --- |
 //! | a call asks for locks, or is polled | `Acquire`, `Poll` | one `Step`: send a request, wait, or the outcome |
 //! | the store replies, or no reply comes | `Reply` | a `Step` of the call that sent the request, `Wake` for others |
 //! | the store notifies the client | `Event` | `Wake` for the call that goes on, `Lost`, `Revoked` |
-//! | a body has ended, or a call was dropped | `Leave`, `Cancel` | `Send` for a release, `Ended`, `Wake` |
-//! | [`Machine::due`](machine::Machine::due) has come | `Time` | `Renew`, `Lost`, `Wake`, `Send` |
+//! | a body has ended, or a call was dropped | `Leave`, `Cancel` | a `Step` of the call that ends, `Send` for a release, `Ended` |
+//! | [`Machine::due`](machine::Machine::due) has come | `Time` | `Renew`, `Lost` |
 //!
-//! The shell sends a [`Request`](machine::Request) to a store, as the types of [`store`] say, and gives it back with the reply.
-//! [`embedded`] has the rules of such a store, and [`redlock`] makes one store of several.
+//! Any input may also wake other calls (`Wake`), and leave a request to the background (`Send`).
+//!
+//! The shell sends a [`Request`](machine::Request) to a store, as the types of [`store`] say, and gives it back with the reply, or with
+//! a failure if none has come within the request's time-out, for which the machine has no timer. [`embedded`] has the rules of such a
+//! store, and [`redlock`] makes one store of several.
 //!
 //! # What never happens
 //!
 //! - Two exclusive holds of one key are never valid at once, as long as the store keeps what it replied and clocks differ by less
 //!   than the margin of [`lease::valid_until`]. A lease counts from before its request was sent, so a late reply makes it shorter,
 //!   and revives nothing.
-//! - A request whose reply is missing is never taken for a failure. It is *in doubt*, and the next request of the same owner, or its
-//!   release, settles it. If a grant arrives after its caller gave up, the machine releases the lock.
+//! - The machine never assumes that a request without a reply was not executed, even if its call fails. The request is *in doubt*, and
+//!   the next request of the same owner, or its release, settles it. If a grant arrives after its caller gave up, the next call of the
+//!   client uses the lock, or the machine releases it.
 //! - The token of a hold is never smaller than that of an earlier hold of its key, as long as the store's fences grow.
 //! - The machine never waits. Whatever has to happen later has a deadline, and `due` returns the next one.
 //!

@@ -51,7 +51,7 @@ pub enum Input {
     Event(Key, Option<Owner>, Event),
     /// A deadline may have come.
     Time,
-    /// The client retains nothing any more, and begins no calls.
+    /// The client retains nothing any more, and begins no calls but those inside a hold.
     Drain,
     /// The client ends: it acquires nothing, its holds are lost, and what has no body is released.
     Close,

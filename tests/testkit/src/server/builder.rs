@@ -79,7 +79,7 @@ impl RedisServerBuilder {
         self.config("user", &format!("{name} resetchannels {rules}"))
     }
 
-    /// Allows `DEBUG`, for [`RedisServer::sleep`].
+    /// Allows the command `DEBUG`.
     #[must_use]
     pub fn debug_commands(mut self) -> Self {
         self.debug = true;
