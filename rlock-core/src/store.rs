@@ -18,7 +18,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 pub(crate) use rlock_proto::store::{
     AcquireRequest, Acquired, Claim, Entry, Event, GRACE, KeyFilter, Listener, QueuePlace,
-    ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TOKENS, TOO_LARGE_FENCE, TakenBy,
+    ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoreRequest, TOKENS,
+    TOO_LARGE_FENCE, TakenBy,
 };
 
 use self::directory::Directory;

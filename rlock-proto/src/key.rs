@@ -116,7 +116,7 @@ impl Key {
     }
 }
 
-/// The error of a text that is no key.
+/// The error for a text that is not a valid key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid key `{}`: {reason}", escape_control(key))]
 pub struct InvalidKey {

@@ -88,7 +88,7 @@ pub fn valid_until(sent_at: Time, lease: Duration) -> Time {
 /// Rounds down to a grid, so that ownerships with the same lease are due together and share a request.
 /// A third is a multiple of the grid. An ownership on the grid is therefore renewed after exactly a third.
 #[must_use]
-pub fn renewal_due(sent_at: Time, lease: Duration) -> Time {
+pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
     let part = |of: u64| nanos(lease) / of;
     let third = sent_at.after(part(3));
     third.rounded_down_to(part(12)).max(sent_at.after(part(4)))
@@ -103,7 +103,7 @@ pub fn renewal_attempt(lease: Duration) -> Duration {
 
 /// Returns the time of the next check, which is never immediate.
 #[must_use]
-pub fn next_check(then: Time, now: Time) -> Time {
+pub(crate) fn next_check(then: Time, now: Time) -> Time {
     then.max(now + Duration::from_micros(100))
 }
 

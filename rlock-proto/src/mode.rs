@@ -31,7 +31,7 @@ impl Mode {
 
     /// Returns whether a hold in this mode may use a lock that the store granted in the `granted` mode.
     #[must_use]
-    pub fn fits_grant(self, granted: Self) -> bool {
+    pub(crate) fn fits_grant(self, granted: Self) -> bool {
         match self {
             Self::Exclusive => granted == Self::Exclusive,
             Self::Shared => matches!(granted, Self::Exclusive | Self::Shared),

@@ -5,14 +5,14 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 use crate::{
     engine::{
         core::Core,
-        machine::{Ask, CallId, Failure, Input, Reply, Request, Step},
+        machine::{CallId, Failure, Input, Reply, Request, Step},
         shell::{Begins, Purpose, SharedHold, Shell},
     },
     error::LockError,
     few::Few,
     key::Key,
     options::Site,
-    store::{AcquireRequest, Claim, ReleaseRequest, SendOptions, StoreError},
+    store::{SendOptions, StoreError, StoreRequest},
 };
 
 /// A call that has not ended.
@@ -207,53 +207,15 @@ pub(super) async fn perform(
         return (Step::Wait, None);
     };
     let send = SendOptions::new(request.timeout).in_doubt(request.is_in_doubt());
-    if let Some(release) = release_request(core, request) {
-        let reply = core.store.release(&release, send).await;
-        sending.replied(reply.map(Reply::Released), begins)
-    } else {
-        let acquire = acquire_request(core, request);
-        let reply = core.store.acquire(&acquire, send).await;
-        sending.replied(reply.map(Reply::Acquired), begins)
-    }
-}
-
-fn acquire_request(core: &Core, request: &Request) -> AcquireRequest {
-    let claims = request.claims.iter().map(|claim| Claim {
-        key: claim.key.clone(),
-        owner: core.owner_id(claim.owner, claim.mode),
-    });
-    let (lease, count, waits) = match request.what {
-        Ask::Acquire { lease, waits, .. } => (lease, 1, waits),
-        Ask::Enter { lease, count, .. } => (lease, count, false),
-        Ask::Lower { .. } => unreachable!("it releases"),
+    let reply = match request.for_store(core.id) {
+        StoreRequest::Acquire(acquire) => {
+            let reply = core.store.acquire(&acquire, send).await;
+            reply.map(Reply::Acquired)
+        }
+        StoreRequest::Release(release) => {
+            let reply = core.store.release(&release, send).await;
+            reply.map(Reply::Released)
+        }
     };
-    AcquireRequest {
-        claims: claims.collect(),
-        lease,
-        count,
-        waits,
-    }
-}
-
-/// Returns the release that a request asks for.
-fn release_request(core: &Core, request: &Request) -> Option<ReleaseRequest> {
-    let (
-        Ask::Lower {
-            fence,
-            count,
-            at_least,
-            ..
-        },
-        [claim],
-    ) = (&request.what, &*request.claims)
-    else {
-        return None;
-    };
-    Some(ReleaseRequest {
-        key: claim.key.clone(),
-        owner: core.owner_id(claim.owner, claim.mode),
-        fence: *fence,
-        count: *count,
-        at_least: *at_least,
-    })
+    sending.replied(reply, begins)
 }

@@ -104,8 +104,8 @@ impl Entry {
         self.hold.span().cloned()
     }
 
-    /// Returns the cause if the entry is no longer valid. Takes the client's mutex only if the lease that is known without
-    /// it has ended.
+    /// Returns the cause if the entry is no longer valid. Locks the client's mutex only once the
+    /// known end of the lease has passed.
     ///
     /// Does not check whether the entry has left; see [`Entry::left`].
     pub(crate) fn broken(&self) -> Option<LostCause> {

@@ -34,7 +34,7 @@ impl WaitQueues {
 
     /// Returns the first owner, and since when it waits.
     #[must_use]
-    pub fn first_since(&self, key: &Key) -> Option<(OwnerId, Time)> {
+    pub(crate) fn first_since(&self, key: &Key) -> Option<(OwnerId, Time)> {
         self.0.get(key)?.front().copied()
     }
 
@@ -65,7 +65,7 @@ impl WaitQueues {
     }
 
     /// Removes the first owner. Returns it, and since when it has waited.
-    pub fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
+    pub(crate) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
         let first = self.first_since(key)?;
         self.leave(key, first.0);
         Some(first)

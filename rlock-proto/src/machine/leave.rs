@@ -154,7 +154,7 @@ impl Slot {
         })
     }
 
-    /// Returns the ownership of an entry that has not left, or the cause if its hold is no longer valid.
+    /// Returns the ownership of an entry, unless the entry has left or its hold is no longer valid. Then returns the cause.
     fn valid(&mut self, entry: &Entry, now: Time) -> Result<&mut Ownership, LostCause> {
         let own = self.find_mut(entry.owner);
         let own = own.filter(|own| own.has(entry.number));

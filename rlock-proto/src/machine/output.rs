@@ -3,9 +3,19 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use uuid::Uuid;
 
 use super::{CallId, Entry, Owner};
-use crate::{few::Few, key::Key, lease::Time, lost::LostCause, mode::Mode, options::Site};
+use crate::{
+    few::Few,
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    mode::Mode,
+    options::Site,
+    owner::OwnerId,
+    store::{AcquireRequest, Claim, ReleaseRequest, Renewal, StoreRequest},
+};
 
 /// What an input leads to: nearly always at most an observation and a step.
 pub type Outputs = SmallVec<[Output; 2]>;
@@ -163,6 +173,42 @@ pub struct Request {
 }
 
 impl Request {
+    /// Returns the request as the store gets it from this client.
+    #[must_use]
+    pub fn for_store(&self, client: Uuid) -> StoreRequest {
+        let claims = self.claims.iter().map(|claimed| Claim {
+            key: claimed.key.clone(),
+            owner: OwnerId::new(client, claimed.owner, claimed.mode),
+        });
+        let (lease, count, waits) = match self.what {
+            Ask::Acquire { lease, waits } => (lease, 1, waits),
+            Ask::Enter { lease, count } => (lease, count, false),
+            Ask::Lower {
+                fence,
+                count,
+                at_least,
+                ..
+            } => {
+                let [claimed] = &*self.claims else {
+                    unreachable!("each lock has a count of its own");
+                };
+                return StoreRequest::Release(ReleaseRequest {
+                    key: claimed.key.clone(),
+                    owner: OwnerId::new(client, claimed.owner, claimed.mode),
+                    fence,
+                    count,
+                    at_least,
+                });
+            }
+        };
+        StoreRequest::Acquire(AcquireRequest {
+            claims: claims.collect(),
+            lease,
+            count,
+            waits,
+        })
+    }
+
     /// Returns whether an earlier request of one of the owners has no reply. The server must execute this one after it.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
@@ -236,6 +282,21 @@ pub struct Renew {
     pub left: Duration,
     /// The least new fence, or 0.
     pub fence: u64,
+}
+
+impl Renew {
+    /// Returns the renewal as the store gets it from this client.
+    #[must_use]
+    pub fn for_store(&self, client: Uuid) -> Renewal {
+        let claim = Claim {
+            key: self.key.clone(),
+            owner: OwnerId::new(client, self.owner, self.mode),
+        };
+        Renewal {
+            claim,
+            fence: self.fence,
+        }
+    }
 }
 
 /// The end of a hold.

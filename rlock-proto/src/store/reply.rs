@@ -101,7 +101,7 @@ pub const TOO_LARGE_FENCE: u64 = 1 << 46;
 impl Grant {
     /// Returns whether enough of the lease is left to renew it.
     #[must_use]
-    pub fn is_fresh(&self, lease: Duration, now: Time) -> bool {
+    pub(crate) fn is_fresh(&self, lease: Duration, now: Time) -> bool {
         now < self.since + self.ttl.min(lease) / 3
     }
 }

@@ -13,6 +13,15 @@ pub struct Claim {
     pub owner: OwnerId,
 }
 
+/// A request that a call or the background of a client sends.
+#[derive(Debug, Clone)]
+pub enum StoreRequest {
+    /// Asks for locks, or for one more entry.
+    Acquire(AcquireRequest),
+    /// Lowers a count.
+    Release(ReleaseRequest),
+}
+
 /// A request for locks.
 #[derive(Debug, Clone)]
 pub struct AcquireRequest {

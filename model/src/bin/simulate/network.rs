@@ -4,16 +4,13 @@ use std::{rc::Rc, time::Duration};
 
 use crate::{
     clients::{Awaited, Sent, Vote},
-    key::Key,
     lease::Time,
-    machine::{Ask, Event, Failure, Input, Reply},
-    owner::OwnerId,
+    machine::{Event, Failure, Input, Reply},
     plan::{Part, WorldKind},
     rules::IN_TIME,
     servers::{Answer, Body},
     store::{
-        self, AcquireRequest, Acquired, Claim, ReleaseRequest, Released, Renewal, RenewalOutcome,
-        Renewed,
+        self, Acquired, ReleaseRequest, Released, RenewalOutcome, Renewed, StoreRequest,
         decisions::{self, Votes},
     },
     world::{MS, Place, Who, World, nanos},
@@ -151,52 +148,20 @@ impl World {
     }
 
     fn body(&self, client: usize, sent: &Sent) -> Body {
-        let id = self.clients[client].id;
-        let claim = |key: &Key, owner, mode| Claim {
-            key: key.clone(),
-            owner: OwnerId::new(id, owner, mode),
-        };
-        let (claims, what) = match sent {
-            Sent::Request(request) => (&request.claims, &request.what),
+        let sender = &self.clients[client];
+        match sent {
+            Sent::Request(request) => match request.for_store(sender.id) {
+                StoreRequest::Acquire(acquire) => Body::Acquire(acquire, sender.floor),
+                StoreRequest::Release(release) => Body::Release(release),
+            },
             Sent::Renew(renew) => {
-                let (claim, fence) = (claim(&renew.key, renew.owner, renew.mode), renew.fence);
-                let mut renewal = Renewal { claim, fence };
+                let mut renewal = renew.for_store(sender.id);
                 if self.servers.len() > 1 {
                     renewal = decisions::with_step(&renewal);
                 }
-                return Body::Renew(renewal, renew.lease);
+                Body::Renew(renewal, renew.lease)
             }
-        };
-        let mut claims = claims
-            .iter()
-            .map(|one| claim(&one.key, one.owner, one.mode));
-        let (lease, count, waits) = match *what {
-            Ask::Acquire { lease, waits } => (lease, 1, waits),
-            Ask::Enter { lease, count } => (lease, count, false),
-            Ask::Lower {
-                fence,
-                count,
-                at_least,
-                ..
-            } => {
-                let claim = claims.next().expect("it has a lock");
-                let whole = ReleaseRequest::whole(&claim);
-                return Body::Release(ReleaseRequest {
-                    fence,
-                    count,
-                    at_least,
-                    ..whole
-                });
-            }
-        };
-        let claims = claims.collect();
-        let request = AcquireRequest {
-            claims,
-            lease,
-            count,
-            waits,
-        };
-        Body::Acquire(request, self.clients[client].floor)
+        }
     }
 
     /// A server executes a request.

@@ -5,7 +5,7 @@ pub(crate) use rlock_proto::{
     redlock as decisions,
     store::{
         AcquireRequest, Acquired, Claim, Event, GRACE, QueuePlace, ReleaseRequest, Released,
-        Renewal, RenewalOutcome, Renewed,
+        Renewal, RenewalOutcome, Renewed, StoreRequest,
     },
 };
 

@@ -18,7 +18,7 @@ use crate::{
     escape_control::escape_control,
     lease::renewal_attempt,
     metrics,
-    store::{Claim, Renewal, RenewalOutcome, SendOptions, StoreError},
+    store::{Renewal, RenewalOutcome, SendOptions, StoreError},
 };
 
 /// The number of locks that one script renews. A server that tracks keys goes through all the keys of a
@@ -64,17 +64,7 @@ pub(super) async fn run(core: Arc<Core>, renewals: Vec<Renew>) {
 /// Sends one batch, and tells the machine the reply.
 async fn renew(core: &Core, batch: Vec<Renew>) {
     let sent = core.clock.now();
-    let claim = |renew: &Renew| Claim {
-        key: renew.key.clone(),
-        owner: core.owner_id(renew.owner, renew.mode),
-    };
-    let renewals: Vec<Renewal> = batch
-        .iter()
-        .map(|renew| Renewal {
-            claim: claim(renew),
-            fence: renew.fence,
-        })
-        .collect();
+    let renewals: Vec<Renewal> = batch.iter().map(|renew| renew.for_store(core.id)).collect();
     let smallest = |of: fn(&Renew) -> Duration| batch.iter().map(of).min().unwrap_or_default();
     let (left, confirmed) = (
         smallest(|renew| renew.left),

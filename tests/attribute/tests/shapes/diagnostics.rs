@@ -34,7 +34,7 @@ impl Diagnostic {
     }
 }
 
-/// Returns the module, line and column of a span. For a span inside of a foreign macro, returns the place of the call.
+/// Returns the module, line and column of a span. For a span inside a foreign macro, returns the place of the call.
 fn in_our_sources(span: &Value) -> Option<(String, usize, usize)> {
     let file = span["file_name"].as_str()?;
     if let Some((_, name)) = file.rsplit_once("src/")
