@@ -44,14 +44,14 @@ pub(crate) fn wall_clock_micros() -> u64 {
 
 /// The clock of a client: the system's, unless it was given another.
 #[derive(Clone, Default)]
-pub(crate) struct ClientClock(Option<Arc<Given>>);
+pub(crate) struct ClientClock(Option<Arc<GivenClock>>);
 
 /// Boxed, because every hold has the clock, and a thin pointer keeps holds small.
-struct Given(Arc<dyn Clock>);
+struct GivenClock(Arc<dyn Clock>);
 
 impl ClientClock {
     pub(crate) fn given(clock: Arc<dyn Clock>) -> Self {
-        Self(Some(Arc::new(Given(clock))))
+        Self(Some(Arc::new(GivenClock(clock))))
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -100,7 +100,10 @@ const TOKEN_RANGE: &str = "a token is a number from 1 to 9007199254740991";
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(into = "Parts", try_from = "Parts"))]
+#[cfg_attr(
+    feature = "serde",
+    serde(into = "SerializedFence", try_from = "SerializedFence")
+)]
 pub struct Fence {
     key: Key,
     token: u64,
@@ -110,13 +113,13 @@ pub struct Fence {
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(rename = "Fence")]
-struct Parts {
+struct SerializedFence {
     key: String,
     token: u64,
 }
 
 #[cfg(feature = "serde")]
-impl From<Fence> for Parts {
+impl From<Fence> for SerializedFence {
     fn from(fence: Fence) -> Self {
         Self {
             key: fence.key().to_owned(),
@@ -126,10 +129,10 @@ impl From<Fence> for Parts {
 }
 
 #[cfg(feature = "serde")]
-impl TryFrom<Parts> for Fence {
+impl TryFrom<SerializedFence> for Fence {
     type Error = ParseFenceError;
 
-    fn try_from(parts: Parts) -> Result<Self, ParseFenceError> {
+    fn try_from(parts: SerializedFence) -> Result<Self, ParseFenceError> {
         Self::new(&parts.key, parts.token)
     }
 }

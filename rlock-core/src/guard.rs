@@ -44,9 +44,9 @@ use crate::{
 /// # }
 /// ```
 #[must_use = "if unused, the lock is released at once: bind the guard to a name, as in `let _guard = …`, and not to `_`"]
-pub struct LockGuard(Locks);
+pub struct LockGuard(GuardedLocks);
 
-enum Locks {
+enum GuardedLocks {
     One(EntryGuard),
     /// In ascending order of their keys, each of one lock.
     Several(Vec<LockGuard>),
@@ -56,11 +56,11 @@ impl LockGuard {
     /// Makes a guard of at least one lock.
     pub(crate) fn new(mut entries: Few<EntryGuard>) -> Self {
         if entries.len() == 1 {
-            return Self(Locks::One(entries.remove(0)));
+            return Self(GuardedLocks::One(entries.remove(0)));
         }
         entries.sort_by(|one, other| one.key().cmp(other.key()));
-        let guards = entries.into_iter().map(Locks::One).map(Self);
-        Self(Locks::Several(guards.collect()))
+        let guards = entries.into_iter().map(GuardedLocks::One).map(Self);
+        Self(GuardedLocks::Several(guards.collect()))
     }
 
     /// Returns the key. Of several keys, returns the last one in ascending order; see [`keys`](Self::keys).
@@ -92,8 +92,8 @@ impl LockGuard {
     /// ```
     pub fn guards(&self) -> &[Self] {
         match &self.0 {
-            Locks::One(_) => slice::from_ref(self),
-            Locks::Several(guards) => guards,
+            GuardedLocks::One(_) => slice::from_ref(self),
+            GuardedLocks::Several(guards) => guards,
         }
     }
 
@@ -270,8 +270,8 @@ impl LockGuard {
     /// ```
     pub async fn lost(&self) -> LostCause {
         match &self.0 {
-            Locks::One(entry) => entry.lost().await,
-            Locks::Several(_) => self.lost_key().await.1,
+            GuardedLocks::One(entry) => entry.lost().await,
+            GuardedLocks::Several(_) => self.lost_key().await.1,
         }
     }
 
@@ -402,8 +402,8 @@ impl LockGuard {
     /// ```
     pub async fn release(self) -> Result<(), LockError> {
         match self.0 {
-            Locks::One(entry) => entry.release().await,
-            Locks::Several(guards) => {
+            GuardedLocks::One(entry) => entry.release().await,
+            GuardedLocks::Several(guards) => {
                 let entries = guards.into_iter().filter_map(Self::into_one);
                 // Boxed, so that the futures of callers stay small.
                 let released = Box::pin(join_all(entries.map(EntryGuard::release)));
@@ -466,24 +466,24 @@ impl LockGuard {
     /// Returns the entry of a guard of one lock.
     fn into_one(self) -> Option<EntryGuard> {
         match self.0 {
-            Locks::One(entry) => Some(entry),
-            Locks::Several(_) => None,
+            GuardedLocks::One(entry) => Some(entry),
+            GuardedLocks::Several(_) => None,
         }
     }
 
     /// Notes why the locks are about to end.
     pub(crate) fn ends_by(&mut self, end: HoldEnd) {
         match &mut self.0 {
-            Locks::One(entry) => entry.ends_by(end),
-            Locks::Several(guards) => guards.iter_mut().for_each(|guard| guard.ends_by(end)),
+            GuardedLocks::One(entry) => entry.ends_by(end),
+            GuardedLocks::Several(guards) => guards.iter_mut().for_each(|guard| guard.ends_by(end)),
         }
     }
 
     /// Returns the entry of the last key.
     pub(crate) fn entry(&self) -> &Entry {
         match &self.0 {
-            Locks::One(entry) => entry,
-            Locks::Several(guards) => guards.last().expect("a guard has a lock").entry(),
+            GuardedLocks::One(entry) => entry,
+            GuardedLocks::Several(guards) => guards.last().expect("a guard has a lock").entry(),
         }
     }
 
@@ -516,7 +516,7 @@ pub(crate) fn token_of<'a>(mut entries: impl Iterator<Item = &'a Entry>, key: &s
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Locks::Several(guards) = &self.0 {
+        if let GuardedLocks::Several(guards) = &self.0 {
             return f.debug_list().entries(guards).finish();
         }
         f.debug_struct("LockGuard")

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use crate::{
     blocking::block_on,
     engine::{
-        acquire::{self, Request},
+        acquire::{self, LockRequest},
         driver::ClientHandle,
         shell::Purpose,
     },
@@ -18,7 +18,7 @@ use crate::{
     limits,
     mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
-    run::{Inside, OnLost, Run, Session, has_failed},
+    run::{BlockingBody, OnLost, Run, Session, has_failed},
 };
 
 /// A handle to a lock, and the options to acquire it with. [`LockClient::lock`](crate::LockClient::lock) makes it. It holds
@@ -137,7 +137,7 @@ impl Lock {
     }
 
     /// Returns what a call takes from the lock.
-    fn request(&self, wait: Wait, purpose: Purpose) -> Result<Request, LockError> {
+    fn request(&self, wait: Wait, purpose: Purpose) -> Result<LockRequest, LockError> {
         let options = LockOptions {
             wait,
             site: self.options.site.in_mode(self.options.mode),
@@ -159,7 +159,7 @@ impl Lock {
         let keys = keys
             .iter()
             .map(|(key, is_shared)| (key.clone(), mode(*is_shared)));
-        Ok(Request {
+        Ok(LockRequest {
             keys: few::collect(keys),
             options,
             purpose,
@@ -430,9 +430,9 @@ impl Lock {
     }
 
     /// Acquires the locks for a body of this thread, and enters them.
-    pub(crate) fn enter(&self, on_lost: OnLost) -> Result<Inside, LockError> {
+    pub(crate) fn enter(&self, on_lost: OnLost) -> Result<BlockingBody, LockError> {
         let guard = self.blocking(self.acquire_for(Purpose::Body))?;
-        Ok(Inside::enter(guard, on_lost))
+        Ok(BlockingBody::enter(guard, on_lost))
     }
 }
 

@@ -17,17 +17,19 @@ use metrics::{
     Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, SharedString, with_recorder,
 };
 
-use self::{locks::Locks, process::Process};
+use self::{locks::LocksByName, process::Process};
 pub(crate) use self::{
     locks::{Acquire, Held, LockCounters, lock},
-    process::{Connection, Leads, PendingRelease, RequestTimer, lease_margin, overslept, renewals},
+    process::{
+        ConnectionMetrics, Leads, PendingRelease, RequestTimer, lease_margin, overslept, renewals,
+    },
 };
 
 const METADATA: Metadata<'static> = Metadata::new("rlock", Level::INFO, Some("rlock_core"));
 
 /// All handles that were made by one recorder.
 struct Handles {
-    locks: Locks,
+    locks: LocksByName,
     process: Process,
 }
 
@@ -36,7 +38,7 @@ impl Handles {
         list::describe(recorder);
         process::publish_connections(recorder);
         Box::leak(Box::new(Self {
-            locks: Locks::default(),
+            locks: LocksByName::default(),
             process: Process::new(recorder),
         }))
     }

@@ -83,9 +83,9 @@ impl PendingRelease {
     }
 }
 
-pub(crate) struct Connection;
+pub(crate) struct ConnectionMetrics;
 
-impl Connection {
+impl ConnectionMetrics {
     pub(crate) fn new(_: usize) -> Self {
         Self
     }

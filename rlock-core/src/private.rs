@@ -13,7 +13,7 @@ use crate::{
     lock::Lock,
     mode::Mode,
     options::{LockOptions, Site, Wait, lock_option_setters},
-    run::{Inside, OnLost, Run, Session, has_failed},
+    run::{BlockingBody, OnLost, Run, Session, has_failed},
     scope::{CurrentHold, current},
 };
 
@@ -121,7 +121,7 @@ impl Plan {
     }
 
     /// Acquires the locks and enters them on this thread.
-    fn enter(self) -> Result<Inside, LockError> {
+    fn enter(self) -> Result<BlockingBody, LockError> {
         let on_lost = self.0.on_lost;
         (*self.0).into_lock()?.enter(on_lost)
     }

@@ -45,7 +45,7 @@ pub struct Run<F: Future, H> {
     // nested calls, and from the marker it descends in fewer steps than from the box.
     session: Session,
     marker: PhantomData<F>,
-    body: Slot<F>,
+    body: BodyOrOutput<F>,
     // The mutexes of a call are never locked. They make it `Sync` and `UnwindSafe`, whatever they contain.
     or_else: Mutex<Option<H>>,
 }
@@ -64,7 +64,7 @@ where
         Self {
             session,
             marker: PhantomData,
-            body: Slot::Body(body, has_failed),
+            body: BodyOrOutput::Body(body, has_failed),
             or_else: Mutex::new(Some(or_else)),
         }
     }
@@ -83,8 +83,8 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let run = &mut *self;
         let end = ready!(run.session.poll(cx, &mut run.body));
-        match (end, mem::replace(&mut run.body, Slot::Empty)) {
-            (None, Slot::Output(output)) => {
+        match (end, mem::replace(&mut run.body, BodyOrOutput::Empty)) {
+            (None, BodyOrOutput::Output(output)) => {
                 Poll::Ready(output.into_inner().unwrap_or_else(PoisonError::into_inner))
             }
             (Some(error), _) => {
@@ -104,28 +104,28 @@ impl<F: Future, H> Drop for Run<F, H> {
 }
 
 /// A body and the check of its output, then its output. Is `Sync` if the body is.
-enum Slot<F: Future> {
+enum BodyOrOutput<F: Future> {
     Body(Pin<Box<F>>, fn(&F::Output) -> bool),
     Output(Mutex<F::Output>),
     Empty,
 }
 
-/// A [`Slot`] without its type.
+/// A [`BodyOrOutput`] without its type.
 trait Body {
     /// Polls the body. When it returns, replaces it by its output.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End>;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyEnd>;
 
     /// Drops the body or its output.
     fn clear(&mut self);
 }
 
-impl<F: Future> Body for Slot<F> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+impl<F: Future> Body for BodyOrOutput<F> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyEnd> {
         let Self::Body(body, has_failed) = self else {
             return Poll::Pending;
         };
         let output = ready!(body.as_mut().poll(cx));
-        let end = End::returned(has_failed(&output));
+        let end = BodyEnd::returned(has_failed(&output));
         *self = Self::Output(Mutex::new(output));
         Poll::Ready(end)
     }
@@ -135,7 +135,7 @@ impl<F: Future> Body for Slot<F> {
     }
 }
 
-enum End {
+enum BodyEnd {
     Returned,
     /// The body returned an error.
     Failed,
@@ -143,7 +143,7 @@ enum End {
     Lost(String, LostCause),
 }
 
-impl End {
+impl BodyEnd {
     /// Runs a call and catches its panic.
     fn of(call: impl FnOnce() -> Self) -> Self {
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(Self::Panicked)
@@ -197,7 +197,7 @@ fn scope_of(guard: &LockGuard) -> (Scope, Option<Arc<Span>>) {
 
 /// The locks that the current thread is inside. The caller runs the closure itself: each hand-over
 /// would copy the closure.
-pub(crate) struct Inside {
+pub(crate) struct BlockingBody {
     /// `None` once the call has ended.
     guard: Option<LockGuard>,
     outer: Scope,
@@ -205,7 +205,7 @@ pub(crate) struct Inside {
     on_lost: OnLost,
 }
 
-impl Inside {
+impl BlockingBody {
     pub(crate) fn enter(guard: LockGuard, on_lost: OnLost) -> Self {
         let (mut scope, span) = scope_of(&guard);
         scope.begin();
@@ -222,7 +222,7 @@ impl Inside {
 
     /// Releases the locks after the call. Returns an error if a lock was lost meanwhile.
     pub(crate) fn leave<T>(mut self, returned: T) -> Result<T, LockError> {
-        let end = End::returned(has_failed(&returned)).of_holds();
+        let end = BodyEnd::returned(has_failed(&returned)).of_holds();
         let guard = self.guard.take();
         let error = guard.and_then(|guard| self.end(guard, end));
         error.map_or(Ok(returned), Err)
@@ -234,12 +234,12 @@ impl Inside {
         guard.ends_by(end);
         let action = || "give a lock back".to_owned();
         let released = block_on(action, guard.release()).flatten();
-        End::Returned.into_error(released, self.on_lost)
+        BodyEnd::Returned.into_error(released, self.on_lost)
     }
 }
 
 /// Releases the locks before a panic resumes.
-impl Drop for Inside {
+impl Drop for BlockingBody {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.take() {
             self.end(guard, HoldEnd::Panicked);

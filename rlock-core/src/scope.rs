@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
     engine::{
-        call_chain::{Link, Scope, innermost},
+        call_chain::{ChainLink, Scope, innermost},
         entry::{self, Entry, EntryGuard},
     },
     error::{LockError, LostCause},
@@ -94,7 +94,7 @@ pub fn current() -> Option<CurrentHold> {
 /// [`is_valid`](Self::is_valid) returns `false` and [`lost`](Self::lost) resolves. This holds even
 /// if an outer call still holds the key.
 #[derive(Clone)]
-pub struct CurrentHold(Arc<Link>);
+pub struct CurrentHold(Arc<ChainLink>);
 
 impl CurrentHold {
     /// Returns the entry of the last key.

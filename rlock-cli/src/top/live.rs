@@ -51,18 +51,18 @@ const PAGE: usize = 10;
 
 /// The screen while the table has it. Dropping it gives the terminal back as it was; a panic does so, too, before its
 /// message is shown.
-struct Screen {
+struct LiveScreen {
     terminal: DefaultTerminal,
 }
 
-impl Screen {
+impl LiveScreen {
     fn take() -> io::Result<Self> {
         let terminal = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()))?;
         Ok(Self { terminal })
     }
 }
 
-impl Drop for Screen {
+impl Drop for LiveScreen {
     fn drop(&mut self) {
         // If the terminal is gone, the failure cannot be reported.
         let _ = ratatui::try_restore();
@@ -93,7 +93,7 @@ pub(super) async fn run(
         glob: options.glob.clone(),
         notice: None,
     };
-    let mut screen = Screen::take().map_err(failed)?;
+    let mut screen = LiveScreen::take().map_err(failed)?;
     let _log = Diversion::begin();
     // Dropped first, before the shell has the terminal again.
     let mut keys = Keys::read();
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     #[ignore = "the next test runs it in a terminal"]
     fn panics_while_the_table_is_shown() {
-        let mut screen = Screen::take().expect("a terminal");
+        let mut screen = LiveScreen::take().expect("a terminal");
         let drawn = screen.terminal.draw(|_| {});
         drawn.expect("it is drawn");
         panic!("on purpose");

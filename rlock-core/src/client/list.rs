@@ -66,7 +66,7 @@ impl LockClient {
         LockList {
             client: self.clone(),
             pattern: pattern.into(),
-            step: Step::Begin,
+            step: ListStep::Begin,
             scan: Scan::None,
             found: VecDeque::new(),
             seen: HashSet::new(),
@@ -83,7 +83,7 @@ impl LockClient {
 pub struct LockList {
     client: LockClient,
     pattern: String,
-    step: Step,
+    step: ListStep,
     scan: Scan,
     found: VecDeque<LockInfo>,
     /// The keys of exclusive locks that were listed, and all keys of the scan.
@@ -100,13 +100,13 @@ pub struct LockList {
 enum Scan {
     None,
     /// At most this many parts of about a thousand keys.
-    Parts(usize),
+    ClientParts(usize),
     All,
 }
 
-enum Step {
+enum ListStep {
     Begin,
-    Clients(Parts),
+    Clients(ClientParts),
     Scan(Cursor),
     End,
 }
@@ -128,7 +128,7 @@ impl LockList {
     pub fn scan_at_most(mut self, keys: usize) -> Self {
         self.scan = match keys.div_ceil(KEYS_OF_PART) {
             0 => Scan::None,
-            parts => Scan::Parts(parts),
+            parts => Scan::ClientParts(parts),
         };
         self
     }
@@ -218,7 +218,7 @@ impl LockList {
         let core = client.core();
         let timeout = core.options.response_timeout;
         match &mut self.step {
-            Step::Begin => {
+            ListStep::Begin => {
                 let clients = match core.store.clients(timeout).await {
                     // A scan finds the locks even if this user may not list the clients.
                     Err(error) if self.scan == Scan::All && !error.transient => {
@@ -230,9 +230,9 @@ impl LockList {
                 let (handle, pattern) = (client.handle().clone(), self.pattern.clone());
                 let parts = stream::iter(clients)
                     .map(move |client| parts_of(client, handle.clone(), pattern.clone()));
-                self.step = Step::Clients(parts.flatten_unordered(AT_ONCE).boxed());
+                self.step = ListStep::Clients(parts.flatten_unordered(AT_ONCE).boxed());
             }
-            Step::Clients(parts) => {
+            ListStep::Clients(parts) => {
                 match parts.next().await {
                     Some(Ok(Some((locks, lost)))) => {
                         self.lost = self.lost.saturating_add(lost);
@@ -248,15 +248,15 @@ impl LockList {
                         return Err(error);
                     }
                     Some(Ok(None) | Err(_)) => self.missed += 1,
-                    None if self.scan == Scan::None => self.step = Step::End,
-                    None => self.step = Step::Scan(Cursor::default()),
+                    None if self.scan == Scan::None => self.step = ListStep::End,
+                    None => self.step = ListStep::Scan(Cursor::default()),
                 }
             }
-            Step::Scan(from) => {
+            ListStep::Scan(from) => {
                 let scanned = core.store.scan(*from, timeout).await;
-                if let (Scan::Parts(_), Err(error)) = (self.scan, &scanned) {
+                if let (Scan::ClientParts(_), Err(error)) = (self.scan, &scanned) {
                     tracing::debug!(%error, "the store is not scanned for locks without a holder");
-                    self.step = Step::End;
+                    self.step = ListStep::End;
                     return Ok(true);
                 }
                 let (mut keys, next) = scanned?;
@@ -282,14 +282,14 @@ impl LockList {
                         }
                     }
                 }
-                if let Scan::Parts(left) = &mut self.scan {
+                if let Scan::ClientParts(left) = &mut self.scan {
                     *left = left.saturating_sub(1);
                 }
                 self.is_complete = next.is_none();
-                let next = next.filter(|_| self.scan != Scan::Parts(0));
-                self.step = next.map_or(Step::End, Step::Scan);
+                let next = next.filter(|_| self.scan != Scan::ClientParts(0));
+                self.step = next.map_or(ListStep::End, ListStep::Scan);
             }
-            Step::End => return Ok(false),
+            ListStep::End => return Ok(false),
         }
         Ok(true)
     }
@@ -303,10 +303,10 @@ impl std::fmt::Debug for LockList {
 
 /// Parts of the locks of clients. A silent client has the part `None`. With its first part, a client reports how
 /// many locks it has lost so far.
-type Parts = BoxStream<'static, Result<Option<(Vec<LockInfo>, u64)>, StoreError>>;
+type ClientParts = BoxStream<'static, Result<Option<(Vec<LockInfo>, u64)>, StoreError>>;
 
 /// Asks a client for its locks, part by part.
-fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> Parts {
+fn parts_of(client: Uuid, handle: ClientHandle, pattern: String) -> ClientParts {
     let parts = stream::try_unfold(Some(None), move |after: Option<Option<Key>>| {
         let (handle, pattern) = (handle.clone(), pattern.clone());
         async move {

@@ -30,7 +30,7 @@ use crate::{
 
 /// The keys and options of a call, checked.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct LockRequest {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
     pub(crate) keys: Few<(Key, Mode)>,
     pub(crate) options: LockOptions,
@@ -40,10 +40,10 @@ pub(crate) struct Request {
 /// Acquires the locks of all keys for the current call chain, or none of them.
 pub(crate) async fn acquire(
     client: &ClientHandle,
-    request: &Request,
+    request: &LockRequest,
 ) -> Result<Few<EntryGuard>, LockError> {
     let core = client.core();
-    let observed = observed::Call::begin(core, request);
+    let observed = observed::ObservedAcquire::begin(core, request);
     let attempt = Attempt {
         client,
         request,
@@ -88,8 +88,8 @@ pub(crate) async fn acquire(
 /// One call on its way to its locks.
 struct Attempt<'a> {
     client: &'a ClientHandle,
-    request: &'a Request,
-    call: &'a observed::Call<'a>,
+    request: &'a LockRequest,
+    call: &'a observed::ObservedAcquire<'a>,
 }
 
 impl Attempt<'_> {
@@ -235,7 +235,7 @@ mod tests {
         let client = LockClient::in_memory();
         let lock = client.lock("k");
         let key = Key::parse("k").expect("valid");
-        let request = Request {
+        let request = LockRequest {
             keys: crate::few::one((key, Mode::Exclusive)),
             options: lock.options,
             purpose: Purpose::Guard,

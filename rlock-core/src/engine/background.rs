@@ -7,7 +7,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 
-pub(super) use self::failure::Failure;
+pub(super) use self::failure::RenewalFailure;
 use super::{
     call::{Sending, perform},
     core::Core,

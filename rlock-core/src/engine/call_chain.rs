@@ -28,20 +28,20 @@ thread_local! {
 #[derive(Clone, Default)]
 pub(crate) struct Scope {
     client: Option<ClientHandle>,
-    chain: Option<Arc<Link>>,
+    chain: Option<Arc<ChainLink>>,
     /// The task that is inside, or `None` outside of Tokio's tasks.
     task: Option<task::Id>,
 }
 
 /// One call or guard of the chain, with its locks. Links are immutable, so branches of a `join!` cannot see each
 /// other's locks.
-pub(crate) struct Link {
+pub(crate) struct ChainLink {
     /// One entry for each key, in ascending order.
     pub(crate) entries: Few<Entry>,
-    outer: Option<Arc<Link>>,
+    outer: Option<Arc<ChainLink>>,
 }
 
-impl Link {
+impl ChainLink {
     /// Returns the entries up to this link, innermost link first. Holds that have ended, and outer entries of the same
     /// hold, are left out: tasks that spawn each other would collect them. The innermost link stays whole, for
     /// [`innermost`].
@@ -66,10 +66,10 @@ impl Scope {
         read(Clone::clone)
     }
 
-    /// Returns the current scope for another task, with the locks of [`Link::locks`].
+    /// Returns the current scope for another task, with the locks of [`ChainLink::locks`].
     pub(crate) fn carried() -> Self {
         let scope = Self::current();
-        let locks = scope.chain.as_deref().map(Link::locks);
+        let locks = scope.chain.as_deref().map(ChainLink::locks);
         let outside = Self {
             chain: None,
             ..scope
@@ -86,7 +86,7 @@ impl Scope {
     }
 
     pub(crate) fn inside(self, entries: Few<Entry>) -> Self {
-        let link = Link {
+        let link = ChainLink {
             entries,
             outer: self.chain,
         };
@@ -113,9 +113,9 @@ impl Scope {
     }
 
     /// Makes this the thread's scope until the returned value is dropped.
-    pub(crate) fn enter(&mut self) -> Entered<'_> {
+    pub(crate) fn enter(&mut self) -> ScopeEntered<'_> {
         self.begin();
-        Entered(self)
+        ScopeEntered(self)
     }
 
     /// Makes this the scope of the thread's present task, and keeps the previous scope for [`swap`](Self::swap).
@@ -131,9 +131,9 @@ impl Scope {
 }
 
 /// A scope in use by the thread. Dropping it restores the previous scope.
-pub(crate) struct Entered<'a>(&'a mut Scope);
+pub(crate) struct ScopeEntered<'a>(&'a mut Scope);
 
-impl Drop for Entered<'_> {
+impl Drop for ScopeEntered<'_> {
     fn drop(&mut self) {
         self.0.swap();
     }
@@ -189,6 +189,6 @@ fn entries(scope: &Scope) -> impl Iterator<Item = &Entry> {
 }
 
 /// Returns the innermost call or guard that the current call is inside, with its locks.
-pub(crate) fn innermost() -> Option<Arc<Link>> {
+pub(crate) fn innermost() -> Option<Arc<ChainLink>> {
     read(|scope| scope.chain.clone())
 }

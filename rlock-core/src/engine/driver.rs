@@ -57,7 +57,7 @@ impl ClientHandle {
         let core = Arc::new(core);
         let stop = Arc::new(SetOnce::new());
         // Made here: a runtime that is gone drops the task without ever polling it.
-        let (end, stopped) = (End(Arc::clone(&core)), Arc::clone(&stop));
+        let (end, stopped) = (BackgroundEnd(Arc::clone(&core)), Arc::clone(&stop));
         core.thread.runtime.spawn(async move {
             let end = end;
             run(&end.0, &stopped).await;
@@ -76,9 +76,9 @@ impl ClientHandle {
 }
 
 /// Marks the client as ended when dropped: the background has ended, or never started.
-struct End(Arc<Core>);
+struct BackgroundEnd(Arc<Core>);
 
-impl Drop for End {
+impl Drop for BackgroundEnd {
     fn drop(&mut self) {
         self.0.end_background();
     }

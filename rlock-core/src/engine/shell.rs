@@ -17,7 +17,7 @@ use tracing::{Span, field};
 use uuid::Uuid;
 
 use super::{
-    background::Failure,
+    background::RenewalFailure,
     elections::{Elections, Office},
     machine::{
         CallId, Entered, Event, Input, Loss, Machine, Output, Owner, Renew, Reply, Request,
@@ -44,7 +44,7 @@ use crate::{
 pub(crate) struct Shell {
     client: Uuid,
     clock: ClientClock,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
     /// The number of the next call.
     calls: AtomicU64,
     pub(crate) messages: Messages,
@@ -55,13 +55,13 @@ pub(crate) struct Shell {
     ended: Notify,
 }
 
-struct State {
+struct ClientState {
     machine: Machine,
     /// The calls that wait.
     calls: BTreeMap<CallId, Waker>,
     /// The present holds by owner and first entry, each counted until it ends or is lost.
     holds: BTreeMap<(Owner, u32), (Arc<SharedHold>, metrics::Held)>,
-    work: Work,
+    work: BackgroundWork,
     /// When the background looks at the schedule next.
     planned: Time,
     losses: u64,
@@ -70,10 +70,10 @@ struct State {
 
 /// What the background has to do.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct BackgroundWork {
     pub(super) requests: Vec<(Request, metrics::PendingRelease)>,
     pub(super) renewals: Vec<Renew>,
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<RenewalFailure>,
     /// What a destructor has noticed, which must not log.
     unreported: Vec<Seen>,
 }
@@ -231,7 +231,7 @@ struct Caller<'a> {
 
 /// What follows from an input.
 #[derive(Default)]
-struct Outcome {
+struct Effects {
     step: Option<Step>,
     revoked: Option<Revoked>,
     seen: Vec<Seen>,
@@ -267,11 +267,11 @@ impl Shell {
         Self {
             client,
             clock,
-            state: Mutex::new(State {
+            state: Mutex::new(ClientState {
                 machine: Machine::new(settings, Spread(fastrand::u64(..) | 1)),
                 calls: BTreeMap::new(),
                 holds: BTreeMap::new(),
-                work: Work::default(),
+                work: BackgroundWork::default(),
                 planned: Time::NEVER,
                 losses: 0,
                 is_ending: false,
@@ -284,7 +284,7 @@ impl Shell {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ClientState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -325,7 +325,7 @@ impl Shell {
     }
 
     /// Logs what was seen. Returns the step, which is undone if a subscriber panics.
-    fn finish(&self, outcome: Outcome) -> Option<Step> {
+    fn finish(&self, outcome: Effects) -> Option<Step> {
         if outcome.seen.is_empty() {
             return outcome.step;
         }
@@ -372,7 +372,7 @@ impl Shell {
     }
 
     /// Leaves it to the background to log what was seen.
-    fn after_drop(&self, outcome: Outcome) {
+    fn after_drop(&self, outcome: Effects) {
         if !outcome.seen.is_empty() {
             self.state().work.unreported.extend(outcome.seen);
             self.wake.notify_one();
@@ -396,9 +396,9 @@ impl Shell {
         self.finish(outcome).unwrap_or(Step::Wait)
     }
 
-    fn apply(&self, inputs: impl IntoIterator<Item = Input>, caller: Caller<'_>) -> Outcome {
+    fn apply(&self, inputs: impl IntoIterator<Item = Input>, caller: Caller<'_>) -> Effects {
         let now = self.clock.now();
-        let (mut outcome, mut actions) = (Outcome::default(), Actions::default());
+        let (mut outcome, mut actions) = (Effects::default(), Actions::default());
         let Caller { call, mut begins } = caller;
         let id = call.as_ref().map(|(id, _)| *id);
         actions.polled = call.and_then(|(id, waker)| Some((id, waker?)));
@@ -459,7 +459,7 @@ impl Shell {
     }
 
     /// Takes what the background has to do, and notes when it looks at the schedule next.
-    pub(super) fn take_work(&self) -> (Work, Option<Time>) {
+    pub(super) fn take_work(&self) -> (BackgroundWork, Option<Time>) {
         let unreported = mem::take(&mut self.state().work.unreported);
         for seen in unreported {
             self.report(seen);
@@ -479,7 +479,7 @@ impl Shell {
     }
 
     /// Makes the background log a failed renewal, in one line with others.
-    pub(super) fn fail(&self, failure: Failure) {
+    pub(super) fn fail(&self, failure: RenewalFailure) {
         self.state().work.failures.push(failure);
         self.wake.notify_one();
     }
@@ -605,7 +605,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-impl State {
+impl ClientState {
     /// Returns the hold of an entry. Notes a hold that begins.
     fn enter(&mut self, entered: &Entered, begins: &Begins, now: Time) -> Arc<SharedHold> {
         let Entered { entry, first, .. } = entered;
@@ -638,7 +638,7 @@ impl State {
     }
 
     /// Does what an output wants, or notes it for outside of the mutex.
-    fn act(&mut self, output: Output, outcome: &mut Outcome, actions: &mut Actions) {
+    fn act(&mut self, output: Output, outcome: &mut Effects, actions: &mut Actions) {
         match output {
             Output::Step(step) => outcome.step = Some(step),
             Output::Revoked(revoked) => outcome.revoked = Some(revoked),

@@ -94,9 +94,9 @@ fn labels((name, mode): Name) -> impl Iterator<Item = Label> {
 
 /// The metrics of all locks, by name.
 #[derive(Default)]
-pub(super) struct Locks(RwLock<HashMap<Name, LockCounters>>);
+pub(super) struct LocksByName(RwLock<HashMap<Name, LockCounters>>);
 
-impl Locks {
+impl LocksByName {
     fn of(&self, site: Site) -> LockCounters {
         let name = (site.name_or("unnamed"), site.mode.as_str());
         self.known(name).unwrap_or_else(|| self.new_name(name))

@@ -199,12 +199,12 @@ fn labels(server: usize) -> Vec<metrics::Label> {
     vec![label("server", server.to_string())]
 }
 
-pub(crate) struct Connection {
+pub(crate) struct ConnectionMetrics {
     server: usize,
     is_up: AtomicBool,
 }
 
-impl Connection {
+impl ConnectionMetrics {
     /// Counts a connection to the server with this index in the configuration. It is not up yet.
     pub(crate) fn new(server: usize) -> Self {
         let connection = Self {
@@ -242,7 +242,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ConnectionMetrics {
     fn drop(&mut self) {
         let was_up = *self.is_up.get_mut();
         self.change(|connections| {

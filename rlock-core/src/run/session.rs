@@ -10,7 +10,7 @@ use std::{
 
 use tracing::Span;
 
-use super::{Body, End, OnLost, scope_of};
+use super::{Body, BodyEnd, OnLost, scope_of};
 use crate::{
     engine::{
         call_chain::Scope,
@@ -25,14 +25,14 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A call that acquires its locks, runs its body and releases the locks.
 pub(crate) struct Session {
-    stage: Mutex<Stage>,
+    stage: Mutex<SessionStage>,
     on_lost: OnLost,
 }
 
-enum Stage {
+enum SessionStage {
     Acquires(Boxed<Result<LockGuard, LockError>>),
     Runs(Runs),
-    Releases(End, Boxed<Result<(), LockError>>),
+    Releases(BodyEnd, Boxed<Result<(), LockError>>),
     Ended,
 }
 
@@ -43,7 +43,7 @@ impl Session {
         acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
     ) -> Self {
         Self {
-            stage: Mutex::new(Stage::Acquires(Box::pin(acquire))),
+            stage: Mutex::new(SessionStage::Acquires(Box::pin(acquire))),
             on_lost,
         }
     }
@@ -59,25 +59,27 @@ impl Session {
         let stage = stage.unwrap_or_else(PoisonError::into_inner);
         loop {
             match stage {
-                Stage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
-                    Ok(guard) => *stage = Stage::Runs(Runs::new(guard, self.on_lost)),
+                SessionStage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
+                    Ok(guard) => *stage = SessionStage::Runs(Runs::new(guard, self.on_lost)),
                     Err(error) => {
-                        *stage = Stage::Ended;
+                        *stage = SessionStage::Ended;
                         body.clear();
                         return Poll::Ready(Some(error));
                     }
                 },
-                Stage::Runs(runs) => {
+                SessionStage::Runs(runs) => {
                     let end = ready!(runs.poll(cx, body));
-                    let Stage::Runs(mut runs) = mem::replace(stage, Stage::Ended) else {
+                    let SessionStage::Runs(mut runs) = mem::replace(stage, SessionStage::Ended)
+                    else {
                         unreachable!("it is matched above");
                     };
                     runs.guard.ends_by(end.of_holds());
-                    *stage = Stage::Releases(end, Box::pin(runs.guard.release()));
+                    *stage = SessionStage::Releases(end, Box::pin(runs.guard.release()));
                 }
-                Stage::Releases(_, release) => {
+                SessionStage::Releases(_, release) => {
                     let released = ready!(release.as_mut().poll(cx));
-                    let Stage::Releases(end, _) = mem::replace(stage, Stage::Ended) else {
+                    let SessionStage::Releases(end, _) = mem::replace(stage, SessionStage::Ended)
+                    else {
                         unreachable!("it is matched above");
                     };
                     let error = end.into_error(released, self.on_lost);
@@ -86,7 +88,7 @@ impl Session {
                     }
                     return Poll::Ready(error);
                 }
-                Stage::Ended => panic!("a locked call is polled after it ended"),
+                SessionStage::Ended => panic!("a locked call is polled after it ended"),
             }
         }
     }
@@ -94,7 +96,7 @@ impl Session {
     /// Drops the body, inside its scope if it runs. Its locks are then released in the background.
     pub(super) fn cancel(&mut self, body: &mut dyn Body) {
         let stage = self.stage.get_mut();
-        let Stage::Runs(runs) = stage.unwrap_or_else(PoisonError::into_inner) else {
+        let SessionStage::Runs(runs) = stage.unwrap_or_else(PoisonError::into_inner) else {
             return body.clear();
         };
         {
@@ -114,7 +116,7 @@ struct Runs {
     span: Option<Arc<Span>>,
     on_lost: OnLost,
     /// Resolves when one of the locks is lost. Made when the body waits for the first time.
-    loss: Option<Boxed<End>>,
+    loss: Option<Boxed<BodyEnd>>,
 }
 
 impl Runs {
@@ -130,7 +132,7 @@ impl Runs {
     }
 
     /// Polls the body until it ends or a lost lock stops it, then drops the body.
-    fn poll(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
+    fn poll(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<BodyEnd> {
         let end = match self.lost() {
             Some(lost) => lost,
             None => match self.poll_body(cx, body) {
@@ -138,46 +140,46 @@ impl Runs {
                 Poll::Pending => ready!(self.poll_loss(cx)),
             },
         };
-        if let End::Returned | End::Failed = end {
+        if let BodyEnd::Returned | BodyEnd::Failed = end {
             return Poll::Ready(end);
         }
         let _entered = self.scope.enter();
         let _span = self.span.as_ref().map(|span| span.enter());
-        Poll::Ready(End::of(|| {
+        Poll::Ready(BodyEnd::of(|| {
             body.clear();
             end
         }))
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<End> {
+    fn poll_body(&mut self, cx: &mut Context<'_>, body: &mut dyn Body) -> Poll<BodyEnd> {
         let _entered = self.scope.enter();
         let _span = self.span.as_ref().map(|span| span.enter());
         let mut polled = Poll::Pending;
-        let end = End::of(|| {
+        let end = BodyEnd::of(|| {
             polled = body.poll(cx);
-            End::Returned
+            BodyEnd::Returned
         });
         match (end, polled) {
-            (End::Returned, polled) => polled,
+            (BodyEnd::Returned, polled) => polled,
             (end, _) => Poll::Ready(end),
         }
     }
 
     /// Returns how a lost lock ends the body. Checks the clock, because after a pause of the process no notification has
     /// arrived yet.
-    fn lost(&self) -> Option<End> {
+    fn lost(&self) -> Option<BodyEnd> {
         if self.on_lost == OnLost::Continue {
             return None;
         }
         let mut lost = self.guard.each().filter_map(|entry| {
             let cause = entry.broken()?;
-            Some(End::Lost(entry.shown().to_owned(), cause))
+            Some(BodyEnd::Lost(entry.shown().to_owned(), cause))
         });
         lost.next()
     }
 
     /// Registers the task of a body that waits, so that a loss wakes it.
-    fn poll_loss(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_loss(&mut self, cx: &mut Context<'_>) -> Poll<BodyEnd> {
         if self.on_lost == OnLost::Continue {
             return Poll::Pending;
         }
@@ -187,10 +189,10 @@ impl Runs {
     }
 }
 
-fn first_lost(guard: &LockGuard) -> Boxed<End> {
+fn first_lost(guard: &LockGuard) -> Boxed<BodyEnd> {
     let entries = guard.entries();
     Box::pin(async move {
         let (entry, cause) = entry::first(entries.iter(), Entry::until_lost).await;
-        End::Lost(entry.shown().to_owned(), cause)
+        BodyEnd::Lost(entry.shown().to_owned(), cause)
     })
 }

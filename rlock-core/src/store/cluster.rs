@@ -26,7 +26,7 @@ use self::{
     discovery::Seeds,
     nodes::{KeepUp, Node, Nodes},
     routing::{Needs, is_unsettled},
-    slots::Slot,
+    slots::HashSlot,
 };
 use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
@@ -115,7 +115,7 @@ impl ClusterStore {
 
 impl Store for ClusterStore {
     fn group(&self, key: &Key) -> u16 {
-        Slot::of(key).0
+        HashSlot::of(key).0
     }
 
     fn acquire<'a>(

@@ -7,7 +7,7 @@ use std::fmt;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 pub(crate) use self::parts::redacted;
-use self::parts::{EXPECTED, Kind, Parts};
+use self::parts::{EXPECTED, UrlKind, UrlParts};
 use super::{quorum::MOST_SERVERS, tls::Tls};
 use crate::{error::LockError, escape_control::escape_control};
 
@@ -63,7 +63,7 @@ impl Endpoint {
     }
 
     fn read(url: &str) -> Result<Self, String> {
-        let parts = Parts::of(url).ok_or(EXPECTED)?;
+        let parts = UrlParts::of(url).ok_or(EXPECTED)?;
         if parts.tls && !Tls::IS_SUPPORTED {
             return Err("TLS needs the feature `tls` of rlock-core".to_owned());
         }
@@ -180,18 +180,18 @@ fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
 }
 
 /// Reads the parts of a URL.
-impl Parts<'_> {
+impl UrlParts<'_> {
     fn endpoint(&self, url: &str) -> Result<Endpoint, String> {
         let scheme = if self.tls { "rediss" } else { "redis" };
         let Self { login, query, .. } = self;
         let path = self.path.strip_prefix('/').unwrap_or_default();
         Ok(match self.kind {
-            Kind::Memory => Endpoint::Memory(self.path.to_owned()),
-            Kind::Server | Kind::Socket => {
+            UrlKind::Memory => Endpoint::Memory(self.path.to_owned()),
+            UrlKind::Server | UrlKind::Socket => {
                 let (address, _) = url.split_once('?').unwrap_or((url, ""));
                 Endpoint::Server(ServerEndpoint::Fixed(connection(address, query)?))
             }
-            Kind::Cluster => {
+            UrlKind::Cluster => {
                 let node = |host: &str| connection(&format!("{scheme}://{login}{host}/"), query);
                 let nodes = self.each_host(node)?;
                 if !matches!(path, "" | "0") {
@@ -202,7 +202,7 @@ impl Parts<'_> {
                     node: node("node")?,
                 })
             }
-            Kind::Sentinels => {
+            UrlKind::Sentinels => {
                 let option = |name| self.option(name).unwrap_or_default();
                 let login_there = match (option("sentinel_user"), option("sentinel_password")) {
                     ("", "") => String::new(),

@@ -7,13 +7,13 @@ use redis::{ErrorKind, RedisError, RedisResult};
 
 use super::BoxFuture;
 
-type Given<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// A provider of values, such as credentials.
 pub(crate) struct Provider<T> {
     /// What an error says about a provider that failed.
     failure: &'static str,
-    ask: Arc<dyn Fn() -> BoxFuture<'static, Given<T>> + Send + Sync>,
+    ask: Arc<dyn Fn() -> BoxFuture<'static, Provided<T>> + Send + Sync>,
 }
 
 impl<T> Clone for Provider<T> {
@@ -34,7 +34,7 @@ impl<T: 'static> Provider<T> {
         F: Future<Output = Result<T, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let ask = Arc::new(move || -> BoxFuture<'static, Given<T>> {
+        let ask = Arc::new(move || -> BoxFuture<'static, Provided<T>> {
             let given = provider();
             Box::pin(async { given.await.map_err(Into::into) })
         });

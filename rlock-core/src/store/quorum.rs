@@ -1,6 +1,6 @@
 //! A quorum of independent servers: a lock is held if more than half of them grant it.
 //!
-//! [`redlock`] is the algorithm. A [`Call`] asks all members, and [`rlock_proto::redlock`] counts their replies. Each member is a
+//! [`redlock`] is the algorithm. A [`QuorumCall`] asks all members, and [`rlock_proto::redlock`] counts their replies. Each member is a
 //! [`RedisStore`] with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them
 //! asks again after a pause of its own.
 
@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 pub(super) use rlock_proto::redlock::MOST_SERVERS;
 use rlock_proto::redlock::{SHORTEST_LATE, of_member};
 
-use self::call::{Call, LateReplies, Members};
+use self::call::{LateReplies, Members, QuorumCall};
 use super::{
     AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError,
@@ -68,7 +68,7 @@ impl QuorumStore {
 
     /// Connects to a majority. The others join when they can be reached.
     async fn connect_all(&self) -> Result<(), StoreError> {
-        let mut call = Call::to_all(&self.members, RedisStore::connect);
+        let mut call = QuorumCall::to_all(&self.members, RedisStore::connect);
         let is_same = |error: &&StoreError| error.source.is::<SameServer>();
         // Each connection has its own time-out, which is shorter. A member that connects later lacks earlier locks.
         call.collect(MAX_LEASE, LATE_CONNECTIONS, |call| {
@@ -124,7 +124,7 @@ impl Store for QuorumStore {
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(retry_within(timeout, move |left| async move {
-            let mut call = Call::to_each(&self.members, move |member| async move {
+            let mut call = QuorumCall::to_each(&self.members, move |member| async move {
                 member.ping(left).await
             });
             call.collect(left, SHORTEST_LATE, |call| {

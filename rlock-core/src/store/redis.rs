@@ -32,7 +32,7 @@ use tokio::{
 use self::{
     address::Address,
     caller_link::CallerLink,
-    commands::{Call, Commands},
+    commands::{Commands, Operation},
     connection::Connection,
     dial::boxed,
     errors::{classify, is_of_replica, is_read_only, is_refused, wants_password, wants_reconnect},
@@ -104,13 +104,13 @@ impl RedisStore {
     /// connection may lead to the master, by the Sentinels or a balancer.
     pub(super) async fn call<T>(
         &self,
-        call: Call<'_>,
+        call: Operation<'_>,
         send: SendOptions,
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let deadline = Instant::now() + send.timeout;
         let mut reply = self.attempt(call, send, deadline).await;
-        if matches!(call, Call::Acquire(..))
+        if matches!(call, Operation::Acquire(..))
             && reply.as_ref().is_err_and(is_of_replica)
             && self.repeats_on_replicas()
         {
@@ -132,7 +132,7 @@ impl RedisStore {
     /// background connection.
     async fn attempt(
         &self,
-        call: Call<'_>,
+        call: Operation<'_>,
         send: SendOptions,
         deadline: Instant,
     ) -> Result<(Value, Time), StoreError> {
@@ -174,7 +174,7 @@ impl RedisStore {
         let mut until = deadline.min(Instant::now() + self.silence());
         loop {
             let connection = self.background_connection(deadline).await?;
-            let call = Call::LookUp(&time);
+            let call = Operation::LookUp(&time);
             let reply = self.exchange(call, &self.background, &connection, until, send);
             match reply.await {
                 // The background connection may be dead as well. Then the next one replies.
@@ -191,7 +191,7 @@ impl RedisStore {
     /// still counts.
     async fn exchange(
         &self,
-        call: Call<'_>,
+        call: Operation<'_>,
         link: &Link,
         connection: &Connection,
         deadline: Instant,
@@ -278,7 +278,7 @@ impl Store for RedisStore {
             }
             Ok(acquired)
         };
-        Box::pin(self.call(Call::Acquire(request, None), send, read))
+        Box::pin(self.call(Operation::Acquire(request, None), send, read))
     }
 
     fn release<'a>(
@@ -287,7 +287,7 @@ impl Store for RedisStore {
         send: SendOptions,
     ) -> ReplyFuture<'a, Released> {
         let read = |reply, _| replies::read_released(&reply);
-        Box::pin(self.call(Call::Release(request), send, read))
+        Box::pin(self.call(Operation::Release(request), send, read))
     }
 
     fn renew<'a>(
@@ -308,7 +308,7 @@ impl Store for RedisStore {
             }
             Ok(renewed)
         };
-        Box::pin(self.call(Call::Renew(renewals, lease), send, read))
+        Box::pin(self.call(Operation::Renew(renewals, lease), send, read))
     }
 
     fn replicate<'a>(&'a self, claims: &'a [Claim], lease: Duration) -> ReplyFuture<'a, ()> {
@@ -327,7 +327,7 @@ impl Store for RedisStore {
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
         Box::pin(async move {
             let send = SendOptions::new(timeout).silence(timeout);
-            match self.call(Call::Ping, send, |_, _| Ok(())).await {
+            match self.call(Operation::Ping, send, |_, _| Ok(())).await {
                 // A refused `PING` proves as much.
                 Err(error) if is_refused(&error) => Ok(()),
                 reply => reply,
@@ -337,7 +337,7 @@ impl Store for RedisStore {
 
     fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
         let read = |reply, _| replies::read_entry(reply);
-        Box::pin(self.call(Call::Inspect(key), send, read))
+        Box::pin(self.call(Operation::Inspect(key), send, read))
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
@@ -419,7 +419,7 @@ mod tests {
         let exchange = async |left| {
             let deadline = Instant::now() + left;
             let send = SendOptions::new(SILENCE * 9).silence(SILENCE);
-            let reply = store.exchange(Call::Ping, link, &connection, deadline, send);
+            let reply = store.exchange(Operation::Ping, link, &connection, deadline, send);
             reply.await.expect_err("it is silent");
         };
         exchange(SILENCE / 2).await;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tracing::{Span, field::Empty};
 
-use super::Request;
+use super::LockRequest;
 use crate::{
     engine::{
         core::Core,
@@ -25,9 +25,9 @@ use crate::{
 };
 
 /// Counts as cancelled when it is dropped without a result.
-pub(crate) struct Call<'a> {
+pub(crate) struct ObservedAcquire<'a> {
     core: &'a Core,
-    request: &'a Request,
+    request: &'a LockRequest,
     pub(super) started: Time,
     waits: AtomicBool,
     metrics: metrics::Acquire,
@@ -35,8 +35,8 @@ pub(crate) struct Call<'a> {
     has_ended: bool,
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn begin(core: &'a Core, request: &'a Request) -> Self {
+impl<'a> ObservedAcquire<'a> {
+    pub(crate) fn begin(core: &'a Core, request: &'a LockRequest) -> Self {
         let started = core.clock.now();
         let span = spans::may_be_wanted()
             .then(|| acquire_span(core, request))
@@ -122,7 +122,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for ObservedAcquire<'_> {
     fn drop(&mut self) {
         if self.has_ended {
             return;
@@ -137,7 +137,7 @@ impl Drop for Call<'_> {
 
 /// Returns the span of an acquire, if a subscriber wants it.
 #[cold]
-fn acquire_span(core: &Core, request: &Request) -> Option<Box<Span>> {
+fn acquire_span(core: &Core, request: &LockRequest) -> Option<Box<Span>> {
     let span = span!(
         "lock.acquire",
         lock.template = request.options.site.name_or("unnamed"),

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Locks whose renewal failed for the same reason.
-pub(in crate::engine) struct Failure {
+pub(in crate::engine) struct RenewalFailure {
     pub(super) batch: Vec<Renew>,
     pub(super) error: StoreError,
 }
@@ -33,7 +33,7 @@ pub(super) fn present(core: &Core, renew: &Renew) -> Option<(Time, Arc<SharedHol
 }
 
 /// Logs one line for all of these failures, with the hold whose lease ends first.
-pub(super) fn report(core: &Core, failures: &[Failure]) {
+pub(super) fn report(core: &Core, failures: &[RenewalFailure]) {
     let each = failures.iter().flat_map(|failure| {
         let holds = failure.batch.iter();
         holds.filter_map(move |renew| Some((present(core, renew)?, renew, failure)))

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::failure::{Failure, present};
+use super::failure::{RenewalFailure, present};
 use crate::{
     engine::{
         core::Core,
@@ -136,7 +136,7 @@ fn alone(core: &Core, one: Renew) -> BoxFuture<'_, ()> {
 }
 
 fn fail(core: &Core, batch: Vec<Renew>, error: StoreError) {
-    core.shell.fail(Failure { batch, error });
+    core.shell.fail(RenewalFailure { batch, error });
 }
 
 /// Logs that the reply came after the next attempt was due.

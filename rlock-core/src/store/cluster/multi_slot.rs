@@ -4,7 +4,7 @@
 use futures_util::future::try_join_all;
 use redis::cmd;
 
-use super::{ClusterStore, Needs, slots::Slot};
+use super::{ClusterStore, Needs, slots::HashSlot};
 use crate::{
     few::Few,
     key::Key,
@@ -26,7 +26,7 @@ impl ClusterStore {
             timeout: until.since(clock.now()),
             ..send
         };
-        let slot = |at: &usize| Slot::of(&claims[*at].key);
+        let slot = |at: &usize| HashSlot::of(&claims[*at].key);
         let mut order: Vec<usize> = (0..claims.len()).collect();
         order.sort_by_key(slot);
         let mut fences: Few<u64> = claims.iter().map(|_| 0).collect();

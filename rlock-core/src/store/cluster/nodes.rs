@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     discovery::Seeds,
-    slots::{Layout, NodeAddr, SLOTS, Slot},
+    slots::{HashSlot, Layout, NodeAddr, SLOTS},
 };
 use crate::store::{
     Event, KeyFilter, Listener, StoreError,
@@ -159,7 +159,7 @@ impl Nodes {
     }
 
     /// Records that a node names another as the master of a slot.
-    pub(super) fn note(&self, slot: Slot, node: &Arc<Node>) {
+    pub(super) fn note(&self, slot: HashSlot, node: &Arc<Node>) {
         let mut former = Some(Arc::clone(node));
         let is_changed = self.table.send_if_modified(|table| {
             std::mem::swap(&mut table.masters[slot.index()], &mut former);
@@ -171,8 +171,8 @@ impl Nodes {
     }
 
     /// Reports that slots have other masters: locks may be gone, and the former master notifies no waiter.
-    fn report(&self, are_changed: impl Fn(Slot) -> bool + Send + Sync + 'static) {
-        let which = KeyFilter::new(move |key| are_changed(Slot::of(key)));
+    fn report(&self, are_changed: impl Fn(HashSlot) -> bool + Send + Sync + 'static) {
+        let which = KeyFilter::new(move |key| are_changed(HashSlot::of(key)));
         (self.listener)(Event::SomeChanged(which));
     }
 
@@ -217,7 +217,7 @@ impl Drop for KeepUp<'_> {
 }
 
 impl Table {
-    pub(super) fn master(&self, slot: Slot) -> Option<Arc<Node>> {
+    pub(super) fn master(&self, slot: HashSlot) -> Option<Arc<Node>> {
         self.masters[slot.index()].clone()
     }
 }
@@ -274,7 +274,7 @@ mod tests {
             (which.matches(&key("moved")), which.matches(&key("other")))
         };
         assert_eq!(of(0), (true, true));
-        let slot = Slot::of(&key("moved"));
+        let slot = HashSlot::of(&key("moved"));
         let mut layout = view(2);
         let master = layout.ranges[0].2.clone();
         for _ in 0..2 {

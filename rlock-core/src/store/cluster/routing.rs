@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::{
     ClusterStore,
     nodes::Node,
-    slots::{NodeAddr, Slot},
+    slots::{HashSlot, NodeAddr},
 };
 use crate::{
     key::Key,
@@ -37,7 +37,7 @@ pub(super) enum Needs<'a> {
 /// A request on its way.
 struct Routed<'a> {
     key: &'a Key,
-    slot: Slot,
+    slot: HashSlot,
     needs: Needs<'a>,
     send: SendOptions,
     until: Instant,
@@ -73,7 +73,7 @@ impl ClusterStore {
         send: SendOptions,
         ask: impl Fn(Arc<Node>, SendOptions) -> F,
     ) -> Result<T, StoreError> {
-        let (slot, until) = (Slot::of(key), Instant::now() + send.timeout);
+        let (slot, until) = (HashSlot::of(key), Instant::now() + send.timeout);
         let mut request = Routed {
             key,
             slot,
@@ -162,7 +162,7 @@ impl ClusterStore {
     }
 
     /// Waits until the master of a slot is connected.
-    async fn master_up(&self, slot: Slot, until: Instant) -> Result<Arc<Node>, StoreError> {
+    async fn master_up(&self, slot: HashSlot, until: Instant) -> Result<Arc<Node>, StoreError> {
         let mut table = self.nodes.table.subscribe();
         loop {
             let master = table.borrow_and_update().master(slot);
@@ -246,7 +246,7 @@ pub(super) fn is_unsettled(error: &StoreError) -> bool {
 }
 
 /// Returns the error for a slot whose node names another node, which does not serve the slot in time.
-fn disputed(slot: Slot, error: &StoreError) -> StoreError {
+fn disputed(slot: HashSlot, error: &StoreError) -> StoreError {
     let reply = match error.source.downcast_ref() {
         Some(Elsewhere(error)) => error.to_string(),
         None => error.to_string(),
@@ -259,7 +259,7 @@ fn disputed(slot: Slot, error: &StoreError) -> StoreError {
 }
 
 /// Only an operator knows whether the migration was given up. Not every reply names the importing node.
-fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError {
+fn on_its_way(slot: HashSlot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError {
     let slot = slot.0;
     let to = to.map_or_else(|| "another node".to_owned(), ToString::to_string);
     not_yet(Unsettled(format!(
@@ -269,7 +269,7 @@ fn on_its_way(slot: Slot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreError 
     )))
 }
 
-fn masterless(slot: Slot) -> StoreError {
+fn masterless(slot: HashSlot) -> StoreError {
     not_yet(format!("no node of the cluster has slot {}", slot.0))
 }
 

@@ -11,9 +11,9 @@ pub(super) const SLOTS: u16 = 16_384;
 
 /// One of the slots into which a cluster divides its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Slot(pub(super) u16);
+pub(super) struct HashSlot(pub(super) u16);
 
-impl Slot {
+impl HashSlot {
     /// Returns the slot of all that belongs to the lock of this key: the names on the server share the
     /// key's hash tag, or the whole key as one.
     pub(super) fn of(key: &Key) -> Self {
@@ -143,7 +143,7 @@ mod tests {
         ] {
             for key in [key.to_owned(), format!("x{{{key}}}y"), format!("{{{key}}}")] {
                 let key = Key::parse(&key).expect("valid");
-                assert_eq!(Slot::of(&key).0, slot, "{key}");
+                assert_eq!(HashSlot::of(&key).0, slot, "{key}");
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddrV6;
 
 /// What a URL names, by its scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum UrlKind {
     Memory,
     Server,
     Socket,
@@ -13,26 +13,26 @@ pub(super) enum Kind {
 }
 
 /// All schemes, what each names, and whether its servers use TLS.
-const SCHEMES: [(&str, Kind, bool); 12] = [
-    ("redis", Kind::Server, false),
-    ("rediss", Kind::Server, true),
-    ("redis-sentinel", Kind::Sentinels, false),
-    ("rediss-sentinel", Kind::Sentinels, true),
-    ("redis-cluster", Kind::Cluster, false),
-    ("rediss-cluster", Kind::Cluster, true),
-    ("unix", Kind::Socket, false),
-    ("redis+unix", Kind::Socket, false),
-    ("valkey", Kind::Server, false),
-    ("valkeys", Kind::Server, true),
-    ("valkey+unix", Kind::Socket, false),
-    ("memory", Kind::Memory, false),
+const SCHEMES: [(&str, UrlKind, bool); 12] = [
+    ("redis", UrlKind::Server, false),
+    ("rediss", UrlKind::Server, true),
+    ("redis-sentinel", UrlKind::Sentinels, false),
+    ("rediss-sentinel", UrlKind::Sentinels, true),
+    ("redis-cluster", UrlKind::Cluster, false),
+    ("rediss-cluster", UrlKind::Cluster, true),
+    ("unix", UrlKind::Socket, false),
+    ("redis+unix", UrlKind::Socket, false),
+    ("valkey", UrlKind::Server, false),
+    ("valkeys", UrlKind::Server, true),
+    ("valkey+unix", UrlKind::Socket, false),
+    ("memory", UrlKind::Memory, false),
 ];
 
 /// What an error for another scheme shows. The schemes with TLS have an `s` behind `redis` or `valkey`.
 pub(super) const EXPECTED: &str = "expected one of `redis://`, `redis-sentinel://`, `redis-cluster://`, `unix://`, \
      `valkey://` and `memory:`, in lower case";
 
-impl Kind {
+impl UrlKind {
     /// Returns the form of the URL behind the scheme, and the options that can stand behind its `?`.
     pub(super) fn form(self) -> (&'static str, &'static [&'static str]) {
         match self {
@@ -52,9 +52,9 @@ impl Kind {
 }
 
 /// The parts of a URL with a known scheme.
-pub(super) struct Parts<'a> {
+pub(super) struct UrlParts<'a> {
     pub(super) scheme: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: UrlKind,
     pub(super) tls: bool,
     pub(super) has_slashes: bool,
     /// User and password, with the `@` that ends them.
@@ -66,7 +66,7 @@ pub(super) struct Parts<'a> {
     pub(super) query: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     /// Returns `None` if the scheme is unknown.
     pub(super) fn of(url: &'a str) -> Option<Self> {
         let (name, rest) = url.split_once(':')?;
@@ -93,14 +93,14 @@ impl<'a> Parts<'a> {
 
     /// Checks what redis-rs would read in another way, or not at all.
     pub(super) fn check(&self) -> Result<(), String> {
-        let reason = if self.kind == Kind::Memory {
+        let reason = if self.kind == UrlKind::Memory {
             if !self.has_slashes && !self.tail.contains(['?', '#']) {
                 return Ok(());
             }
             "the embedded store has neither a host nor options"
         } else if self.tail.contains('#') {
             "nothing can follow a `#`: in a password it is written `%23`, and certificates are always verified"
-        } else if self.kind != Kind::Socket && self.has_slashes && self.tail.contains('@') {
+        } else if self.kind != UrlKind::Socket && self.has_slashes && self.tail.contains('@') {
             // The text before the `@` would pass for a host and a port.
             "an `@` stands behind the host: in a user's name or password, `/`, `?`, `#` and `@` are \
              percent-encoded, as `%2F`, `%3F`, `%23` and `%40`"
@@ -133,15 +133,15 @@ impl<'a> Parts<'a> {
 
 /// Returns what an error shows of a URL: its scheme, and its hosts if no part of a password can be among them.
 pub(crate) fn redacted(url: &str) -> String {
-    let Some(parts) = Parts::of(url) else {
+    let Some(parts) = UrlParts::of(url) else {
         return match url.split_once("://") {
             Some((scheme, rest)) if is_host(scheme) && !rest.contains('@') => format!("{scheme}:…"),
             _ => "…".to_owned(),
         };
     };
-    let Parts { scheme, hosts, .. } = parts;
+    let UrlParts { scheme, hosts, .. } = parts;
     let are_hosts = match parts.kind {
-        Kind::Sentinels | Kind::Cluster => hosts.split(',').all(is_host),
+        UrlKind::Sentinels | UrlKind::Cluster => hosts.split(',').all(is_host),
         _ => is_host(hosts),
     };
     if !are_hosts || hosts.is_empty() || parts.tail.contains(['@', '#']) {

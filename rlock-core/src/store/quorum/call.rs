@@ -23,22 +23,22 @@ use crate::store::{BoxFuture, Store, StoreError, redis::RedisStore};
 const MOST_LATE: usize = 4096;
 
 pub(super) type Members = Arc<[Arc<RedisStore>]>;
-pub(super) type Reply<T> = Result<T, StoreError>;
+pub(super) type MemberReply<T> = Result<T, StoreError>;
 
-pub(super) struct Call<T> {
+pub(super) struct QuorumCall<T> {
     members: Members,
-    replies: Vec<Option<Reply<T>>>,
-    under_way: FuturesUnordered<Request<T>>,
+    replies: Vec<Option<MemberReply<T>>>,
+    under_way: FuturesUnordered<MemberRequest<T>>,
 }
 
 /// A request to one member. Resolves with the number of that member and the reply.
-struct Request<T> {
+struct MemberRequest<T> {
     member: usize,
-    reply: BoxFuture<'static, Reply<T>>,
+    reply: BoxFuture<'static, MemberReply<T>>,
 }
 
-impl<T> Future for Request<T> {
-    type Output = (usize, Reply<T>);
+impl<T> Future for MemberRequest<T> {
+    type Output = (usize, MemberReply<T>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let member = self.member;
@@ -46,11 +46,11 @@ impl<T> Future for Request<T> {
     }
 }
 
-impl<T: Send + 'static> Call<T> {
+impl<T: Send + 'static> QuorumCall<T> {
     /// Sends a request to all connected members. If these are not a majority, the others get it when they connect.
     pub(super) fn to_all<F>(members: &Members, request: impl Fn(Arc<RedisStore>) -> F) -> Self
     where
-        F: Future<Output = Reply<T>> + Send + 'static,
+        F: Future<Output = MemberReply<T>> + Send + 'static,
     {
         let connected = members.iter().filter(|member| member.is_connected());
         let are_enough = connected.count() >= majority(members.len());
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Call<T> {
     /// Sends a request to each member, once it is connected.
     pub(super) fn to_each<F>(members: &Members, request: impl Fn(Arc<RedisStore>) -> F) -> Self
     where
-        F: Future<Output = Reply<T>> + Send + 'static,
+        F: Future<Output = MemberReply<T>> + Send + 'static,
     {
         let mut call = Self {
             members: Arc::clone(members),
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Call<T> {
             // decided.
             match unconstrained(&mut reply).now_or_never() {
                 Some(reply) => call.replies[member] = Some(reply),
-                None => call.under_way.push(Request { member, reply }),
+                None => call.under_way.push(MemberRequest { member, reply }),
             }
         }
         call
@@ -206,7 +206,7 @@ impl LateReplies {
     }
 
     /// Ends a call. Follows its requests to their end, unless a member has too many.
-    pub(super) fn follow<T: Send + 'static>(of_members: &[Self], call: Call<T>) {
+    pub(super) fn follow<T: Send + 'static>(of_members: &[Self], call: QuorumCall<T>) {
         for request in call.under_way {
             let sender = &of_members[request.member].sender;
             let _ = sender.try_send(request.map(drop).boxed());

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use rlock_proto::redlock::SHORTEST_LATE;
 
-use super::{QuorumStore, call::Call};
+use super::{QuorumStore, call::QuorumCall};
 use crate::store::{
     ReplyFuture,
     directory::{Cursor, Directory, Page},
@@ -26,11 +26,12 @@ impl Directory for QuorumStore {
 
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
-            let mut call = Call::to_all(&self.members, |member| {
+            let mut call = QuorumCall::to_all(&self.members, |member| {
                 let message = message.clone();
                 async move { member.publish(client, message, timeout).await }
             });
-            let is_received = |call: &Call<bool>| call.oks().any(|(_, is_received)| *is_received);
+            let is_received =
+                |call: &QuorumCall<bool>| call.oks().any(|(_, is_received)| *is_received);
             call.collect(timeout, SHORTEST_LATE, is_received).await;
             match is_received(&call) {
                 false if !call.has_majority() => Err(call.error()),
@@ -41,11 +42,11 @@ impl Directory for QuorumStore {
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(retry_within(timeout, move |left| async move {
-            let mut call = Call::to_each(&self.members, move |member| async move {
+            let mut call = QuorumCall::to_each(&self.members, move |member| async move {
                 member.clients(left).await
             });
             // Wait for all members, because a client may not be connected to each.
-            call.collect(left, SHORTEST_LATE, Call::lacks_majority)
+            call.collect(left, SHORTEST_LATE, QuorumCall::lacks_majority)
                 .await;
             if !call.has_majority() {
                 return Err(call.error());
@@ -58,11 +59,12 @@ impl Directory for QuorumStore {
 
     fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
         Box::pin(async move {
-            let mut call = Call::to_all(&self.members, move |member| async move {
+            let mut call = QuorumCall::to_all(&self.members, move |member| async move {
                 member.address(client, timeout).await
             });
-            let known =
-                |call: &Call<Option<String>>| call.oks().find_map(|(_, address)| address.clone());
+            let known = |call: &QuorumCall<Option<String>>| {
+                call.oks().find_map(|(_, address)| address.clone())
+            };
             call.collect(timeout, SHORTEST_LATE, |call| known(call).is_some())
                 .await;
             match known(&call) {
@@ -75,11 +77,12 @@ impl Directory for QuorumStore {
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(retry_within(timeout, move |left| async move {
             let until = Instant::now() + left;
-            let mut call = Call::to_each(&self.members, |member| async move {
+            let mut call = QuorumCall::to_each(&self.members, |member| async move {
                 member.until_replying().await;
                 Ok(())
             });
-            call.collect(left, SHORTEST_LATE, Call::has_majority).await;
+            call.collect(left, SHORTEST_LATE, QuorumCall::has_majority)
+                .await;
             if !call.has_majority() {
                 return Err(call.error());
             }

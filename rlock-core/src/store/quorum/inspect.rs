@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlock_proto::redlock::{SHORTEST_LATE, majority_has};
 
-use super::{QuorumStore, call::Call};
+use super::{QuorumStore, call::QuorumCall};
 use crate::{
     key::Key,
     owner::OwnerId,
@@ -18,12 +18,12 @@ impl QuorumStore {
         send: SendOptions,
     ) -> Result<Option<Entry>, StoreError> {
         retry_within(send.timeout, |left| async move {
-            let mut call = Call::to_each(&self.members, |member| {
+            let mut call = QuorumCall::to_each(&self.members, |member| {
                 let key = key.clone();
                 async move { member.inspect(&key, send).await }
             });
             // All members, because any of them may know the largest fence.
-            call.collect(left, SHORTEST_LATE, Call::lacks_majority)
+            call.collect(left, SHORTEST_LATE, QuorumCall::lacks_majority)
                 .await;
             holder(&call).map_err(|Undecided| call.error())
         })
@@ -35,7 +35,7 @@ impl QuorumStore {
 struct Undecided;
 
 /// Returns the entry of an owner that a majority names, if there is one, with the other owners of this kind.
-fn holder(call: &Call<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
+fn holder(call: &QuorumCall<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
     let entries = || call.oks().filter_map(|(_, entry)| entry.as_ref());
     let owners = |entry: &Entry| -> Vec<String> {
         let others = entry.others.iter().map(OwnerId::to_string);

@@ -23,7 +23,7 @@ use rlock_proto::redlock::{
 
 use super::{
     QuorumStore,
-    call::{Call, LateReplies},
+    call::{LateReplies, QuorumCall},
 };
 use crate::store::{
     AcquireRequest, Acquired, ReleaseRequest, Released, Renewal, Renewed, SendOptions, Store,
@@ -41,7 +41,7 @@ impl QuorumStore {
     ) -> Result<Acquired, StoreError> {
         let sent_at = self.clock.now();
         let decided = Arc::<AtomicBool>::default();
-        let mut call = Call::to_all(&self.members, |member| {
+        let mut call = QuorumCall::to_all(&self.members, |member| {
             let (request, decided) = (request.clone(), Arc::clone(&decided));
             async move { member.acquire_unless(&decided, &request, send).await }
         });
@@ -75,7 +75,7 @@ impl QuorumStore {
         send: SendOptions,
     ) -> Result<Released, StoreError> {
         // Members that are away get it when they are back, if that is soon.
-        let mut call = Call::to_each(&self.members, |member| {
+        let mut call = QuorumCall::to_each(&self.members, |member| {
             let request = request.clone();
             async move {
                 let reply = member.release(&request, send).await;
@@ -106,7 +106,7 @@ impl QuorumStore {
     ) -> Result<Renewed, StoreError> {
         let sent_at = self.clock.now();
         let asked: Arc<[Renewal]> = renewals.iter().map(with_step).collect();
-        let mut call = Call::to_all(&self.members, |member| {
+        let mut call = QuorumCall::to_all(&self.members, |member| {
             let asked = Arc::clone(&asked);
             async move { member.renew(&asked, lease, send).await }
         });

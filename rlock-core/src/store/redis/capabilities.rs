@@ -94,7 +94,7 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
 
 /// The missing permissions that locks need, and the missing permissions that make locks quicker: commands, `~prefix*`
 /// for the keys, and `&prefix*` for the channels.
-pub(in crate::store) type Refused = (Vec<String>, Vec<String>);
+pub(in crate::store) type RefusedPermissions = (Vec<String>, Vec<String>);
 
 /// Returns the permissions that this user lacks. Servers before Redis 7 cannot tell.
 ///
@@ -104,7 +104,7 @@ pub(in crate::store) async fn refused(
     connection: &mut MultiplexedConnection,
     keyspace: &Keyspace,
     with_replicas: bool,
-) -> RedisResult<Refused> {
+) -> RedisResult<RefusedPermissions> {
     let script = Script::new(include_str!("scripts/permissions.lua"));
     let mut ask = async |with_key: bool| {
         let mut call = script.prepare_invoke();
@@ -119,7 +119,8 @@ pub(in crate::store) async fn refused(
         let mut requests = pipe();
         requests.load_script(&script).ignore().ignore_errors();
         requests.invoke_script(&call);
-        let (refused,): (RedisResult<Refused>,) = requests.query_async(connection).await?;
+        let (refused,): (RedisResult<RefusedPermissions>,) =
+            requests.query_async(connection).await?;
         refused
     };
     let key_first = !keyspace.are_of_cluster;

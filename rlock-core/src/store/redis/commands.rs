@@ -88,7 +88,7 @@ pub(in crate::store) struct Commands {
 
 /// A request to the server.
 #[derive(Clone, Copy)]
-pub(in crate::store) enum Call<'a> {
+pub(in crate::store) enum Operation<'a> {
     /// Acquires locks. With a flag, it is not sent any more once that is `true`.
     Acquire(&'a AcquireRequest, Option<&'a AtomicBool>),
     Release(&'a ReleaseRequest),
@@ -100,7 +100,7 @@ pub(in crate::store) enum Call<'a> {
     Ping,
 }
 
-impl Call<'_> {
+impl Operation<'_> {
     /// Returns the name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -146,14 +146,14 @@ impl Commands {
     }
 
     /// Returns the command of a request.
-    pub(super) fn command(&self, call: Call<'_>) -> Cmd {
+    pub(super) fn command(&self, call: Operation<'_>) -> Cmd {
         match call {
-            Call::Acquire(request, _) => self.acquire(request),
-            Call::Release(request) => self.release(request),
-            Call::Renew(renewals, lease) => self.renew(renewals, lease),
-            Call::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
-            Call::LookUp(command) => command.clone(),
-            Call::Ping => cmd("PING"),
+            Operation::Acquire(request, _) => self.acquire(request),
+            Operation::Release(request) => self.release(request),
+            Operation::Renew(renewals, lease) => self.renew(renewals, lease),
+            Operation::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
+            Operation::LookUp(command) => command.clone(),
+            Operation::Ping => cmd("PING"),
         }
     }
 

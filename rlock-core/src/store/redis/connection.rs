@@ -16,7 +16,7 @@ use super::{
     RedisOptions,
     address::Server,
     capabilities::{Capability, NOTIFICATIONS, RESP3, TRACKING, tracking, unless_refused},
-    commands::{Call, Commands},
+    commands::{Commands, Operation},
     dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
     for_quorum::Registration,
     keyspace::connection_name,
@@ -173,7 +173,7 @@ impl Connection {
     /// no scripts. If the future is dropped before the request is written, it is not sent.
     pub(super) async fn send(
         &self,
-        call: Call<'_>,
+        call: Operation<'_>,
         asking: bool,
         with_text: bool,
     ) -> RedisResult<Value> {
@@ -198,7 +198,7 @@ impl Connection {
     /// Sends a request with one write, so that no other command separates `ASKING` from it.
     async fn send_apart(
         &self,
-        call: Call<'_>,
+        call: Operation<'_>,
         asking: bool,
         with_text: bool,
     ) -> RedisResult<Value> {

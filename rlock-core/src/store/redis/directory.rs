@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, cmd, from_redis_value};
 use uuid::Uuid;
 
-use super::{RedisStore, commands::Call, errors::unexpected, keyspace::connection_name};
+use super::{RedisStore, commands::Operation, errors::unexpected, keyspace::connection_name};
 use crate::{
     escape_control::shown,
     store::{
@@ -25,7 +25,7 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<T, StoreError> {
         let read = |reply, _| from_redis_value(reply).map_err(unexpected);
-        self.call(Call::LookUp(command), send, read).await
+        self.call(Operation::LookUp(command), send, read).await
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
-use super::{RedisStore, commands::Call, replies};
+use super::{RedisStore, commands::Operation, replies};
 use crate::store::{AcquireRequest, Acquired, SendOptions, StoreError};
 
 impl RedisStore {
@@ -40,7 +40,7 @@ impl RedisStore {
         request: &AcquireRequest,
         send: SendOptions,
     ) -> Result<Acquired, StoreError> {
-        let call = Call::Acquire(request, Some(decided));
+        let call = Operation::Acquire(request, Some(decided));
         self.call(call, send, |reply, sent_at| {
             replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
         })

@@ -16,7 +16,7 @@ use super::{
     RedisOptions,
     address::{Address, LOGIN},
     capabilities::{self, unless_refused},
-    commands::{Call, Commands},
+    commands::{Commands, Operation},
     connection::{Connection, Inbox},
     dial::boxed,
     errors::{IsReplica, NO_RESP3, classify_connect, not_yet, refuses_protocol},
@@ -44,7 +44,7 @@ pub(in crate::store) struct Link {
     /// The background link, if this is the callers' link.
     background: Option<Arc<Link>>,
     /// Counts the background link.
-    metrics: Option<metrics::Connection>,
+    metrics: Option<metrics::ConnectionMetrics>,
     pub(super) listener: Listener,
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
@@ -98,7 +98,8 @@ impl Link {
         Arc::new(Self {
             commands,
             address,
-            metrics: (background.is_none()).then(|| metrics::Connection::new(options.server)),
+            metrics: (background.is_none())
+                .then(|| metrics::ConnectionMetrics::new(options.server)),
             options,
             background,
             listener,
@@ -186,7 +187,7 @@ impl Link {
     pub(super) async fn send(
         &self,
         connection: &Connection,
-        call: Call<'_>,
+        call: Operation<'_>,
         send: SendOptions,
     ) -> RedisResult<Value> {
         let (mut current, mut with_text) = (None::<Arc<Connection>>, false);
