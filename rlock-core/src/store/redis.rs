@@ -143,10 +143,14 @@ impl RedisStore {
         }
         let caller = caller.filter(|caller| send.in_doubt || caller.is_callers());
         let of_caller = caller.and_then(|caller| Some((&caller.link, caller.link.present()?)));
-        let (link, connection) = if let Some(of_caller) = of_caller {
-            of_caller
-        } else {
-            (background, self.background_connection(deadline).await?)
+        let present = of_caller.or_else(|| Some((background, background.present()?)));
+        let (link, connection) = match present {
+            Some(present) => present,
+            // Boxed, because few requests wait for a connection, and it would make each larger.
+            None => (
+                background,
+                boxed(self.background_connection(deadline)).await?,
+            ),
         };
         let sent_at = background.options.clock.now();
         let reply = self.exchange(call, link, &connection, deadline, send).await;

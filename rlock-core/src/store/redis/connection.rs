@@ -178,14 +178,12 @@ impl Connection {
         with_text: bool,
     ) -> RedisResult<Value> {
         if asking || with_text {
-            return boxed(unconstrained(self.send_apart(call, asking, with_text))).await;
+            return unconstrained(boxed(self.send_apart(call, asking, with_text))).await;
         }
         let (command, mut connection) = (self.commands.command(call), self.multiplexed.clone());
         // The first poll puts the request into the connection's queue, before any later request.
-        let reply = boxed(unconstrained(async move {
-            connection.send_packed_command(&command).await
-        }));
-        reply.await.and_then(Value::extract_error)
+        let reply = connection.send_packed_command(&command);
+        unconstrained(reply).await.and_then(Value::extract_error)
     }
 
     pub(super) async fn load_scripts(&self) -> RedisResult<()> {
