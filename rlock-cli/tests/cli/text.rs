@@ -1,6 +1,9 @@
 //! Manual pages, completions and help.
 
-use std::process::{Command, Stdio};
+use std::{
+    collections::BTreeSet,
+    process::{Command, Stdio},
+};
 
 use crate::common::run;
 
@@ -115,14 +118,51 @@ fn a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is_one() {
     assert_eq!(rlock(full.expect("the device").into()), Some(125));
 }
 
-#[test]
-fn the_page_describes_every_subcommand() {
-    let page = include_str!("../../../docs/command-line.md");
+/// Returns the numbers at the start of the lines below "Exit status" in a help text.
+fn statuses_in(help: &str) -> BTreeSet<String> {
+    let (_, section) = help.split_once("Exit status:\n").unwrap_or_default();
+    let section = section.split("\n\n").next().unwrap_or_default();
+    let terms = section
+        .lines()
+        .filter_map(|line| line.trim().split_once("  "));
+    numbers_in(terms.map(|(term, _)| term))
+}
+
+fn numbers_in<'a>(texts: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let words = texts.flat_map(|text| text.split([',', ' ']));
+    let numbers = words.filter(|word| word.parse::<u8>().is_ok());
+    numbers.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_page_uses_every_subcommand_and_only_options_and_statuses_that_exist() {
+    let page = include_str!("../../../docs/operations.md");
+    let mut statuses = BTreeSet::new();
     for subcommand in SUBCOMMANDS {
-        let described = match subcommand {
-            "completions" | "man" => format!("`{subcommand}`"),
-            _ => format!("\n## rlock {subcommand}\n"),
-        };
-        assert!(page.contains(&described), "{subcommand}");
+        let command = format!("rlock {subcommand}");
+        let uses: Vec<&str> = page.split(&command).skip(1).collect();
+        assert!(!uses.is_empty(), "{command}");
+        let help = text_of(&[subcommand, "--help"]).await;
+        statuses.extend(statuses_in(&help));
+        for rest in uses {
+            // Up to the end of the code or line, or to the program that the command runs.
+            let own = rest.split(['`', '\n']).next().unwrap_or_default();
+            let own = own.split(" -- ").next().unwrap_or_default();
+            let mut options = own.split(' ').filter(|word| word.starts_with('-'));
+            let known = |option: &&str| {
+                let mut words = help.split(|c: char| c.is_whitespace() || c == ',');
+                words.any(|word| word == *option)
+            };
+            let unknown = options.find(|option| !known(option));
+            assert_eq!(unknown, None, "{command}{own}");
+        }
     }
+    let rows = page.split_once("| exit status |").expect("a table").1;
+    let rows = rows
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.trim_start_matches('|').split('|').next());
+    let listed = numbers_in(cells);
+    assert_eq!(listed, statuses);
 }
