@@ -2,7 +2,7 @@
 //!
 //! It measures processor time and network bytes for a pair of acquire and release, a transfer and a
 //! renewal. It also measures the memory of held locks, of released locks, and of waiters.
-//! `docs/scale.md` has the figures.
+//! `docs/performance.md` has the figures.
 
 mod cost;
 mod ground;
