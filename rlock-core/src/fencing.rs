@@ -33,7 +33,7 @@
 //! the same fence.
 //!
 //! The statements use the table `rlock_fence`. Copy their text if yours has another name. The page *Database transactions*
-//! of the book has complete programs for sqlx, tokio-postgres, diesel and rusqlite.
+//! of the book has examples for sqlx, tokio-postgres, diesel and rusqlite.
 //!
 //! The idea of a token that the storage checks is Martin Kleppmann's:
 //! [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).

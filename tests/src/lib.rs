@@ -26,17 +26,12 @@ struct Testing;
 #[doc = include_str!("../../docs/guide.md")]
 struct Guide;
 
-/// Compiles and runs the code in the page on migrating.
+/// Compiles and runs the code in the page for users of other libraries.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/migrating.md")]
-struct Migrating;
+#[doc = include_str!("../../docs/coming-from.md")]
+struct ComingFrom;
 
-/// Compiles and runs the code in the page on leaders.
+/// Compiles the code in the page on jobs and leaders.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/leaders.md")]
-struct Leaders;
-
-/// Compiles and runs the code in the page on scheduled jobs.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/jobs.md")]
-struct Jobs;
+#[doc = include_str!("../../docs/jobs-and-leaders.md")]
+struct JobsAndLeaders;

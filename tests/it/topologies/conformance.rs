@@ -2,7 +2,7 @@
 //!
 //! The macro `conformance` runs these tests over each topology, with its name as a module. Each
 //! [`Topology`](rlock_testkit::Topology) declares its differences, and the suite checks them.
-//! `docs/topologies.md` lists them.
+//! `docs/stores.md` lists them.
 
 mod elections;
 mod holders;
