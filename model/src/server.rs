@@ -351,7 +351,7 @@ impl Server {
             owner: owner(release.owner),
             fence: release.fence,
             count: release.count.into(),
-            at_least: Duration::from_millis(release.at_least),
+            min_hold: Duration::from_millis(release.min_hold),
         };
         match self.change(effects, |state, now| state.release(&request, now)) {
             store::Released::Done => Released::Done,

@@ -107,7 +107,7 @@ pub struct Release {
     /// The new count. Zero releases the lock.
     pub count: u8,
     /// How long the lock stays taken after the release.
-    pub at_least: Millis,
+    pub min_hold: Millis,
 }
 
 /// The reply to a release.
@@ -207,7 +207,7 @@ impl Notification {
 pub enum Holder {
     /// An owner.
     Owner(Owner),
-    /// No owner: `at_least` keeps the lock after its release.
+    /// No owner: `min_hold` keeps the lock after its release.
     Kept,
 }
 

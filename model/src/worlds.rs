@@ -96,7 +96,7 @@ pub fn with_modes() -> Vec<Config> {
             .each(|caller| caller.max_hold = Some(1)),
         readers("in time, readers, a lock that stays taken", &[2, 1])
             .one(1, 0, exclusive)
-            .each(|caller| caller.at_least = Some(2)),
+            .each(|caller| caller.min_hold = Some(2)),
         readers("any delay, readers and a writer", &[2, 1])
             .one(1, 0, exclusive)
             .at_any_time()
@@ -277,7 +277,7 @@ pub fn with_terms() -> Vec<Config> {
             .until(3),
         any("any delay, a lock that stays taken")
             .of(&[2, 1])
-            .one(0, 0, |caller| caller.at_least = Some(2))
+            .one(0, 0, |caller| caller.min_hold = Some(2))
             .until(1),
         any("any delay, waits that end")
             .one(0, 0, |caller| caller.wait = Some(1))
@@ -388,7 +388,7 @@ pub fn in_time() -> Vec<Config> {
             .each(|caller| caller.max_hold = Some(1)),
         prompt("in time, a lock that stays taken")
             .of(&[2, 1])
-            .each(|caller| caller.at_least = Some(2)),
+            .each(|caller| caller.min_hold = Some(2)),
         prompt("in time, waits that end")
             .of(&[2, 1])
             .each(|caller| caller.wait = Some(1))

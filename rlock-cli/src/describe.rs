@@ -19,7 +19,7 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     let mode = mode(info).map_or_else(String::new, |mode| format!(" ({mode})"));
     let Some(holder) = &info.holder else {
         let no_holder = match () {
-            () if is_kept(info) => "(at_least)",
+            () if is_kept(info) => "(min_hold)",
             () if info.owner_id().is_none() => "(other software)",
             () => "(no reply)",
         };
@@ -61,7 +61,7 @@ pub(crate) fn taken(info: &LockInfo) -> String {
     };
     match &info.holder {
         Some(holder) => format!("held by {}{others}", escaped(&holder.to_string())),
-        None if is_kept(info) => "kept taken by at_least, and has no holder".to_owned(),
+        None if is_kept(info) => "kept taken by min_hold, and has no holder".to_owned(),
         None if info.owner_id().is_none() => "a key of other software".to_owned(),
         None => format!(
             "held by owner {}, which does not reply{others}",
@@ -76,7 +76,7 @@ pub(crate) fn owners(info: &LockInfo) -> Vec<String> {
     iter::once(info.owner.clone()).chain(others).collect()
 }
 
-/// Returns whether the lock has no holder, and `at_least` keeps it taken.
+/// Returns whether the lock has no holder, and `min_hold` keeps it taken.
 pub(crate) fn is_kept(info: &LockInfo) -> bool {
     info.owner.starts_with("kept")
 }

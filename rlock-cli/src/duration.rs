@@ -60,7 +60,7 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     within(text, bounds, "a lease is between 10ms and 24h")
 }
 
-pub(crate) fn at_least(text: &str) -> Result<Duration, String> {
+pub(crate) fn min_hold(text: &str) -> Result<Duration, String> {
     within(text, Duration::ZERO..=DAY, "a lock is kept for 24h at most")
 }
 
@@ -118,7 +118,7 @@ mod tests {
     fn durations_out_of_bounds_are_refused_with_the_bounds() {
         assert!(lease("9ms").unwrap_err().contains("10ms"));
         assert!(lease("25h").unwrap_err().contains("24h"));
-        assert!(at_least("25h").is_err());
+        assert!(min_hold("25h").is_err());
         assert!(max_hold("0s").is_err());
         assert!(kill_after("0s").is_ok());
         assert!(window("8h").is_ok());

@@ -113,7 +113,7 @@ fn holder(info: &LockInfo) -> String {
             None => "the lock has no lease, and does not become free".to_owned(),
         };
         return match () {
-            () if describe::is_kept(info) => format!("none: at_least keeps the lock taken; {free}"),
+            () if describe::is_kept(info) => format!("none: min_hold keeps the lock taken; {free}"),
             () if info.owner_id().is_none() => {
                 format!(
                     "not a client of rlock: other software wrote this lock; {free}; to free it, delete its key on the server"

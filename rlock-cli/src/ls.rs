@@ -67,7 +67,7 @@ pub(crate) async fn ls(
         warn_of_missed(missed);
         if !is_complete && missed == 0 {
             tracing::warn!(
-                "not all keys of the store were scanned; `--scan` also finds locks that at_least keeps taken"
+                "not all keys of the store were scanned; `--scan` also finds locks that min_hold keeps taken"
             );
         }
         return Ok(Status::SUCCESS);

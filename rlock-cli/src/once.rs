@@ -126,7 +126,7 @@ pub(crate) async fn once(
 impl Call<'_> {
     fn run_options(&self, now: SystemTime) -> RunOptions {
         let OnceOptions { retry, lease, .. } = *self.options;
-        let at_least = self.tick.left(now, self.window, 2);
+        let min_hold = self.tick.left(now, self.window, 2);
         RunOptions {
             keys: vec![self.key.clone()],
             limit: WaitOption {
@@ -136,9 +136,9 @@ impl Call<'_> {
             shared: false,
             permits: None,
             // Without `--retry`, the tick also counts as done if this host dies.
-            lease: if retry { lease } else { lease.max(at_least) },
+            lease: if retry { lease } else { lease.max(min_hold) },
             max_hold: None,
-            at_least: Some(at_least),
+            min_hold: Some(min_hold),
             conflict_exit_code: self.options.conflict_exit_code,
             work: self.options.work.clone(),
         }
@@ -164,7 +164,7 @@ impl Call<'_> {
     /// Acquires the lock of a tick that may be done.
     ///
     /// A second key excludes other calls with `--again`. The lock of a done tick stays taken, so that no host without `--again`
-    /// runs the tick at the same time. Ending its `at_least` by force could take it from a host that has just begun.
+    /// runs the tick at the same time. Ending its `min_hold` by force could take it from a host that has just begun.
     async fn acquire_again(
         &self,
         client: &LockClient,
@@ -173,7 +173,7 @@ impl Call<'_> {
         let again = RunOptions {
             keys: vec![format!("{}:again", self.key)],
             lease: self.options.lease,
-            at_least: None,
+            min_hold: None,
             ..run.clone()
         };
         let acquired = run::acquire(client, &again, self.started).await;

@@ -160,7 +160,7 @@ async fn released(
 
 fn unanswered(info: &LockInfo) -> String {
     if describe::is_kept(info) {
-        return "at_least keeps it taken, and no call holds it; `--force` ends that".to_owned();
+        return "min_hold keeps it taken, and no call holds it; `--force` ends that".to_owned();
     }
     if info.owner_id().is_none() {
         return "other software wrote it; delete its key on the server".to_owned();

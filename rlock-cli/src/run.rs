@@ -58,12 +58,12 @@ pub(crate) struct RunOptions {
         value_parser = duration::lease
     )]
     pub(crate) lease: Duration,
-    /// How long the locks may be held, not less than `--at-least`; after that time they count as lost
+    /// How long the locks may be held, not less than `--min-hold`; after that time they count as lost
     #[arg(long, value_name = "DURATION", value_parser = duration::max_hold)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the locks for at least this long if the command succeeds, even if it ends earlier
-    #[arg(long, value_name = "DURATION", value_parser = duration::at_least)]
-    pub(crate) at_least: Option<Duration>,
+    #[arg(long, value_name = "DURATION", value_parser = duration::min_hold)]
+    pub(crate) min_hold: Option<Duration>,
     /// The exit status when the locks are not acquired
     #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
@@ -103,15 +103,15 @@ pub(crate) struct Task {
 impl RunOptions {
     /// Checks options before the client connects. The client's error would name the options of the library.
     fn check(&self) -> Result<(), Failure> {
-        let (Some(max_hold), Some(at_least)) = (self.max_hold, self.at_least) else {
+        let (Some(max_hold), Some(min_hold)) = (self.max_hold, self.min_hold) else {
             return Ok(());
         };
-        if max_hold >= at_least {
+        if max_hold >= min_hold {
             return Ok(());
         }
-        let (max_hold, at_least) = (format_duration(max_hold), format_duration(at_least));
+        let (max_hold, min_hold) = (format_duration(max_hold), format_duration(min_hold));
         let message = format!(
-            "`--max-hold {max_hold}` is shorter than `--at-least {at_least}`: raise `--max-hold` or lower `--at-least`"
+            "`--max-hold {max_hold}` is shorter than `--min-hold {min_hold}`: raise `--max-hold` or lower `--min-hold`"
         );
         Err(Failure::new(Status::USAGE, message))
     }
@@ -170,7 +170,7 @@ pub(crate) struct Job<'a> {
     pub(crate) options: &'a RunOptions,
     /// What the command gets in its environment in addition to its locks.
     pub(crate) variables: &'a [(&'static str, String)],
-    /// Whether `at_least` counts even if the command fails.
+    /// Whether `min_hold` counts even if the command fails.
     pub(crate) keeps_failed: bool,
 }
 
@@ -318,8 +318,8 @@ pub(crate) async fn acquire(
     if let Some(max_hold) = options.max_hold {
         locks = locks.max_hold(max_hold);
     }
-    if let Some(at_least) = options.at_least {
-        locks = locks.at_least(at_least);
+    if let Some(min_hold) = options.min_hold {
+        locks = locks.min_hold(min_hold);
     }
     let waits = wait != Limit::For(Duration::ZERO);
     match locks.try_acquire().await {

@@ -436,10 +436,10 @@ impl LockGuard {
     }
 
     /// Marks the work under the lock as failed, so that the lock becomes free at the end of the hold despite
-    /// [`at_least`](crate::Lock::at_least), and another process may try.
+    /// [`min_hold`](crate::Lock::min_hold), and another process may try.
     ///
     /// A guard does not know the outcome of the work, so one that is released or dropped without this mark keeps the lock
-    /// for its `at_least`, unless its thread panics. The end of a marked hold is `failed` in spans and metrics.
+    /// for its `min_hold`, unless its thread panics. The end of a marked hold is `failed` in spans and metrics.
     ///
     /// # Examples
     ///
@@ -449,7 +449,7 @@ impl LockGuard {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = rlock_core::LockClient::in_memory();
-    /// let lock = client.lock("report").at_least(Duration::from_secs(60));
+    /// let lock = client.lock("report").min_hold(Duration::from_secs(60));
     /// let mut guard = lock.acquire().await?;
     /// if report().is_err() {
     ///     guard.mark_failed();

@@ -12,7 +12,7 @@ pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
     /// The owner as text, as [`OwnerId`] writes it, or text that begins with `kept` if there is none:
-    /// the holder has released the lock, and [`at_least`](crate::Lock::at_least) keeps it taken. Any
+    /// the holder has released the lock, and [`min_hold`](crate::Lock::min_hold) keeps it taken. Any
     /// other text if other software wrote the lock: in a list, `(not a hash)` for a key of another type.
     /// Of several holders, one.
     pub owner: String,
@@ -55,7 +55,7 @@ pub struct LockInfo {
 
 impl LockInfo {
     /// Returns the owner of the lock. Returns `None` if only
-    /// [`at_least`](crate::Lock::at_least) keeps it taken, or other software wrote it.
+    /// [`min_hold`](crate::Lock::min_hold) keeps it taken, or other software wrote it.
     #[must_use]
     pub fn owner_id(&self) -> Option<OwnerId> {
         OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())

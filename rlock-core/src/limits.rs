@@ -58,13 +58,13 @@ pub(crate) fn lock(
     let reason = "it must be longer than 0s; leave it out for no limit";
     check(!max_hold.is_zero(), "max_hold", "0s", reason)?;
     let zero_to_day = Duration::ZERO..=MAX_LEASE;
-    let at_least = options.at_least.unwrap_or_default();
+    let min_hold = options.min_hold.unwrap_or_default();
     let reason = "a lock is kept for 24h at most; use a key for each run of a rarer job";
-    within("at_least", at_least, zero_to_day.clone(), reason)?;
-    if max_hold < at_least {
-        let at_least = duration(at_least);
+    within("min_hold", min_hold, zero_to_day.clone(), reason)?;
+    if max_hold < min_hold {
+        let min_hold = duration(min_hold);
         let reason = format!(
-            "it is shorter than `at_least`, {at_least}; raise `max_hold` or lower `at_least`"
+            "it is shorter than `min_hold`, {min_hold}; raise `max_hold` or lower `min_hold`"
         );
         return check(false, "max_hold", duration(max_hold), &reason);
     }

@@ -218,7 +218,7 @@ macro_rules! lock_option_setters {
         /// # Errors
         ///
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
-        /// for zero, and for less than `at_least`.
+        /// for zero, and for less than `min_hold`.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.options().max_hold = Some(max_hold);
             self
@@ -236,14 +236,14 @@ macro_rules! lock_option_setters {
         /// - A guard does not know the outcome, so its end counts as a success unless its thread panics, its lock was
         ///   lost, or it was [marked as failed](crate::LockGuard::mark_failed).
         ///
-        /// Each nested call counts by itself: if it succeeds, its `at_least` keeps the lock.
+        /// Each nested call counts by itself: if it succeeds, its `min_hold` keeps the lock.
         ///
         /// # Errors
         ///
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
         /// for more than 24 hours.
-        pub fn at_least(mut self, at_least: Duration) -> Self {
-            self.options().at_least = Some(at_least);
+        pub fn min_hold(mut self, min_hold: Duration) -> Self {
+            self.options().min_hold = Some(min_hold);
             self
         }
 

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     pub(crate) wait: Option<Wait>,
     pub(crate) watchdog: Option<Expr>,
     pub(crate) max_hold: Option<Time>,
-    pub(crate) at_least: Option<Time>,
+    pub(crate) min_hold: Option<Time>,
     pub(crate) retain: Option<Time>,
     pub(crate) continue_when_lost: bool,
     pub(crate) guard: Option<Ident>,
@@ -86,17 +86,17 @@ impl Args {
     }
 
     fn hold_times(&self) -> syn::Result<()> {
-        let (Some(Time::Literal(max_hold, most)), Some(Time::Literal(at_least, least))) =
-            (&self.max_hold, &self.at_least)
+        let (Some(Time::Literal(max_hold, most)), Some(Time::Literal(min_hold, least))) =
+            (&self.max_hold, &self.min_hold)
         else {
             return Ok(());
         };
-        if max_hold >= at_least {
+        if max_hold >= min_hold {
             return Ok(());
         }
         let (written, other) = (most.value(), least.value());
         let message = format_args!(
-            "`max_hold = {written:?}` is shorter than `at_least = {other:?}`: raise `max_hold` or lower `at_least`"
+            "`max_hold = {written:?}` is shorter than `min_hold = {other:?}`: raise `max_hold` or lower `min_hold`"
         );
         error(most.span(), message)
     }
@@ -111,7 +111,7 @@ impl Args {
             self.lease.as_ref(),
             wait,
             self.max_hold.as_ref(),
-            self.at_least.as_ref(),
+            self.min_hold.as_ref(),
             self.retain.as_ref(),
         ]
         .into_iter()
@@ -184,8 +184,8 @@ impl Args {
             LockOption::MaxHold => {
                 self.max_hold = Some(time(option, read()?, &duration::MAX_HOLD)?);
             }
-            LockOption::AtLeast => {
-                self.at_least = Some(time(option, read()?, &duration::AT_LEAST)?);
+            LockOption::MinHold => {
+                self.min_hold = Some(time(option, read()?, &duration::MIN_HOLD)?);
             }
             LockOption::Retain => self.retain = Some(time(option, read()?, &duration::RETAIN)?),
             LockOption::Watchdog => {

@@ -31,7 +31,7 @@ pub(crate) const MAX_HOLD: Bounds = Bounds {
     most: Duration::MAX,
     text: "a body takes more than 0s",
 };
-pub(crate) const AT_LEAST: Bounds = Bounds {
+pub(crate) const MIN_HOLD: Bounds = Bounds {
     least: Duration::from_nanos(1),
     most: DAY,
     text: "a lock is kept for more than 0s and 24h at most",

@@ -33,7 +33,7 @@ options! {
     Wait: "wait", TIME, "wait = \"5s\"` or `wait = \"forever\"";
     Watchdog: "watchdog", "a bool", "watchdog = false";
     MaxHold: "max_hold", TIME, "max_hold = \"10min\"";
-    AtLeast: "at_least", TIME, "at_least = \"10s\"";
+    MinHold: "min_hold", TIME, "min_hold = \"10s\"";
     Retain: "retain", TIME, "retain = \"200ms\"";
     OnLost: "on_lost", "`\"cancel\"` or `\"continue\"`", "on_lost = \"continue\"";
     Guard: "guard", "a name for a variable of the body", "guard = lock";
@@ -68,7 +68,7 @@ impl LockOption {
             "ttl" | "expire" | "expiry" | "lock_at_most_for" => Some("lease"),
             "timeout" | "wait_timeout" | "acquire_timeout" => Some("wait"),
             "name" => Some("key"),
-            "lock_at_least_for" => Some("at_least"),
+            "lock_at_least_for" => Some("min_hold"),
             "read" | "reader" | "read_only" => Some("shared"),
             "limit" | "concurrency" | "max_concurrency" => Some("permits"),
             "hold" | "lock" | "bind" | "binding" => Some("guard"),

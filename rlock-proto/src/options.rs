@@ -114,7 +114,7 @@ pub struct LockOptions {
     /// The longest hold.
     pub max_hold: Option<Duration>,
     /// How long the lock stays taken from the start of a hold that succeeds.
-    pub at_least: Option<Duration>,
+    pub min_hold: Option<Duration>,
     /// How long the client keeps the lock for its next call.
     pub retain: Duration,
     /// Where the lock is taken.
@@ -129,7 +129,7 @@ impl Default for LockOptions {
             wait: Wait::For(Duration::from_secs(10)),
             watchdog: true,
             max_hold: None,
-            at_least: None,
+            min_hold: None,
             retain: Duration::ZERO,
             site: Site::default(),
         }

@@ -18,7 +18,7 @@ pub struct OwnerId {
 }
 
 impl OwnerId {
-    /// The owner of an exclusive lock that stays taken for its `at_least` after its release.
+    /// The owner of an exclusive lock that stays taken for its `min_hold` after its release.
     pub const KEPT: Self = Self {
         client: Uuid::max(),
         sequence: u64::MAX,
@@ -41,7 +41,7 @@ impl OwnerId {
         }
     }
 
-    /// Returns whether the owner has released the lock, and only `at_least` keeps it.
+    /// Returns whether the owner has released the lock, and only `min_hold` keeps it.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.sequence & Self::KEPT_BIT != 0

@@ -1,6 +1,5 @@
 //! The semantics of locks and of annotated functions.
 
-mod at_least;
 mod attribute;
 mod blocking;
 mod cancellation;
@@ -13,6 +12,7 @@ mod environment;
 mod fence;
 mod kept;
 mod lock_all;
+mod min_hold;
 mod options;
 mod own_holder;
 mod reentry;

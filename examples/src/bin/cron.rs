@@ -1,6 +1,6 @@
 //! A scheduled job on three machines whose clocks differ a little. It runs once a night: those who
 //! come second skip it (`wait = "0s"` and `or_else`), and those who come late find it done, because
-//! the lock stays taken for longer than the clocks differ (`at_least`). The night is in the key, so
+//! the lock stays taken for longer than the clocks differ (`min_hold`). The night is in the key, so
 //! the next one has a lock of its own.
 //!
 //! Needs no server; with `REDIS_URL` the machines meet on Redis.
@@ -30,7 +30,7 @@ impl Night {
 #[distributed_lock(
     key = "nightly-report:<night>",
     wait = "0s",
-    at_least = "800ms",
+    min_hold = "800ms",
     or_else = Night::without_lock
 )]
 async fn nightly_report(night: u32) -> Night {

@@ -133,9 +133,9 @@ fn acquire() -> impl Strategy<Value = Operation> {
 fn release() -> impl Strategy<Value = Operation> {
     let fence = 0..2_u64;
     let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
-    let at_least = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let request = (key(), owner(), fence, count, at_least);
-    request.prop_map(|(key, owner, fence, count, at_least)| {
+    let min_hold = prop_oneof![4 => Just(0), 1 => Just(3_000)];
+    let request = (key(), owner(), fence, count, min_hold);
+    request.prop_map(|(key, owner, fence, count, min_hold)| {
         Operation::Release(Release {
             key,
             owner: of(key, owner),
@@ -145,7 +145,7 @@ fn release() -> impl Strategy<Value = Operation> {
                 Mode::Shared => count.min(1),
                 Mode::Permits(_) => 0,
             },
-            at_least,
+            min_hold,
         })
     })
 }

@@ -56,7 +56,7 @@ pub struct Caller {
     /// The `max_hold` of its hold.
     pub max_hold: Option<Time>,
     /// How long the lock stays taken at least.
-    pub at_least: Option<Time>,
+    pub min_hold: Option<Time>,
     /// How long the client retains the ownership.
     pub retain: Time,
     /// Whether it may share its exclusive lock later.
@@ -72,7 +72,7 @@ impl Caller {
         wait: None,
         renewed: true,
         max_hold: None,
-        at_least: None,
+        min_hold: None,
         retain: 0,
         downgrades: false,
     };
@@ -88,7 +88,7 @@ impl Caller {
             },
             watchdog: self.renewed,
             max_hold: self.max_hold.map(duration),
-            at_least: self.at_least.map(duration),
+            min_hold: self.min_hold.map(duration),
             retain: duration(self.retain),
             site: Site::default(),
         }

@@ -40,7 +40,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         NoRenewalAfterMaxHold: "no hold is renewed beyond its `max_hold`",
         NoRefusalWithoutReason: "no call is refused without a reason",
         HandoversLimited: "while other clients wait, a client makes no more local hand-overs than its limit",
-        Kept: "no hold begins within the `at_least` of the one before",
+        Kept: "no hold begins within the `min_hold` of the one before",
         InTime: "a call ends by its deadline",
         Consistent: "the machine is consistent",
     };
@@ -52,7 +52,7 @@ pub(super) fn of(config: &Config) -> Vec<P> {
         P::always(
             "when all clients are dead, the lock is free after a lease",
             |model, state| {
-                let longest = |caller: &Caller| caller.lease.max(caller.at_least.unwrap_or(0));
+                let longest = |caller: &Caller| caller.lease.max(caller.min_hold.unwrap_or(0));
                 let longest = model.config.callers().map(longest).max();
                 state.become_free(longest.unwrap_or(0).max(Config::LEASE))
             },
@@ -215,7 +215,7 @@ fn situations(config: &Config) -> Vec<Situation> {
         .max()
         .unwrap_or(0);
     let wanted = clients > 1 || faults.refused_tries > 0;
-    let stays = any(|caller| caller.at_least.is_some());
+    let stays = any(|caller| caller.min_hold.is_some());
     let long = config.end > 1 + Config::LEASE;
     let patient = any(|caller| caller.wait.is_none());
     [
@@ -245,7 +245,7 @@ fn situations(config: &Config) -> Vec<Situation> {
         (RetainedAsked, retains && faults.release_requests > 0),
         (RetainedAtDrain, retains && faults.shut_downs > 0),
         (MaxHold, any(|caller| caller.max_hold.is_some())),
-        (Kept, any(|caller| caller.at_least.is_some())),
+        (Kept, any(|caller| caller.min_hold.is_some())),
         (Several, any(|caller| caller.keys.len() > 1)),
         (Refused, any(|caller| caller.wait.is_some()) && clients > 1),
     ]

@@ -29,7 +29,7 @@ pub struct State {
     /// The token of the latest hold of each key, and of the latest exclusive one.
     pub(super) latest: Vec<Token>,
     latest_exclusive: Vec<Token>,
-    /// The time until which each key stays taken after its last hold, by `at_least`.
+    /// The time until which each key stays taken after its last hold, by `min_hold`.
     pub(super) kept_until: Vec<Time>,
     /// The rule that a step broke.
     pub(super) broken: Option<Rule>,
@@ -84,7 +84,7 @@ pub(crate) enum Rule {
     NoRefusalWithoutReason,
     /// The number of local hand-overs is limited while other clients are known to wait.
     HandoversLimited,
-    /// No hold begins within the `at_least` of the one before.
+    /// No hold begins within the `min_hold` of the one before.
     Kept,
     /// A call ends by its deadline.
     InTime,

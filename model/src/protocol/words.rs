@@ -55,14 +55,14 @@ pub(super) fn request(client: u8, request: &Request) -> network::Request {
         Ask::Lower {
             fence,
             count,
-            at_least,
+            min_hold,
             ..
         } => network::Request::Release(Release {
             key: claims[0].key,
             owner: claims[0].owner,
             fence: *fence,
             count: small(*count),
-            at_least: millis(*at_least),
+            min_hold: millis(*min_hold),
         }),
     }
 }

@@ -23,8 +23,8 @@ pub(crate) const LS: &[Section] = &[
                 "callers in the holder's process, and other processes",
             ),
         ],
-        text: "(no reply): the holder's process has ended, is stuck or cut off. (at_least): no call holds the lock, \
-               and at_least keeps it taken. (other software): the key is not one of rlock's. (shared), \
+        text: "(no reply): the holder's process has ended, is stuck or cut off. (min_hold): no call holds the lock, \
+               and min_hold keeps it taken. (other software): the key is not one of rlock's. (shared), \
                (1 of 3 permits): the mode of a holder that is not exclusive. A lock with several holders has a row \
                for each of them, and each row counts all waiters. The heading is shown on a terminal only, and lines \
                are cut to its width there.",
@@ -93,7 +93,7 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "--force",
-                "for every holder, and for what at_least keeps taken",
+                "for every holder, and for what min_hold keeps taken",
             ),
         ],
         text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \

@@ -98,10 +98,10 @@ async fn the_prefix_and_the_lease_come_from_the_environment() {
 }
 
 #[tokio::test]
-async fn at_least_does_not_keep_the_lock_after_a_failure() {
+async fn min_hold_does_not_keep_the_lock_after_a_failure() {
     let server = RedisServer::start();
     for (command, code) in [(&["sh", "-c", "exit 3"][..], 3), (&["/no/such/file"], 127)] {
-        let words = ["run", "-n", "-k", "a", "--at-least", "1h", "--"];
+        let words = ["run", "-n", "-k", "a", "--min-hold", "1h", "--"];
         let outcome = run(&server.url(), &[&words, command].concat()).await;
         assert_eq!(outcome.code, Some(code), "{outcome:?}");
         let outcome = run(&server.url(), &["run", "-n", "-k", "a", "--", "true"]).await;

@@ -117,7 +117,7 @@ async fn silence_is_a_diagnosis() {
 async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let kept = client.lock("kept").at_least(LONG * 600);
+    let kept = client.lock("kept").min_hold(LONG * 600);
     kept.run(async {}).await.expect("free");
     let retained = client.lock("retained").retain(LONG * 600);
     retained.run(async {}).await.expect("free");
@@ -128,7 +128,7 @@ async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
     for (key, expected) in [
         (
             "kept",
-            "none: at_least keeps the lock taken; the lock is free in 9h5",
+            "none: min_hold keeps the lock taken; the lock is free in 9h5",
         ),
         ("retained", "which retains the lock for its next call"),
         (

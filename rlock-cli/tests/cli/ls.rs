@@ -101,7 +101,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     let server = RedisServer::start();
     let mut holder = hold(&server, &["-k", "stopped", "--lease", "10h"]).await;
     let client = client(&server).await;
-    let kept = client.lock("kept").at_least(LONG * 600);
+    let kept = client.lock("kept").min_hold(LONG * 600);
     kept.run(async {}).await.expect("free");
     let retained = client.lock("retained").retain(LONG * 600);
     retained.run(async {}).await.expect("free");
@@ -123,7 +123,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
             foreign.contains("(other software)") && foreign.contains("no end"),
             "{found:?}"
         );
-        assert!(kept.contains("(at_least)"), "{found:?}");
+        assert!(kept.contains("(min_hold)"), "{found:?}");
         assert!(stopped.contains("(no reply)"), "{found:?}");
         assert_eq!(found.log, "", "{found:?}");
     }
@@ -146,7 +146,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
         "{log}"
     );
     let found = run_until(&server.url(), &["ls", "--scan"], "(retained)").await;
-    assert!(found.output.iter().any(|row| row.contains("(at_least)")));
+    assert!(found.output.iter().any(|row| row.contains("(min_hold)")));
     assert_eq!(found.log, "", "{found:?}");
 }
 

@@ -155,15 +155,15 @@ async fn the_token_of_an_older_hold_takes_nothing() {
 }
 
 #[tokio::test]
-async fn what_at_least_keeps_is_released_by_force_only() {
+async fn what_min_hold_keeps_is_released_by_force_only() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let lock = client.lock("order:42").at_least(LONG * 60);
+    let lock = client.lock("order:42").min_hold(LONG * 60);
     lock.run(async {}).await.expect("free");
     let outcome = release(&server, &["--ask", "--yes"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(
-        outcome.log.contains("at_least keeps it taken"),
+        outcome.log.contains("min_hold keeps it taken"),
         "{outcome:?}"
     );
     assert_eq!(release(&server, &["--force", "--yes"]).await.code, Some(0));

@@ -90,11 +90,11 @@ async fn a_run_that_does_not_wait_names_the_holder() {
     assert_eq!(outcome.code, Some(75), "{outcome:?}");
     let named = "rlock: lock `b` is taken; it is held by `rlock/";
     assert!(outcome.log.starts_with(named), "{outcome:?}");
-    let kept = ["run", "-k", "c", "--at-least", "1h", "--", "true"];
+    let kept = ["run", "-k", "c", "--min-hold", "1h", "--", "true"];
     assert_eq!(run(&server.url(), &kept).await.code, Some(0));
     let outcome = run(&server.url(), &["run", "-n", "-k", "c", "--", "true"]).await;
     assert!(
-        outcome.log.contains("kept taken by at_least"),
+        outcome.log.contains("kept taken by min_hold"),
         "{outcome:?}"
     );
 }

@@ -17,7 +17,7 @@ impl LockClient {
     ///
     /// From now on, acquires fail with [`LockError::Closed`]. Running bodies lose their locks with
     /// [`LostCause::Closed`](crate::LostCause::Closed) and stop at their next await. A guard that still
-    /// exists loses its lock at once, also one with [`at_least`](crate::Lock::at_least).
+    /// exists loses its lock at once, also one with [`min_hold`](crate::Lock::min_hold).
     ///
     /// # Errors
     ///

@@ -134,7 +134,7 @@ impl LockList {
     }
 
     /// Returns whether a scan has seen all keys on the store. Otherwise locks without a
-    /// [`holder`](LockInfo::holder) may be missing, and so may those that [`at_least`](crate::Lock::at_least) keeps.
+    /// [`holder`](LockInfo::holder) may be missing, and so may those that [`min_hold`](crate::Lock::min_hold) keeps.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete

@@ -60,7 +60,7 @@ impl LockClient {
             return Ok(false);
         };
         let mut owners = owners(&entry);
-        // A lock that only `at_least` keeps has no holder.
+        // A lock that only `min_hold` keeps has no holder.
         owners.retain(|owner| !owner.is_kept());
         let tell = |owner: &OwnerId| self.tell_holder(&key, *owner, None, false);
         let replies = try_join_all(owners.iter().map(tell)).await?;
@@ -104,7 +104,7 @@ impl LockClient {
     ///
     /// Takes a [shared](crate::Lock::shared) lock and [permits](crate::Lock::permits) from all holders, at most 100.
     ///
-    /// Also ends the time for which [`at_least`](crate::Lock::at_least) keeps a lock taken.
+    /// Also ends the time for which [`min_hold`](crate::Lock::min_hold) keeps a lock taken.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl LockClient {
             owner,
             fence: entry.fence.unwrap_or_default(),
             count: 0,
-            at_least: Duration::ZERO,
+            min_hold: Duration::ZERO,
         };
         let send = SendOptions::new(self.core().options.response_timeout);
         let released = self.core().store.release(&release, send);

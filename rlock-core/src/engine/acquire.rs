@@ -139,7 +139,7 @@ impl Attempt<'_> {
     /// Returns the entries once enough replicas have their locks; otherwise releases them. Meanwhile the watchdog
     /// renews them, and a cancelled call drops them.
     async fn replicated(&self, mut entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
-        // Nothing has run, so no `at_least` keeps a lock without replicas.
+        // Nothing has run, so no `min_hold` keeps a lock without replicas.
         for entry in &mut entries {
             entry.ends_by(HoldEnd::Cancelled);
         }

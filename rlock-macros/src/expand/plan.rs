@@ -87,7 +87,7 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
         wait,
         watchdog,
         time("max_hold", args.max_hold.as_ref()),
-        time("at_least", args.at_least.as_ref()),
+        time("min_hold", args.min_hold.as_ref()),
         retain,
         on_lost,
     ];

@@ -74,7 +74,7 @@ fn every_option_becomes_one_call() {
             wait = "0s",
             watchdog = false,
             max_hold = "1m30s",
-            at_least = "1500ms",
+            min_hold = "1500ms",
             on_lost = "continue",
             or_else = |error| Outcome::Skipped(error),
             crate = ::facade::rlock,
@@ -90,7 +90,7 @@ fn every_option_becomes_one_call() {
             "wait(Duration::new(0u64,0u32))",
             "watchdog(false)",
             "max_hold(Duration::new(90u64,0u32))",
-            "at_least(Duration::new(1u64,500000000u32))",
+            "min_hold(Duration::new(1u64,500000000u32))",
             "continue_when_lost()",
         ]
     );
@@ -199,7 +199,7 @@ fn open_names(tokens: TokenStream) -> Vec<String> {
 fn no_name_of_the_expansion_can_be_that_of_an_item_of_the_user() {
     let options = quote! {
         key = ["a:<one:04>", shared "c", shared "d:<list[]>", "b:<two.name()>:<LIMIT>:<list[].0:?>:<list[].1>"],
-        lease = one.lease(), wait = "forever", watchdog = true, max_hold = "1m", at_least = "1s",
+        lease = one.lease(), wait = "forever", watchdog = true, max_hold = "1m", min_hold = "1s",
         on_lost = "continue", guard = hold
     };
     let answers = [

@@ -230,13 +230,13 @@ impl<F: Fences> State<F> {
             if owner.mode() != Mode::Exclusive {
                 self.hand_off(key, None, false, now);
             }
-        } else if release.at_least.is_zero() {
+        } else if release.min_hold.is_zero() {
             self.remove(key, owner);
             self.hand_off(key, None, false, now);
         } else {
             holder.owner = owner.kept();
-            (holder.count, holder.expires) = (1, now + release.at_least);
-            self.ask_first(key, release.at_least, now);
+            (holder.count, holder.expires) = (1, now + release.min_hold);
+            self.ask_first(key, release.min_hold, now);
         }
         Released::Done
     }
@@ -251,7 +251,7 @@ impl<F: Fences> State<F> {
             if self.live(key, now).is_some() {
                 self.hand_off(key, None, false, now);
             }
-            self.ask_first(key, release.at_least, now);
+            self.ask_first(key, release.min_hold, now);
         }
     }
 

@@ -213,8 +213,8 @@ impl Ownership {
     }
 
     /// Returns how long the lock stays taken after its release.
-    pub(super) fn at_least(&self, now: Time) -> Duration {
-        let until = self.at_least_until;
+    pub(super) fn min_hold(&self, now: Time) -> Duration {
+        let until = self.min_hold_until;
         until.map_or(Duration::ZERO, |until| until.since(now))
     }
 }

@@ -229,7 +229,7 @@ impl Slot {
         // Other members of a quorum may lack the fence.
         let passes_fence = cx.settings.needs_majority || own.tokens.may_be_forgotten(own.mode, now);
         let fence = if passes_fence { own.tokens.fence() } else { 0 };
-        let at_least = own.at_least(now);
+        let min_hold = own.min_hold(now);
         let claim = Claimed {
             key,
             owner,
@@ -244,7 +244,7 @@ impl Slot {
             what: Ask::Lower {
                 fence,
                 count,
-                at_least,
+                min_hold,
                 repeats,
                 held,
                 give_up,

@@ -186,7 +186,7 @@ impl Request {
             Ask::Lower {
                 fence,
                 count,
-                at_least,
+                min_hold,
                 ..
             } => {
                 let [claimed] = &*self.claims else {
@@ -197,7 +197,7 @@ impl Request {
                     owner: OwnerId::new(client, claimed.owner, claimed.mode),
                     fence,
                     count,
-                    at_least,
+                    min_hold,
                 });
             }
         };
@@ -255,7 +255,7 @@ pub enum Ask {
         /// The count wanted.
         count: u32,
         /// How long a released lock stays taken without an owner.
-        at_least: Duration,
+        min_hold: Duration,
         /// An earlier release may have ended the ownership while its lease was valid.
         repeats: bool,
         /// The outcome of the hold itself, and until when the call tries.

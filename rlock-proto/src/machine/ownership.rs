@@ -74,7 +74,7 @@ pub struct Ownership {
     /// Whether the next renewal is due because of a doubt.
     pub(super) is_checked: bool,
     /// Until when the lock stays taken after its last entry, because of the entries that have succeeded.
-    pub(super) at_least_until: Option<Time>,
+    pub(super) min_hold_until: Option<Time>,
     /// How long the ownership is retained after the hold, and the end of the retention.
     pub(super) retain: Duration,
     pub(super) retained_until: Time,
@@ -110,7 +110,7 @@ struct Present {
     /// Whether a body runs inside, which a loss stops.
     in_body: bool,
     /// Until when the lock stays taken if the entry succeeds.
-    at_least_until: Option<Time>,
+    min_hold_until: Option<Time>,
 }
 
 impl Ownership {
@@ -140,7 +140,7 @@ impl Ownership {
             hold_until: Time::NEVER,
             doubted_at: None,
             is_checked: false,
-            at_least_until: None,
+            min_hold_until: None,
             retain: Duration::ZERO,
             retained_until: Time::default(),
             asking: 0,
@@ -245,7 +245,7 @@ impl Ownership {
         self.confirmed_at = grant.since;
         self.valid_until = valid_until(grant.since, self.confirmed_lease);
         self.end_doubt(grant.since);
-        (self.at_least_until, self.retain) = (None, Duration::ZERO);
+        (self.min_hold_until, self.retain) = (None, Duration::ZERO);
         self.hold_until = terms.max_hold.map_or(Time::NEVER, |most| now + most);
         self.count.known = Some(1);
         Some(self.add(terms, None, now))
@@ -260,8 +260,8 @@ impl Ownership {
             None if self.used == Mode::Exclusive => of_any(),
             first => first,
         });
-        let at_least_until = terms.at_least.map(|least| now + least);
-        self.add_entry(first, terms.watchdog, false, at_least_until)
+        let min_hold_until = terms.min_hold.map(|least| now + least);
+        self.add_entry(first, terms.watchdog, false, min_hold_until)
     }
 
     fn add_entry(
@@ -269,7 +269,7 @@ impl Ownership {
         first: Option<u32>,
         renewed: bool,
         in_body: bool,
-        at_least_until: Option<Time>,
+        min_hold_until: Option<Time>,
     ) -> u32 {
         let number = self.number;
         self.number += 1;
@@ -278,7 +278,7 @@ impl Ownership {
             first: first.unwrap_or(number),
             renewed,
             in_body,
-            at_least_until,
+            min_hold_until,
         });
         number
     }
@@ -360,7 +360,7 @@ impl Ownership {
         self.entries.iter().any(|entry| entry.number == number)
     }
 
-    /// Removes an entry, whose `at_least` counts if it has succeeded. Returns the first one of its hold, if that has no
+    /// Removes an entry, whose `min_hold` counts if it has succeeded. Returns the first one of its hold, if that has no
     /// other entry.
     pub(super) fn remove(&mut self, number: u32, has_succeeded: bool) -> Option<u32> {
         let at = self
@@ -369,11 +369,11 @@ impl Ownership {
             .position(|entry| entry.number == number)?;
         let Present {
             first,
-            at_least_until,
+            min_hold_until,
             ..
         } = self.entries.remove(at);
         if has_succeeded {
-            self.at_least_until = self.at_least_until.max(at_least_until);
+            self.min_hold_until = self.min_hold_until.max(min_hold_until);
         }
         let is_last = self.entries.iter().all(|entry| entry.first != first);
         is_last.then_some(first)
@@ -475,7 +475,7 @@ impl Ownership {
 
     /// Returns whether nothing about it is in doubt, and its lease will last for a while.
     pub(super) fn is_certain(&self, now: Time) -> bool {
-        let is_kept = self.at_least_until.is_some_and(|until| until > now);
+        let is_kept = self.min_hold_until.is_some_and(|until| until > now);
         self.phase == Phase::Held
             && self.lost.is_none()
             && self.doubted_at.is_none()

@@ -298,7 +298,7 @@ mod tests {
             "one is silent"
         );
         assert_eq!(is(3, &[&mine, &one]), split, "the silent one decides");
-        assert_eq!(is(3, &[&one, &kept, &kept]), TakenBy::Unnamed, "`at_least`");
+        assert_eq!(is(3, &[&one, &kept, &kept]), TakenBy::Unnamed, "`min_hold`");
         assert_eq!(is(3, &[&one, &other, &kept]), split);
         assert_eq!(is(5, &[&one, &one, &other, &other, &mine]), split);
         assert_eq!(

@@ -45,7 +45,7 @@ pub enum Acquired {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TakenBy {
     /// The store does not name the owner: one server never does, and a quorum names neither the holders of a shared lock,
-    /// nor the owner whose `at_least` keeps it.
+    /// nor the owner whose `min_hold` keeps it.
     #[default]
     Unnamed,
     /// This owner has it.

@@ -47,7 +47,7 @@ pub struct ReleaseRequest {
     /// Zero releases the lock.
     pub count: u32,
     /// How long a released lock stays taken without an owner.
-    pub at_least: Duration,
+    pub min_hold: Duration,
 }
 
 impl ReleaseRequest {
@@ -59,7 +59,7 @@ impl ReleaseRequest {
             owner: claim.owner,
             fence: 0,
             count: 0,
-            at_least: Duration::ZERO,
+            min_hold: Duration::ZERO,
         }
     }
 }

@@ -6,7 +6,7 @@ use rlock_core::{LockError, distributed_lock};
     wait = true,
     watchdog = "false",
     max_hold = -1,
-    at_least = 'x',
+    min_hold = 'x',
     on_lost = cancel,
     client = "redis://localhost",
     or_else = "skip",

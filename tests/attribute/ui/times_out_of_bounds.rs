@@ -10,17 +10,17 @@ async fn no_hold() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "night", at_least = "0s")]
+#[distributed_lock(key = "night", min_hold = "0s")]
 async fn no_least() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "night", at_least = "2days")]
+#[distributed_lock(key = "night", min_hold = "2days")]
 async fn too_long() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "night", max_hold = "5s", at_least = "10s")]
+#[distributed_lock(key = "night", max_hold = "5s", min_hold = "10s")]
 async fn contradiction() -> Result<(), LockError> {
     Ok(())
 }

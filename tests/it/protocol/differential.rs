@@ -77,7 +77,7 @@ impl Scripted {
         call.key(lock(ask.key))
             .arg(name(ask.owner))
             .arg(ask.count)
-            .arg(ask.at_least)
+            .arg(ask.min_hold)
             .arg(ask.fence);
         call.arg(FENCE_TTL).arg(CHANNELS).arg("first");
         match call.invoke(&mut self.commands).expect("no error") {
@@ -383,7 +383,7 @@ fn release(owner: Owner, fence: Fence) -> Operation {
         owner,
         fence,
         count: 0,
-        at_least: 0,
+        min_hold: 0,
     })
 }
 

@@ -181,8 +181,8 @@ async fn with_all_permissions_nothing_is_refused_and_no_call_waits_for_a_timer()
     let info = one.inspect("k").await.expect("allowed").expect("held");
     assert_eq!(info.owner, guard.owner().to_string());
     guard.release().await.expect("held");
-    let at_least = one.lock("b").lease(LASTING).at_least(ms(50));
-    let guard = at_least.acquire().await.expect("free");
+    let min_hold = one.lock("b").lease(LASTING).min_hold(ms(50));
+    let guard = min_hold.acquire().await.expect("free");
     guard.release().await.expect("held");
     // A call outside of the client's runtime uses the background connection.
     let blocking = one.clone();

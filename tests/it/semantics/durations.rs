@@ -95,11 +95,11 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
     let client = client(&server).await;
     let tiny = Duration::from_nanos(1);
     // The lock is kept for a time that rounds to zero.
-    let lock = client.lock("k").lease(LASTING).at_least(tiny);
+    let lock = client.lock("k").lease(LASTING).min_hold(tiny);
     lock.run(async {}).await.expect("free");
     assert_soon_free(&server, "k").await;
     // A lock that is kept for a fraction of a millisecond is not kept for ever.
-    let lock = client.lock("k").lease(LASTING).at_least(ms(30));
+    let lock = client.lock("k").lease(LASTING).min_hold(ms(30));
     let guard = lock.acquire().await.expect("free");
     let until = guard
         .valid_for()

@@ -88,7 +88,7 @@ async fn leases_end_by_the_paused_clock() {
     let capped = client.lock("other").max_hold(HOUR);
     let stopped = capped.run(std::future::pending::<()>()).await;
     assert_eq!(cause_of(stopped), Some(LostCause::MaxHold));
-    let night = client.lock("night").at_least(HOUR);
+    let night = client.lock("night").min_hold(HOUR);
     let kept = night.acquire().await.expect("free");
     kept.release().await.expect("held");
     assert!(night.try_acquire().await.expect("a reply").is_none());

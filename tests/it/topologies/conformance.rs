@@ -52,7 +52,7 @@ macro_rules! conformance {
         conformance! {
             $name: core of $topology;
             owners_are_never_used_again,
-            a_waiter_for_a_kept_lock_is_served_when_at_least_is_over,
+            a_waiter_for_a_kept_lock_is_served_when_min_hold_is_over,
             options_out_of_bounds_are_errors_that_name_the_option_and_the_value,
             keys_with_hash_tags_and_hostile_values_are_locks_of_their_own,
             queued_waiters_come_before_others_when_a_lease_has_ended,
@@ -71,7 +71,7 @@ macro_rules! conformance {
             all_who_share_a_lock_are_listed_with_those_who_wait,
             a_scan_shows_holders_that_do_not_reply_beside_one_that_does,
             a_shared_lock_is_taken_by_force_from_all_its_holders,
-            a_shared_lock_stays_taken_for_its_at_least,
+            a_shared_lock_stays_taken_for_its_min_hold,
             several_keys_may_have_different_modes,
             an_observer_that_comes_late_learns_of_the_present_term_first,
             a_leader_resigns_when_it_is_asked_to,

@@ -315,10 +315,10 @@ async fn a_lock_that_a_replica_has_is_kept_through_a_failover_at_once() {
 }
 
 #[tokio::test]
-async fn a_lock_without_replicas_is_not_kept_by_its_at_least() {
+async fn a_lock_without_replicas_is_not_kept_by_its_min_hold() {
     let master = RedisServer::start();
     let strict = careful(&master.url(), 1, ms(500)).await;
-    let lock = strict.lock("k").lease(LASTING).at_least(LASTING);
+    let lock = strict.lock("k").lease(LASTING).min_hold(LASTING);
     lock.acquire().await.expect_err("no replica");
     assert_soon_free(&master, "k").await;
 }

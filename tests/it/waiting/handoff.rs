@@ -166,7 +166,7 @@ async fn the_next_and_the_last_waiter_ask_again_when_the_new_owner_may_be_dead()
 async fn a_release_that_keeps_the_lock_tells_the_first_waiter_that_is_alive() {
     let server = RedisServer::start();
     let one = client(&server).await;
-    let lock = one.lock("k").lease(HOUR).at_least(LONG);
+    let lock = one.lock("k").lease(HOUR).min_hold(LONG);
     let held = lock.acquire().await.expect("free");
     let mut waiting = Silent::queue(&server, 4).await;
     waiting.first_dies().await;

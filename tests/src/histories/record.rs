@@ -98,7 +98,7 @@ pub(super) struct Operation {
     pub(super) lease: u64,
     /// The least time for which the lock stays taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) at_least: Option<u64>,
+    pub(super) min_hold: Option<u64>,
     /// How long its client retains the lock after the hold.
     pub(super) retain: Option<u64>,
     pub(super) invoke: u64,

@@ -12,7 +12,7 @@ use super::{clock, collect::Recorder, outage::Server, record::Record};
 
 /// The interval between observations.
 pub(super) const POLL: Duration = Duration::from_millis(40);
-/// The owner of a lock that `at_least` keeps, or the start of the owner's name.
+/// The owner of a lock that `min_hold` keeps, or the start of the owner's name.
 const KEPT: &str = "kept";
 
 /// The name on the server of the lock that clients call `k<number>`.

@@ -76,7 +76,7 @@ parts! {
     NeverWaits: Option, 1 of 2, 1..=30;
     WaitsForever: Option, 1 of 2, 1..=20;
     MaxHold: Option, 1 of 2, 1..=10;
-    AtLeast: Option, 1 of 2, 1..=10;
+    MinHold: Option, 1 of 2, 1..=10;
     Retains: Option, 1 of 2, 1..=100;
     Nests: Option, 1 of 2, 1..=40;
     EntersOthers: Option, 1 of 2, 1..=20;

@@ -37,7 +37,7 @@ const NO_FALSE_LOSS: Rule = "no hold is lost without a reason, and each loss is 
 const NO_REFUSAL: Rule = "no call is refused without a reason";
 const SERVED: Rule = "no lock stays free while a call waits for it";
 const WOKEN: Rule = "a call that can go on is woken";
-const KEPT: Rule = "no hold begins within the `at_least` of the one before";
+const KEPT: Rule = "no hold begins within the `min_hold` of the one before";
 const IN_TURN: Rule = "a client serves itself no more often than its limit while others wait";
 const COUNTED: Rule = "the server counts the entries";
 pub(crate) const NOTHING_LEFT: Rule = "nothing is left at the end";
@@ -657,7 +657,7 @@ impl World {
         let since = if is_new { now } else { clock.time(task.since) };
         let note = notes.of(owner);
         note.retain = note.retain.max(task.terms.retain);
-        let kept_until = task.terms.at_least.map(|least| since + least);
+        let kept_until = task.terms.min_hold.map(|least| since + least);
         let is_valid = machine
             .own(key, owner)
             .is_some_and(|own| own.valid_until(now).is_ok());

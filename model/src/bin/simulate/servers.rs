@@ -328,12 +328,12 @@ impl Server {
         for owner in &waiters {
             self.state.queues.leave(key, *owner);
         }
-        if release.at_least.is_zero() && !waiters.is_empty() {
-            release.at_least = NOTIFIED;
+        if release.min_hold.is_zero() && !waiters.is_empty() {
+            release.min_hold = NOTIFIED;
         }
         let released = self.state.release(&release, now);
         for owner in waiters {
-            let (key, after) = (key.clone(), release.at_least);
+            let (key, after) = (key.clone(), release.min_hold);
             self.state
                 .notify(owner.client(), Event::Retry { key, owner, after });
         }

@@ -76,7 +76,7 @@ impl World {
             wait,
             watchdog: !self.is(Part::Unrenewed) && !self.is(Part::NeverRenewed),
             max_hold: self.is(Part::MaxHold).then(|| ms(self.rng.u32(5..200))),
-            at_least: self.is(Part::AtLeast).then(|| ms(self.rng.u32(1..100))),
+            min_hold: self.is(Part::MinHold).then(|| ms(self.rng.u32(1..100))),
             retain: if self.is(Part::Retains) {
                 self.time_up_to(Part::LongestRetain)
             } else {

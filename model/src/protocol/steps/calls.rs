@@ -71,7 +71,7 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, wai
     };
     let call = waits.then_some(task.call);
     task.stage = Stage::Calling(Work::Leave, Ready::Waiting);
-    let kept_until = caller.at_least.map_or(0, |least| task.began + least);
+    let kept_until = caller.min_hold.map_or(0, |least| task.began + least);
     let is_last = task.entries.is_empty();
     let was_overtaken = client.is_overtaken(entry.owner).is_some();
     client.tasks[at].was_overtaken = was_overtaken;
@@ -422,12 +422,12 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
 fn send(state: &mut State, name: u8, request: Box<Request>) {
     let (now, by) = (state.now(), request.call);
     if let Ask::Lower {
-        count, at_least, ..
+        count, min_hold, ..
     } = request.what
     {
         let owner = request.claims[0].owner;
         state.client(name).known(owner).is_released |= count == 0;
-        if !at_least.is_zero() {
+        if !min_hold.is_zero() {
             state.seen.note(Situation::Kept);
         }
     }

@@ -201,7 +201,7 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
         owner,
         fence: 0,
         count: 0,
-        at_least: 0,
+        min_hold: 0,
     };
     state.network.send(Message::Request {
         from: STRANGER,

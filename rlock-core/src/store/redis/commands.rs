@@ -221,7 +221,7 @@ impl Commands {
             .arg(Text(request.owner))
             .arg(request.count)
             // Rounded up: the lock stays taken for at least this long.
-            .arg(millis(request.at_least + Duration::from_nanos(999_999)))
+            .arg(millis(request.min_hold + Duration::from_nanos(999_999)))
             .arg(request.fence)
             .arg(self.fence_ttl(GRACE))
             .arg(self.keyspace.channels())

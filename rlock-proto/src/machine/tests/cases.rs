@@ -173,7 +173,7 @@ fn is_passed(
 fn a_hold_leaves_its_lock_only_to_a_call_with_the_same_terms_within_them() {
     let passed =
         |first, next, later: u64| is_passed(|_| (), [first, next], |client, _| client.now = later);
-    let at_least = with(|terms| terms.at_least = Some(ms(50)));
+    let min_hold = with(|terms| terms.min_hold = Some(ms(50)));
     let max_hold = with(|terms| terms.max_hold = Some(ms(50)));
     assert!(passed(terms(LEASE), terms(LEASE), 999));
     assert!(!passed(terms(LEASE), terms(LEASE), 1_000), "not renewed");
@@ -181,8 +181,8 @@ fn a_hold_leaves_its_lock_only_to_a_call_with_the_same_terms_within_them() {
     assert!(!passed(terms(LEASE), terms(LONG), 10));
     assert!(!passed(terms(LEASE), unrenewed(), 10));
     assert!(passed(unrenewed(), terms(LEASE), 10));
-    assert!(!passed(at_least, terms(LEASE), 49));
-    assert!(passed(at_least, terms(LEASE), 50));
+    assert!(!passed(min_hold, terms(LEASE), 49));
+    assert!(passed(min_hold, terms(LEASE), 50));
     assert!(passed(max_hold, terms(LEASE), 49));
     assert!(!passed(max_hold, terms(LEASE), 50));
     let both = [terms(LEASE); 2];
@@ -878,8 +878,8 @@ fn a_release_that_finds_nothing_at_first_is_a_loss_that_is_told_once() {
 }
 
 #[test]
-fn a_lock_stays_taken_for_its_at_least() {
-    let limit = with(|terms| terms.at_least = Some(ms(500)));
+fn a_lock_stays_taken_for_its_min_hold() {
+    let limit = with(|terms| terms.min_hold = Some(ms(500)));
     let (mut client, entered) = Client::holding(limit);
     let (call, _) = client.acquire("k", terms(LEASE));
     client.now = 100;
@@ -889,8 +889,8 @@ fn a_lock_stays_taken_for_its_at_least() {
 }
 
 #[test]
-fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_at_least() {
-    let limit = with(|terms| terms.at_least = Some(ms(500)));
+fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_min_hold() {
+    let limit = with(|terms| terms.min_hold = Some(ms(500)));
     for end in [HoldEnd::Failed, HoldEnd::Panicked, HoldEnd::Cancelled] {
         let (mut client, entered) = Client::holding(limit);
         client.now = 100;
@@ -906,7 +906,7 @@ fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_at_least() {
 
 #[test]
 fn of_nested_calls_those_that_succeed_keep_the_lock() {
-    let limit = with(|terms| terms.at_least = Some(ms(500)));
+    let limit = with(|terms| terms.min_hold = Some(ms(500)));
     for (of_inner, of_outer, kept) in [
         (HoldEnd::Failed, HoldEnd::Released, ms(400)),
         (HoldEnd::Released, HoldEnd::Failed, ms(0)),

@@ -16,7 +16,7 @@ pub async fn literals() -> Result<(), Error> {
     Ok(())
 }
 
-//@ key = "b:<id>", lease = LEASE, wait = Duration::from_secs(id), watchdog = id > 1, max_hold = LEASE * 2, at_least = Duration::from_millis(1)
+//@ key = "b:<id>", lease = LEASE, wait = Duration::from_secs(id), watchdog = id > 1, max_hold = LEASE * 2, min_hold = Duration::from_millis(1)
 pub async fn expressions(id: u64) -> Result<u64, Error> {
     pause().await;
     Ok(id)

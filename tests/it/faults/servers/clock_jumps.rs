@@ -55,9 +55,9 @@ async fn tokens_grow_although_their_last_one_is_forgotten() {
                 let gone = async || !server.exists(&fence).await;
                 eventually(LONG, "it expires", gone).await;
             }
-            // The fence is deleted while the lock is held, and before `at_least` keeps it taken.
+            // The fence is deleted while the lock is held, and before `min_hold` keeps it taken.
             3 => {
-                let lock = client.lock("k").lease(HOUR).at_least(ms(50));
+                let lock = client.lock("k").lease(HOUR).min_hold(ms(50));
                 let guard = lock.acquire().await.expect("free");
                 last = guard.fencing_token();
                 assert!(server.del(&fence).await);

@@ -29,11 +29,11 @@ async fn release(
     connection: &mut MultiplexedConnection,
     owner: &str,
     count: u32,
-    at_least: u32,
+    min_hold: u32,
 ) -> Result<i64, redis::RedisError> {
     let scripts = Scripts::new();
     let mut call = scripts.release.prepare_invoke();
-    call.key(name("k")).arg(owner).arg(count).arg(at_least);
+    call.key(name("k")).arg(owner).arg(count).arg(min_hold);
     call.arg("0")
         .arg("86400000")
         .arg("lock:client:")
@@ -155,7 +155,7 @@ async fn a_reader_is_checked_by_a_full_server_and_not_by_a_demoted_master() {
 }
 
 #[tokio::test]
-async fn a_full_server_keeps_a_released_lock_for_its_at_least() {
+async fn a_full_server_keeps_a_released_lock_for_its_min_hold() {
     let server = RedisServer::start();
     let mut connection = server.connection().await;
     let other = GONE.replace("01:", "02:");

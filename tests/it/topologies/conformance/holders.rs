@@ -302,8 +302,8 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     );
     next.release().await.expect("held");
 
-    // A lock that `at_least` keeps has no holder.
-    let kept = other.lock("job").at_least(Duration::from_secs(60));
+    // A lock that `min_hold` keeps has no holder.
+    let kept = other.lock("job").min_hold(Duration::from_secs(60));
     kept.run(async {}).await.expect("free");
     let info = holder(&other, "job").await;
     assert_eq!(

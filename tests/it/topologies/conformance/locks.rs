@@ -162,9 +162,9 @@ pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {
     .await;
 }
 
-pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_at_least_is_over(place: Place) {
+pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_min_hold_is_over(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let lock = one.lock("order:42").at_least(Duration::from_secs(1));
+    let lock = one.lock("order:42").min_hold(Duration::from_secs(1));
     let guard = lock.acquire().await.expect("free");
     let lock = other.lock("order:42").wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
@@ -195,14 +195,14 @@ pub(crate) async fn options_out_of_bounds_are_errors_that_name_the_option_and_th
         (lock().wait(Duration::MAX), "`wait`", "18446744073709551615"),
         (lock().max_hold(Duration::ZERO), "`max_hold`", "0s"),
         (
-            lock().at_least(Duration::MAX),
-            "`at_least`",
+            lock().min_hold(Duration::MAX),
+            "`min_hold`",
             "18446744073709551615",
         ),
         (
-            lock().max_hold(day / 2).at_least(day),
+            lock().max_hold(day / 2).min_hold(day),
             "`max_hold`",
-            "shorter than `at_least`, 86400s",
+            "shorter than `min_hold`, 86400s",
         ),
     ];
     for (lock, option, value) in cases {

@@ -330,9 +330,9 @@ pub(crate) async fn a_shared_lock_is_taken_by_force_from_all_its_holders(place: 
     }
 }
 
-pub(crate) async fn a_shared_lock_stays_taken_for_its_at_least(place: Place) {
+pub(crate) async fn a_shared_lock_stays_taken_for_its_min_hold(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let kept = reader(&one).at_least(LONG);
+    let kept = reader(&one).min_hold(LONG);
     let held = kept.acquire().await.expect("free");
     held.release().await.expect("held");
     assert_taken(&other, "k").await;

@@ -12,7 +12,7 @@
 //! No owner may rely on its lock for longer than the longest lease of its hold, because the next renewal sets the TTL to
 //! that lease.
 //!
-//! A lock with `at_least` stays taken after its release. No client may rely on it in that interval, unless the mode of
+//! A lock with `min_hold` stays taken after its release. No client may rely on it in that interval, unless the mode of
 //! the released hold allows that. The store does not confirm the release of a call that shared its hold, so that interval
 //! does not count.
 
@@ -100,18 +100,18 @@ fn reliance<'a>(history: &History, hold: &'a Hold) -> [Interval<'a>; 2] {
     ]
 }
 
-/// Returns the interval in which `at_least` keeps the lock. The store may round to milliseconds,
+/// Returns the interval in which `min_hold` keeps the lock. The store may round to milliseconds,
 /// and its clock may differ by 1 %. The holder may be delayed between its grant and its clock
 /// reading.
 fn keeping<'a>(lock: &Lock, hold: &'a Hold) -> Option<Interval<'a>> {
-    let (least, left) = (hold.at_least?, hold.left?);
+    let (least, left) = (hold.min_hold?, hold.left?);
     let mut others = lock.holds_of(&hold.owner);
     let is_alone = !hold.is_reader() || others.all(|other| other.owner == hold.owner);
     let margin = least / 100 + 2_000_000;
     (hold.released && is_alone).then(|| Interval {
         hold,
         mode: hold.last_mode(),
-        by: "kept by `at_least`",
+        by: "kept by `min_hold`",
         begin: left,
         end: hold.earliest + least.saturating_sub(margin),
         earliest: hold.earliest,

@@ -79,7 +79,7 @@ impl Sample {
             count: Some(1),
             token: Some(token),
             lease: LEASE * MS,
-            at_least: None,
+            min_hold: None,
             retain: None,
             invoke: 0,
             returned: 0,
@@ -266,8 +266,8 @@ impl HoldOf<'_> {
         self
     }
 
-    pub(super) fn keeps(self, at_least: u64) -> Self {
-        self.sample.last_operation().at_least = Some(at_least * MS);
+    pub(super) fn keeps(self, min_hold: u64) -> Self {
+        self.sample.last_operation().min_hold = Some(min_hold * MS);
         self
     }
 

@@ -40,7 +40,7 @@ impl Caller {
             count: None,
             token: None,
             lease: clock::nanos(terms.lease),
-            at_least: terms.at_least.map(clock::nanos),
+            min_hold: terms.min_hold.map(clock::nanos),
             retain: Some(clock::nanos(terms.retain)),
             invoke,
             returned: clock::now(),

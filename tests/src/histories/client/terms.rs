@@ -18,7 +18,7 @@ pub(super) struct Terms {
     wait: Duration,
     watchdog: bool,
     pub(super) max_hold: Option<Duration>,
-    pub(super) at_least: Option<Duration>,
+    pub(super) min_hold: Option<Duration>,
     pub(super) retain: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Terms {
             wait: Duration::from_millis(WAITS[rng.usize(..WAITS.len())]),
             watchdog: rng.u8(..100) < 88,
             max_hold: (rng.u8(..100) < 8).then(|| Duration::from_millis(rng.u64(30..600))),
-            at_least: (rng.u8(..100) < 6).then(|| Duration::from_millis(rng.u64(20..400))),
+            min_hold: (rng.u8(..100) < 6).then(|| Duration::from_millis(rng.u64(20..400))),
             retain: if rng.bool() {
                 Duration::from_nanos(rng.u64(..LONGEST_RETAIN))
             } else {
@@ -49,10 +49,10 @@ impl Terms {
             // The client refuses to retain a permit.
             terms.retain = Duration::ZERO;
         }
-        // The client refuses a `max_hold` below `at_least`.
+        // The client refuses a `max_hold` below `min_hold`.
         terms.max_hold = terms
             .max_hold
-            .map(|most| most.max(terms.at_least.unwrap_or_default()));
+            .map(|most| most.max(terms.min_hold.unwrap_or_default()));
         terms
     }
 
@@ -60,7 +60,7 @@ impl Terms {
     pub(super) fn nested(rng: &mut Rng, usage: Usage, mode: Mode) -> Self {
         Self {
             max_hold: None,
-            at_least: None,
+            min_hold: None,
             ..Self::by_chance(rng, usage, mode)
         }
     }
@@ -86,8 +86,8 @@ impl Terms {
         if let Some(most) = self.max_hold {
             lock = lock.max_hold(most);
         }
-        if let Some(least) = self.at_least {
-            lock = lock.at_least(least);
+        if let Some(least) = self.min_hold {
+            lock = lock.min_hold(least);
         }
         self.mode.of(lock)
     }

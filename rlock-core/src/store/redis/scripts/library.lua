@@ -206,13 +206,13 @@ local function library()
     return type(refused) == 'table' and refused or kept
   end
 
-  -- Takes a lock from an owner, and returns 1 if the owner held it. A lock that is shared is kept for `at_least` (ms).
-  function lib.leave(lock, owner, at_least)
+  -- Takes a lock from an owner, and returns 1 if the owner held it. A lock that is shared is kept for `min_hold` (ms).
+  function lib.leave(lock, owner, min_hold)
     local mode, shared = lib.mode(owner), lock .. ':shared'
     if not mode then
       return redis.pcall('HDEL', lock, owner)
     end
-    if not at_least and mode == 'shared' and redis.pcall('HDEL', lock, string.sub(owner, 1, -2)) == 1 then
+    if not min_hold and mode == 'shared' and redis.pcall('HDEL', lock, string.sub(owner, 1, -2)) == 1 then
       return 1
     end
     local held = lib.shares(lock, owner)
@@ -220,11 +220,11 @@ local function library()
       return held or 0
     end
     -- In a slot that migrates, a set that is empty cannot be read, nor be created again.
-    local is_last = not at_least and #redis.pcall('ZRANGE', shared, '0', '1') == 1
-    if at_least then
+    local is_last = not min_hold and #redis.pcall('ZRANGE', shared, '0', '1') == 1
+    if min_hold then
       -- A write that takes no memory precedes the other, as in `extend`.
-      redis.pcall('PEXPIRE', lock, at_least)
-      redis.pcall('ZADD', shared, string.format('%.0f', millis() + at_least), 'kept:' .. owner)
+      redis.pcall('PEXPIRE', lock, min_hold)
+      redis.pcall('ZADD', shared, string.format('%.0f', millis() + min_hold), 'kept:' .. owner)
     end
     local removed = redis.pcall('ZREM', shared, owner)
     if is_last and removed == 1 then

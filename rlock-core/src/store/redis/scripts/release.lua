@@ -6,7 +6,7 @@
 -- Replies  1  done
 --          0  the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing.
-local lock, owner, count, at_least = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local lock, owner, count, min_hold = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local queue, held = lock .. ':queue', nil
 -- An owner that does not end with a digit may share the lock.
 local lib = string.byte(owner, -1) > 57 and library() or nil
@@ -48,12 +48,12 @@ end
 -- Before the lock changes: after a later read, the server would report the next acquire as a foreign change.
 local nobody_waits = redis.pcall('EXISTS', queue) == 0
 if lib then
-  held = lib.leave(lock, owner, at_least ~= '0' and at_least)
-elseif at_least == '0' then
+  held = lib.leave(lock, owner, min_hold ~= '0' and min_hold)
+elseif min_hold == '0' then
   held = redis.pcall('HDEL', lock, owner)
 elseif redis.call('HEXISTS', lock, owner) == 1 then
   -- The lock has no owner any more, so a late renewal or release finds none.
-  redis.call('PEXPIRE', lock, at_least)
+  redis.call('PEXPIRE', lock, min_hold)
   redis.call('HSET', lock, 'kept', '1')
   held = redis.call('HDEL', lock, owner)
 end
@@ -67,13 +67,13 @@ lib = lib or library()
 if held == 1 and ARGV[7] == 'all' and is_shared and redis.pcall('EXISTS', lock) == 1 then
   return held
 elseif held == 1 and ARGV[7] == 'all' then
-  if at_least == '0' and redis.pcall('HSET', lock, 'kept', '1') == 1 then
+  if min_hold == '0' and redis.pcall('HSET', lock, 'kept', '1') == 1 then
     -- No owner gets the lock until the notifications have arrived: the releasing client would precede all others.
-    at_least = '5'
-    redis.call('PEXPIRE', lock, at_least)
+    min_hold = '5'
+    redis.call('PEXPIRE', lock, min_hold)
   end
-  ask_all(at_least)
-elseif held == 1 and at_least == '0' then
+  ask_all(min_hold)
+elseif held == 1 and min_hold == '0' then
   lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, is_shared)
 else
   -- An owner that only waited leaves the queue. Only the first waiter learns that a lock became free without a release,
@@ -85,7 +85,7 @@ else
     lib.hand_off(ARGV[6], lock, ARGV[5], nil, nil, true)
   end
   if held == 1 or first == owner then
-    lib.ask_first(ARGV[6], lock, at_least)
+    lib.ask_first(ARGV[6], lock, min_hold)
   end
 end
 return held or 0

@@ -361,12 +361,12 @@ pub(super) fn owner(request: &Request) -> Owner {
     request.claims[0].owner
 }
 
-/// Returns the count and the `at_least` of a request that lowers the count.
+/// Returns the count and the `min_hold` of a request that lowers the count.
 pub(super) fn lowers(request: &Request) -> (u32, Duration) {
     match request.what {
         Ask::Lower {
-            count, at_least, ..
-        } => (count, at_least),
+            count, min_hold, ..
+        } => (count, min_hold),
         _ => panic!("{request:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps a lock for its `at_least`, and what releases it at once.
+//! What keeps a lock for its `min_hold`, and what releases it at once.
 
 use std::{future::pending, panic::AssertUnwindSafe, thread};
 
@@ -10,7 +10,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use crate::common::{LASTING, LONG};
 
 fn job(client: &LockClient) -> Lock {
-    client.lock("job").lease(LASTING).at_least(LONG * 60)
+    client.lock("job").lease(LASTING).min_hold(LONG * 60)
 }
 
 /// Asserts that the lock is kept, or is free, once its last holder has left. Frees it.
@@ -67,7 +67,7 @@ async fn a_body_keeps_its_lock_only_if_it_succeeds() {
 #[tokio::test]
 async fn of_several_keys_all_are_free_after_a_failure() {
     let client = LockClient::in_memory();
-    let locks = client.lock_all(["a", "b"]).at_least(LONG * 60);
+    let locks = client.lock_all(["a", "b"]).min_hold(LONG * 60);
     let returned = locks.run(async { Err::<(), _>("refused") }).await;
     assert_eq!(returned.expect("free"), Err("refused"));
     let both = locks.try_acquire().await.expect("a reply");
@@ -86,7 +86,7 @@ async fn a_synchronous_body_keeps_its_lock_only_if_it_succeeds() {
     }
 }
 
-#[distributed_lock(key = "job", at_least = "1h", client = client)]
+#[distributed_lock(key = "job", min_hold = "1h", client = client)]
 async fn annotated(client: &LockClient, succeeds: bool) -> Result<u8, LockError> {
     if succeeds {
         Ok(1)
@@ -98,7 +98,7 @@ async fn annotated(client: &LockClient, succeeds: bool) -> Result<u8, LockError>
 #[derive(Debug, PartialEq)]
 struct Refused;
 
-#[distributed_lock(key = "job", at_least = "1h", client = client, or_else = |_| Err(Refused))]
+#[distributed_lock(key = "job", min_hold = "1h", client = client, or_else = |_| Err(Refused))]
 async fn with_its_own_error(client: &LockClient, succeeds: bool) -> Result<(), Refused> {
     if succeeds { Ok(()) } else { Err(Refused) }
 }
