@@ -168,7 +168,7 @@ pub mod __private {
     pub use crate::escape_control::{breaks_the_line, escape_control};
     pub use crate::private::{
         Box, KeyText, Plan, debugged, handler, hold, if_taken, returned, returned_by, run_blocking,
-        run_or_else,
+        run_on_error,
     };
     pub mod probe {
         pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};

@@ -289,7 +289,7 @@ impl Unrendered {
 #[diagnostic::on_unimplemented(
     message = "a function with `#[distributed_lock]` returns a `Result`, and `{Self}` has no value for the error of a lock",
     label = "`{Self}` cannot hold a `LockError`",
-    note = "return `Result<_, E>` with `E: From<rlock_core::LockError>`, or give `or_else = |error| …`"
+    note = "return `Result<_, E>` with `E: From<rlock_core::LockError>`, or give `on_error = |error| …`"
 )]
 pub trait FromLockError {
     fn from_lock_error(error: LockError) -> Self;
@@ -301,9 +301,9 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
     }
 }
 
-/// The return type of a function with `if_taken` and without `or_else`.
-/// Returns `value` if the lock is taken, and the result of `or_else` for every other error.
-pub fn if_taken<R, V, H>(value: V, or_else: H) -> impl FnOnce(LockError) -> R
+/// The return type of a function with `if_taken` and without `on_error`.
+/// Returns `value` if the lock is taken, and the result of `on_error` for every other error.
+pub fn if_taken<R, V, H>(value: V, on_error: H) -> impl FnOnce(LockError) -> R
 where
     V: FnOnce() -> R,
     H: FnOnce(LockError) -> R,
@@ -312,7 +312,7 @@ where
         if error.is_contention() {
             value()
         } else {
-            or_else(error)
+            on_error(error)
         }
     }
 }
@@ -328,12 +328,12 @@ pub fn hold() -> CurrentHold {
 }
 
 /// Runs the body of an annotated function that makes its own of a lock's error.
-pub fn run_or_else<F, R, H>(plan: Plan, or_else: H, body: Pin<Box<F>>) -> Run<F, H>
+pub fn run_on_error<F, R, H>(plan: Plan, on_error: H, body: Pin<Box<F>>) -> Run<F, H>
 where
     F: Future<Output = R>,
     H: FnOnce(LockError) -> R,
 {
-    Run::new(plan.into(), body, has_failed, or_else)
+    Run::new(plan.into(), body, has_failed, on_error)
 }
 
 /// Runs the body of an annotated synchronous function. `returned` checks the type of its result.
@@ -344,7 +344,7 @@ where
     plan.enter()?.leave(body())
 }
 
-/// Infers the types of a synchronous `or_else` before the body is checked.
-pub fn handler<R, H: FnOnce(LockError) -> R>(or_else: H) -> H {
-    or_else
+/// Infers the types of a synchronous `on_error` before the body is checked.
+pub fn handler<R, H: FnOnce(LockError) -> R>(on_error: H) -> H {
+    on_error
 }

@@ -47,7 +47,7 @@ pub struct Run<F: Future, H> {
     marker: PhantomData<F>,
     body: BodyOrOutput<F>,
     // The mutexes of a call are never locked. They make it `Sync` and `UnwindSafe`, whatever they contain.
-    or_else: Mutex<Option<H>>,
+    on_error: Mutex<Option<H>>,
 }
 
 impl<F, H> Run<F, H>
@@ -59,13 +59,13 @@ where
         session: Session,
         body: Pin<Box<F>>,
         has_failed: fn(&F::Output) -> bool,
-        or_else: H,
+        on_error: H,
     ) -> Self {
         Self {
             session,
             marker: PhantomData,
             body: BodyOrOutput::Body(body, has_failed),
-            or_else: Mutex::new(Some(or_else)),
+            on_error: Mutex::new(Some(on_error)),
         }
     }
 }
@@ -88,9 +88,9 @@ where
                 Poll::Ready(output.into_inner().unwrap_or_else(PoisonError::into_inner))
             }
             (Some(error), _) => {
-                let or_else = run.or_else.get_mut();
-                let or_else = or_else.unwrap_or_else(PoisonError::into_inner).take();
-                Poll::Ready(or_else.expect("the session ends once")(error))
+                let on_error = run.on_error.get_mut();
+                let on_error = on_error.unwrap_or_else(PoisonError::into_inner).take();
+                Poll::Ready(on_error.expect("the session ends once")(error))
             }
             (None, _) => unreachable!("a session without an error has an output"),
         }

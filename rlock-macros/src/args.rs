@@ -35,7 +35,7 @@ pub(crate) struct Args {
     pub(crate) guard: Option<Ident>,
     pub(crate) client: Option<Expr>,
     pub(crate) if_taken: Option<Expr>,
-    pub(crate) or_else: Option<Expr>,
+    pub(crate) on_error: Option<Expr>,
     pub(crate) unlocked_output: bool,
     pub(crate) krate: Option<Path>,
     /// The names read, of options with a broken value too.
@@ -125,7 +125,7 @@ impl Args {
 
     /// Returns the expressions that replace the body's output. They are needed for as long as the body runs.
     pub(crate) fn answers(&self) -> impl Iterator<Item = &Expr> {
-        self.if_taken.iter().chain(&self.or_else)
+        self.if_taken.iter().chain(&self.on_error)
     }
 
     /// Reads one `name = value`, or a flag.
@@ -213,10 +213,10 @@ impl Args {
                 answers::if_taken(&value)?;
                 self.if_taken = Some(value);
             }
-            LockOption::OrElse => {
+            LockOption::OnError => {
                 let value = read()?;
-                answers::or_else(&value)?;
-                self.or_else = Some(no_literal(option, value)?);
+                answers::on_error(&value)?;
+                self.on_error = Some(no_literal(option, value)?);
             }
             LockOption::UnlockedOutput => match read()? {
                 Expr::Lit(ExprLit {

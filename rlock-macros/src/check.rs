@@ -102,7 +102,7 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
                 ),
             );
         }
-        _ if args.named.contains(&LockOption::OrElse) => return Ok(()),
+        _ if args.named.contains(&LockOption::OnError) => return Ok(()),
         Some(Type::Tuple(unit)) if unit.elems.is_empty() => {
             let span = match function.kind {
                 // Of a method that returns nothing, async-trait wrote this.
@@ -126,7 +126,7 @@ fn return_type(function: &Function, args: &Args) -> syn::Result<()> {
     };
     error(
         span,
-        format_args!("{problem}: {way_out}, or give `or_else = |error| …`{more}"),
+        format_args!("{problem}: {way_out}, or give `on_error = |error| …`{more}"),
     )
 }
 

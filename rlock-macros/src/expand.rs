@@ -166,7 +166,7 @@ fn braces(inside: TokenStream, span: Span) -> Group {
 /// that cannot hold an error, or is a future. The borrowed variable ends with the block, so the function's future does
 /// not store it.
 ///
-/// The type is left to inference: named, it would be reported twice. `or_else` comes before the
+/// The type is left to inference: named, it would be reported twice. `on_error` comes before the
 /// body, which takes the arguments over. `return` is written out, because clippy would report its absence as the
 /// user's where `clippy::implicit_return` is on.
 fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> TokenStream {
@@ -176,7 +176,7 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
         return run_blocking(body, output, at_type, args);
     }
     let run = Ident::new("__rlock_run", at_type);
-    let start = if let Some((or_else, span)) = or_else(output, at_type, args) {
+    let start = if let Some((on_error, span)) = on_error(output, at_type, args) {
         let site = site.located_at(span);
         let core = core(args, site);
         let plan = plan::name(site);
@@ -187,7 +187,7 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
             .then(|| quote_spanned!(site=> #[allow(clippy::async_yields_async)]));
         quote_spanned! {site=>
             #allow
-            let #run = #core::run_or_else(#plan, #or_else, #body);
+            let #run = #core::run_on_error(#plan, #on_error, #body);
             #judged;
             #run
         }
@@ -213,13 +213,13 @@ fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -
         let #outcome = #core_at_type::run_blocking(#plan, #body);
     };
     let judged = judged("returned", &outcome, at_type, args);
-    let Some((or_else, span)) = or_else(output, at_type, args) else {
+    let Some((on_error, span)) = on_error(output, at_type, args) else {
         return quote_spanned!(at_type=> #run return #judged.or_error(#outcome););
     };
     let site = at_type.located_at(span);
     let core = core(args, site);
-    let handler = Ident::new("__rlock_or_else", site);
-    let bind = quote_spanned!(site=> let #handler = #core::handler::<#output, _>(#or_else););
+    let handler = Ident::new("__rlock_on_error", site);
+    let bind = quote_spanned!(site=> let #handler = #core::handler::<#output, _>(#on_error););
     let answer = quote_spanned!(site=> #outcome.unwrap_or_else(#handler));
     quote_spanned!(at_type=> #bind #run #judged; return #answer;)
 }
@@ -235,15 +235,15 @@ fn judged(returned: &str, value: &Ident, at_type: Span, args: &Args) -> TokenStr
     quote_spanned!(at_type=> #core::#returned(&#value).__rlock_judged())
 }
 
-/// Returns the expression that converts a `LockError` to the output, and its span: `or_else`, inside `if_taken`.
-fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Span)> {
-    let or_else = args.or_else.as_ref();
+/// Returns the expression that converts a `LockError` to the output, and its span: `on_error`, inside `if_taken`.
+fn on_error(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Span)> {
+    let on_error = args.on_error.as_ref();
     let Some(value) = &args.if_taken else {
-        return or_else.map(|or_else| (or_else.to_token_stream(), or_else.span()));
+        return on_error.map(|on_error| (on_error.to_token_stream(), on_error.span()));
     };
     let site = at_type.located_at(value.span());
     let value = quote_spanned!(site=> || #value);
-    let or_else = or_else.map_or_else(
+    let on_error = on_error.map_or_else(
         || {
             let requirements = requirements(args, at_type);
             // With the function's path, the compiler would report one error for each type that the function is a part
@@ -254,7 +254,7 @@ fn or_else(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, Sp
         ToTokens::to_token_stream,
     );
     let core = core(args, site);
-    let handler = quote_spanned!(site=> #core::if_taken::<#output, _, _>(#value, #or_else));
+    let handler = quote_spanned!(site=> #core::if_taken::<#output, _, _>(#value, #on_error));
     Some((handler, site))
 }
 

@@ -39,7 +39,7 @@ options! {
     Guard: "guard", "a name for a variable of the body", "guard = lock";
     Client: "client", "an expression that is a `LockClient` or leads to one", "client = self.locks";
     IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
-    OrElse: "or_else", "a function from `LockError` to the return type", "or_else = |error| Outcome::Skipped";
+    OnError: "on_error", "a function from `LockError` to the return type", "on_error = |error| Outcome::Skipped";
     UnlockedOutput: "unlocked_output", "`true` or `false`", "unlocked_output = true";
     Crate: "crate", "a path to `rlock_core`", "crate = ::my_crate::rlock_core";
 }
@@ -73,7 +73,7 @@ impl LockOption {
             "limit" | "concurrency" | "max_concurrency" => Some("permits"),
             "hold" | "lock" | "bind" | "binding" => Some("guard"),
             "skip" | "on_taken" | "on_contention" => Some("if_taken"),
-            "fallback" | "on_error" | "fail" => Some("or_else"),
+            "fallback" | "fail" => Some("on_error"),
             _ => nearest(written, names()),
         };
         let meant = meant.map_or_else(String::new, |meant| format!(", did you mean `{meant}`?"));

@@ -1,5 +1,5 @@
 //! A scheduled job on three machines whose clocks differ a little. It runs once a night: those who
-//! come second skip it (`wait = "0s"` and `or_else`), and those who come late find it done, because
+//! come second skip it (`wait = "0s"` and `on_error`), and those who come late find it done, because
 //! the lock stays taken for longer than the clocks differ (`min_hold`). The night is in the key, so
 //! the next one has a lock of its own.
 //!
@@ -31,7 +31,7 @@ impl Night {
     key = "nightly-report:<night>",
     wait = "0s",
     min_hold = "800ms",
-    or_else = Night::without_lock
+    on_error = Night::without_lock
 )]
 async fn nightly_report(night: u32) -> Night {
     tokio::time::sleep(Duration::from_millis(20)).await; // a quick job

@@ -1,4 +1,4 @@
-//! The checks of `if_taken` and `or_else`.
+//! The checks of `if_taken` and `on_error`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -21,8 +21,8 @@ pub(super) fn if_taken(value: &Expr) -> syn::Result<()> {
     )
 }
 
-/// Refuses an `or_else` that is `async` or awaits.
-pub(super) fn or_else(value: &Expr) -> syn::Result<()> {
+/// Refuses an `on_error` that is `async` or awaits.
+pub(super) fn on_error(value: &Expr) -> syn::Result<()> {
     let Expr::Closure(closure) = last(value) else {
         return Ok(());
     };
@@ -32,7 +32,7 @@ pub(super) fn or_else(value: &Expr) -> syn::Result<()> {
     };
     error(
         at,
-        "`or_else` cannot be `async` or await: it returns the function's value, not a future; handle the `LockError` where \
+        "`on_error` cannot be `async` or await: it returns the function's value, not a future; handle the `LockError` where \
          the function is called instead",
     )
 }

@@ -76,7 +76,7 @@ fn every_option_becomes_one_call() {
             max_hold = "1m30s",
             min_hold = "1500ms",
             on_lost = "continue",
-            or_else = |error| Outcome::Skipped(error),
+            on_error = |error| Outcome::Skipped(error),
             crate = ::facade::rlock,
         },
         &item,
@@ -204,9 +204,9 @@ fn no_name_of_the_expansion_can_be_that_of_an_item_of_the_user() {
     };
     let answers = [
         quote!(),
-        quote!(or_else = handler),
+        quote!(on_error = handler),
         quote!(if_taken = other),
-        quote!(if_taken = other, or_else = handler),
+        quote!(if_taken = other, on_error = handler),
     ];
     let functions = [
         quote!(

@@ -14,23 +14,23 @@ async fn a_block() -> Result<u8, LockError> {
     Ok(1)
 }
 
-#[distributed_lock(key = "night", or_else = async |_| 1)]
+#[distributed_lock(key = "night", on_error = async |_| 1)]
 async fn a_closure() -> u8 {
     1
 }
 
-#[distributed_lock(key = "night", or_else = |_| async move { 1 })]
+#[distributed_lock(key = "night", on_error = |_| async move { 1 })]
 async fn a_future() -> u8 {
     1
 }
 
-#[distributed_lock(key = "night", or_else = { let one = 1; move |_| count().await + one })]
+#[distributed_lock(key = "night", on_error = { let one = 1; move |_| count().await + one })]
 async fn awaited_in_a_closure() -> u8 {
     1
 }
 
 // These run before the body, in the function itself.
-#[distributed_lock(key = "night", or_else = { let one = count().await; move |_| one }, if_taken = 1)]
+#[distributed_lock(key = "night", on_error = { let one = count().await; move |_| one }, if_taken = 1)]
 async fn awaited_before() -> u8 {
     1
 }

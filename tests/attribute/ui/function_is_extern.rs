@@ -1,6 +1,6 @@
 use rlock_core::{LockError, distributed_lock};
 
-#[distributed_lock(key = "night", or_else = |_| 1)]
+#[distributed_lock(key = "night", on_error = |_| 1)]
 extern "C" fn callback(status: i32) -> i32 {
     status
 }

@@ -24,7 +24,7 @@ fn after_a_statement(name: &str) -> impl Future<Output = Result<usize, LockError
     async move { Ok(length) }
 }
 
-#[distributed_lock(key = "night", or_else = |_| Box::pin(async { 0 }))]
+#[distributed_lock(key = "night", on_error = |_| Box::pin(async { 0 }))]
 fn of_another(name: &str) -> Pin<Box<dyn Future<Output = usize> + '_>> {
     Box::pin(length(name))
 }
@@ -35,7 +35,7 @@ fn under_an_alias(name: String) -> Aliased {
     Box::pin(async move { Ok(name.len()) })
 }
 
-#[distributed_lock(key = "night", or_else = |_| Box::pin(async { Ok(0) }))]
+#[distributed_lock(key = "night", on_error = |_| Box::pin(async { Ok(0) }))]
 fn under_an_alias_with_an_answer(name: String) -> Aliased {
     println!("{name}");
     Box::pin(async move { Ok(name.len()) })
@@ -51,7 +51,7 @@ fn of_a_parameter<F: Future>(future: F) -> Result<F, LockError> {
     Ok(future)
 }
 
-#[distributed_lock(key = "night", or_else = |_| Request)]
+#[distributed_lock(key = "night", on_error = |_| Request)]
 fn into_future() -> Request {
     Request
 }

@@ -28,7 +28,7 @@ async fn shadowed(id: u64) -> Result<u64, LockError> {
     Ok(lock)
 }
 
-#[distributed_lock(key = "night", guard = lock, or_else = |_| lock.fencing_token())]
+#[distributed_lock(key = "night", guard = lock, on_error = |_| lock.fencing_token())]
 async fn outside_of_the_body() -> u64 {
     lock.fencing_token()
 }

@@ -7,7 +7,7 @@ async fn literal() -> Result<bool, LockError> {
     Ok(true)
 }
 
-#[distributed_lock(key = "night", if_taken = false, retain = time, or_else = |_| false)]
+#[distributed_lock(key = "night", if_taken = false, retain = time, on_error = |_| false)]
 fn expression(time: Duration) -> bool {
     true
 }

@@ -9,7 +9,7 @@ use rlock_core::{LockError, distributed_lock};
     min_hold = 'x',
     on_lost = cancel,
     client = "redis://localhost",
-    or_else = "skip",
+    on_error = "skip",
     crate = "rlock_core"
 )]
 async fn all() -> Result<(), LockError> {

@@ -32,8 +32,8 @@ async fn permits() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "night", or_else = |error: LockError| error.to_string())]
-async fn or_else() -> u32 {
+#[distributed_lock(key = "night", on_error = |error: LockError| error.to_string())]
+async fn on_error() -> u32 {
     42
 }
 

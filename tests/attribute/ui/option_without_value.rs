@@ -54,10 +54,10 @@ impl Orders {
     }
 }
 
-#[distributed_lock(key = "night", or_else = |error|)]
+#[distributed_lock(key = "night", on_error = |error|)]
 async fn half_a_closure() {}
 
-#[distributed_lock(key = "night", or_else = |error|, wait = "0s")]
+#[distributed_lock(key = "night", on_error = |error|, wait = "0s")]
 async fn half_a_closure_before_another_option() {}
 
 #[distributed_lock(key = "night", lease = 3 *)]

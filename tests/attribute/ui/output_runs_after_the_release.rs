@@ -10,7 +10,7 @@ async fn lines() -> Result<impl Stream<Item = u8>, LockError> {
     Ok(stream::iter(vec![1, 2]))
 }
 
-#[distributed_lock(key = "night", or_else = |_| None)]
+#[distributed_lock(key = "night", on_error = |_| None)]
 async fn maybe() -> Option<Ready<u8>> {
     None
 }

@@ -6,7 +6,7 @@ async fn nothing() {}
 #[distributed_lock(key = "night")]
 async fn unit() -> () {}
 
-#[distributed_lock(key = "night", or_else = |_| ())]
+#[distributed_lock(key = "night", on_error = |_| ())]
 async fn never() -> ! {
     loop {}
 }

@@ -2,7 +2,7 @@ use rlock_core::{LockError, distributed_lock};
 
 use futures_util::stream::{self, Stream};
 
-#[distributed_lock(key = "lines", or_else = |_| panic!("no lock"))]
+#[distributed_lock(key = "lines", on_error = |_| panic!("no lock"))]
 fn lines() -> impl Stream<Item = u8> {
     stream::iter([1, 2])
 }

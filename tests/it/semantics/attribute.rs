@@ -156,14 +156,14 @@ enum Night {
     wait = "0s",
     client = client,
     if_taken = Night::Taken,
-    or_else = |error| Night::Skipped(error.to_string())
+    on_error = |error| Night::Skipped(error.to_string())
 )]
 async fn night(client: &LockClient) -> Night {
     Night::Done
 }
 
 #[tokio::test]
-async fn if_taken_answers_for_a_taken_lock_and_or_else_for_every_other_error() {
+async fn if_taken_answers_for_a_taken_lock_and_on_error_for_every_other_error() {
     let client = LockClient::in_memory();
     let guard = client.lock("night").acquire().await.expect("free");
     assert_eq!(night(&client).await, Night::Taken);

@@ -98,7 +98,7 @@ async fn annotated(client: &LockClient, succeeds: bool) -> Result<u8, LockError>
 #[derive(Debug, PartialEq)]
 struct Refused;
 
-#[distributed_lock(key = "job", min_hold = "1h", client = client, or_else = |_| Err(Refused))]
+#[distributed_lock(key = "job", min_hold = "1h", client = client, on_error = |_| Err(Refused))]
 async fn with_its_own_error(client: &LockClient, succeeds: bool) -> Result<(), Refused> {
     if succeeds { Ok(()) } else { Err(Refused) }
 }
@@ -111,7 +111,7 @@ async fn an_annotated_function_keeps_its_lock_only_if_it_succeeds() {
         assert_kept(&client, succeeds, "the function").await;
         let returned = with_its_own_error(&client, succeeds).await;
         assert_eq!(returned.is_ok(), succeeds);
-        assert_kept(&client, succeeds, "the function with `or_else`").await;
+        assert_kept(&client, succeeds, "the function with `on_error`").await;
     }
 }
 

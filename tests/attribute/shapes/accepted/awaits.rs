@@ -27,7 +27,7 @@ pub async fn options(id: u64, ids: Vec<u64>) -> Result<usize, Error> {
     Ok(ids.len() + usize::from(id > 1))
 }
 
-//@ key = "late:<name>", wait = late(Duration::from_secs(9)).await, or_else = { let id = late(7).await; move |_| id }
+//@ key = "late:<name>", wait = late(Duration::from_secs(9)).await, on_error = { let id = late(7).await; move |_| id }
 pub async fn answers(name: &str) -> usize {
     name.len()
 }

@@ -155,7 +155,7 @@ pub async fn recursion(depth: u64) -> Result<u64, Error> {
     Ok(1 + Box::pin(recursion(depth - 1)).await?)
 }
 
-//@ key = "k", or_else = |_| ()
+//@ key = "k", on_error = |_| ()
 pub async fn ends_with_a_semicolon(id: u64) {
     pause().await;
     if id > 7 {
@@ -164,7 +164,7 @@ pub async fn ends_with_a_semicolon(id: u64) {
     say("done");
 }
 
-//@ key = "k", or_else = |_| ()
+//@ key = "k", on_error = |_| ()
 pub fn nothing_but_a_comment() {
     // nothing
 }

@@ -73,7 +73,7 @@ impl<'a, T: Debug + Clone, const N: usize> Shelf<'a, T, N> {
         Ok(Self { name: "again", ..self })
     }
 
-    //@ key = "k", or_else = |_| self
+    //@ key = "k", on_error = |_| self
     pub fn itself(&self) -> &Self {
         self
     }
@@ -121,7 +121,7 @@ impl<T> Phantom<T> {
 }
 
 impl<T> Drop for Phantom<T> {
-    //@ key = "k", or_else = |_| ()
+    //@ key = "k", on_error = |_| ()
     fn drop(&mut self) {
         crate::support::say("phantom");
     }

@@ -79,7 +79,7 @@ pub async fn parenthesised(id: u64) -> Result<u64, Error> {
     (Ok(id))
 }
 
-//@ key = "k", or_else = |_| ()
+//@ key = "k", on_error = |_| ()
 pub async fn unit() -> () {
     ()
 }
@@ -91,7 +91,7 @@ pub async fn yields_async() -> Result<u64, Error> {
     Ok(1)
 }
 
-//@ key = "k", or_else = |_| std::future::ready(0), unlocked_output = true
+//@ key = "k", on_error = |_| std::future::ready(0), unlocked_output = true
 pub async fn returns_a_future() -> std::future::Ready<u64> {
     std::future::ready(7)
 }
@@ -147,7 +147,7 @@ pub mod forbidding_all {
     #![forbid(clippy::pedantic, clippy::shadow_same, unused_variables, unused_mut, unreachable_code, unused_braces)]
     use crate::support::Error;
 
-    //@ key = "k:<id>", or_else = |_| Ok(id)
+    //@ key = "k:<id>", on_error = |_| Ok(id)
     pub async fn strict(id: u64, mut total: u64) -> Result<u64, Error> {
         total += id;
         Ok(total)
@@ -180,8 +180,8 @@ pub mod explicit_returns {
         return Ok(id);
     }
 
-    //@ key = "k:<ids[]>", or_else = |_| return 0
-    pub fn explicit_or_else(ids: &[u64]) -> usize {
+    //@ key = "k:<ids[]>", on_error = |_| return 0
+    pub fn explicit_on_error(ids: &[u64]) -> usize {
         return ids.len();
     }
 }
@@ -265,12 +265,12 @@ pub async fn panicking(id: u64) -> Result<u64, Error> {
     Ok(list.first().copied().unwrap_or(id).checked_add(1).expect("few"))
 }
 
-//@ key = "k", or_else = |_| 0
+//@ key = "k", on_error = |_| 0
 pub fn candidate_for_const_here(id: u64) -> u64 {
     id + 1
 }
 
-//@ key = "k", or_else = |_| None
+//@ key = "k", on_error = |_| None
 pub fn unnecessary_wrap_here(id: u64) -> Option<u64> {
     Some(id)
 }
@@ -313,7 +313,7 @@ impl Shop {
         if id == 0 { Ok(0) } else { self.used_in_recursion_alone(id - 1) }
     }
 
-    //@ key = "k", or_else = |_| "locked"
+    //@ key = "k", on_error = |_| "locked"
     pub fn literal(&self) -> &str {
         "free"
     }
@@ -328,7 +328,7 @@ impl Shop {
         Ok(self.base)
     }
 
-    //@ key = "k", or_else = |_| Shop { base: 0 }
+    //@ key = "k", on_error = |_| Shop { base: 0 }
     pub fn with_base(self, base: u64) -> Self {
         Shop { base: base }
     }

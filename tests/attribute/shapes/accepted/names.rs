@@ -13,18 +13,18 @@ pub mod constants {
     pub const output: u8 = 5;
     pub const future: u8 = 6;
     pub const error: u8 = 7;
-    pub const or_else: u8 = 8;
+    pub const on_error: u8 = 8;
     pub const lock: u8 = 9;
     pub const call: u8 = 10;
 
     //@ key = "k"
     pub async fn all() -> Result<u8, Error> {
-        Ok(plan + body + edge + __edge + output + future + error + or_else + lock + call)
+        Ok(plan + body + edge + __edge + output + future + error + on_error + lock + call)
     }
 
     //@ key = "k"
     pub fn all_here() -> Result<u8, Error> {
-        Ok(plan + body + edge + __edge + output + future + error + or_else + lock + call)
+        Ok(plan + body + edge + __edge + output + future + error + on_error + lock + call)
     }
 }
 
@@ -73,16 +73,16 @@ pub mod arguments {
     use crate::support::Error;
 
     //@ key = "<plan>:<body>:<r#type>"
-    pub async fn named(plan: u8, body: u8, edge: u8, r#type: u8, or_else: u8) -> Result<u8, Error> {
-        Ok(plan + body + edge + r#type + or_else)
+    pub async fn named(plan: u8, body: u8, edge: u8, r#type: u8, on_error: u8) -> Result<u8, Error> {
+        Ok(plan + body + edge + r#type + on_error)
     }
 
     //@ key = "<plan>:<body>:<r#type>"
-    pub fn named_here(plan: u8, body: u8, edge: u8, r#type: u8, or_else: u8) -> Result<u8, Error> {
-        Ok(plan + body + edge + r#type + or_else)
+    pub fn named_here(plan: u8, body: u8, edge: u8, r#type: u8, on_error: u8) -> Result<u8, Error> {
+        Ok(plan + body + edge + r#type + on_error)
     }
 
-    //@ key = "<plan>", or_else = |_| body
+    //@ key = "<plan>", on_error = |_| body
     pub fn option_names_one(plan: u8, body: u8) -> u8 {
         plan + body
     }
@@ -142,7 +142,7 @@ pub mod blanket {
         Ok(ids.len())
     }
 
-    //@ key = "k", if_taken = 0, or_else = |_| 0
+    //@ key = "k", if_taken = 0, on_error = |_| 0
     pub fn skips_here() -> u8 {
         1
     }

@@ -13,7 +13,7 @@ pub fn pay(order: &Order) -> Result<u64, Error> {
     Ok(async)
 }
 
-//@ key = ["order:<ids[]:04>"], or_else = |error| error.to_string()
+//@ key = ["order:<ids[]:04>"], on_error = |error| error.to_string()
 pub fn pay_all(ids: &[u64]) -> String {
     format!("{} orders", ids.len())
 }

@@ -104,7 +104,7 @@ impl Sells for Shop {
         Ok(left)
     }
 
-    //@ key = "k", or_else = |_| 0
+    //@ key = "k", on_error = |_| 0
     async fn mutable(&mut self, noisy: Noisy) -> u64 {
         self.base += noisy.0.len() as u64;
         self.base
@@ -195,13 +195,13 @@ pub async fn any_error_here(id: u64) -> Result<u64, Box<dyn std::error::Error>> 
     Ok(1)
 }
 
-//@ key = "k", or_else = |_| None
+//@ key = "k", on_error = |_| None
 pub async fn option(id: u64) -> Option<u64> {
     pause().await;
     Some(id)
 }
 
-//@ key = "k", or_else = |_| &[]
+//@ key = "k", on_error = |_| &[]
 pub async fn static_slice(id: u64) -> &'static [u64] {
     if id > 100 { &[1] } else { &[1, 2] }
 }

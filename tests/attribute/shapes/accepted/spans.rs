@@ -126,7 +126,7 @@ pub fn boxed(id: u64) -> std::pin::Pin<Box<dyn std::future::Future<Output = Resu
     Box::pin(async move { Ok(id) })
 }
 
-//@ key = "k", or_else = |_| 0
+//@ key = "k", on_error = |_| 0
 #[instrument]
 pub async fn mutable(mut id: u64) -> u64 {
     id += 1;

@@ -44,12 +44,12 @@ impl Shelf {
     }
 }
 
-//@ key = "k", or_else = |_| 0
+//@ key = "k", on_error = |_| 0
 pub fn length_here(cell: RefCell<Vec<u32>>) -> usize {
     cell.borrow().len()
 }
 
-//@ key = "k", or_else = |_| ()
+//@ key = "k", on_error = |_| ()
 pub async fn push(cell: Arc<Mutex<Vec<u32>>>) {
     cell.lock().unwrap().push(1)
 }

@@ -13,7 +13,7 @@ pub fn tracked() -> Result<u32, Error> {
 pub struct Shop;
 
 impl Shop {
-    //@ key = "k", or_else = |_| self
+    //@ key = "k", on_error = |_| self
     pub fn chained(&mut self) -> &mut Self {
         self
     }

@@ -66,18 +66,18 @@ struct Parts<'a> {
 
 /// Defines an asynchronous and a synchronous function with the same arguments and the same body.
 macro_rules! both {
-    ($name:ident, $here:ident, or_else = $or_else:expr, ($($arguments:tt)*) { $($body:tt)* }) => {
-        #[distributed_lock(key = "<log.key>", or_else = $or_else)]
+    ($name:ident, $here:ident, on_error = $on_error:expr, ($($arguments:tt)*) { $($body:tt)* }) => {
+        #[distributed_lock(key = "<log.key>", on_error = $on_error)]
         #[allow(unused_variables, clippy::toplevel_ref_arg, reason = "these are the arguments to watch")]
         async fn $name($($arguments)*) { $($body)* }
 
-        #[distributed_lock(key = "<log.key>", or_else = $or_else)]
+        #[distributed_lock(key = "<log.key>", on_error = $on_error)]
         #[allow(unused_variables, clippy::toplevel_ref_arg, reason = "these are the arguments to watch")]
         fn $here($($arguments)*) { $($body)* }
     };
 }
 
-both!(taken, taken_here, or_else = |_| (), (
+both!(taken, taken_here, on_error = |_| (), (
     log: &Log,
     used: Probe<'_>,
     never: Probe<'_>,
@@ -89,7 +89,7 @@ both!(taken, taken_here, or_else = |_| (), (
     let _mentioned = &used;
 });
 
-both!(left, left_here, or_else = |_| panic!("{}", fallback.name), (
+both!(left, left_here, on_error = |_| panic!("{}", fallback.name), (
     log: &Log,
     fallback: Probe<'_>,
     _: Probe<'_>,
@@ -106,7 +106,7 @@ trait Drops {
 
 #[async_trait]
 impl Drops for u8 {
-    #[distributed_lock(key = "<log.key>", or_else = |_| ())]
+    #[distributed_lock(key = "<log.key>", on_error = |_| ())]
     async fn drops(&self, log: &Log, first: Probe<'_>, (left, _right): (Probe<'_>, Probe<'_>)) {
         let _local = log.probe("local");
         let _mentioned = (&first, &left);

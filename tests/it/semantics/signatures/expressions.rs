@@ -46,7 +46,7 @@ impl Orders {
         key = "mutex:<self.config().lease:?>",
         lease = self.config().lease,
         if_taken = Ok(self.config().permits.to_string()),
-        or_else = { let permits = self.config().permits; move |_| Ok(permits.to_string()) }
+        on_error = { let permits = self.config().permits; move |_| Ok(permits.to_string()) }
     )]
     fn here(&self) -> Outcome {
         self.inside()

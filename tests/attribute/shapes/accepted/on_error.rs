@@ -10,28 +10,28 @@ pub enum Sweep {
     Skipped(LockError),
 }
 
-//@ key = "k", or_else = Sweep::Skipped
+//@ key = "k", on_error = Sweep::Skipped
 pub async fn variant() -> Sweep {
     Sweep::Done(7)
 }
 
-//@ key = "k", or_else = |error| Box::new(error)
+//@ key = "k", on_error = |error| Box::new(error)
 pub fn dynamic_here(id: u64) -> Box<dyn Debug> {
     Box::new(id)
 }
 
-//@ key = "k", or_else = |error| Err(Box::new(error))
+//@ key = "k", on_error = |error| Err(Box::new(error))
 pub async fn dynamic_error(id: u64) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
     Ok(id)
 }
 
-//@ key = "k", or_else = |_| name
+//@ key = "k", on_error = |_| name
 pub async fn borrowed(name: &str) -> &str {
     pause().await;
     &name[1..]
 }
 
-//@ key = "k", or_else = |_| double
+//@ key = "k", on_error = |_| double
 pub fn function_pointer_here() -> fn(u64) -> u64 {
     |id| id
 }
@@ -40,37 +40,37 @@ fn double(id: u64) -> u64 {
     2 * id
 }
 
-//@ key = "k", or_else = { let name = name.clone(); move |_| name }
+//@ key = "k", on_error = { let name = name.clone(); move |_| name }
 pub async fn cloned(name: String) -> String {
     name + "!"
 }
 
-//@ key = "k", or_else = |_| Default::default()
+//@ key = "k", on_error = |_| Default::default()
 pub async fn defaulted(id: u64) -> Vec<u64> {
     vec![id]
 }
 
-//@ key = "k", or_else = |error| return Err(error.into())
+//@ key = "k", on_error = |error| return Err(error.into())
 pub fn returned_here(id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
-//@ key = "k", or_else = |error| panic!("{}", error)
+//@ key = "k", on_error = |error| panic!("{}", error)
 pub async fn diverging(id: u64) -> u64 {
     id
 }
 
-//@ key = "k", or_else = |_| 0
+//@ key = "k", on_error = |_| 0
 pub fn hidden_here(id: u64) -> impl Debug {
     id
 }
 
-//@ key = "k", or_else = |error| { eprintln!("{}", error); }
+//@ key = "k", on_error = |error| { eprintln!("{}", error); }
 pub async fn logged() {
     pause().await;
 }
 
-//@ key = "k", or_else = |_| { Box::new(std::iter::empty()) }
+//@ key = "k", on_error = |_| { Box::new(std::iter::empty()) }
 pub fn iterator_here(id: u64) -> Box<dyn Iterator<Item = u64>> {
     Box::new(0..id)
 }
