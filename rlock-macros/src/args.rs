@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pub(crate) client: Option<Expr>,
     pub(crate) if_taken: Option<Expr>,
     pub(crate) on_error: Option<Expr>,
-    pub(crate) unlocked_output: bool,
+    pub(crate) allow_future_output: bool,
     pub(crate) krate: Option<Path>,
     /// The names read, of options with a broken value too.
     pub(crate) named: Vec<LockOption>,
@@ -218,11 +218,11 @@ impl Args {
                 answers::on_error(&value)?;
                 self.on_error = Some(no_literal(option, value)?);
             }
-            LockOption::UnlockedOutput => match read()? {
+            LockOption::AllowFutureOutput => match read()? {
                 Expr::Lit(ExprLit {
                     lit: Lit::Bool(may_be),
                     ..
-                }) => self.unlocked_output = may_be.value,
+                }) => self.allow_future_output = may_be.value,
                 value => return Err(errors::wrong_kind(option, &value)),
             },
             LockOption::Crate => match read()? {

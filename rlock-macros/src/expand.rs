@@ -183,7 +183,7 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
         let judged = judged("returned_by", &run, at_type, args);
         // A future as the output is no forgotten `await`.
         let allow = args
-            .unlocked_output
+            .allow_future_output
             .then(|| quote_spanned!(site=> #[allow(clippy::async_yields_async)]));
         quote_spanned! {site=>
             #allow
@@ -226,7 +226,7 @@ fn run_blocking(body: &TokenStream, output: &Type, at_type: Span, args: &Args) -
 
 /// `returned(&value).__rlock_judged()`, or `Value` if the output may run without the lock.
 fn judged(returned: &str, value: &Ident, at_type: Span, args: &Args) -> TokenStream {
-    if args.unlocked_output {
+    if args.allow_future_output {
         let requirements = requirements(args, at_type);
         return quote_spanned!(at_type=> #requirements::Value);
     }

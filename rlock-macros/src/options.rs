@@ -40,7 +40,7 @@ options! {
     Client: "client", "an expression that is a `LockClient` or leads to one", "client = self.locks";
     IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
     OnError: "on_error", "a function from `LockError` to the return type", "on_error = |error| Outcome::Skipped";
-    UnlockedOutput: "unlocked_output", "`true` or `false`", "unlocked_output = true";
+    AllowFutureOutput: "allow_future_output", "`true` or `false`", "allow_future_output = true";
     Crate: "crate", "a path to `rlock_core`", "crate = ::my_crate::rlock_core";
 }
 

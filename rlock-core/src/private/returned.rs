@@ -87,7 +87,7 @@ impl<T: RunsLater<P>, P> RunsLater<[P; 0]> for Vec<T> {}
     label = "`{T}` would run outside the lock, or a part of it would",
     note = "await it in an `async fn`, or collect the stream, and return the result",
     note = "a plain `fn` may return a future if its whole body is `async move {{ … }}` or `Box::pin(async move {{ … }})`",
-    note = "add `unlocked_output = true` to the attribute if the lock need not cover it"
+    note = "add `allow_future_output = true` to the attribute if the lock need not cover it"
 )]
 pub trait RunsUnderLock<T> {
     fn verdict() -> Refused;

@@ -35,7 +35,7 @@ async fn awaited_before() -> u8 {
     1
 }
 
-#[distributed_lock(key = "night", unlocked_output = true, if_taken = Ok(Box::pin(async { count().await })))]
+#[distributed_lock(key = "night", allow_future_output = true, if_taken = Ok(Box::pin(async { count().await })))]
 async fn a_future_as_the_output() -> Result<std::pin::Pin<Box<dyn Future<Output = u8>>>, LockError> {
     Ok(Box::pin(count()))
 }

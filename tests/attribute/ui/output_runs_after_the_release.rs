@@ -27,12 +27,12 @@ impl Store {
     }
 }
 
-#[distributed_lock(key = "night", unlocked_output = "yes")]
+#[distributed_lock(key = "night", allow_future_output = "yes")]
 async fn of_the_wrong_kind() -> Result<Ready<u8>, LockError> {
     Ok(std::future::ready(1))
 }
 
-#[distributed_lock(key = "night", unlocked_output = true)]
+#[distributed_lock(key = "night", allow_future_output = true)]
 async fn meant() -> Result<Ready<u8>, LockError> {
     Ok(std::future::ready(1))
 }

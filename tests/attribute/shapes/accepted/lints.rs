@@ -91,7 +91,7 @@ pub async fn yields_async() -> Result<u64, Error> {
     Ok(1)
 }
 
-//@ key = "k", on_error = |_| std::future::ready(0), unlocked_output = true
+//@ key = "k", on_error = |_| std::future::ready(0), allow_future_output = true
 pub async fn returns_a_future() -> std::future::Ready<u64> {
     std::future::ready(7)
 }
