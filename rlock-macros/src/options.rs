@@ -35,11 +35,11 @@ options! {
     MaxHold: "max_hold", TIME, "max_hold = \"10min\"";
     MinHold: "min_hold", TIME, "min_hold = \"10s\"";
     Retain: "retain", TIME, "retain = \"200ms\"";
+    IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
+    OnError: "on_error", "a function from `LockError` to the return type", "on_error = |error| Outcome::Skipped";
     OnLost: "on_lost", "`\"cancel\"` or `\"continue\"`", "on_lost = \"continue\"";
     Guard: "guard", "a name for a variable of the body", "guard = lock";
     Client: "client", "an expression that is a `LockClient` or leads to one", "client = self.locks";
-    IfTaken: "if_taken", "an expression of the return type", "if_taken = Ok(false)";
-    OnError: "on_error", "a function from `LockError` to the return type", "on_error = |error| Outcome::Skipped";
     AllowFutureOutput: "allow_future_output", "`true` or `false`", "allow_future_output = true";
     Crate: "crate", "a path to `rlock_core`", "crate = ::my_crate::rlock_core";
 }
@@ -55,6 +55,16 @@ impl LockOption {
 
     pub(crate) fn form(self) -> &'static str {
         self.row().2
+    }
+
+    /// Returns the option that had this name in an earlier version.
+    pub(crate) fn formerly(written: &str) -> Option<Self> {
+        match written {
+            "at_least" => Some(Self::MinHold),
+            "or_else" => Some(Self::OnError),
+            "unlocked_output" => Some(Self::AllowFutureOutput),
+            _ => None,
+        }
     }
 
     /// Finds the option of this name. The error names the option that was probably meant.
