@@ -23,7 +23,7 @@ pub(crate) fn block_on<F: Future>(
     future: F,
 ) -> Result<F::Output, LockError> {
     if runs_tasks() {
-        return Err(LockError::WouldBlock { action: action() });
+        return Err(LockError::BlockingInAsync { action: action() });
     }
     Ok(blocking(|| pollster::block_on(future)))
 }

@@ -125,7 +125,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    /// As [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn connect_blocking(url: &str) -> Result<Self, LockError> {
         Self::builder().connect_blocking(url)
     }

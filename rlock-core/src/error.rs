@@ -126,7 +126,7 @@ pub enum LockError {
     /// other executors are not detected. The body of a `block_on` of a multi-thread runtime, such as
     /// `main`, blocks no other task, and may make the call.
     #[non_exhaustive]
-    WouldBlock {
+    BlockingInAsync {
         /// The action that failed, with its key.
         action: String,
     },
@@ -264,7 +264,7 @@ impl LockError {
             Self::InvalidKey { .. } | Self::InvalidOption { .. } => ErrorKind::Invalid,
             Self::Store { .. }
             | Self::NoClient { .. }
-            | Self::WouldBlock { .. }
+            | Self::BlockingInAsync { .. }
             | Self::Upgrade { .. } => ErrorKind::Misuse,
         }
     }
@@ -355,7 +355,7 @@ impl LockError {
             Self::InvalidKey { .. } => "InvalidKey",
             Self::InvalidOption { .. } => "InvalidOption",
             Self::NoClient { .. } => "NoClient",
-            Self::WouldBlock { .. } => "WouldBlock",
+            Self::BlockingInAsync { .. } => "BlockingInAsync",
             Self::Upgrade { .. } => "Upgrade",
             Self::Draining { .. } => "Draining",
             Self::Closed { .. } => "Closed",
@@ -428,7 +428,7 @@ impl fmt::Display for LockError {
                  or name one with `client = …`",
                 escape_control(key)
             ),
-            Self::WouldBlock { action } => write!(
+            Self::BlockingInAsync { action } => write!(
                 f,
                 "could not {}: the blocking call was made inside an async task; use the async call, or \
                  wrap the synchronous code in `tokio::task::spawn_blocking`",
@@ -584,7 +584,7 @@ mod tests {
                 Invalid,
             ),
             (refused(io::Error::other("NOPERM")), Misuse),
-            (LockError::WouldBlock { action: action() }, Misuse),
+            (LockError::BlockingInAsync { action: action() }, Misuse),
         ] {
             assert_eq!(error.kind(), kind, "{error:?}");
         }

@@ -417,7 +417,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks. The lock is then
+    /// As [`release`](Self::release), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The lock is then
     /// released in the background.
     ///
     /// # Examples

@@ -375,7 +375,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    /// As [`acquire`](Self::acquire), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     ///
     /// # Examples
     ///
@@ -396,7 +396,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    /// As [`try_acquire`](Self::try_acquire), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
         self.blocking(self.try_acquire())
     }
@@ -409,7 +409,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    /// As [`run`](Self::run), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     ///
     /// # Panics
     ///

@@ -78,7 +78,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`shutdown`](Self::shutdown), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks. The client is not
+    /// As [`shutdown`](Self::shutdown), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The client is not
     /// closed then.
     pub fn shutdown_blocking(&self) -> Result<(), LockError> {
         block_on(|| "shut the client down".to_owned(), self.shutdown())?
@@ -156,7 +156,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`drain`](Self::drain), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks. The client does not
+    /// As [`drain`](Self::drain), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The client does not
     /// drain then.
     ///
     /// # Examples

@@ -48,7 +48,7 @@ pub enum ErrorKind {
     /// [`InvalidOption`](crate::LockError::InvalidOption).
     Invalid,
     /// The program, or the set-up of its store, has to change: [`Store`](crate::LockError::Store),
-    /// [`NoClient`](crate::LockError::NoClient), [`WouldBlock`](crate::LockError::WouldBlock) and
+    /// [`NoClient`](crate::LockError::NoClient), [`BlockingInAsync`](crate::LockError::BlockingInAsync) and
     /// [`Upgrade`](crate::LockError::Upgrade).
     Misuse,
 }

@@ -75,7 +75,10 @@ fn is_refused(client: &LockClient) -> bool {
     let Err(error) = lock.try_acquire_blocking() else {
         return false;
     };
-    assert!(matches!(error, LockError::WouldBlock { .. }), "{error:?}");
+    assert!(
+        matches!(error, LockError::BlockingInAsync { .. }),
+        "{error:?}"
+    );
     let text = error.to_string();
     assert!(
         text.contains("ledger") && text.contains("spawn_blocking"),
@@ -88,8 +91,8 @@ fn is_refused(client: &LockClient) -> bool {
             .expect_err("it would block, too"),
         client.shutdown_blocking().expect_err("it would block, too"),
     ];
-    let would_block = |error: &LockError| matches!(error, LockError::WouldBlock { .. });
-    errors.iter().all(would_block)
+    let blocks = |error: &LockError| matches!(error, LockError::BlockingInAsync { .. });
+    errors.iter().all(blocks)
 }
 
 /// Returns the refused calls: in a task, in the body of `block_on` and in a `LocalSet`, each with and without

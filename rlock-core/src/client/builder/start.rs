@@ -130,7 +130,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    /// As [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn connect_blocking(self, url: &str) -> Result<LockClient, LockError> {
         let action = || format!("connect to `{}`", redacted(url));
         block_on(action, self.connect(url))?
@@ -141,7 +141,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`quorum`](Self::quorum), and [`LockError::WouldBlock`] on a thread that runs Tokio tasks.
+    /// As [`quorum`](Self::quorum), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,

@@ -37,7 +37,7 @@ async fn inside_of_a_task_a_clear_error_is_the_answer() {
     client();
     let refused = enters_its_own_lock(1).expect_err("it would block the executor");
     assert!(
-        matches!(refused, LockError::WouldBlock { .. }),
+        matches!(refused, LockError::BlockingInAsync { .. }),
         "{refused:?}"
     );
     let text = refused.to_string();
