@@ -288,7 +288,7 @@ impl LockGuard {
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = rlock_core::LockClient::in_memory();
     /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
-    /// client.revoke("account:2")?; // as if the key had been deleted on a server
+    /// client.simulate_loss("account:2")?; // as if the key had been deleted on a server
     /// let (key, cause) = guard.lost_key().await;
     /// println!("{key} was lost: {cause}");
     /// # assert_eq!(key, "account:2");

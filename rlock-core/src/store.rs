@@ -85,7 +85,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
     /// held.
     fn revoke(&self, _key: &Key) -> Result<bool, StoreError> {
-        Err(StoreError::cannot_revoke())
+        Err(StoreError::cannot_simulate_loss())
     }
 
     /// Connects for the first time. Without this call, the background connects.

@@ -234,17 +234,17 @@ impl LockClient {
     /// let client = LockClient::in_memory();
     /// let lock = client.lock("order:42");
     /// let body = lock.run(async {
-    ///     assert!(client.revoke("order:42").expect("the embedded store"));
+    ///     assert!(client.simulate_loss("order:42").expect("the embedded store"));
     ///     std::future::pending::<()>().await;
     /// });
     /// assert!(matches!(body.await, Err(LockError::Lost { .. })));
     /// # Ok(())
     /// # }
     /// ```
-    pub fn revoke(&self, key: &str) -> Result<bool, LockError> {
+    pub fn simulate_loss(&self, key: &str) -> Result<bool, LockError> {
         let key = self.key(key)?;
         let core = self.core();
-        let action = format!("revoke lock `{key}`");
+        let action = format!("simulate the loss of lock `{key}`");
         if core.is_closed() {
             return Err(LockError::Closed { action });
         }

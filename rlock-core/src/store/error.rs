@@ -68,9 +68,9 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
-    /// Only the embedded store can revoke a lock.
-    pub(super) fn cannot_revoke() -> Self {
-        let source = "only the embedded store has `revoke`; use `force_release`";
+    /// Only the embedded store can simulate the loss of a lock.
+    pub(super) fn cannot_simulate_loss() -> Self {
+        let source = "only the embedded store has `simulate_loss`; use `force_release`";
         Self::new(false, false, source)
     }
 

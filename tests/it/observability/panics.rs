@@ -90,7 +90,7 @@ async fn use_everything([one, other]: &[LockClient; 2]) {
     let lost = spawn(async move { lost.run(tokio::time::sleep(ms(50))).await });
     yield_now().await;
     let deletes = other.clone();
-    let _ = spawn(async move { deletes.revoke("k") }).await;
+    let _ = spawn(async move { deletes.simulate_loss("k") }).await;
     let _ = lost.await;
 
     let several = one.lock_all(KEYS).lease(LASTING).wait(ms(200));

@@ -154,7 +154,7 @@ async fn a_hold_keeps_the_cause_of_its_end() {
         });
         let (ended, running) = entered.await.expect("the body runs");
         match cause {
-            LostCause::Removed => assert!(client.revoke("k").expect("the embedded store")),
+            LostCause::Removed => assert!(client.simulate_loss("k").expect("the embedded store")),
             LostCause::MaxHold => tokio::time::sleep(LONG).await,
             _ => client.shutdown().await.expect("released"),
         }

@@ -70,7 +70,7 @@ async fn every_way_out() {
 
     let lost = async {
         is_at_the_bottom(&client).await;
-        client.revoke("deep").expect("the embedded store")
+        client.simulate_loss("deep").expect("the embedded store")
     };
     let call = Box::pin(client.scope(descend(DEPTH, Bottom::Stays)));
     let both = within(LONG * 3, "it is stopped", async {

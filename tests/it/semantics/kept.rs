@@ -166,7 +166,7 @@ async fn a_guard_is_lost_with_the_lock_of_its_call() {
         let call = tokio::spawn(async move { lock.run(body).await });
         let (guard, hold) = guard.await.expect("sent");
         if cause == LostCause::Removed {
-            client.revoke("k").expect("the embedded store");
+            client.simulate_loss("k").expect("the embedded store");
         }
         let stopped = call.await.expect("no panic");
         assert_eq!(cause_of(stopped), Some(cause));

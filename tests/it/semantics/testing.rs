@@ -27,7 +27,7 @@ async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
         let waiter = client.lock("k").wait(LONG);
         let mut waiter = Box::pin(waiter.acquire());
         begin(&mut waiter).await;
-        assert!(other.revoke("k").expect("the embedded store"));
+        assert!(other.simulate_loss("k").expect("the embedded store"));
         let cause = within(LONG, "the loss is notified", guard.lost()).await;
         assert_eq!(cause, LostCause::Removed);
         assert!(!guard.is_valid());
@@ -37,7 +37,10 @@ async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
         let released = next.release().await;
         released.expect("the loss of another is not its own");
     }
-    assert!(!client.revoke("k").expect("the embedded store"), "free");
+    assert!(
+        !client.simulate_loss("k").expect("the embedded store"),
+        "free"
+    );
 }
 
 #[tokio::test]
@@ -45,13 +48,13 @@ async fn a_lock_on_a_server_is_not_revoked() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.expect("free");
-    let error = client.revoke("k").expect_err("a server");
+    let error = client.simulate_loss("k").expect_err("a server");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("force_release"), "{error:#}");
     assert!(guard.is_valid());
     guard.release().await.expect("held");
     client.shutdown().await.expect("in good order");
-    let error = client.revoke("k").expect_err("closed");
+    let error = client.simulate_loss("k").expect_err("closed");
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
 }
 
