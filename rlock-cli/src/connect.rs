@@ -75,7 +75,7 @@ pub(crate) async fn connect_within(
         .prefix(&store.prefix)
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
         .caller_connection(false)
-        .connect_wait(limit);
+        .connect_retry_for(limit);
     let client = match urls[..] {
         [url] => builder.connect(url).await,
         _ => builder.quorum(urls).await,

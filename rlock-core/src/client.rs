@@ -86,12 +86,12 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// // RLOCK_URL=redis://127.0.0.1:6379/ RLOCK_WAIT=2s
-    /// let client = rlock_core::LockClient::from_env().await?;
+    /// let client = rlock_core::LockClient::connect_env().await?;
     /// client.install();
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn from_env() -> Result<Self, LockError> {
+    pub async fn connect_env() -> Result<Self, LockError> {
         Self::builder().connect_env().await
     }
 

@@ -39,7 +39,7 @@ use crate::{
 pub struct LockClientBuilder {
     options: Options,
     redis: RedisOptions,
-    connect_wait: Duration,
+    connect_retry_for: Duration,
     tokio_time: bool,
     /// Opened only if the runtime is known to have timers and I/O.
     caller_connection: bool,
@@ -61,7 +61,7 @@ impl Default for LockClientBuilder {
                 redact_keys: false,
             },
             redis,
-            connect_wait: Duration::ZERO,
+            connect_retry_for: Duration::ZERO,
             tokio_time: false,
             caller_connection: true,
         }
@@ -189,9 +189,9 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`] for a longer wait.
-    pub fn connect_wait(mut self, wait: Duration) -> Self {
-        self.connect_wait = wait;
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time.
+    pub fn connect_retry_for(mut self, time: Duration) -> Self {
+        self.connect_retry_for = time;
         self
     }
 
@@ -290,7 +290,7 @@ impl LockClientBuilder {
     fn check(&self) -> Result<(), LockError> {
         limits::lock("default_lease", "default_wait", &self.options.lock)?;
         limits::timeout("connect_timeout", self.redis.connect_timeout)?;
-        limits::wait("connect_wait", Wait::For(self.connect_wait))?;
+        limits::wait("connect_retry_for", Wait::For(self.connect_retry_for))?;
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
         limits::fence_retention(self.redis.fence_retention)?;

@@ -57,7 +57,7 @@ async fn a_client_that_connects_while_a_script_runs_has_all_capabilities_afterwa
         let url = if is_resp2 { resp2(&url) } else { url };
         let connecting = async {
             tokio::time::sleep(ms(300)).await;
-            builder().connect_wait(LONG).connect(&url).await
+            builder().connect_retry_for(LONG).connect(&url).await
         };
         let ((), client) = tokio::join!(server.run_script_for(ms(1500)), connecting);
         let client = client.expect("the script ends");

@@ -81,7 +81,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     }
     // Nothing changes while the client waits.
     let started = Instant::now();
-    let waits = LockClient::builder().connect_wait(LONG);
+    let waits = LockClient::builder().connect_retry_for(LONG);
     let error = waits.connect(&server.tls_url()).await;
     let error = error.expect_err("unknown issuer");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");

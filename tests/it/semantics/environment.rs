@@ -23,7 +23,7 @@ async fn a_client_of_the_environment_has_its_store_prefix_lease_and_wait() {
         assert_eq!(fences, ["jobs:{k}:fence"], "the child has locked `k`");
         return;
     }
-    let client = LockClient::from_env().await.expect("the server is up");
+    let client = LockClient::connect_env().await.expect("the server is up");
     let guard = client.lock("k").acquire().await.expect("free");
     assert!(guard.valid_for() > Duration::from_secs(3_000), "{guard:?}");
     let refused = client.lock("k").acquire().await;

@@ -41,17 +41,17 @@ impl LockClientBuilder {
     /// # fn main() -> Result<(), rlock_core::LockError> {
     /// let client = LockClient::builder()
     ///     .default_lease(Duration::from_secs(10)) // unless RLOCK_LEASE is set
-    ///     .env()?
+    ///     .with_env()?
     ///     .in_memory()?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn env(self) -> Result<Self, LockError> {
+    pub fn with_env(self) -> Result<Self, LockError> {
         self.read(|name| env::var_os(name))
     }
 
-    /// Connects to the store that `RLOCK_URL` names, with the options of [`env`](Self::env).
+    /// Connects to the store that `RLOCK_URL` names, with the options of [`with_env`](Self::with_env).
     ///
     /// The variable has a URL of [`connect`](Self::connect), or several that are separated by white space: the servers of
     /// a [`quorum`](Self::quorum). The command refuses `memory:`, which this method accepts.
@@ -60,7 +60,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`env`](Self::env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
+    /// As [`with_env`](Self::with_env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
     /// invalid. The error shows no password. Otherwise as [`connect`](Self::connect) and [`quorum`](Self::quorum).
     ///
     /// # Cancel safety
@@ -82,7 +82,7 @@ impl LockClientBuilder {
     /// ```
     pub async fn connect_env(self) -> Result<LockClient, LockError> {
         let endpoint = endpoint(|name| env::var_os(name))?;
-        self.env()?.connect_to(endpoint).await
+        self.with_env()?.connect_to(endpoint).await
     }
 
     fn read(mut self, get: impl Fn(&str) -> Option<OsString>) -> Result<Self, LockError> {

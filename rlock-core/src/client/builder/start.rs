@@ -50,7 +50,7 @@ impl LockClientBuilder {
     /// `unix://`. A user without a password (`redis://user@host`) logs in with an empty password,
     /// which is sufficient for a user with `nopass`.
     ///
-    /// An unreachable server is tried once, unless [`connect_wait`](Self::connect_wait) is set. A server that is a replica is
+    /// An unreachable server is tried once, unless [`connect_retry_for`](Self::connect_retry_for) is set. A server that is a replica is
     /// tried again within the [`connect_timeout`](Self::connect_timeout), because a balancer or the Sentinels may lead the next
     /// connection to the master.
     /// [`connect_lazy`](Self::connect_lazy) does not wait for the server. Once connected, the
@@ -165,14 +165,14 @@ impl LockClientBuilder {
         if let Endpoint::Memory(_) = endpoint {
             return self.start(endpoint);
         }
-        let connect_wait = self.connect_wait;
+        let connect_retry_for = self.connect_retry_for;
         let core = self.prepare(endpoint)?;
-        if connect_wait.is_zero() {
+        if connect_retry_for.is_zero() {
             connect(&core).await?;
             return Ok(LockClient::new(ClientHandle::start(core)));
         }
         let client = LockClient::new(ClientHandle::start(core));
-        client.until_ready(connect_wait).await?;
+        client.until_ready(connect_retry_for).await?;
         Ok(client)
     }
 

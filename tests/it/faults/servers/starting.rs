@@ -120,7 +120,7 @@ async fn clients_that_are_made_before_their_servers_wait_for_them() {
             assert!(!waiting.is_finished(), "{urls:?}: it waits");
             service.comes_back();
         };
-        let builder = LockClient::builder().connect_wait(LONG * 2);
+        let builder = LockClient::builder().connect_retry_for(LONG * 2);
         let (client, ()) = tokio::join!(service.connect(builder), back);
         let client = client.unwrap_or_else(|error| panic!("{urls:?}: {error}"));
         its_turn(waiting).await.release().await.expect("held");
@@ -145,7 +145,7 @@ async fn where_servers_stay_away_each_wait_ends_with_an_error() {
         assert!(error.is_outage(), "{urls:?}: {error:?}");
         let shown = error.to_string();
         assert!(shown.contains("could not ping "), "{shown}");
-        let builder = LockClient::builder().connect_wait(ms(700));
+        let builder = LockClient::builder().connect_retry_for(ms(700));
         let started = Instant::now();
         let error = service.connect(builder).await.expect_err("no server is up");
         assert!(started.elapsed() >= ms(500), "it tries for that long");
@@ -191,7 +191,7 @@ async fn what_a_server_refuses_is_not_waited_for() {
         let refused = client.lock("k").wait(HOUR).acquire();
         let error = within(LONG, "it is refused", refused).await.map(drop);
         let pinged = client.ping().await;
-        let builder = LockClient::builder().connect_wait(HOUR);
+        let builder = LockClient::builder().connect_retry_for(HOUR);
         let connecting = service.connect(builder);
         let connected = within(LONG, "it is refused", connecting).await.map(drop);
         for refused in [error, pinged, connected] {
@@ -213,7 +213,7 @@ async fn a_url_that_makes_no_sense_is_refused_without_a_server() {
             matches!(error, LockError::InvalidOption { .. }),
             "{error:?}"
         );
-        let builder = LockClient::builder().connect_wait(HOUR);
+        let builder = LockClient::builder().connect_retry_for(HOUR);
         let outcome = within(LONG, url, builder.connect(url)).await;
         let error = outcome.expect_err(url);
         assert!(
@@ -224,9 +224,9 @@ async fn a_url_that_makes_no_sense_is_refused_without_a_server() {
     let twice = LockClient::builder().quorum_lazy(["redis://h/", "redis://h/"]);
     let error = twice.expect_err("twice").to_string();
     assert!(error.contains("each server is named once"), "{error}");
-    let forever = LockClient::builder().connect_wait(Duration::MAX);
+    let forever = LockClient::builder().connect_retry_for(Duration::MAX);
     let error = forever.connect_lazy("memory:").expect_err("too long");
-    assert!(error.to_string().contains("`connect_wait`"), "{error}");
+    assert!(error.to_string().contains("`connect_retry_for`"), "{error}");
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ fn synchronous_code_connects_and_locks() {
     let error = LockClient::connect_blocking(&service.urls[0]).expect_err("gone");
     assert!(error.is_outage(), "{error:?}");
     let error = LockClient::builder()
-        .connect_wait(ms(300))
+        .connect_retry_for(ms(300))
         .quorum_blocking(&service.urls)
         .expect_err("gone");
     assert!(error.is_outage(), "{error:?}");
