@@ -78,7 +78,7 @@ pub(crate) async fn connect_within(
         .connect_retry_for(limit);
     let client = match urls[..] {
         [url] => builder.connect(url).await,
-        _ => builder.quorum(urls).await,
+        _ => builder.connect_quorum(urls).await,
     };
     Ok(client?)
 }

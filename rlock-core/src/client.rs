@@ -196,7 +196,7 @@ impl LockClient {
     /// # async fn connect() -> Result<(), rlock_core::LockError> {
     /// use rlock_core::LockClient;
     ///
-    /// let client = LockClient::quorum([
+    /// let client = LockClient::connect_quorum([
     ///     "redis://one.example.com/",
     ///     "redis://two.example.com/",
     ///     "redis://three.example.com/",
@@ -206,12 +206,12 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn quorum<I>(urls: I) -> Result<Self, LockError>
+    pub async fn connect_quorum<I>(urls: I) -> Result<Self, LockError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        Self::builder().quorum(urls).await
+        Self::builder().connect_quorum(urls).await
     }
 
     /// Makes a client of a new embedded store with the default options: no server, the same

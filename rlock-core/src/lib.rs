@@ -43,7 +43,7 @@
 //! | one Redis (6.2 or later) or Valkey server | `redis://host:6379/`, `rediss://` for TLS, `unix:///path` |
 //! | the master of a Sentinel service | `redis-sentinel://host1,host2,host3/service` |
 //! | Redis Cluster | `redis-cluster://host1,host2,host3` |
-//! | a quorum of independent servers (Redlock) | [`LockClient::quorum`] |
+//! | a quorum of independent servers (Redlock) | [`LockClient::connect_quorum`] |
 //! | this process, for tests and tools | [`LockClient::in_memory`], `memory:name` |
 //!
 //! # Guarantees and limits

@@ -266,7 +266,7 @@ impl Lock {
     /// to a request of another call of this client for this key, at most for the response timeout. Then
     /// it joins that call, asks for itself, or returns `None`.
     ///
-    /// On a [quorum](crate::LockClient::quorum), calls that begin at once may each get some of the servers. The lock is
+    /// On a [quorum](crate::LockClient::connect_quorum), calls that begin at once may each get some of the servers. The lock is
     /// not taken then, so the call asks again until one of them has a majority.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ impl Ours {
 
     pub(super) async fn connect_to_quorum(urls: &[String], lease: Duration) -> Result<Self> {
         let builder = LockClient::builder().default_lease(lease);
-        Ok(Self(builder.quorum(urls).await?))
+        Ok(Self(builder.connect_quorum(urls).await?))
     }
 }
 

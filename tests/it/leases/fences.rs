@@ -70,7 +70,9 @@ async fn a_fence_stays_as_long_as_is_said_after_each_use() {
         let client = builder.clone().connect(&servers[0].url()).await;
         let client = client.expect("it is up");
         assert_stays_after_each_use(&client, &servers[0], retention).await;
-        let quorum = builder.quorum(servers.iter().map(RedisServer::url)).await;
+        let quorum = builder
+            .connect_quorum(servers.iter().map(RedisServer::url))
+            .await;
         let quorum = quorum.expect("all are up");
         let guard = quorum.lock("q").lease(LEASE).acquire().await;
         guard.expect("free").release().await.expect("held");

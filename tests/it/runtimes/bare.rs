@@ -115,7 +115,11 @@ fn servers_and_the_embedded_store_are_connected_to_and_locked_on_without_a_panic
             use_everything(what, runtime, &made(runtime, builder().connect(url)));
         }
         let urls = three.each_ref().map(RedisServer::url);
-        use_everything(what, runtime, &made(runtime, builder().quorum(urls)));
+        use_everything(
+            what,
+            runtime,
+            &made(runtime, builder().connect_quorum(urls)),
+        );
         let in_memory = runtime.block_on(async { LockClient::in_memory() });
         use_everything(what, runtime, &in_memory);
     });

@@ -194,7 +194,7 @@ async fn a_provider_and_a_login_in_the_url_contradict_each_other() {
     let urls = ["redis://a/", "redis://:secret@b/"];
     vault()
         .builder()
-        .quorum_lazy(urls)
+        .connect_quorum_lazy(urls)
         .expect_err("one has a password");
     // The Sentinels have a login of their own.
     let url = "redis-sentinel://h/orders?sentinel_password=secret";

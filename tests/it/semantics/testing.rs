@@ -123,6 +123,6 @@ fn time_of_tokio_is_refused_outside_of_a_runtime_and_for_servers() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = builder().connect("redis://127.0.0.1/");
     refused(runtime.block_on(server), "server");
-    let quorum = builder().quorum(["redis://127.0.0.1/"]);
+    let quorum = builder().connect_quorum(["redis://127.0.0.1/"]);
     refused(runtime.block_on(quorum), "server");
 }

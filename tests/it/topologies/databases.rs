@@ -103,7 +103,7 @@ async fn clients_of_a_quorum_show_and_take_the_locks_of_its_databases() {
     let quorum = async |databases: [u8; 3]| {
         let urls = servers.iter().zip(databases);
         let urls = urls.map(|(server, database)| format!("{}{database}", server.url()));
-        LockClient::quorum(urls).await.expect("all are up")
+        LockClient::connect_quorum(urls).await.expect("all are up")
     };
     assert_apart(quorum([0, 0, 0]).await, quorum([1, 2, 1]).await).await;
 }

@@ -43,10 +43,10 @@ async fn a_quorum_is_asked_once_a_majority_is_connected() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
     let urls = || proxies.iter().map(Proxy::url);
-    let client = builder().quorum(urls()).await.expect("it is up");
+    let client = builder().connect_quorum(urls()).await.expect("it is up");
     let held = hold(&client).await;
     proxies.iter().for_each(Proxy::refuse);
-    let asking = builder().response_timeout(LONG).quorum_lazy(urls());
+    let asking = builder().response_timeout(LONG).connect_quorum_lazy(urls());
     let asking = asking.expect("valid addresses");
     assert_patient(asking, &held, &[&proxies[0], &proxies[2]]).await;
     held.release().await.expect("held");
@@ -58,10 +58,10 @@ async fn a_scan_of_a_quorum_goes_on_once_a_majority_is_back() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-    let silent = builder().answers(false).quorum(&urls).await;
+    let silent = builder().answers(false).connect_quorum(&urls).await;
     let held = hold(&silent.expect("it is up")).await;
     let asking = builder().response_timeout(LONG);
-    let asking = asking.quorum(proxies.iter().map(Proxy::url)).await;
+    let asking = asking.connect_quorum(proxies.iter().map(Proxy::url)).await;
     let asking = asking.expect("it is up");
     let known = asking.lock("known").lease(LONG * 4).acquire().await;
     let known = known.expect("free");

@@ -122,7 +122,7 @@ impl Topology {
                 builder.connect(&url).await
             }
             Self::Sentinel(trio) => builder.connect(&trio.url()).await,
-            Self::Quorum { servers, .. } => builder.quorum(servers.iter().map(url)).await,
+            Self::Quorum { servers, .. } => builder.connect_quorum(servers.iter().map(url)).await,
             Self::Cluster(cluster) => builder.connect(&cluster.url()).await,
         };
         connected.expect("the store is there")

@@ -54,14 +54,14 @@ impl LockClientBuilder {
     /// Connects to the store that `RLOCK_URL` names, with the options of [`with_env`](Self::with_env).
     ///
     /// The variable has a URL of [`connect`](Self::connect), or several that are separated by white space: the servers of
-    /// a [`quorum`](Self::quorum). The command refuses `memory:`, which this method accepts.
+    /// a [quorum](Self::connect_quorum). The command refuses `memory:`, which this method accepts.
     ///
     /// `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT` replace what setters have set.
     ///
     /// # Errors
     ///
     /// As [`with_env`](Self::with_env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
-    /// invalid. The error shows no password. Otherwise as [`connect`](Self::connect) and [`quorum`](Self::quorum).
+    /// invalid. The error shows no password. Otherwise as [`connect`](Self::connect) and [`connect_quorum`](Self::connect_quorum).
     ///
     /// # Cancel safety
     ///

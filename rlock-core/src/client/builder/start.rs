@@ -69,16 +69,16 @@ impl LockClientBuilder {
         self.connect_to(Endpoint::parse(url)?).await
     }
 
-    /// Connects to a quorum of independent servers; see [`LockClient::quorum`].
+    /// Connects to a quorum of independent servers; see [`LockClient::connect_quorum`].
     ///
     /// # Errors
     ///
-    /// As [`LockClient::quorum`].
+    /// As [`LockClient::connect_quorum`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the attempt.
-    pub async fn quorum<I>(self, urls: I) -> Result<LockClient, LockError>
+    pub async fn connect_quorum<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
@@ -106,7 +106,7 @@ impl LockClientBuilder {
         self.start(Endpoint::parse(url)?)
     }
 
-    /// Makes a client of a [`quorum`](Self::quorum), without waiting for its servers, as
+    /// Makes a client of a [quorum](Self::connect_quorum), without waiting for its servers, as
     /// [`connect_lazy`](Self::connect_lazy).
     ///
     /// This method cannot refuse two addresses of the same server. The client detects them once
@@ -117,7 +117,7 @@ impl LockClientBuilder {
     /// [`LockError::InvalidOption`] for a list that is empty, has more than 32 URLs or repeats an
     /// address, and for an invalid URL or option. [`LockError::Unavailable`] if the system cannot
     /// start a thread.
-    pub fn quorum_lazy<I>(self, urls: I) -> Result<LockClient, LockError>
+    pub fn connect_quorum_lazy<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
@@ -136,18 +136,21 @@ impl LockClientBuilder {
         block_on(action, self.connect(url))?
     }
 
-    /// Connects to a quorum from synchronous code, as [`quorum`](Self::quorum). Blocks the thread
+    /// Connects to a quorum from synchronous code, as [`connect_quorum`](Self::connect_quorum). Blocks the thread
     /// until the client is connected.
     ///
     /// # Errors
     ///
-    /// As [`quorum`](Self::quorum), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
-    pub fn quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
+    /// As [`connect_quorum`](Self::connect_quorum), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    pub fn connect_quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        block_on(|| "connect to a quorum".to_owned(), self.quorum(urls))?
+        block_on(
+            || "connect to a quorum".to_owned(),
+            self.connect_quorum(urls),
+        )?
     }
 
     /// Makes a client of a new embedded store, which has the semantics of a server within this

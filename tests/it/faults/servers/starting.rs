@@ -81,7 +81,7 @@ impl Service {
     fn lazy(&self, builder: LockClientBuilder) -> LockClient {
         let made = match self.urls.as_slice() {
             [url] => builder.connect_lazy(url),
-            urls => builder.quorum_lazy(urls),
+            urls => builder.connect_quorum_lazy(urls),
         };
         made.expect("it does not wait for servers")
     }
@@ -89,7 +89,7 @@ impl Service {
     async fn connect(&self, builder: LockClientBuilder) -> Result<LockClient, LockError> {
         match self.urls.as_slice() {
             [url] => builder.connect(url).await,
-            urls => builder.quorum(urls).await,
+            urls => builder.connect_quorum(urls).await,
         }
     }
 
@@ -221,7 +221,7 @@ async fn a_url_that_makes_no_sense_is_refused_without_a_server() {
             "{error:?}"
         );
     }
-    let twice = LockClient::builder().quorum_lazy(["redis://h/", "redis://h/"]);
+    let twice = LockClient::builder().connect_quorum_lazy(["redis://h/", "redis://h/"]);
     let error = twice.expect_err("twice").to_string();
     assert!(error.contains("each server is named once"), "{error}");
     let forever = LockClient::builder().connect_retry_for(Duration::MAX);
@@ -265,7 +265,7 @@ fn synchronous_code_connects_and_locks() {
     assert!(guard.is_valid());
     drop(guard);
     let client = LockClient::builder()
-        .quorum_blocking(&service.urls)
+        .connect_quorum_blocking(&service.urls)
         .expect("up");
     client.lock("k").run_blocking(|| ()).expect("free");
     let client = LockClient::connect_lazy(&service.urls[0]).expect("lazy");
@@ -275,7 +275,7 @@ fn synchronous_code_connects_and_locks() {
     assert!(error.is_outage(), "{error:?}");
     let error = LockClient::builder()
         .connect_retry_for(ms(300))
-        .quorum_blocking(&service.urls)
+        .connect_quorum_blocking(&service.urls)
         .expect_err("gone");
     assert!(error.is_outage(), "{error:?}");
     LockClient::connect_blocking("memory:").expect("embedded");

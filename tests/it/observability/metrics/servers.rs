@@ -101,13 +101,15 @@ async fn servers_are_counted_by_their_index_as_up_or_down_and_reconnected() {
     keep_metrics();
     let servers = [(); 3].map(|()| RedisServer::start());
     let urls = servers.each_ref().map(RedisServer::url);
-    let one = LockClient::quorum(urls.clone()).await.expect("all are up");
+    let one = LockClient::connect_quorum(urls.clone())
+        .await
+        .expect("all are up");
     for server in 0..3 {
         until_up(server, 1).await;
     }
     let reconnects = || of_server("rlock_reconnects_total", 1).expect("a counter");
     assert!(is(reconnects(), 0));
-    let other = LockClient::quorum(urls).await.expect("all are up");
+    let other = LockClient::connect_quorum(urls).await.expect("all are up");
     servers[1].kill();
     until_up(1, 0).await;
     until_up(0, 1).await;

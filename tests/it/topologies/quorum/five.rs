@@ -32,14 +32,14 @@ impl Servers {
     }
 
     pub(crate) async fn client(&self) -> LockClient {
-        let client = LockClient::quorum(self.urls()).await;
+        let client = LockClient::connect_quorum(self.urls()).await;
         client.expect("a majority is up")
     }
 
     /// Returns a client that waits for the reply of a silent server for longer than a test lasts.
     pub(crate) async fn patient(&self) -> LockClient {
         let builder = LockClient::builder().response_timeout(LONG * 2);
-        let client = builder.quorum(self.urls()).await;
+        let client = builder.connect_quorum(self.urls()).await;
         client.expect("a majority is up")
     }
 

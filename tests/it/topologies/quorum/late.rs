@@ -21,7 +21,10 @@ async fn a_late_grant_to_a_call_that_does_not_wait_is_rolled_back() {
     urls[2] = urls[2].replace(&late.address(), &proxy.address());
     // A new connection could overtake the requests that are held.
     let builder = LockClient::builder().response_timeout(LONG * 2);
-    let client = builder.quorum(urls).await.expect("all servers are up");
+    let client = builder
+        .connect_quorum(urls)
+        .await
+        .expect("all servers are up");
     for attempt in 0..10 {
         let key = format!("k{attempt}");
         give_to_another(&three.0[..2], &key).await;

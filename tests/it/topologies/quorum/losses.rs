@@ -39,7 +39,10 @@ async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_fa
     far.delay_requests(ms(400));
     let urls = [three.0[0].url(), three.0[1].url(), far.url()];
     let builder = LockClient::builder().response_timeout(LONG);
-    let client = builder.quorum(urls).await.expect("all servers are up");
+    let client = builder
+        .connect_quorum(urls)
+        .await
+        .expect("all servers are up");
     let lock = client.lock("k").lease(RENEWED).wait(LONG);
     let guard = three.granted_by(&[0, 1, 2], &lock).await;
     assert!(three.0[0].del(&name("k")).await);

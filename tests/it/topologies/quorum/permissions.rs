@@ -19,7 +19,9 @@ async fn locker(servers: &[RedisServer]) -> LockClient {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    LockClient::quorum(urls).await.expect("all servers are up")
+    LockClient::connect_quorum(urls)
+        .await
+        .expect("all servers are up")
 }
 
 async fn refused(servers: &[RedisServer]) -> BTreeSet<String> {

@@ -28,7 +28,7 @@ async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
         ),
     ];
     for (urls, hint) in cases {
-        let error = LockClient::quorum(urls).await.expect_err(hint);
+        let error = LockClient::connect_quorum(urls).await.expect_err(hint);
         assert!(
             matches!(error, LockError::InvalidOption { .. }),
             "{error:?}"
@@ -49,7 +49,7 @@ async fn options_that_a_quorum_has_no_use_for_are_refused() {
         (builder().default_lease(LASTING * 3000), "`default_lease`"),
         (builder().replicas(1, LONG), "quorum"),
     ] {
-        let error = builder.quorum(["redis://127.0.0.1:1/"]).await;
+        let error = builder.connect_quorum(["redis://127.0.0.1:1/"]).await;
         let error = error.expect_err(hint);
         assert!(
             matches!(error, LockError::InvalidOption { .. }),
@@ -66,7 +66,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let urls = three
         .iter()
         .map(|server| format!("redis://:wr0ng@{}/", server.address()));
-    let error = LockClient::quorum(urls).await.expect_err("refused");
+    let error = LockClient::connect_quorum(urls).await.expect_err("refused");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let text = format!("{error} {error:?}");
     // Two refusals are enough.
@@ -78,7 +78,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
         !text.contains("wr0ng") && !text.contains("s3cret"),
         "{text}"
     );
-    let good = LockClient::quorum(three.iter().map(RedisServer::url)).await;
+    let good = LockClient::connect_quorum(three.iter().map(RedisServer::url)).await;
     let guard = good.expect("all servers are up").lock("k").acquire().await;
     guard.expect("free").release().await.expect("held");
 }

@@ -15,7 +15,7 @@ async fn divided(millis: u64) -> ([RedisServer; 3], LockClient) {
     let servers = [(); 3].map(|()| RedisServer::start());
     let builder = LockClient::builder().connect_timeout(LONG);
     let client = builder
-        .quorum(servers.iter().map(RedisServer::url))
+        .connect_quorum(servers.iter().map(RedisServer::url))
         .await
         .expect("three servers");
     for (server, owner) in servers.iter().zip(OWNERS) {

@@ -27,7 +27,7 @@ async fn the_lease_of_a_lock_counts_from_before_it_was_asked_for() {
     let three = Servers::some(3);
     let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
     let builder = LockClient::builder().response_timeout(LONG);
-    let client = builder.quorum(proxies.iter().map(Proxy::url)).await;
+    let client = builder.connect_quorum(proxies.iter().map(Proxy::url)).await;
     let client = client.expect("all servers are up");
     for proxy in &proxies {
         proxy.delay_replies(LATE);

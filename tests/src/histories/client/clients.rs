@@ -138,7 +138,7 @@ fn options(rng: &mut Rng) -> LockClientBuilder {
 async fn try_to_connect(builder: LockClientBuilder, urls: &[String]) -> Option<LockClient> {
     let client = match urls {
         [url] => builder.connect(url).await,
-        urls => builder.quorum(urls).await,
+        urls => builder.connect_quorum(urls).await,
     };
     client.ok()
 }
