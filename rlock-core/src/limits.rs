@@ -120,15 +120,15 @@ pub(crate) fn replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         return Ok(());
     };
     let reason = "at least one replica is required; leave the option out to require none";
-    check(least > 0, "replicas", least, reason)?;
-    timeout("replicas", within)
+    check(least > 0, "wait_for_replicas", least, reason)?;
+    timeout("wait_for_replicas", within)
 }
 
 pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
     let least = replicas.map_or(0, |replicas| replicas.least);
     check(
         replicas.is_none(),
-        "replicas",
+        "wait_for_replicas",
         least,
         "the embedded store and a quorum have no replicas; use one server, Sentinels or a cluster",
     )

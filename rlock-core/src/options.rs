@@ -265,7 +265,7 @@ macro_rules! lock_option_setters {
         ///
         /// A release that leads to a retention or to a local hand-over sends no request. It fails only
         /// if the lease has ended or the store has reported a loss. The option has no effect with
-        /// [`replicas`](crate::LockClientBuilder::replicas), where each hold is confirmed.
+        /// [`wait_for_replicas`](crate::LockClientBuilder::wait_for_replicas), where each hold is confirmed.
         ///
         /// # Errors
         ///

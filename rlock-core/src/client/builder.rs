@@ -275,7 +275,7 @@ impl LockClientBuilder {
     ///
     /// Making the client returns [`LockError::InvalidOption`] for zero replicas, for a time out of 1
     /// millisecond to 1 hour, for a quorum, and for the embedded store.
-    pub fn replicas(mut self, least: usize, within: Duration) -> Self {
+    pub fn wait_for_replicas(mut self, least: usize, within: Duration) -> Self {
         self.options.replicas = Some(Replicas { least, within });
         self
     }

@@ -64,7 +64,7 @@ impl StoreError {
 
     /// This kind of store cannot wait for replicas.
     pub(crate) fn no_replicas() -> Self {
-        let source = "`replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster";
+        let source = "`wait_for_replicas` is for one server, for the master that Sentinels know, or for a Redis Cluster";
         Self::new(false, false, source)
     }
 

@@ -21,7 +21,7 @@ async fn pair() -> (RedisServer, RedisServer) {
 
 /// Returns a client whose locks require this many replicas.
 async fn careful(url: &str, least: usize, within: Duration) -> LockClient {
-    let builder = LockClient::builder().replicas(least, within);
+    let builder = LockClient::builder().wait_for_replicas(least, within);
     builder.connect(url).await.expect("the server is up")
 }
 
@@ -30,7 +30,7 @@ fn assert_too_few(error: &LockError, has: usize, least: usize) {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let said = format!("{error:#}");
     let number = format!("{has} of the {least} required replicas");
-    for part in ["`k`", &number, "was released", "`replicas`"] {
+    for part in ["`k`", &number, "was released", "`wait_for_replicas`"] {
         assert!(said.contains(part), "{said}");
     }
 }
@@ -326,9 +326,9 @@ async fn a_lock_without_replicas_is_not_kept_by_its_min_hold() {
 #[tokio::test]
 async fn what_makes_no_sense_is_refused() {
     let (none, soon, embedded) = (
-        LockClient::builder().replicas(0, LONG),
-        LockClient::builder().replicas(1, Duration::ZERO),
-        LockClient::builder().replicas(1, LONG),
+        LockClient::builder().wait_for_replicas(0, LONG),
+        LockClient::builder().wait_for_replicas(1, Duration::ZERO),
+        LockClient::builder().wait_for_replicas(1, LONG),
     );
     for builder in [none, soon, embedded] {
         for outcome in [
@@ -336,7 +336,7 @@ async fn what_makes_no_sense_is_refused() {
             builder.connect("memory:").await,
         ] {
             let error = outcome.expect_err("refused");
-            let option = "replicas";
+            let option = "wait_for_replicas";
             assert!(
                 matches!(error, LockError::InvalidOption { option: of, .. } if of == option),
                 "{error:?}"

@@ -72,8 +72,7 @@ impl ReplicaCheck {
     ) -> Result<(), StoreError> {
         let Replicas { least, within } = self.asked;
         let request = metrics::RequestTimer::begin("replicate", Instant::now());
-        let advice =
-            "check that the replicas are up, or require fewer or allow more time with `replicas`";
+        let advice = "check that the replicas are up, or require fewer or allow more time with `wait_for_replicas`";
         let until = Instant::now() + within;
         let confirmed = timeout_at(until, self.confirmed(claims, lease, until));
         let Ok(confirmed) = confirmed.await else {

@@ -20,7 +20,7 @@ async fn a_user_who_waits_for_replicas_needs_one_permission_more() {
     for beyond in [acl::beyond("replicas"), String::new()] {
         let (master, replica) = (server_with(&beyond), RedisServer::start());
         replica.follow(&master).await;
-        let builder = LockClient::builder().replicas(1, LONG);
+        let builder = LockClient::builder().wait_for_replicas(1, LONG);
         let client = builder.connect(&url(&master)).await.expect("it is up");
         let outcome = life_of_a_lock(&client, "k").await;
         let refused = acl::refused(&master).await;

@@ -162,7 +162,7 @@ async fn a_failover_is_noticed_if_every_node_replies_slowly() {
 async fn a_lock_counts_as_taken_when_a_replica_of_its_master_has_it() {
     let cluster = quick().await;
     let careful = async |within| {
-        let builder = LockClient::builder().replicas(1, within);
+        let builder = LockClient::builder().wait_for_replicas(1, within);
         builder.connect(&cluster.url()).await.expect("it is there")
     };
     let client = careful(LONG).await;

@@ -47,7 +47,7 @@ async fn options_that_a_quorum_has_no_use_for_are_refused() {
         (builder().tls_ca("no certificate"), "PEM"),
         (builder().tls_ca(authority.ca_pem()), "does not use TLS"),
         (builder().default_lease(LASTING * 3000), "`default_lease`"),
-        (builder().replicas(1, LONG), "quorum"),
+        (builder().wait_for_replicas(1, LONG), "quorum"),
     ] {
         let error = builder.connect_quorum(["redis://127.0.0.1:1/"]).await;
         let error = error.expect_err(hint);

@@ -96,7 +96,7 @@ impl Place {
         let is_embedded = is_embedded(&given.urls[0]);
         let mut builder = options(rng);
         if let replicas @ 1.. = given.replicas {
-            builder = builder.replicas(replicas as usize, REPLICATED);
+            builder = builder.wait_for_replicas(replicas as usize, REPLICATED);
         }
         let protocol = if !is_embedded && rng.u8(..4) == 0 {
             "?protocol=resp2"
