@@ -29,7 +29,7 @@ pub struct LockInfo {
     /// call of that client acquires it without a request.
     pub retained: bool,
     /// The holder's reply. `None` if there was none: the holder's process has ended, is stuck or cut
-    /// off, or its client has [`answers(false)`](crate::LockClientBuilder::answers). Then
+    /// off, or its client has [`inspectable(false)`](crate::LockClientBuilder::inspectable). Then
     /// [`ttl`](Self::ttl) shows when the lock becomes free.
     pub holder: Option<Holder>,
     /// The address of the holder's client, as the server sees it: `10.0.3.7:52114`. Only

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     pub(crate) redact_keys: bool,
     pub(crate) identity: Identity,
     /// Whether the client replies to other clients that ask who holds a lock.
-    pub(crate) answers: bool,
+    pub(crate) inspectable: bool,
     pub(crate) trace_id: Option<TraceId>,
 }
 

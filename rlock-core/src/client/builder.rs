@@ -56,7 +56,7 @@ impl Default for LockClientBuilder {
                 response_timeout: redis.response_timeout,
                 replicas: None,
                 identity: Identity::default(),
-                answers: true,
+                inspectable: true,
                 trace_id: None,
                 redact_keys: false,
             },

@@ -29,7 +29,7 @@ impl LockClient {
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
     /// 200 milliseconds: its process has ended, is stuck or cut off, or its client has
-    /// [`answers(false)`](crate::LockClientBuilder::answers). A process that was paused may read the
+    /// [`inspectable(false)`](crate::LockClientBuilder::inspectable). A process that was paused may read the
     /// request when it resumes, and then release its current hold.
     ///
     /// # Errors

@@ -278,7 +278,7 @@ impl Shell {
             }),
             calls: AtomicU64::new(1),
             elections: Elections::default(),
-            messages: Messages::new(options.answers),
+            messages: Messages::new(options.inspectable),
             wake: Notify::new(),
             ended: Notify::new(),
         }

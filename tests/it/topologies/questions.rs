@@ -58,7 +58,7 @@ async fn a_scan_of_a_quorum_goes_on_once_a_majority_is_back() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-    let silent = builder().answers(false).connect_quorum(&urls).await;
+    let silent = builder().inspectable(false).connect_quorum(&urls).await;
     let held = hold(&silent.expect("it is up")).await;
     let asking = builder().response_timeout(LONG);
     let asking = asking.connect_quorum(proxies.iter().map(Proxy::url)).await;

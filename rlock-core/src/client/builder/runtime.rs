@@ -97,14 +97,14 @@ impl LockClientBuilder {
         self
     }
 
-    /// Enables or disables answers to other clients: who holds a lock, which locks this client
-    /// holds, and requests to release one or to resign. Enabled by default. A leader announces its
-    /// terms in any case.
+    /// Lets others inspect the locks of this client: `rlock ls`, [`list`](crate::LockClient::list) and
+    /// [`inspect`](crate::LockClient::inspect) show them with their holder. They can also ask this client to release a
+    /// lock or to resign. Enabled by default. A leader announces its terms in any case.
     ///
     /// A client that does not reply looks like one that is stuck. Others can still take its locks
     /// by [`force_release`](crate::LockClient::force_release).
-    pub fn answers(mut self, enabled: bool) -> Self {
-        self.options.answers = enabled;
+    pub fn inspectable(mut self, enabled: bool) -> Self {
+        self.options.inspectable = enabled;
         self
     }
 

@@ -97,7 +97,9 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
         place
             .client_of(LockClient::builder().service("billing", "1"))
             .await,
-        place.client_of(LockClient::builder().answers(false)).await,
+        place
+            .client_of(LockClient::builder().inspectable(false))
+            .await,
     ];
     // Enough for several parts of a list.
     let orders = (0..200).map(async |n| {
@@ -270,7 +272,9 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
 }
 
 pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(place: Place) {
-    let silent = place.client_of(LockClient::builder().answers(false)).await;
+    let silent = place
+        .client_of(LockClient::builder().inspectable(false))
+        .await;
     let (other, third) = (place.client().await, place.client().await);
     assert!(!other.force_release("order:42").await.expect("a reply"));
     let guard = silent.lock("order:42").acquire().await.expect("free");
