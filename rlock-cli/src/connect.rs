@@ -74,7 +74,7 @@ pub(crate) async fn connect_within(
     let builder = LockClient::builder()
         .prefix(&store.prefix)
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
-        .caller_connection(false)
+        .second_connection(false)
         .connect_retry_for(limit);
     let client = match urls[..] {
         [url] => builder.connect(url).await,

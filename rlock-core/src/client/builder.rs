@@ -42,7 +42,7 @@ pub struct LockClientBuilder {
     connect_retry_for: Duration,
     tokio_time: bool,
     /// Opened only if the runtime is known to have timers and I/O.
-    caller_connection: bool,
+    second_connection: bool,
 }
 
 impl Default for LockClientBuilder {
@@ -63,7 +63,7 @@ impl Default for LockClientBuilder {
             redis,
             connect_retry_for: Duration::ZERO,
             tokio_time: false,
-            caller_connection: true,
+            second_connection: true,
         }
     }
 }

@@ -228,7 +228,7 @@ async fn an_idle_client_that_connects_again_is_no_news() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     // A reset would also end an attempt to open the second connection.
-    let client = builder().caller_connection(false);
+    let client = builder().second_connection(false);
     let client = client.connect(&proxy.url()).await.expect("it is up");
     let connected = || logged_with(&proxy.address(), ": connected ").len();
     for n in 1..=3 {

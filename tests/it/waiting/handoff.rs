@@ -271,7 +271,7 @@ async fn a_release_that_is_repeated_after_the_hand_off_succeeds() {
     for next_holds in [true, false] {
         let proxy = Proxy::in_front_of(&server);
         // With one connection, and no time-out, the release is the first request about the held lock.
-        let one = builder().caller_connection(false).response_timeout(LONG);
+        let one = builder().second_connection(false).response_timeout(LONG);
         let one = one.connect(&proxy.url()).await.expect("it is up");
         let held = one.lock("k").lease(HOUR).acquire().await.expect("free");
         let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));

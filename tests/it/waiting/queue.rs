@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Connects a client that keeps its only connection and repeats no request, because it would check its locks on a new one.
 async fn patient(server: &RedisServer) -> LockClient {
-    let builder = builder().caller_connection(false).response_timeout(LONG);
+    let builder = builder().second_connection(false).response_timeout(LONG);
     builder.connect(&server.url()).await.expect("it is up")
 }
 

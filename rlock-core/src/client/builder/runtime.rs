@@ -21,8 +21,8 @@ impl LockClientBuilder {
     /// Tokio panics on a runtime without timers or I/O. The client therefore tries the runtime once,
     /// when it is made, and catches the panic; its message is printed. With `panic = "abort"` the
     /// client does not try, and opens no second connection.
-    pub fn caller_connection(mut self, enabled: bool) -> Self {
-        self.caller_connection = enabled;
+    pub fn second_connection(mut self, enabled: bool) -> Self {
+        self.second_connection = enabled;
         self
     }
 

@@ -260,7 +260,7 @@ impl LockClientBuilder {
     /// Returns the runtime for the second connection, if the client opens one.
     fn caller_runtime(&self) -> Option<Handle> {
         let runtime = Handle::try_current().ok();
-        runtime.filter(|runtime| self.caller_connection && drives_connections(runtime))
+        runtime.filter(|runtime| self.second_connection && drives_connections(runtime))
     }
 }
 

@@ -132,7 +132,7 @@ fn options(rng: &mut Rng) -> LockClientBuilder {
         .response_timeout(Duration::from_millis(TIMEOUTS[rng.usize(..3)]))
         .reentry(reentry)
         .local_handovers(if rng.u8(..3) == 0 { 0 } else { 16 })
-        .caller_connection(rng.u8(..4) > 0)
+        .second_connection(rng.u8(..4) > 0)
 }
 
 async fn try_to_connect(builder: LockClientBuilder, urls: &[String]) -> Option<LockClient> {
