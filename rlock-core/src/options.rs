@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) lock: LockOptions,
     pub(crate) reentry: Reentry,
     /// How many local waiters are served in a row while other clients wait.
-    pub(crate) local_handovers: usize,
+    pub(crate) local_calls_in_a_row: usize,
     pub(crate) response_timeout: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) redact_keys: bool,

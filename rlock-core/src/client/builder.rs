@@ -52,7 +52,7 @@ impl Default for LockClientBuilder {
             options: Options {
                 lock: LockOptions::default(),
                 reentry: Reentry::default(),
-                local_handovers: 16,
+                local_calls_in_a_row: 16,
                 response_timeout: redis.response_timeout,
                 replicas: None,
                 identity: Identity::default(),
@@ -131,15 +131,15 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets how many local waiters may be served in a row while other clients wait. Defaults to 16.
+    /// Sets how many calls of this client may have a lock in a row while other clients wait for it. Defaults to 16.
     ///
     /// A local hand-over costs no request. It needs a waiter that asks for the same lease. The waiters
     /// that were queued when this process received the lock can be served before another client that
     /// asked earlier. Calls that queue later are served after that client. With 0, the store serves
     /// clients in the order in which they asked.
     /// While no other client waits, there is no limit.
-    pub fn local_handovers(mut self, most: usize) -> Self {
-        self.options.local_handovers = most;
+    pub fn local_calls_in_a_row(mut self, most: usize) -> Self {
+        self.options.local_calls_in_a_row = most;
         self
     }
 

@@ -258,7 +258,7 @@ impl Shell {
     ) -> Self {
         let settings = Settings {
             response_timeout: options.response_timeout,
-            local_handovers: options.local_handovers,
+            local_handovers: options.local_calls_in_a_row,
             counts_entries: options.reentry == Reentry::Counted,
             replicas: options.replicas.is_some(),
             needs_majority,
