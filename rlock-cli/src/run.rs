@@ -211,7 +211,7 @@ impl Job<'_> {
                 return Ok(signal.into());
             }
         };
-        for held in guard.guards() {
+        for held in &guard {
             tracing::info!(key = held.key(), token = held.fencing_token(), owner = %held.owner(), "lock acquired");
         }
         let environment = environment::of(&options.keys, &guard).with(self.variables);

@@ -75,7 +75,7 @@ impl LockGuard {
         self.each().map(Entry::key)
     }
 
-    /// Returns a guard of each lock, in ascending order of the keys. A guard of one lock returns itself.
+    /// Iterates over a guard of each lock, in ascending order of the keys. A guard of one lock yields itself.
     ///
     /// # Examples
     ///
@@ -84,16 +84,16 @@ impl LockGuard {
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = rlock_core::LockClient::in_memory();
     /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
-    /// for held in guard.guards() {
+    /// for held in &guard {
     ///     println!("{} by token {}", held.key(), held.fencing_token());
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub fn guards(&self) -> &[Self] {
+    pub fn iter(&self) -> slice::Iter<'_, Self> {
         match &self.0 {
-            GuardedLocks::One(_) => slice::from_ref(self),
-            GuardedLocks::Several(guards) => guards,
+            GuardedLocks::One(_) => slice::from_ref(self).iter(),
+            GuardedLocks::Several(guards) => guards.iter(),
         }
     }
 
@@ -489,7 +489,7 @@ impl LockGuard {
 
     /// Returns the entry of each lock, in ascending order of the keys.
     pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = &Entry> {
-        self.guards().iter().map(Self::entry)
+        self.iter().map(Self::entry)
     }
 
     pub(crate) fn entries(&self) -> Few<Entry> {
@@ -512,6 +512,15 @@ pub(crate) fn only_token<'a>(mut entries: impl ExactSizeIterator<Item = &'a Entr
 /// Returns the token of this key.
 pub(crate) fn token_of<'a>(mut entries: impl Iterator<Item = &'a Entry>, key: &str) -> Option<u64> {
     entries.find(|entry| entry.key() == key).map(Entry::token)
+}
+
+impl<'a> IntoIterator for &'a LockGuard {
+    type Item = &'a LockGuard;
+    type IntoIter = slice::Iter<'a, LockGuard>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
 }
 
 impl fmt::Debug for LockGuard {

@@ -317,7 +317,7 @@ impl CurrentHold {
     /// its callers. Otherwise as [`guard`](Self::guard).
     ///
     /// The locks of callers that have ended are left out. If calls of two clients lock the same key inside each other, the
-    /// guard names that key twice, and its [`token`](LockGuard::token) is that of the inner call. [`LockGuard::guards`] has
+    /// guard names that key twice, and its [`token`](LockGuard::token) is that of the inner call. [`LockGuard::iter`] has
     /// both.
     ///
     /// # Errors

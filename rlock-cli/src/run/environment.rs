@@ -21,11 +21,10 @@ pub(crate) fn owners_around() -> Vec<String> {
 
 /// Returns the environment for these locks, in the order of `keys`, those with other keys last.
 pub(crate) fn of(keys: &[String], guard: &LockGuard) -> Environment {
-    let guards = guard.guards();
-    let mut order: Vec<&LockGuard> = Vec::with_capacity(guards.len());
-    let others = guards.iter().map(LockGuard::key);
+    let mut order: Vec<&LockGuard> = Vec::with_capacity(guard.iter().len());
+    let others = guard.iter().map(LockGuard::key);
     for key in keys.iter().map(String::as_str).chain(others) {
-        let held = guards.iter().find(|held| held.key() == key);
+        let held = guard.iter().find(|held| held.key() == key);
         order.extend(held.filter(|held| order.iter().all(|other| other.key() != held.key())));
     }
     let mut set = vec![("RLOCK_KEYS".to_owned(), order.len().to_string())];
@@ -35,7 +34,7 @@ pub(crate) fn of(keys: &[String], guard: &LockGuard) -> Environment {
     if let Some(first) = order.first() {
         set.extend(variables(first, ""));
     }
-    let owners = guards.iter().map(|held| held.owner().to_string());
+    let owners = guard.iter().map(|held| held.owner().to_string());
     let held: Vec<String> = owners_around().into_iter().chain(owners).collect();
     set.push((HELD.to_owned(), held.join(" ")));
     let inherited = env::vars_os().map(|(name, _)| name);

@@ -33,9 +33,9 @@ async fn all_are_taken_sorted_and_each_once() {
         };
         let guard = guard.expect("free");
         assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
-        assert!(guard.guards().iter().map(LockGuard::key).eq(guard.keys()));
+        assert!(guard.iter().map(LockGuard::key).eq(guard.keys()));
         assert!(guard.is_valid() && !guard.valid_for().is_zero());
-        for held in guard.guards() {
+        for held in &guard {
             assert_eq!(held.count(), 1);
             assert!(held.fencing_token() > 0);
             let taken = client.lock(held.key()).try_acquire().await;
@@ -94,7 +94,7 @@ async fn each_key_has_its_own_token_and_without_a_key_there_is_none() {
     }
 
     let guard = client.lock_all(["a", "b"]).acquire().await.expect("free");
-    for (held, key) in guard.guards().iter().zip(["a", "b"]) {
+    for (held, key) in guard.iter().zip(["a", "b"]) {
         let info = client.inspect(key).await.expect("a reply").expect("held");
         assert_eq!(Some(held.fencing_token()), info.token);
         assert_eq!(Some(held.fencing_token_i64()), guard.token_i64(key));
@@ -110,7 +110,7 @@ async fn each_key_has_its_own_token_and_without_a_key_there_is_none() {
 
     let one = client.lock_all(["c", "c"]).acquire().await.expect("free");
     assert_eq!(Some(one.fencing_token()), one.token("c"), "it is one key");
-    assert_eq!(one.guards().len(), 1);
+    assert_eq!(one.iter().len(), 1);
 }
 
 #[tokio::test]
@@ -182,7 +182,6 @@ async fn those_that_the_call_is_inside_of_are_entered_again() {
         let inner = guard.scope(async { client.lock_all(["a", "b", "c"]).acquire().await });
         let inner = inner.await.expect("enters b, takes the others");
         let counts: Vec<_> = inner
-            .guards()
             .iter()
             .map(|guard| (guard.key(), guard.count()))
             .collect();
@@ -245,7 +244,7 @@ async fn an_empty_list_and_one_that_is_too_long_are_refused() {
         let most = (0..2_000).map(|n| format!("k:{}", n % 1_000));
         let most = client.lock_all(most).wait(LONG).acquire().await;
         let most = most.expect("as many different keys as may be");
-        assert_eq!(most.guards().len(), 1_000);
+        assert_eq!(most.iter().len(), 1_000);
         most.release().await.expect("held");
         let bad = client.lock_all(["a", ""]).acquire().await;
         let bad = bad.expect_err("no key");
