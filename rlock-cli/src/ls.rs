@@ -125,7 +125,7 @@ pub(crate) async fn listed(
         keys => list.scan_at_most(keys),
     };
     let mut locks = Vec::new();
-    while let Some(info) = list.next().await? {
+    while let Some(info) = list.try_next().await? {
         locks.push(info);
     }
     locks.sort_unstable_by(|one, other| one.key.cmp(&other.key));

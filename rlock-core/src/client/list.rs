@@ -1,10 +1,15 @@
 //! All locks that are held.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    mem,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use futures_util::{
-    StreamExt,
-    future::join_all,
+    FutureExt, Stream, StreamExt,
+    future::{BoxFuture, join_all},
     stream::{self, BoxStream},
 };
 use uuid::Uuid;
@@ -55,7 +60,7 @@ impl LockClient {
     /// let client = rlock_core::LockClient::in_memory();
     /// let held = client.lock("order:42").acquire().await?;
     /// let mut locks = client.list("order:*");
-    /// while let Some(info) = locks.next().await? {
+    /// while let Some(info) = locks.try_next().await? {
     ///     assert_eq!(info.key, "order:42");
     /// }
     /// # drop(held);
@@ -63,36 +68,74 @@ impl LockClient {
     /// # }
     /// ```
     pub fn list(&self, pattern: impl Into<String>) -> LockList {
-        LockList {
+        let search = Search {
             client: self.clone(),
             pattern: pattern.into(),
             step: ListStep::Begin,
             scan: Scan::None,
+            scanned: 0,
             found: VecDeque::new(),
             seen: HashSet::new(),
             seen_owners: HashSet::new(),
-            missed: 0,
-            lost: 0,
-            is_complete: false,
+            progress: Progress::default(),
+        };
+        LockList {
+            scan: search.scan,
+            found: VecDeque::new(),
+            progress: search.progress,
+            state: ListState::Idle(Box::new(search)),
         }
     }
 }
 
-/// The locks that are held, from [`LockClient::list`]. The order is not specified, and the list is not a snapshot.
-#[must_use = "a list sends no request until `next` is called"]
+/// The locks that are held, from [`LockClient::list`]: a stream, which ends after the last lock or with an error. The order
+/// is not specified, and the list is not a snapshot.
+///
+/// # Errors
+///
+/// [`LockError::Unavailable`] if the store does not reply. [`LockError::Store`] if it refuses: a
+/// user needs `+pubsub|channels` and `+publish` for the list, and `+scan` for the scan.
+/// [`LockError::InvalidOption`] for a pattern of more than 2,048 bytes,
+/// [`LockError::Closed`] after shutdown.
+#[must_use = "a list sends no request until it is polled"]
 pub struct LockList {
+    scan: Scan,
+    /// What the last step has found.
+    found: VecDeque<LockInfo>,
+    /// As of the last step.
+    progress: Progress,
+    state: ListState,
+}
+
+enum ListState {
+    Idle(Box<Search>),
+    Running(BoxFuture<'static, (Box<Search>, Result<bool, LockError>)>),
+    /// Reported after what the failed step has found.
+    Failed(LockError),
+    Ended,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    missed: usize,
+    lost: u64,
+    is_complete: bool,
+}
+
+/// The search for locks, which the running step owns.
+struct Search {
     client: LockClient,
     pattern: String,
     step: ListStep,
     scan: Scan,
+    /// How many parts of the store were scanned.
+    scanned: usize,
     found: VecDeque<LockInfo>,
     /// The keys of exclusive locks that were listed, and all keys of the scan.
     seen: HashSet<String>,
     /// The owners that were listed of other locks, if the list scans.
     seen_owners: HashSet<OwnerId>,
-    missed: usize,
-    lost: u64,
-    is_complete: bool,
+    progress: Progress,
 }
 
 /// How much of the store is scanned.
@@ -100,8 +143,19 @@ pub struct LockList {
 enum Scan {
     None,
     /// At most this many parts of about a thousand keys.
-    ClientParts(usize),
+    Parts(usize),
     All,
+}
+
+impl Scan {
+    /// Returns whether a scan goes on after this many parts.
+    fn goes_on(self, scanned: usize) -> bool {
+        match self {
+            Self::None => false,
+            Self::Parts(most) => scanned < most,
+            Self::All => true,
+        }
+    }
 }
 
 enum ListStep {
@@ -128,7 +182,7 @@ impl LockList {
     pub fn scan_at_most(mut self, keys: usize) -> Self {
         self.scan = match keys.div_ceil(KEYS_OF_PART) {
             0 => Scan::None,
-            parts => Scan::ClientParts(parts),
+            parts => Scan::Parts(parts),
         };
         self
     }
@@ -137,48 +191,81 @@ impl LockList {
     /// [`holder`](LockInfo::holder) may be missing, and so may those that [`min_hold`](crate::Lock::min_hold) keeps.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.is_complete
+        self.progress.is_complete
     }
 
     /// Returns how many clients did not reply so far, plus how many locks the scan found and could not
     /// inspect. If it is not zero, the list may be incomplete.
     #[must_use]
     pub fn missed(&self) -> usize {
-        self.missed
+        self.progress.missed
     }
 
     /// Returns how many locks the clients that replied so far have lost since they started. Locks that
     /// do not match the pattern count, too.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost
+        self.progress.lost
     }
 
-    /// Returns the next lock, or `None` after the last.
+    /// Returns the next lock, or `None` after the last and after an error. It is `TryStreamExt::try_next`, for programs
+    /// without the crate that has it.
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] if the store does not reply. [`LockError::Store`] if it refuses: a
-    /// user needs `+pubsub|channels` and `+publish` for the list, and `+scan` for the scan.
-    /// [`LockError::InvalidOption`] for a pattern of more than 2,048 bytes,
-    /// [`LockError::Closed`] after shutdown.
+    /// As the [list](Self).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future skips no lock: the next call continues.
-    pub async fn next(&mut self) -> Result<Option<LockInfo>, LockError> {
-        limits::pattern(&self.pattern)?;
+    pub async fn try_next(&mut self) -> Result<Option<LockInfo>, LockError> {
+        self.next().await.transpose()
+    }
+}
+
+impl Stream for LockList {
+    type Item = Result<LockInfo, LockError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let Some(info) = self.found.pop_front() {
-                return Ok(Some(info));
+                return Poll::Ready(Some(Ok(info)));
             }
-            let client = self.client.clone();
-            let step = Box::pin(self.advance());
-            let action = || "list the locks that are held".to_owned();
-            if !client.ask(step, action).await? {
-                return Ok(None);
+            self.state = match mem::replace(&mut self.state, ListState::Ended) {
+                ListState::Idle(mut search) => {
+                    search.scan = self.scan;
+                    ListState::Running(search.run().boxed())
+                }
+                ListState::Running(mut step) => {
+                    let Poll::Ready((mut search, more)) = step.as_mut().poll(cx) else {
+                        self.state = ListState::Running(step);
+                        return Poll::Pending;
+                    };
+                    self.found = mem::take(&mut search.found);
+                    self.progress = search.progress;
+                    match more {
+                        Ok(true) => ListState::Idle(search),
+                        Ok(false) => ListState::Ended,
+                        Err(error) => ListState::Failed(error),
+                    }
+                }
+                ListState::Failed(error) => return Poll::Ready(Some(Err(error))),
+                ListState::Ended => return Poll::Ready(None),
             }
         }
+    }
+}
+
+impl Search {
+    /// Makes one step. Returns whether there are more.
+    async fn run(mut self: Box<Self>) -> (Box<Self>, Result<bool, LockError>) {
+        if let Err(error) = limits::pattern(&self.pattern) {
+            return (self, Err(error));
+        }
+        let client = self.client.clone();
+        let action = || "list the locks that are held".to_owned();
+        let more = client.ask(self.advance(), action).await;
+        (self, more)
     }
 
     /// Records a listed lock, so that the scan skips it.
@@ -235,7 +322,8 @@ impl LockList {
             ListStep::Clients(parts) => {
                 match parts.next().await {
                     Some(Ok(Some((locks, lost)))) => {
-                        self.lost = self.lost.saturating_add(lost);
+                        let known = &mut self.progress.lost;
+                        *known = known.saturating_add(lost);
                         if self.scan != Scan::None {
                             for info in &locks {
                                 self.note(info);
@@ -247,14 +335,14 @@ impl LockList {
                     Some(Err(error)) if !error.transient && self.scan != Scan::All => {
                         return Err(error);
                     }
-                    Some(Ok(None) | Err(_)) => self.missed += 1,
+                    Some(Ok(None) | Err(_)) => self.progress.missed += 1,
                     None if self.scan == Scan::None => self.step = ListStep::End,
                     None => self.step = ListStep::Scan(Cursor::default()),
                 }
             }
             ListStep::Scan(from) => {
                 let scanned = core.store.scan(*from, timeout).await;
-                if let (Scan::ClientParts(_), Err(error)) = (self.scan, &scanned) {
+                if let (Scan::Parts(_), Err(error)) = (self.scan, &scanned) {
                     tracing::debug!(%error, "the store is not scanned for locks without a holder");
                     self.step = ListStep::End;
                     return Ok(true);
@@ -277,16 +365,14 @@ impl LockList {
                             }
                             Ok(_) => {}
                             // The servers of a quorum may disagree on a lock for as long as its lease.
-                            Err(error) if error.transient => self.missed += 1,
+                            Err(error) if error.transient => self.progress.missed += 1,
                             Err(error) => return Err(error),
                         }
                     }
                 }
-                if let Scan::ClientParts(left) = &mut self.scan {
-                    *left = left.saturating_sub(1);
-                }
-                self.is_complete = next.is_none();
-                let next = next.filter(|_| self.scan != Scan::ClientParts(0));
+                self.scanned += 1;
+                self.progress.is_complete = next.is_none();
+                let next = next.filter(|_| self.scan.goes_on(self.scanned));
                 self.step = next.map_or(ListStep::End, ListStep::Scan);
             }
             ListStep::End => return Ok(false),

@@ -11,7 +11,7 @@ async fn listed(client: &LockClient) -> Vec<(String, String)> {
     eventually(LONG, "all holders reply", async || {
         let (mut list, mut all_reply) = (client.list("*"), true);
         found.clear();
-        while let Some(info) = list.next().await.expect("a reply") {
+        while let Some(info) = list.try_next().await.expect("a reply") {
             all_reply &= info.holder.is_some();
             found.push((info.key, info.owner));
         }

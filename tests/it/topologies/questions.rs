@@ -14,8 +14,8 @@ async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
         tokio::join!(
             asking.ping(),
             asking.inspect(&key),
-            clients.next(),
-            scan.next()
+            clients.try_next(),
+            scan.try_next()
         )
     });
     // Long enough for a question that does not wait to fail.
@@ -66,13 +66,13 @@ async fn a_scan_of_a_quorum_goes_on_once_a_majority_is_back() {
     let known = asking.lock("known").lease(LONG * 4).acquire().await;
     let known = known.expect("free");
     let mut list = asking.list("*").scan(true);
-    let first = list.next().await.expect("a reply");
+    let first = list.try_next().await.expect("a reply");
     assert_eq!(first.map(|info| info.key), Some("known".to_owned()));
     for proxy in &proxies {
         proxy.refuse();
         proxy.reset();
     }
-    let scan = tokio::spawn(async move { list.next().await });
+    let scan = tokio::spawn(async move { list.try_next().await });
     // The scan begins when the silent client has not answered for a second.
     tokio::time::sleep(ms(2500)).await;
     assert!(!scan.is_finished(), "no server can be reached");

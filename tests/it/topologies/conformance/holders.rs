@@ -27,7 +27,7 @@ pub(crate) async fn answered(client: &LockClient, key: &str) -> LockInfo {
 async fn listed(client: &LockClient, pattern: &str, scan: bool) -> (Vec<LockInfo>, usize) {
     let mut list = client.list(pattern).scan(scan);
     let mut found = Vec::new();
-    while let Some(info) = list.next().await.expect("a reply") {
+    while let Some(info) = list.try_next().await.expect("a reply") {
         found.push(info);
     }
     (found, list.missed())

@@ -272,7 +272,7 @@ pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: P
     eventually(LONG, "all are listed", async || {
         let mut list = operator.list("*");
         let mut listed = Vec::new();
-        while let Some(info) = list.next().await.expect("a reply") {
+        while let Some(info) = list.try_next().await.expect("a reply") {
             let waiting = usize::from(info.key == "k" && place.keeps_strict_order());
             assert_eq!(info.queue.len().min(waiting), waiting, "{info:?}");
             assert!(info.holder.is_some(), "{info:?}");
@@ -303,7 +303,7 @@ pub(crate) async fn a_scan_shows_holders_that_do_not_reply_beside_one_that_does(
     eventually(LONG, "both are shown", async || {
         let mut list = operator.list("*").scan(true);
         let mut listed = Vec::new();
-        while let Some(info) = list.next().await.expect("a reply") {
+        while let Some(info) = list.try_next().await.expect("a reply") {
             listed.push((info.owner, info.holder.is_some(), info.holders));
         }
         listed.sort_unstable_by_key(|(_, replies, _)| !replies);
@@ -311,7 +311,7 @@ pub(crate) async fn a_scan_shows_holders_that_do_not_reply_beside_one_that_does(
     })
     .await;
     let mut list = operator.list("*").scan_at_most(0);
-    while let Some(info) = list.next().await.expect("a reply") {
+    while let Some(info) = list.try_next().await.expect("a reply") {
         assert_ne!(info.owner, owner(1), "nothing is scanned");
     }
     assert!(!list.is_complete());

@@ -31,7 +31,7 @@ pub(super) async fn act(
             _ => {
                 let all = async {
                     let mut list = client.list("k*").scan(rng.bool());
-                    while let Ok(Some(_)) = list.next().await {}
+                    while let Ok(Some(_)) = list.try_next().await {}
                 };
                 timeout(limit, all).await
             }
