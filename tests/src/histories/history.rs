@@ -28,7 +28,7 @@ pub(super) struct Hold {
     pub(super) token: u64,
     /// The longest lease that it requested.
     pub(super) lease: u64,
-    pub(super) min_hold: Option<u64>,
+    pub(super) kept_for: Option<u64>,
     /// How long its client retains the lock after it.
     pub(super) retain: u64,
     pub(super) invoke: u64,
@@ -291,7 +291,7 @@ impl History {
                     mode: operation.mode,
                     token: operation.token.unwrap_or_default(),
                     lease: operation.lease,
-                    min_hold: operation.min_hold,
+                    kept_for: operation.min_hold,
                     retain: operation.retain.unwrap_or_default(),
                     invoke: operation.invoke,
                     asked: operation.invoke,

@@ -104,7 +104,7 @@ fn reliance<'a>(history: &History, hold: &'a Hold) -> [Interval<'a>; 2] {
 /// and its clock may differ by 1 %. The holder may be delayed between its grant and its clock
 /// reading.
 fn keeping<'a>(lock: &Lock, hold: &'a Hold) -> Option<Interval<'a>> {
-    let (least, left) = (hold.min_hold?, hold.left?);
+    let (least, left) = (hold.kept_for?, hold.left?);
     let mut others = lock.holds_of(&hold.owner);
     let is_alone = !hold.is_reader() || others.all(|other| other.owner == hold.owner);
     let margin = least / 100 + 2_000_000;
