@@ -18,6 +18,8 @@ mod options;
 mod signature;
 mod template;
 
+/// Runs a function under a distributed lock.
+///
 #[doc = include_str!("../docs/attribute.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {

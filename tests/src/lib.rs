@@ -8,7 +8,7 @@ pub mod soak;
 
 /// Compiles and runs the code in the documentation of the attribute.
 #[cfg(doctest)]
-#[doc = include_str!("../../rlock-macros/docs/attribute.md")]
+#[doc = include_str!("../../docs/attribute.md")]
 struct Attribute;
 
 /// Compiles and runs the code in the README.
@@ -16,10 +16,15 @@ struct Attribute;
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// Compiles and runs the code in the guide to testing services.
+/// Compiles the code in the first steps.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/testing.md")]
-struct Testing;
+#[doc = include_str!("../../docs/getting-started.md")]
+struct GettingStarted;
+
+/// Compiles and runs the code in the recipes.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/recipes.md")]
+struct Recipes;
 
 /// Compiles and runs the code in the guide.
 #[cfg(doctest)]
