@@ -17,11 +17,14 @@ pub(crate) fn added_to(mut error: clap::Error) -> clap::Error {
         _ => false,
     };
     let mut hints = Vec::new();
-    if error.kind() == ErrorKind::UnknownArgument && names("--timeout") {
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    if is_unknown && names("--timeout") {
         hints.push(
             "the option '--wait' of 'rlock run' and 'rlock wait' limits how long to wait for a lock".into(),
         );
-    } else if error.kind() == ErrorKind::UnknownArgument || names("<CMD>") {
+    } else if is_unknown && names("--at-least") {
+        hints.push("the option is now called '--min-hold'".into());
+    } else if is_unknown || names("<CMD>") {
         hints.extend(
             with_separator(env::args_os().collect())
                 .map(|corrected| format!("'--' precedes the command: {corrected}").into()),

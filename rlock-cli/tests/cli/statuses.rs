@@ -126,6 +126,11 @@ async fn a_mistake_is_reported_with_the_way_out_before_anything_is_connected() {
     let too_short = "`--max-hold 5s` is shorter than `--min-hold 1m 30s`: raise `--max-hold` or lower `--min-hold`";
     for (url, words, way_out) in [
         (&*nobody, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
+        (
+            &*nobody,
+            &["run", "-k", "a", "--at-least", "5s", "--", "true"],
+            "now called '--min-hold'",
+        ),
         ("http://h/", &["wait", "a"], "expected one of"),
         (&nobody, &run_for, too_short),
     ] {
