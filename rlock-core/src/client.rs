@@ -293,8 +293,9 @@ impl LockClient {
     /// Returns a handle to the lock of this key, with the client's default options.
     ///
     /// This method sends nothing. The key is taken verbatim: `client.lock("order:{id}")` without
-    /// `format!` locks that text for every order. Put values into the key through
-    /// [`escape`](crate::escape), as the attribute does.
+    /// `format!` locks that text for every order. Put values into the key with
+    /// [`key!`](macro@crate::key), as the attribute does, or through [`escape`](crate::escape) if the
+    /// parts of the key are known only at run time.
     ///
     /// # Errors
     ///
@@ -303,14 +304,15 @@ impl LockClient {
     ///
     /// # Examples
     ///
-    /// ```
-    /// use rlock_core::{LockClient, escape};
+    #[cfg_attr(feature = "macros", doc = "```")]
+    #[cfg_attr(not(feature = "macros"), doc = "```ignore")]
+    /// use rlock_core::{LockClient, key};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = LockClient::in_memory();
     /// let name = "a:b"; // from a request
-    /// let lock = client.lock(format!("user:{}", escape(name)));
+    /// let lock = client.lock(key!("user:<name>"));
     /// assert_eq!(lock.run(async { 6 * 7 }).await?, 42);
     /// # Ok(())
     /// # }

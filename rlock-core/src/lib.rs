@@ -24,7 +24,8 @@
 //!
 //! # Where to begin
 //!
-//! - [`macro@distributed_lock`]: the attribute and its options.
+//! - [`macro@distributed_lock`]: the attribute and its options. [`macro@key`] makes the keys of its
+//!   templates for code without it.
 //! - [`LockClient`]: a client of one store. [`LockClientBuilder::connect`] lists the URLs,
 //!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
 //! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the
@@ -129,6 +130,55 @@ pub type MultiLockGuard = LockGuard;
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;
 
+/// Makes a key from a template, as the attribute [`macro@distributed_lock`] does, for code without the attribute.
+///
+/// A [placeholder](macro@distributed_lock#keys) names a variable, a constant or `self`, and may go on with fields,
+/// indices and methods: `<id>`, `<order.id>`, `<self.tenant()>`, `<LIMIT>`. It may have a format: `<day:06>`. Values are
+/// escaped, so different values never share a key. The key is the one that the attribute makes of the same template and
+/// values, so both lock the same.
+///
+/// Returns a `String`, for [`LockClient::lock`]. A template that goes through a list, as `<ids[]>` does, returns a
+/// `Vec<String>` with a key for each element, for [`LockClient::lock_all`].
+///
+/// The template is a literal. If the parts of a key are known only at run time, assemble it with [`escape`] around each
+/// value.
+///
+/// # Panics
+///
+/// Panics if the `Display` or `Debug` of a value returns an error, as `format!` does.
+///
+/// # Examples
+///
+/// ```
+/// use rlock_core::{LockClient, key};
+///
+/// struct Tenant {
+///     id: String,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), rlock_core::LockError> {
+/// let client = LockClient::in_memory();
+/// let tenant = Tenant { id: "a:b".to_owned() };
+/// let id = 42;
+/// let guard = client.lock(key!("tenant:<tenant.id>:order:<id>")).acquire().await?;
+/// assert_eq!(guard.key(), "tenant:a%3Ab:order:42");
+/// guard.release().await?;
+///
+/// let ids = [7, 8];
+/// let guard = client.lock_all(key!("account:<ids[]>")).acquire().await?;
+/// assert!(guard.keys().eq(["account:7", "account:8"]));
+/// # guard.release().await
+/// # }
+/// ```
+#[cfg(feature = "macros")]
+#[macro_export]
+macro_rules! key {
+    ($($template:tt)*) => {
+        $crate::__private::key!($crate; $($template)*)
+    };
+}
+
 /// The functions that the fuzz targets call.
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -164,11 +214,14 @@ pub mod attribute {
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod __private {
+    #[cfg(feature = "macros")]
+    pub use rlock_macros::__key as key;
+
     pub use crate::clock::Clock;
     pub use crate::escape_control::{breaks_the_line, escape_control};
     pub use crate::private::{
         Box, KeyText, Plan, debugged, handler, hold, if_taken, returned, returned_by, run_blocking,
-        run_on_error,
+        run_on_error, texts,
     };
     pub mod probe {
         pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};

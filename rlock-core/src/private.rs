@@ -260,6 +260,44 @@ impl KeyText {
         self.failed = self.failed.or(parts.failed);
         self.text(&parts.text)
     }
+
+    /// Returns the text of the key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a value cannot be formatted.
+    #[must_use]
+    #[track_caller]
+    pub fn into_text(self) -> String {
+        let Self { text, failed } = self;
+        match failed {
+            None => text,
+            Some(placeholder) => panic!("{}", unformatted(placeholder)),
+        }
+    }
+}
+
+/// Makes a key for each element of a list, for `key!`.
+///
+/// # Panics
+///
+/// As [`KeyText::into_text`].
+#[must_use]
+#[track_caller]
+pub fn texts<I: Iterator>(elements: I, mut key: impl FnMut(I::Item) -> KeyText) -> Vec<String> {
+    let mut texts = Vec::with_capacity(elements.size_hint().0);
+    for element in elements {
+        texts.push(key(element).into_text());
+    }
+    texts
+}
+
+/// Explains why a key has no text.
+fn unformatted(placeholder: &str) -> String {
+    format!(
+        "formatting the value of `<{placeholder}>` returned an error, and a key without that value would also be \
+         the key of other values; pass a value that can be formatted, or correct its `Display`"
+    )
 }
 
 /// A key with a placeholder whose value cannot be formatted.
@@ -277,10 +315,7 @@ impl Unrendered {
         } else {
             key
         };
-        let reason = format!(
-            "formatting the value of `<{placeholder}>` returned an error, and a key without that value would also be \
-             the key of other values; pass a value that can be formatted, or correct its `Display`"
-        );
+        let reason = unformatted(placeholder);
         LockError::invalid_key(shortened(&key), reason)
     }
 }

@@ -279,14 +279,14 @@ fn comma(input: ParseStream<'_>, errors: &mut Errors) {
 }
 
 /// Takes off the invisible brackets around what a macro passed on, and visible ones.
-fn peel(value: &Expr) -> &Expr {
+pub(crate) fn peel(value: &Expr) -> &Expr {
     match value {
         Expr::Group(ExprGroup { expr, .. }) | Expr::Paren(ExprParen { expr, .. }) => peel(expr),
         value => value,
     }
 }
 
-fn string(value: &Expr) -> Option<&LitStr> {
+pub(crate) fn string(value: &Expr) -> Option<&LitStr> {
     match value {
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),

@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Type, parse_quote, parse_quote_spanned};
+use syn::{Path, Type, parse_quote, parse_quote_spanned};
 
 use self::arguments::Arguments;
 use crate::args::Args;
@@ -13,7 +13,10 @@ use crate::signature::{Function, Kind};
 
 mod arguments;
 mod instrument;
+mod keys;
 mod plan;
+
+pub(crate) use self::keys::texts;
 
 /// Writes the function anew, with its body under the lock.
 pub(crate) fn expand(function: &Function, args: &Args) -> TokenStream {
@@ -260,18 +263,26 @@ fn on_error(output: &Type, at_type: Span, args: &Args) -> Option<(TokenStream, S
 
 /// The path of what the core keeps for this expansion. An error is shown where `site` is.
 fn core(args: &Args, site: Span) -> TokenStream {
-    let krate = krate(args, site);
+    core_of(args.krate.as_ref(), site)
+}
+
+fn core_of(krate: Option<&Path>, site: Span) -> TokenStream {
+    let krate = krate_of(krate, site);
     quote_spanned!(site=> #krate::__private)
 }
 
 /// The path of the requirements on types of the user, which errors of the compiler show.
 fn requirements(args: &Args, site: Span) -> TokenStream {
-    let krate = krate(args, site);
+    requirements_of(args.krate.as_ref(), site)
+}
+
+fn requirements_of(krate: Option<&Path>, site: Span) -> TokenStream {
+    let krate = krate_of(krate, site);
     quote_spanned!(site=> #krate::attribute)
 }
 
-fn krate(args: &Args, site: Span) -> TokenStream {
-    let Some(krate) = &args.krate else {
+fn krate_of(krate: Option<&Path>, site: Span) -> TokenStream {
+    let Some(krate) = krate else {
         return quote_spanned!(site=> ::rlock_core);
     };
     let krate = krate.to_token_stream().into_iter().map(|mut token| {

@@ -12,6 +12,7 @@ mod errors;
 mod expand;
 mod fallback;
 mod future;
+mod key;
 mod mention;
 mod names;
 mod options;
@@ -24,6 +25,13 @@ mod template;
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(args.into(), &item.into()).into()
+}
+
+/// Expands `rlock_core::key!`, which adds the path of its crate before the template: `rlock_core; "order:<id>"`.
+#[doc(hidden)]
+#[proc_macro]
+pub fn __key(input: TokenStream) -> TokenStream {
+    key::expand(input.into()).into()
 }
 
 fn expand(args: TokenStream2, item: &TokenStream2) -> TokenStream2 {

@@ -11,6 +11,7 @@ mod election;
 mod environment;
 mod fence;
 mod kept;
+mod key;
 mod list;
 mod lock_all;
 mod min_hold;

@@ -3,13 +3,13 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprReference, LitStr, Token};
+use syn::{Expr, ExprReference, Token};
 
-use super::{core, requirements};
+use super::core;
+use super::keys::{self, List, Scope};
 use crate::args::{Args, Key, Wait};
 use crate::duration::Time;
 use crate::signature::Function;
-use crate::template::{self, Part, Template};
 
 /// The variable of the plan. With a plainer name, a constant of that name would become the pattern.
 pub(super) fn name(site: Span) -> Ident {
@@ -41,17 +41,18 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
         }
         let #plan = #core::Plan::new(#template, #here);
     };
-    let (lists, keys): (Vec<_>, Vec<_>) = args
-        .keys
-        .iter()
-        .partition(|key| key.template.list().is_some());
-    let keys = keys.into_iter().map(|Key { template, shared }| {
-        let key_name = key_name(template);
-        let key = key(function, template, args);
+    let scope = Scope {
+        function: Some(function),
+        krate: args.krate.as_ref(),
+    };
+    let single = args.keys.iter().filter(|key| key.template.list().is_none());
+    let keys = single.map(|Key { template, shared }| {
+        let key_name = keys::name(template);
+        let key = scope.key(template);
         let and = Ident::new(if *shared { "and_shared" } else { "and" }, site);
         quote_spanned!(site=> #key let #plan = #plan.#and(#key_name);)
     });
-    let lists = lists.into_iter().map(|key| and_list(function, key, args));
+    let lists = args.keys.iter().filter_map(|key| and_list(scope, key));
     let client = args.client.clone().map(|client| {
         let client = borrowed(client);
         quote_spanned!(site=> client(#client))
@@ -95,95 +96,29 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     quote_spanned!(site=> #new #(#keys)* #(#lists)* #(let #plan = #plan.#options;)*)
 }
 
-/// Renders the placeholders that are the same for all elements, then adds a key for each element.
-///
-/// While the list is borrowed, only the element's placeholders are evaluated.
-fn and_list(function: &Function, key: &Key, args: &Args) -> TokenStream {
+/// Adds a key for each element of a list. Returns `None` for a key without a list.
+fn and_list(scope: Scope<'_>, key: &Key) -> Option<TokenStream> {
     let Key { template, shared } = key;
     let literal = &template.literal;
     let site = Span::mixed_site().located_at(literal.span());
-    let core = core(args, site);
     let plan = name(site);
-    let element = template::element(literal.span());
-    let list = template.list().and_then(|placeholder| {
-        let root = function.binding(&placeholder.root);
-        placeholder.list(root.map(|root| &root.name), literal.span())
-    });
-    let key_name = key_name(template);
+    let key_name = keys::name(template);
     let and = if *shared {
         "and_shared_list"
     } else {
         "and_list"
     };
     let and = Ident::new(and, site);
-    let mut same = TokenStream::new();
-    let mut key = quote_spanned!(site=> let #key_name = #core::KeyText::new(""););
-    for (index, part) in template.parts.iter().enumerate() {
-        let mut call = part_call(function, template, part, args);
-        if let Part::Value(placeholder) = part
-            && !placeholder.is_list()
-        {
-            let value = Ident::new(&format!("__rlock_value{index}"), site);
-            same.extend(quote_spanned!(site=> let #value = #core::KeyText::new("").#call;));
-            call = quote_spanned!(site=> and(&#value));
-        }
-        key.extend(quote_spanned!(site=> let #key_name = #key_name.#call;));
-    }
-    quote_spanned! {site=>
+    let List {
+        same,
+        list,
+        element,
+        key,
+    } = scope.list(template)?;
+    Some(quote_spanned! {site=>
         #same
         let #plan = #plan.#and(#literal, #list.iter(), |#element| { #key #key_name });
-    }
-}
-
-/// Binds the rendered key to [`key_name`].
-fn key(function: &Function, template: &Template, args: &Args) -> TokenStream {
-    let site = Span::mixed_site().located_at(template.literal.span());
-    let core = core(args, site);
-    let key = key_name(template);
-    let (text, parts) = match &*template.parts {
-        [Part::Text(text), parts @ ..] => (&**text, parts),
-        parts => ("", parts),
-    };
-    let calls = parts
-        .iter()
-        .map(|part| part_call(function, template, part, args));
-    quote_spanned!(site=> let #key = #core::KeyText::new(#text); #(let #key = #key.#calls;)*)
-}
-
-fn key_name(template: &Template) -> Ident {
-    let site = Span::mixed_site().located_at(template.literal.span());
-    Ident::new("__rlock_key", site)
-}
-
-/// `text("order:")` or `value("id", KeyValue::<7>::as_display(&id))`
-fn part_call(function: &Function, template: &Template, part: &Part, args: &Args) -> TokenStream {
-    let literal = template.literal.span();
-    let site = Span::mixed_site().located_at(literal);
-    match part {
-        Part::Text(text) => quote_spanned!(site=> text(#text)),
-        Part::Value(placeholder) => {
-            let root = function.binding(&placeholder.root);
-            let value = placeholder.expression(root.map(|root| &root.name), literal);
-            let (name, position) = (&placeholder.text, placeholder.position);
-            let value = match &placeholder.format {
-                None => {
-                    let requirements = requirements(args, site);
-                    quote_spanned!(site=> #requirements::KeyValue::<#position>::as_display(&#value))
-                }
-                Some(format) => {
-                    let literal = LitStr::new(&format!("{{:{format}}}"), site);
-                    let value = if format.ends_with('?') {
-                        let core = core(args, site);
-                        quote_spanned!(site=> #core::debugged::<#position, _>(&#value).__rlock_ordered())
-                    } else {
-                        quote_spanned!(site=> &#value)
-                    };
-                    quote_spanned!(site=> &::core::format_args!(#literal, #value))
-                }
-            };
-            quote_spanned!(site=> value(#name, #value))
-        }
-    }
+    })
 }
 
 /// `lease(time)`
