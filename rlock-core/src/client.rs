@@ -4,6 +4,7 @@ mod builder;
 mod closing;
 mod inspect;
 mod list;
+mod outage;
 mod revoke;
 
 use std::{

@@ -117,7 +117,7 @@ pub use crate::{
     options::Reentry,
     owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},
-    store::credentials::Credentials,
+    store::{credentials::Credentials, memory::SimulatedOutage},
 };
 
 /// The former name of a [`Lock`] of several keys.

@@ -22,7 +22,7 @@ pub(crate) use rlock_proto::store::{
     TOO_LARGE_FENCE, TakenBy,
 };
 
-use self::directory::Directory;
+use self::{directory::Directory, memory::SimulatedOutage};
 pub(crate) use self::{error::StoreError, retry::retry_within, send::SendOptions};
 use crate::key::Key;
 
@@ -86,6 +86,11 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     /// held.
     fn revoke(&self, _key: &Key) -> Result<bool, StoreError> {
         Err(StoreError::cannot_simulate_loss())
+    }
+
+    /// Makes all requests fail until the outage is dropped.
+    fn simulate_outage(&self) -> Result<SimulatedOutage, StoreError> {
+        Err(StoreError::cannot_simulate_outage())
     }
 
     /// Connects for the first time. Without this call, the background connects.

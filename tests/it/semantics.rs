@@ -16,6 +16,7 @@ mod list;
 mod lock_all;
 mod min_hold;
 mod options;
+mod outage;
 mod own_holder;
 mod reentry;
 mod release;

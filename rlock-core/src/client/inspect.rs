@@ -20,7 +20,7 @@ use crate::{
 impl LockClient {
     /// Checks that the store replies, for a readiness probe. The check covers the server, the
     /// master of a Sentinel service, all masters of a cluster, or a majority of a quorum. The
-    /// embedded store always replies.
+    /// embedded store always replies, unless an outage is [simulated](Self::simulate_outage).
     ///
     /// The check sends a `PING` to each of these servers in parallel, over the background
     /// connections, and to a quorum again until a majority replies. It takes at most the [response

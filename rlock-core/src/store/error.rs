@@ -74,6 +74,17 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
+    /// Only the embedded store can simulate an outage.
+    pub(super) fn cannot_simulate_outage() -> Self {
+        let source = "only the embedded store has `simulate_outage`; stop the server instead";
+        Self::new(false, false, source)
+    }
+
+    /// The embedded store is down, because a test asked for it.
+    pub(super) fn simulated_outage() -> Self {
+        Self::new(true, false, "the embedded store simulates an outage")
+    }
+
     /// The owner of a lock was not written by a client.
     pub(crate) fn foreign_owner(owner: &str) -> Self {
         let owner: String = owner.chars().take(80).collect();

@@ -1,6 +1,7 @@
 //! The embedded store: the same semantics as a server's, inside one process.
 
 mod fences;
+mod outage;
 
 use std::{
     collections::HashMap,
@@ -13,7 +14,9 @@ use uuid::Uuid;
 
 use rlock_proto::embedded;
 
-use self::fences::OfProcess;
+pub use self::outage::SimulatedOutage;
+
+use self::{fences::OfProcess, outage::Outages};
 use super::{
     AcquireRequest, Acquired, BoxFuture, Entry, Event, Listener, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError,
@@ -25,7 +28,10 @@ type State = embedded::State<OfProcess>;
 
 /// The locks that any number of clients share.
 #[derive(Default)]
-pub(crate) struct SharedStore(Mutex<State>);
+pub(crate) struct SharedStore {
+    state: Mutex<State>,
+    outages: Outages,
+}
 
 impl SharedStore {
     /// Returns the store of this name, which all clients in this process share for as long as one uses it.
@@ -43,7 +49,7 @@ impl SharedStore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, then delivers the messages: not under the mutex, because listeners may act at once.
@@ -56,6 +62,18 @@ impl SharedStore {
             listener(event);
         }
         reply
+    }
+
+    /// Executes a request, which fails during an outage.
+    fn execute<T>(&self, request: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
+        // Read under the mutex, so that no request is executed once an outage has begun.
+        self.change(|state| {
+            if self.outages.is_none() {
+                Ok(request(state))
+            } else {
+                Err(StoreError::simulated_outage())
+            }
+        })
     }
 }
 
@@ -87,7 +105,7 @@ impl MemoryStore {
         operation: impl FnOnce(&mut State, Time) -> T,
     ) -> ReplyFuture<'static, T> {
         let now = self.clock.now();
-        Box::pin(ready(Ok(self.shared.change(|state| operation(state, now)))))
+        Box::pin(ready(self.shared.execute(|state| operation(state, now))))
     }
 }
 
@@ -143,7 +161,7 @@ impl Store for MemoryStore {
     }
 
     fn ping(&self, _timeout: Duration) -> ReplyFuture<'_, ()> {
-        Box::pin(ready(Ok(())))
+        self.answer(|_, _| ())
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, _send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
@@ -152,11 +170,15 @@ impl Store for MemoryStore {
 
     fn revoke(&self, key: &Key) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        Ok(self.shared.change(|state| state.revoke(key, now)))
+        self.shared.execute(|state| state.revoke(key, now))
+    }
+
+    fn simulate_outage(&self) -> Result<SimulatedOutage, StoreError> {
+        Ok(SimulatedOutage::begin(&self.shared))
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {
-        Box::pin(ready(Ok(())))
+        self.answer(|_, _| ())
     }
 
     fn background(self: Arc<Self>) -> BoxFuture<'static, ()> {

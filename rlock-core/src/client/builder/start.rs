@@ -165,12 +165,11 @@ impl LockClientBuilder {
     }
 
     pub(super) async fn connect_to(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
-        if let Endpoint::Memory(_) = endpoint {
-            return self.start(endpoint);
-        }
         let connect_retry_for = self.connect_retry_for;
+        // The embedded store has nothing to connect to, so its only question is whether it replies.
+        let is_embedded = matches!(endpoint, Endpoint::Memory(_));
         let core = self.prepare(endpoint)?;
-        if connect_retry_for.is_zero() {
+        if connect_retry_for.is_zero() && !is_embedded {
             connect(&core).await?;
             return Ok(LockClient::new(ClientHandle::start(core)));
         }
