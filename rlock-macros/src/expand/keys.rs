@@ -22,7 +22,8 @@ pub(super) struct Scope<'a> {
 pub(super) struct List {
     /// Statements that render the placeholders which are the same for all elements.
     pub(super) same: TokenStream,
-    pub(super) list: TokenStream,
+    /// The list.
+    pub(super) elements: TokenStream,
     /// The variable of the element.
     pub(super) element: Ident,
     /// Statements that bind the rendered key to [`name`].
@@ -50,7 +51,7 @@ impl Scope<'_> {
         let site = site(template);
         let core = core_of(self.krate, site);
         let placeholder = template.list()?;
-        let list = placeholder.list(self.root(placeholder), literal)?;
+        let elements = placeholder.list(self.root(placeholder), literal)?;
         let key_name = name(template);
         let mut same = TokenStream::new();
         let mut key = quote_spanned!(site=> let #key_name = #core::KeyText::new(""););
@@ -67,7 +68,7 @@ impl Scope<'_> {
         }
         Some(List {
             same,
-            list,
+            elements,
             element: template::element(literal),
             key,
         })
@@ -129,7 +130,7 @@ pub(crate) fn texts(template: &Template, krate: &Path) -> TokenStream {
     let key_name = name(template);
     let Some(List {
         same,
-        list,
+        elements,
         element,
         key,
     }) = scope.list(template)
@@ -139,6 +140,6 @@ pub(crate) fn texts(template: &Template, krate: &Path) -> TokenStream {
     };
     let core = core_of(Some(krate), site);
     quote_spanned! {site=>
-        { #same #core::texts(#list.iter(), |#element| { #key #key_name }) }
+        { #same #core::texts(#elements.iter(), |#element| { #key #key_name }) }
     }
 }

@@ -111,13 +111,13 @@ fn and_list(scope: Scope<'_>, key: &Key) -> Option<TokenStream> {
     let and = Ident::new(and, site);
     let List {
         same,
-        list,
+        elements,
         element,
         key,
     } = scope.list(template)?;
     Some(quote_spanned! {site=>
         #same
-        let #plan = #plan.#and(#literal, #list.iter(), |#element| { #key #key_name });
+        let #plan = #plan.#and(#literal, #elements.iter(), |#element| { #key #key_name });
     })
 }
 
