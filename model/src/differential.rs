@@ -26,7 +26,6 @@ pub use self::{
     operation::{CLIENTS, KEYS, Operation},
     subject::{KeyView, Observed, Reply, Subject},
 };
-use crate::words::Millis;
 
 /// The largest number of operations in a sequence.
 const LONGEST: usize = 30;
@@ -171,8 +170,8 @@ struct Pair<'a, S> {
 
 impl<S: Subject> Pair<'_, S> {
     /// Returns how much the times may differ by now.
-    fn late(&self) -> Millis {
-        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX) + 2
+    fn late(&self) -> Duration {
+        self.started.elapsed() + Duration::from_millis(2)
     }
 
     fn step(&mut self, operation: &Operation) -> Result<(), String> {

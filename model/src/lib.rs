@@ -2,14 +2,13 @@
 //!
 //! The clients run [`rlock_proto::machine`], and the [`server`] runs [`rlock_proto::embedded`], as they ship. [`protocol`] combines
 //! both with a network and time, and `stateright` explores it. [`differential`] runs random operations on the same server and on a
-//! real one. [`worlds`] lists the explored configurations.
+//! real one. [`worlds`] lists the explored configurations. [`requests`] is what the server has in common with the simulator's.
 
 pub mod check;
 pub mod differential;
 pub mod protocol;
+pub mod requests;
 pub mod server;
-mod store;
-pub mod words;
 pub mod worlds;
 
-use rlock_proto::{few, key, lease, lost, machine, mode, options, owner, wait};
+use rlock_proto::{embedded, few, key, lease, lost, machine, mode, options, owner, store, wait};

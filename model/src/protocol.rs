@@ -10,7 +10,6 @@ mod resource;
 mod seen;
 mod state;
 mod steps;
-mod words;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,59 +1,55 @@
-//! The server: the rules of the embedded store, as they ship, with a clock and fences of its own.
+//! A server whose clock and fences move only when the model moves them.
 //!
-//! Its clock only moves with [`Server::pass`], and it sends nothing: a step returns its notifications and grants in
-//! [`Effects`]. So it can be explored exhaustively, and compared with real servers.
+//! It sends nothing: a step returns its notifications and grants in [`Effects`]. So it can be explored exhaustively, and compared
+//! with real servers.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{Hash, Hasher},
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use rlock_proto::embedded;
 use uuid::Uuid;
 
 use crate::{
-    key, lease, mode,
+    embedded::{self, Holder, Lock, State, WaitQueues},
+    key::Key,
+    lease::Time,
+    mode::Mode,
     owner::OwnerId,
-    store::{self, AcquireRequest, Event, ReleaseRequest, RenewalOutcome, State, StoredLock},
-    words::{
-        Acquire, Acquired, Claim, Effects, Entry, Fence, Fenced, Holder, Key, Millis, Mode,
-        Notification, Owner, Release, Released, Renew, Renewed,
-    },
+    requests::{self, Answer, Body},
+    store::{Acquired, Claim, Entry, Event, QueuePlace, RenewalOutcome, TakenBy},
 };
 
-/// A second in units of fences. A floor that is ahead of the clock by less is ignored.
-const SECOND: Fence = 15_625;
-
 /// The lifetime of a wait queue that no owner joins, as on a Redis server.
-const QUEUE: Millis = 20_000;
+const QUEUE: Duration = Duration::from_secs(20);
 
 /// The fences of a server. As in the embedded store, all keys have one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Fences {
+struct Fences {
     /// Zero: none.
-    last: Fence,
+    last: u64,
     /// The clock in units of fences. It matters only after a loss of data, so it advances only then.
-    clock: Fence,
+    clock: u64,
     /// The floor of the acquire that is executed.
-    floor: Fence,
+    floor: u64,
 }
 
 impl embedded::Fences for Fences {
-    fn next(&mut self) -> Fence {
-        let floor = self.floor;
-        let now = if floor > self.clock + SECOND {
-            floor
-        } else {
-            self.clock
-        };
-        self.last = now.max(self.last + 1);
+    fn next(&mut self) -> u64 {
+        self.last = requests::least(self.clock, self.floor).max(self.last + 1);
         self.last
     }
 
-    fn last(&self) -> Fence {
+    fn last(&self) -> u64 {
         self.last
+    }
+}
+
+impl requests::Fences for Fences {
+    fn raise(&mut self, least: u64) {
+        self.last = self.last.max(least);
     }
 }
 
@@ -67,107 +63,117 @@ impl Default for Fences {
     }
 }
 
-static KEYS: LazyLock<[key::Key; 3]> =
-    LazyLock::new(|| ["0", "1", "2"].map(|text| key::Key::parse(text).expect("it is valid")));
+static KEYS: LazyLock<[Key; 3]> =
+    LazyLock::new(|| ["0", "1", "2"].map(|text| Key::parse(text).expect("it is valid")));
 
-/// Returns a key in the words of the product.
-pub(crate) fn key(key: Key) -> key::Key {
-    KEYS[usize::from(key)].clone()
+/// Returns the key with this number.
+#[must_use]
+pub fn key(number: u8) -> Key {
+    KEYS[usize::from(number)].clone()
 }
 
-pub(crate) fn key_of(key: &key::Key) -> Key {
+/// Returns the number of a key.
+#[must_use]
+pub fn number(key: &Key) -> u8 {
     key.as_str().as_bytes()[0] - b'0'
 }
 
-/// Returns a mode in the words of the product.
-pub(crate) fn mode(mode: Mode) -> mode::Mode {
-    match mode {
-        Mode::Exclusive => mode::Mode::Exclusive,
-        Mode::Shared => mode::Mode::Shared,
-        Mode::Permits(most) => mode::Mode::Permits(most.into()),
+/// Returns the identity of the client with this number.
+#[must_use]
+pub fn client(number: u8) -> Uuid {
+    Uuid::from_u128(number.into())
+}
+
+/// Returns an owner of the client with this number.
+#[must_use]
+pub fn owner(of: u8, sequence: u64, mode: Mode) -> OwnerId {
+    OwnerId::new(client(of), sequence, mode)
+}
+
+/// Returns the number of an owner's client.
+pub(crate) fn client_of(owner: OwnerId) -> u8 {
+    owner.client().as_u128().try_into().expect("few clients")
+}
+
+/// Returns the owner that a notification is for.
+pub(crate) fn owner_of(event: &Event) -> OwnerId {
+    match event {
+        Event::Granted { owner, .. } | Event::Wanted { owner, .. } | Event::Retry { owner, .. } => {
+            *owner
+        }
+        event => unreachable!("no request causes {event:?}"),
     }
 }
 
-pub(crate) fn mode_of(mode: mode::Mode) -> Mode {
-    match mode {
-        mode::Mode::Exclusive => Mode::Exclusive,
-        mode::Mode::Shared => Mode::Shared,
-        mode::Mode::Permits(most) => Mode::Permits(most.try_into().expect("few permits")),
-        other => unreachable!("no world has {other}"),
+/// Returns whether holders in both modes may have a lock at once.
+pub(crate) fn tolerate(one: Mode, other: Mode) -> bool {
+    match (one, other) {
+        (Mode::Shared, Mode::Shared) => true,
+        (Mode::Permits(one), Mode::Permits(more)) => one.max(more) > 1,
+        _ => false,
     }
 }
 
-fn client(client: u8) -> Uuid {
-    Uuid::from_u128(client.into())
+/// A fence that a server set for an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fenced {
+    /// The number of the key.
+    pub(crate) key: u8,
+    pub(crate) owner: OwnerId,
+    pub(crate) fence: u64,
 }
 
-fn owner(owner: Owner) -> OwnerId {
-    OwnerId::new(
-        client(owner.client),
-        owner.sequence.into(),
-        mode(owner.mode),
-    )
-}
-
-fn owner_of(owner: OwnerId) -> Owner {
-    Owner {
-        client: owner.client().as_u128().try_into().expect("few clients"),
-        sequence: owner.sequence().try_into().expect("few owners"),
-        mode: mode_of(owner.mode()),
+impl Fenced {
+    fn of(Claim { key, owner }: &Claim, fence: u64) -> Self {
+        Self {
+            key: number(key),
+            owner: *owner,
+            fence,
+        }
     }
 }
 
-fn holder_of(owner: OwnerId) -> Holder {
-    if owner.is_kept() {
-        Holder::Kept
-    } else {
-        Holder::Owner(owner_of(owner))
-    }
-}
-
-fn claim(claim: Claim) -> store::Claim {
-    store::Claim {
-        key: key(claim.key),
-        owner: owner(claim.owner),
-    }
-}
-
-fn millis(time: Duration) -> Millis {
-    time.as_millis().try_into().expect("short")
+/// The effects of one step of a server, besides its reply.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// The notifications that it sends.
+    pub notifications: Vec<Event>,
+    /// The grants, in order.
+    pub(crate) grants: Vec<Fenced>,
+    /// The new fences of renewals.
+    pub(crate) renewed: Vec<Fenced>,
 }
 
 /// A server: its clock, its locks and the connected clients.
 #[derive(Clone)]
 pub struct Server {
-    now: Millis,
-    state: State,
-    listening: BTreeSet<u8>,
+    now: Time,
+    state: State<Fences>,
     /// When each wait queue ends, unless an owner joins it.
-    queues: BTreeMap<Key, Millis>,
+    queues: BTreeMap<Key, Time>,
     /// Whether an owner is notified only once that its lock is wanted.
     notifies_once: bool,
 }
 
 /// One key: its lock, and its waiters with the times at which they joined.
-type Stored<'a> = (Option<&'a StoredLock>, Vec<(OwnerId, lease::Time)>);
+type Stored<'a> = (Option<&'a Lock>, Vec<(OwnerId, Time)>);
 
 /// What distinguishes a server from another one.
 type Parts<'a> = (
-    Millis,
+    Time,
     Fences,
-    &'a BTreeSet<u8>,
-    &'a BTreeMap<Key, Millis>,
+    Vec<&'a Uuid>,
+    &'a BTreeMap<Key, Time>,
     Vec<Stored<'a>>,
 );
 
 impl Server {
     /// Creates an empty server with this time.
     #[must_use]
-    pub fn new(now: Millis) -> Self {
+    pub fn new(now: Time) -> Self {
         Self {
             now,
             state: State::default(),
-            listening: BTreeSet::new(),
             queues: BTreeMap::new(),
             notifies_once: false,
         }
@@ -187,35 +193,26 @@ impl Server {
             let lock = self.state.locks.get(key);
             (lock, self.state.queues.since(key).collect())
         };
+        let mut clients: Vec<&Uuid> = self.state.clients.keys().collect();
+        clients.sort_unstable();
         let keys = KEYS.iter().map(stored).collect();
-        (
-            self.now,
-            self.state.fences,
-            &self.listening,
-            &self.queues,
-            keys,
-        )
+        (self.now, self.state.fences, clients, &self.queues, keys)
     }
 
     /// The current time of its clock.
     #[must_use]
-    pub fn now(&self) -> Millis {
+    pub fn now(&self) -> Time {
         self.now
     }
 
-    fn time(&self) -> lease::Time {
-        lease::Time::from(Duration::from_millis(self.now))
-    }
-
     /// Advances the time. What has ended is removed.
-    pub fn pass(&mut self, time: Millis) {
-        self.now += time;
-        let now = self.time();
-        for (name, key) in (0..).zip(KEYS.iter()) {
-            self.state.inspect(key, now);
-            let ends = self.queues.get(&name).is_none_or(|ends| *ends <= self.now);
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        for key in KEYS.iter() {
+            self.state.inspect(key, self.now);
+            let ends = self.queues.get(key).is_none_or(|ends| *ends <= self.now);
             if ends || self.state.queues.first(key).is_none() {
-                self.queues.remove(&name);
+                self.queues.remove(key);
                 self.state.queues.forget(key);
             }
         }
@@ -223,13 +220,11 @@ impl Server {
 
     /// Connects a client.
     pub fn join(&mut self, name: u8) {
-        self.listening.insert(name);
         self.state.clients.insert(client(name), Arc::new(|_| {}));
     }
 
     /// Disconnects a client, whose owners leave all wait queues.
     pub fn leave(&mut self, name: u8) {
-        self.listening.remove(&name);
         self.state.queues.leave_all(client(name));
         self.state.clients.remove(&client(name));
     }
@@ -238,13 +233,13 @@ impl Server {
     pub fn restart(&mut self) {
         self.lose_fence(0);
         self.state.locks.clear();
-        self.state.queues = embedded::WaitQueues::default();
+        self.state.queues = WaitQueues::default();
         self.queues.clear();
     }
 
     /// Continues with an older copy of the fence, which lacks this number of grants. The clock has advanced beyond all
     /// fences.
-    fn lose_fence(&mut self, left: Fence) {
+    fn lose_fence(&mut self, left: u64) {
         let Fences { last, clock, .. } = self.state.fences;
         self.state.fences.clock = clock.max(last) + 1;
         self.state.fences.last = left;
@@ -260,178 +255,96 @@ impl Server {
         self.lose_fence(self.state.fences.last.saturating_sub(1));
     }
 
-    /// Executes a request.
-    fn change<T>(
-        &mut self,
-        effects: &mut Effects,
-        change: impl FnOnce(&mut State, lease::Time) -> T,
-    ) -> T {
-        let now = self.time();
-        let reply = change(&mut self.state, now);
-        for (_, event) in std::mem::take(&mut self.state.messages) {
-            let notification = notification(event);
-            if let Notification::Granted {
-                key, owner, fence, ..
-            } = notification
-            {
-                effects.grants.push(Fenced { key, owner, fence });
-            }
-            effects.notifications.push(notification);
-        }
-        reply
-    }
-
-    /// Acquires locks, all or none. An owner whose client has left does not wait.
-    pub fn acquire(&mut self, ask: &Acquire, effects: &mut Effects) -> Acquired {
-        let are_held: Vec<bool> = ask
-            .claims
-            .iter()
-            .map(|claim| claim.owner.mode == Mode::Exclusive && self.holds(claim.key, claim.owner))
-            .collect();
-        let is_queued = |claim: &Claim| self.queue(claim.key).contains(&claim.owner);
-        let repeats = self.notifies_once && ask.claims.iter().any(is_queued);
-        let is_there = self.listening.contains(&ask.claims[0].owner.client);
-        let request = AcquireRequest {
-            claims: ask.claims.iter().copied().map(claim).collect(),
-            lease: Duration::from_millis(ask.lease),
-            count: ask.count.into(),
-            waits: ask.waits && is_there,
-        };
-        self.state.fences.floor = ask.floor;
-        let acquired = self.change(effects, |state, now| state.acquire(&request, now));
-        self.state.fences.floor = 0;
-        if repeats {
-            let is_wanted = |one: &Notification| matches!(one, Notification::Wanted { .. });
-            effects.notifications.retain(|one| !is_wanted(one));
-        }
-        match acquired {
-            store::Acquired::Granted { fences, wanted, .. } => {
-                let claims = ask.claims.iter().zip(&fences).zip(are_held);
-                let new = claims.filter(|(_, is_held)| !is_held);
-                effects.grants.extend(new.map(|((claim, fence), _)| Fenced {
-                    key: claim.key,
-                    owner: claim.owner,
-                    fence: *fence,
-                }));
-                effects.grants.sort_by_key(|grant| grant.fence);
-                Acquired::Granted {
-                    fences: fences.to_vec(),
-                    others_wait: wanted,
-                }
-            }
-            store::Acquired::Taken {
-                claim,
-                ttl,
-                queued,
-                fences,
-                ..
-            } => {
-                if queued.is_some() {
-                    self.queues.insert(ask.claims[claim].key, self.now + QUEUE);
-                }
-                Acquired::Taken {
-                    claim,
-                    ttl: ttl.map_or(Millis::MAX, millis),
-                    queued: queued.is_some(),
-                    first: queued.is_some_and(|place| place.first),
-                    fences: fences.to_vec(),
-                }
-            }
-            store::Acquired::NotOwner => Acquired::NotOwner,
-        }
-    }
-
-    /// Releases a lock, or lowers a count.
-    pub fn release(&mut self, release: &Release, effects: &mut Effects) -> Released {
-        if release.count == 0 && self.holds(release.key, release.owner) {
-            self.state.fences.last = self.state.fences.last.max(release.fence);
-        }
-        let request = ReleaseRequest {
-            key: key(release.key),
-            owner: owner(release.owner),
-            fence: release.fence,
-            count: release.count.into(),
-            min_hold: Duration::from_millis(release.min_hold),
-        };
-        match self.change(effects, |state, now| state.release(&request, now)) {
-            store::Released::Done => Released::Done,
-            store::Released::NotHeld => Released::NotHeld,
-        }
-    }
-
-    /// Extends leases, or leaves them as they are if the lease is 0.
-    pub fn renew(&mut self, renew: &Renew, effects: &mut Effects) -> Vec<Renewed> {
-        let lease = Duration::from_millis(renew.lease);
-        let one = |renewal: &crate::words::Renewal| {
-            let of = renewal.claim;
-            if renewal.fence > 0 && self.holds(of.key, of.owner) {
-                self.state.fences.last = self.state.fences.last.max(renewal.fence - 1);
-            }
-            let renewals = [store::Renewal {
-                claim: claim(of),
-                fence: renewal.fence,
-            }];
-            let renewed = self.change(effects, |state, now| state.renew(&renewals, lease, now));
-            let RenewalOutcome::Held { wanted, fence } = renewed.kept[0] else {
-                return Renewed {
-                    held: false,
-                    wanted: false,
-                    fence: 0,
-                };
+    /// Executes a request. An owner whose client has left does not wait.
+    pub fn execute(&mut self, body: &Body) -> (Answer, Effects) {
+        let (mut body, mut effects) = (body.clone(), Effects::default());
+        let (mut are_held, mut repeats) = (Vec::new(), false);
+        if let Body::Acquire(request, floor) = &mut body {
+            let is_held = |Claim { key, owner }: &Claim| {
+                owner.mode() == Mode::Exclusive && self.holds(key, *owner)
             };
-            effects.renewed.extend((fence > 0).then_some(Fenced {
-                key: of.key,
-                owner: of.owner,
-                fence,
-            }));
-            Renewed {
-                held: true,
-                wanted,
-                fence,
+            are_held = request.claims.iter().map(is_held).collect();
+            let mut claims = request.claims.iter();
+            repeats = self.notifies_once
+                && claims.any(|claim| self.queue(&claim.key).any(|owner| owner == claim.owner));
+            request.waits &= (self.state.clients).contains_key(&request.claims[0].owner.client());
+            self.state.fences.floor = *floor;
+        }
+        let mut answer = requests::execute(&mut self.state, &body, false, self.now);
+        self.state.fences.floor = 0;
+        for (_, event) in std::mem::take(&mut self.state.messages) {
+            match &event {
+                Event::Granted {
+                    key, owner, fence, ..
+                } => {
+                    let (key, owner) = (key.clone(), *owner);
+                    effects
+                        .grants
+                        .push(Fenced::of(&Claim { key, owner }, *fence));
+                }
+                Event::Wanted { .. } if repeats => continue,
+                _ => {}
             }
-        };
-        renew.renewals.iter().map(one).collect()
+            effects.notifications.push(event);
+        }
+        match (&body, &mut answer) {
+            (Body::Acquire(request, _), Answer::Acquired(Acquired::Granted { fences, .. })) => {
+                let claims = request.claims.iter().zip(fences).zip(are_held);
+                let new = claims.filter(|(_, is_held)| !is_held);
+                (effects.grants).extend(new.map(|((claim, fence), _)| Fenced::of(claim, *fence)));
+                effects.grants.sort_by_key(|grant| grant.fence);
+            }
+            (
+                Body::Acquire(request, _),
+                Answer::Acquired(Acquired::Taken {
+                    claim, queued, by, ..
+                }),
+            ) => {
+                // As a server replies that reports no changes of locks.
+                *by = TakenBy::Unnamed;
+                if let Some(QueuePlace { watched, .. }) = queued {
+                    *watched = false;
+                    let key = request.claims[*claim].key.clone();
+                    self.queues.insert(key, self.now + QUEUE);
+                }
+            }
+            (Body::Renew(renewal, _), Answer::Renewed(renewed)) => {
+                if let RenewalOutcome::Held {
+                    fence: fence @ 1.., ..
+                } = renewed.kept[0]
+                {
+                    effects.renewed.push(Fenced::of(&renewal.claim, fence));
+                }
+            }
+            _ => {}
+        }
+        (answer, effects)
     }
 
     /// Returns the lock of a key as the server shows it.
-    #[must_use]
-    pub fn inspect(&self, name: Key) -> Option<Entry> {
-        let lock = self.state.locks.get(&key(name))?;
-        let mut holders: Vec<Holder> = self.holders(name).map(|(holder, ..)| holder).collect();
-        holders.sort_unstable();
-        Some(Entry {
-            holders,
-            count: lock.holders[0].count.try_into().unwrap_or(u8::MAX),
-            ttl: millis(lock.expires().since(self.time())),
-            fence: lock.fence,
-        })
+    pub fn inspect(&mut self, key: &Key) -> Option<Entry> {
+        self.state.inspect(key, self.now)
     }
 
     /// Returns the wait queue of a lock.
-    #[must_use]
-    pub fn queue(&self, name: Key) -> Vec<Owner> {
-        self.state.queues.of(&key(name)).map(owner_of).collect()
+    pub fn queue(&self, key: &Key) -> impl Iterator<Item = OwnerId> {
+        self.state.queues.of(key)
     }
 
     /// Returns the last fence; zero if there is none.
     #[must_use]
-    pub fn fence(&self) -> Fence {
+    pub fn fence(&self) -> u64 {
         self.state.fences.last
     }
 
-    /// Returns the holders of a lock with their modes, and whether the lease of each lasts.
-    pub(crate) fn holders(&self, name: Key) -> impl Iterator<Item = (Holder, Mode, bool)> {
-        let (lock, now) = (self.state.locks.get(&key(name)), self.time());
-        let holders = lock.into_iter().flat_map(|lock| &lock.holders);
-        holders.map(move |holder| {
-            let of = holder.owner;
-            (holder_of(of), mode_of(of.mode()), holder.expires > now)
-        })
+    /// Returns the holders of a lock.
+    pub fn holders(&self, key: &Key) -> impl Iterator<Item = &Holder> {
+        let lock = self.state.locks.get(key);
+        lock.into_iter().flat_map(|lock| &lock.holders)
     }
 
-    pub(crate) fn holds(&self, name: Key, owner: Owner) -> bool {
-        self.holders(name)
-            .any(|(holder, ..)| holder == Holder::Owner(owner))
+    pub(crate) fn holds(&self, key: &Key, owner: OwnerId) -> bool {
+        self.holders(key).any(|holder| holder.owner == owner)
     }
 }
 
@@ -452,33 +365,5 @@ impl Eq for Server {}
 impl Hash for Server {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
-    }
-}
-
-fn notification(event: Event) -> Notification {
-    match event {
-        Event::Granted {
-            key,
-            owner,
-            fence,
-            ttl,
-            wanted,
-        } => Notification::Granted {
-            key: key_of(&key),
-            owner: owner_of(owner),
-            fence,
-            ttl: millis(ttl),
-            others_wait: wanted,
-        },
-        Event::Wanted { key, owner } => Notification::Wanted {
-            key: key_of(&key),
-            owner: owner_of(owner),
-        },
-        Event::Retry { key, owner, after } => Notification::Retry {
-            key: key_of(&key),
-            owner: owner_of(owner),
-            after: millis(after),
-        },
-        event => unreachable!("no request causes {event:?}"),
     }
 }

@@ -1,8 +1,8 @@
 //! The explored worlds.
 
 use crate::{
+    mode::Mode,
     protocol::{Caller, Config, Faults},
-    words::Mode,
 };
 
 const NONE: Faults = Faults::NONE;

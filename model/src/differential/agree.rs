@@ -1,32 +1,25 @@
 //! The equality of replies.
 
+use std::time::Duration;
+
 use super::{KeyView, Observed, Reply};
-use crate::words::{Acquired, Entry, Millis, Notification, Renewed};
+use crate::store::{Acquired, Entry, Event, RenewalOutcome};
 
 /// Compares the observations of one step. Times may differ by `late`.
-pub(super) fn compare((model, store): (&Observed, &Observed), late: Millis) -> Result<(), String> {
-    replies((&model.reply, &store.reply), late)?;
-    views(model, store, late)
-}
-
-/// Compares the replies to one request.
-fn replies((model, store): (&Reply, &Reply), late: Millis) -> Result<(), String> {
-    let replies_agree = match (model, store) {
+pub(super) fn compare(
+    (model, store): (&Observed, &Observed),
+    late: Duration,
+) -> Result<(), String> {
+    let replies_agree = match (&model.reply, &store.reply) {
         (Reply::Acquired(model), Reply::Acquired(store)) => acquired(model, store, late),
         (Reply::Renewed(model), Reply::Renewed(store)) => {
             model.len() == store.len() && model.iter().zip(store).all(renewed)
         }
         (model, store) => model == store,
     };
-    if replies_agree {
-        Ok(())
-    } else {
-        Err("the replies differ".to_owned())
+    if !replies_agree {
+        return Err("the replies differ".to_owned());
     }
-}
-
-/// Compares the notifications and the locks.
-fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String> {
     if notified(model) != notified(store) {
         return Err("the notifications differ".to_owned());
     }
@@ -39,99 +32,78 @@ fn views(model: &Observed, store: &Observed, late: Millis) -> Result<(), String>
     Ok(())
 }
 
-fn acquired(model: &Acquired, store: &Acquired, late: Millis) -> bool {
+/// Fences are compared elsewhere.
+fn acquired(model: &Acquired, store: &Acquired, late: Duration) -> bool {
+    use Acquired::{Granted, NotOwner, Taken};
     match (model, store) {
+        (Granted { wanted, .. }, Granted { wanted: also, .. }) => wanted == also,
+        (NotOwner, NotOwner) => true,
         (
-            Acquired::Granted { others_wait, .. },
-            Acquired::Granted {
-                others_wait: also, ..
+            Taken {
+                claim, ttl, queued, ..
             },
-        ) => others_wait == also,
-        (Acquired::NotOwner, Acquired::NotOwner) => true,
-        (
-            Acquired::Taken {
-                claim,
-                ttl,
-                queued,
-                first,
-                ..
-            },
-            Acquired::Taken {
+            Taken {
                 claim: other,
                 ttl: left,
                 queued: also,
-                first: also_first,
                 ..
             },
-        ) => {
-            let same_place = queued == also && first == also_first;
-            claim == other && same_place && close(*ttl, *left, late)
-        }
+        ) => claim == other && queued == also && close(*ttl, *left, late),
         _ => false,
     }
 }
 
-/// Fences are compared elsewhere.
-fn renewed((model, store): (&Renewed, &Renewed)) -> bool {
-    (model.held, model.wanted, model.fence > 0) == (store.held, store.wanted, store.fence > 0)
+fn renewed((model, store): (&RenewalOutcome, &RenewalOutcome)) -> bool {
+    let without_fence = |outcome: &RenewalOutcome| match outcome {
+        RenewalOutcome::Held { wanted, fence } => Some((*wanted, *fence > 0)),
+        RenewalOutcome::Lost | RenewalOutcome::Unknown => None,
+    };
+    without_fence(model) == without_fence(store)
 }
 
-fn entries(model: Option<&Entry>, store: Option<&Entry>, late: Millis) -> bool {
+fn entries(model: Option<&Entry>, store: Option<&Entry>, late: Duration) -> bool {
+    let holders = |entry: &Entry| {
+        let others = entry.others.iter().map(ToString::to_string);
+        let mut all: Vec<String> = others.chain([entry.owner.clone()]).collect();
+        all.sort_unstable();
+        (all, entry.holders, entry.count)
+    };
     match (model, store) {
         (None, None) => true,
         (Some(model), Some(store)) => {
-            model.holders == store.holders
-                && model.count == store.count
-                && close(model.ttl, store.ttl, late)
+            holders(model) == holders(store) && close(model.ttl, store.ttl, late)
         }
         _ => false,
     }
 }
 
 /// Returns whether two times to live agree. The store's clock runs while the model's stands still.
-fn close(model: Millis, store: Millis, late: Millis) -> bool {
-    store <= model && model <= store + late
+fn close(model: Option<Duration>, store: Option<Duration>, late: Duration) -> bool {
+    store <= model && model <= store.map(|store| store + late)
 }
 
-/// Returns the notifications, in any order. A grant may already show that the lock is wanted,
-/// instead of a second notification.
-fn notified(seen: &Observed) -> Vec<Notification> {
-    let mut notified: Vec<_> = seen.notifications.iter().map(without_fence).collect();
-    let wanted = |notification: &Notification| Notification::Wanted {
-        key: notification.key(),
-        owner: notification.owner(),
-    };
-    for notification in &mut notified {
-        let is_wanted = seen.notifications.contains(&wanted(notification));
-        if let Notification::Granted { others_wait, .. } = notification {
-            *others_wait |= is_wanted;
+/// Returns the notifications without fences, in any order. A grant may already show that the lock is wanted, instead of a
+/// second notification.
+fn notified(seen: &Observed) -> Vec<String> {
+    let (mut all, mut granted) = (seen.notifications.clone(), Vec::new());
+    for event in &mut all {
+        if let Event::Granted {
+            key,
+            owner,
+            fence,
+            wanted,
+            ..
+        } = event
+        {
+            let (key, owner) = (key.clone(), *owner);
+            let also = Event::Wanted { key, owner };
+            *fence = 0;
+            *wanted |= seen.notifications.contains(&also);
+            granted.push(also);
         }
     }
-    let granted: Vec<_> = notified
-        .iter()
-        .filter(|notification| matches!(notification, Notification::Granted { .. }))
-        .map(wanted)
-        .collect();
-    notified.retain(|notification| !granted.contains(notification));
-    notified.sort_unstable();
-    notified
-}
-
-fn without_fence(notification: &Notification) -> Notification {
-    match *notification {
-        Notification::Granted {
-            key,
-            owner,
-            ttl,
-            others_wait,
-            ..
-        } => Notification::Granted {
-            key,
-            owner,
-            fence: 0,
-            ttl,
-            others_wait,
-        },
-        notification @ (Notification::Wanted { .. } | Notification::Retry { .. }) => notification,
-    }
+    all.retain(|event| !granted.contains(event));
+    let mut all: Vec<String> = all.iter().map(|event| format!("{event:?}")).collect();
+    all.sort_unstable();
+    all
 }

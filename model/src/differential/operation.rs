@@ -1,5 +1,7 @@
 //! Operations, and their random generation.
 
+use std::time::Duration;
+
 use proptest::{
     collection::vec,
     prelude::{Just, Strategy, any},
@@ -7,7 +9,13 @@ use proptest::{
     sample::select,
 };
 
-use crate::words::{Acquire, Claim, Key, Millis, Mode, Owner, Release, Renew, Renewal};
+use crate::{
+    key::Key,
+    mode::Mode,
+    owner::OwnerId,
+    server,
+    store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
+};
 
 /// The number of keys.
 pub const KEYS: u8 = 2;
@@ -23,28 +31,20 @@ const MODES: [Mode; 5] = [
 ];
 const OWNERS: u8 = 5;
 
-/// Each owner belongs to one key.
-fn of(key: Key, owner: Owner) -> Owner {
-    Owner {
-        sequence: key * OWNERS + owner.sequence,
-        ..owner
-    }
-}
-
 /// An operation.
 ///
 /// Any owner may request anything at any time. So the sequences include requests that are late,
 /// repeated or out of order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Asks for locks.
-    Acquire(Acquire),
+    /// Asks for locks. The floor of new fences counts from the largest one; zero is none.
+    Acquire(AcquireRequest, u64),
     /// Lowers a count. A fence counts from the last one that the owner knows.
-    Release(Release),
+    Release(ReleaseRequest),
     /// Extends leases. Fences count from the last ones that the owners know.
-    Renew(Renew),
+    Renew(Vec<Renewal>, Duration),
     /// Advances the time.
-    Pass(Millis),
+    Pass(Duration),
     /// A client leaves all wait queues, and disconnects. None of its requests follows.
     Leave(u8),
     /// Restarts the server without data.
@@ -56,118 +56,99 @@ pub enum Operation {
 impl Operation {
     /// Returns whether it is a request of this client.
     pub(super) fn is_by(&self, client: u8) -> bool {
+        let is_by = |owner: OwnerId| owner.is_of(server::client(client));
         match self {
-            Self::Acquire(ask) => ask.claims.iter().any(|claim| claim.owner.client == client),
-            Self::Release(ask) => ask.owner.client == client,
-            Self::Renew(ask) => {
-                let mut owners = ask.renewals.iter().map(|renewal| renewal.claim.owner);
-                owners.any(|owner| owner.client == client)
-            }
+            Self::Acquire(ask, _) => ask.claims.iter().any(|claim| is_by(claim.owner)),
+            Self::Release(ask) => is_by(ask.owner),
+            Self::Renew(renewals, _) => renewals.iter().any(|one| is_by(one.claim.owner)),
             Self::Pass(_) | Self::Leave(_) | Self::Restart | Self::LoseFence(_) => false,
         }
     }
 }
 
 /// The distances are far larger than the duration of a run.
-const LEASES: [Millis; 3] = [2_000, 10_000, 60_000];
-const PASSES: [Millis; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
+const LEASES: [u64; 3] = [2_000, 10_000, 60_000];
+const PASSES: [u64; 7] = [100, 400, 700, 1_500, 3_000, 12_000, 21_000];
 
-fn key() -> impl Strategy<Value = Key> {
-    // Mostly the same key, so that owners meet.
-    prop_oneof![3 => Just(0), 1 => 0..KEYS]
-}
-
-fn owner() -> impl Strategy<Value = Owner> {
-    (0..CLIENTS, 0..OWNERS, any::<bool>()).prop_map(|(client, sequence, is_later)| Owner {
-        client,
-        sequence,
+/// Returns a claim of a key, mostly of the same one, so that owners meet. Each owner belongs to one key.
+fn claim(key: impl Strategy<Value = u8>) -> impl Strategy<Value = Claim> {
+    let owner = (0..CLIENTS, 0..OWNERS, any::<bool>());
+    (key, owner).prop_map(|(key, (client, sequence, is_later))| {
         // One of the exclusive owners may downgrade its lock later.
-        mode: if sequence == 1 && is_later {
+        let mode = if sequence == 1 && is_later {
             Mode::Shared
         } else {
             MODES[usize::from(sequence)]
-        },
+        };
+        Claim {
+            key: server::key(key),
+            owner: server::owner(client, (key * OWNERS + sequence).into(), mode),
+        }
     })
 }
 
-/// Returns whether the store counts the entries of an owner.
-fn is_counted(owner: Owner) -> bool {
-    owner.mode == Mode::Exclusive
+fn any_claim() -> impl Strategy<Value = Claim> {
+    claim(prop_oneof![3 => Just(0), 1 => 0..KEYS])
 }
 
-fn lease() -> impl Strategy<Value = Millis> {
-    select(LEASES.as_slice())
+fn lease() -> impl Strategy<Value = Duration> {
+    select(LEASES.as_slice()).prop_map(Duration::from_millis)
 }
 
 fn acquire() -> impl Strategy<Value = Operation> {
-    let single = (key(), owner()).prop_map(|(key, owner)| {
-        vec![Claim {
-            key,
-            owner: of(key, owner),
-        }]
-    });
-    let both = (owner(), owner()).prop_map(|(first, second)| {
-        let claim = |(key, owner)| Claim {
-            key,
-            owner: of(key, owner),
-        };
-        (0..KEYS).zip([first, second]).map(claim).collect()
-    });
+    let single = any_claim().prop_map(|claim| vec![claim]);
+    let both = (claim(Just(0)), claim(Just(1))).prop_map(|(first, second)| vec![first, second]);
     let count = prop_oneof![6 => Just(1), 1 => Just(2), 1 => Just(3)];
     let claims = prop_oneof![
         4 => (single, count),
         1 => (both, Just(1)),
     ];
     (claims, lease(), any::<bool>()).prop_map(|((claims, count), lease, waits)| {
-        let are_counted = claims.iter().all(|claim| is_counted(claim.owner));
-        Operation::Acquire(Acquire {
-            claims,
+        let is_counted = |claim: &Claim| claim.owner.mode() == Mode::Exclusive;
+        let are_counted = claims.iter().all(is_counted);
+        let request = AcquireRequest {
+            claims: claims.into(),
             lease,
             count: if are_counted { count } else { 1 },
             waits,
-            floor: 0,
-        })
+        };
+        Operation::Acquire(request, 0)
     })
 }
 
 fn release() -> impl Strategy<Value = Operation> {
-    let fence = 0..2_u64;
-    let count = prop_oneof![4 => Just(0), 1 => 1..3_u8];
+    let count = prop_oneof![4 => Just(0), 1 => 1..3_u32];
     let min_hold = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let request = (key(), owner(), fence, count, min_hold);
-    request.prop_map(|(key, owner, fence, count, min_hold)| {
-        Operation::Release(Release {
+    let request = (any_claim(), 0..2_u64, count, min_hold);
+    request.prop_map(|(Claim { key, owner }, fence, count, min_hold)| {
+        Operation::Release(ReleaseRequest {
             key,
-            owner: of(key, owner),
+            owner,
             fence,
-            count: match owner.mode {
+            count: match owner.mode() {
                 Mode::Exclusive => count,
                 Mode::Shared => count.min(1),
-                Mode::Permits(_) => 0,
+                _ => 0,
             },
-            min_hold,
+            min_hold: Duration::from_millis(min_hold),
         })
     })
 }
 
 fn renew() -> impl Strategy<Value = Operation> {
-    let renewal = (key(), owner(), 0..2_u64).prop_map(|(key, owner, fence)| {
-        let owner = of(key, owner);
-        let claim = Claim { key, owner };
-        Renewal { claim, fence }
-    });
+    let renewal = (any_claim(), 0..2_u64).prop_map(|(claim, fence)| Renewal { claim, fence });
     // Without a lease, a renewal only asks.
-    let lease = prop_oneof![4 => lease(), 1 => Just(0)];
-    (vec(renewal, 1..4), lease)
-        .prop_map(|(renewals, lease)| Operation::Renew(Renew { renewals, lease }))
+    let lease = prop_oneof![4 => lease(), 1 => Just(Duration::ZERO)];
+    (vec(renewal, 1..4), lease).prop_map(|(renewals, lease)| Operation::Renew(renewals, lease))
 }
 
 pub(super) fn operations() -> impl Strategy<Value = Operation> {
+    let pass = |time| Operation::Pass(Duration::from_millis(time));
     prop_oneof![
         8 => acquire(),
         8 => release(),
         4 => renew(),
-        4 => select(PASSES.as_slice()).prop_map(Operation::Pass),
+        4 => select(PASSES.as_slice()).prop_map(pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),
         1 => Just(Operation::Restart),
     ]

@@ -1,9 +1,13 @@
 //! The stores under comparison.
 
+use std::time::Duration;
+
 use super::{KEYS, Operation, operation::CLIENTS};
 use crate::{
-    server::Server,
-    words::{Acquired, Effects, Entry, Notification, Owner, Released, Renewed},
+    owner::OwnerId,
+    requests::{Answer, Body},
+    server::{Server, key},
+    store::{Acquired, Entry, Event, Released, RenewalOutcome},
 };
 
 /// A store under comparison.
@@ -16,25 +20,25 @@ pub trait Subject {
 }
 
 /// The observations of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Observed {
     /// The reply.
     pub reply: Reply,
     /// The notifications.
-    pub notifications: Vec<Notification>,
+    pub notifications: Vec<Event>,
     /// Each key after the step.
     pub keys: Vec<KeyView>,
 }
 
 /// A reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
     /// To an acquire.
     Acquired(Acquired),
     /// To a release.
     Released(Released),
-    /// To a renewal.
-    Renewed(Vec<Renewed>),
+    /// To renewals.
+    Renewed(Vec<RenewalOutcome>),
     /// No request was sent.
     None,
 }
@@ -45,7 +49,8 @@ impl Reply {
     }
 
     pub(super) fn has_new_fence(&self) -> bool {
-        matches!(self, Self::Renewed(renewed) if renewed.iter().any(|one| one.fence > 0))
+        let is_new = |one: &_| matches!(one, RenewalOutcome::Held { fence: 1.., .. });
+        matches!(self, Self::Renewed(renewed) if renewed.iter().any(is_new))
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -54,12 +59,12 @@ impl Reply {
 }
 
 /// A key as the store sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct KeyView {
-    /// The holder of the lock.
+    /// The holders of the lock.
     pub entry: Option<Entry>,
     /// Its wait queue.
-    pub queue: Vec<Owner>,
+    pub queue: Vec<OwnerId>,
 }
 
 /// The model's server under comparison.
@@ -68,35 +73,45 @@ pub(super) struct ModelSubject(Server);
 
 impl ModelSubject {
     pub(super) fn new() -> Self {
-        let mut server = Server::new(1_000_000);
+        let mut server = Server::new(Duration::from_secs(1_000).into());
         (0..CLIENTS).for_each(|client| server.join(client));
         Self(server)
     }
 
     pub(super) fn apply(&mut self, operation: &Operation) -> Observed {
         let server = &mut self.0;
-        let mut effects = Effects::default();
-        let mut reply = Reply::None;
+        let (mut reply, mut notifications) = (Reply::None, Vec::new());
+        let mut execute = |body: &Body| {
+            let (answer, effects) = server.execute(body);
+            notifications.extend(effects.notifications);
+            match answer {
+                Answer::Acquired(acquired) => Reply::Acquired(acquired),
+                Answer::Released(released) => Reply::Released(released),
+                Answer::Renewed(renewed) => Reply::Renewed(renewed.kept),
+            }
+        };
         match operation {
-            Operation::Acquire(ask) => {
-                reply = Reply::Acquired(server.acquire(ask, &mut effects));
+            Operation::Acquire(ask, floor) => reply = execute(&Body::Acquire(ask.clone(), *floor)),
+            Operation::Release(ask) => reply = execute(&Body::Release(ask.clone())),
+            Operation::Renew(renewals, lease) => {
+                let renew = |one: &_| match execute(&Body::Renew(Clone::clone(one), *lease)) {
+                    Reply::Renewed(kept) => kept,
+                    reply => unreachable!("{reply:?} to a renewal"),
+                };
+                reply = Reply::Renewed(renewals.iter().flat_map(renew).collect());
             }
-            Operation::Release(ask) => {
-                reply = Reply::Released(server.release(ask, &mut effects));
-            }
-            Operation::Renew(ask) => reply = Reply::Renewed(server.renew(ask, &mut effects)),
             Operation::Pass(time) => server.pass(*time),
             Operation::Leave(client) => server.leave(*client),
             Operation::Restart => server.restart(),
             Operation::LoseFence(_) => server.forget_fence(),
         }
-        let view = |key| KeyView {
-            entry: server.inspect(key),
-            queue: server.queue(key),
+        let view = |number| KeyView {
+            entry: server.inspect(&key(number)),
+            queue: server.queue(&key(number)).collect(),
         };
         Observed {
             reply,
-            notifications: effects.notifications,
+            notifications,
             keys: (0..KEYS).map(view).collect(),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Config, Time,
-    config::{Caller, duration},
+    config::{Caller, TOKENS, duration},
     network::Id,
 };
 use crate::{
@@ -12,10 +12,9 @@ use crate::{
         CallId, Entry, Input, Machine, Outputs, Owner, Ownership, Phase, Renew, Request, Settings,
         Slot,
     },
-    mode,
-    store::TOKENS,
+    mode::Mode,
+    server,
     wait::Spread,
-    words::Key,
 };
 
 /// A process.
@@ -225,8 +224,8 @@ impl Client {
     }
 
     /// Returns the ownerships of a key that the client relies on, with or without a hold.
-    pub(super) fn relies_on(&self, key: Key, now: Time) -> impl Iterator<Item = &Ownership> {
-        let slot = self.machine.slot(&super::words::key(key));
+    pub(super) fn relies_on(&self, key: u8, now: Time) -> impl Iterator<Item = &Ownership> {
+        let slot = self.machine.slot(&server::key(key));
         let owns = slot.into_iter().flat_map(Slot::ownerships);
         let left = move |own: &Ownership| own.left(super::config::time(now));
         owns.filter(move |own| own.is_owned() && !left(own).is_zero())
@@ -241,7 +240,7 @@ impl Client {
     }
 
     /// Returns an ownership of a key that has a valid hold.
-    pub(super) fn holds(&self, key: Key, now: Time) -> Option<&Ownership> {
+    pub(super) fn holds(&self, key: u8, now: Time) -> Option<&Ownership> {
         let is_valid = |own: &Ownership| own.valid_until(super::config::time(now)).is_ok();
         let mut owns = self.relies_on(key, now);
         owns.find(|own| own.phase() == Phase::Held && is_valid(own))
@@ -252,13 +251,13 @@ impl Client {
         let slot = self.machine.slot(key);
         let mut owns = slot.into_iter().flat_map(Slot::ownerships);
         owns.any(|own| {
-            own.owner != owner && own.phase() == Phase::Held && own.mode != mode::Mode::Exclusive
+            own.owner != owner && own.phase() == Phase::Held && own.mode != Mode::Exclusive
         })
     }
 
     /// Returns whether a caller is in a valid hold of a key, as its guard reads it.
-    pub(super) fn is_inside(&self, task: &Task, key: Key, now: Time) -> bool {
-        let (key, now) = (super::words::key(key), super::config::time(now));
+    pub(super) fn is_inside(&self, task: &Task, key: u8, now: Time) -> bool {
+        let (key, now) = (server::key(key), super::config::time(now));
         let is_valid = |(entry, token): &(Entry, u64)| {
             let own = self.machine.own(&entry.key, entry.owner);
             let own = own.filter(|own| own.is_live(*token) && own.has(entry.number));

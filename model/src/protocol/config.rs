@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use crate::{
     lease,
+    mode::Mode,
     options::{LockOptions, Site, Wait},
-    words::{Key, Millis, Mode},
+    server::tolerate,
 };
+
+/// The number of tokens of a fence. Fewer than in the product, so that new fences are due soon.
+pub(super) const TOKENS: u64 = 2;
 
 /// Time in steps of the clock. Half of a lease takes one step.
 pub type Time = u64;
@@ -43,8 +47,8 @@ pub struct Config {
 /// A caller, which asks once. Durations in steps of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its keys, in ascending order.
-    pub keys: &'static [Key],
+    /// The numbers of its keys, in ascending order.
+    pub keys: &'static [u8],
     /// Which other holders it tolerates.
     pub mode: Mode,
     /// The lease.
@@ -79,7 +83,7 @@ impl Caller {
 
     pub(super) fn terms(&self, lease: Time) -> LockOptions {
         LockOptions {
-            mode: super::words::mode(self.mode),
+            mode: self.mode,
             lease: duration(lease),
             wait: match self.wait {
                 None => Wait::Forever,
@@ -166,7 +170,7 @@ impl Config {
     /// The largest number of local hand-overs while other clients wait.
     pub const LOCAL_HANDOVERS: usize = 1;
     /// The milliseconds of a step.
-    pub(super) const STEP: Millis = 600;
+    pub(super) const STEP: u64 = 600;
 
     /// The smallest world: two clients with one caller each, and no limits on time.
     #[must_use]
@@ -208,7 +212,7 @@ impl Config {
     pub fn meet(&self) -> bool {
         let shares = |callers: &&Vec<Caller>| {
             let mut modes = callers.iter().map(|caller| caller.mode);
-            modes.any(|mode| mode.tolerates(mode))
+            modes.any(|mode| tolerate(mode, mode))
         };
         self.clients.iter().filter(shares).count() > 1
     }
@@ -309,7 +313,7 @@ impl Config {
     }
 
     /// Returns the number of keys.
-    pub(super) fn keys(&self) -> Key {
+    pub(super) fn keys(&self) -> u8 {
         let last = self.callers().flat_map(|caller| caller.keys).max();
         last.map_or(0, |last| last + 1)
     }

@@ -1,37 +1,34 @@
 //! What a server owes to waiters: none is overtaken, and none waits without a reason.
 
-use super::{
-    State,
-    client::Life,
-    network::{Reply, Request},
-    state::Rule,
-};
+use super::{State, client::Life, state::Rule};
 use crate::{
-    server::Server,
-    words::{Acquired, Effects, Holder, Key, Mode, Owner, Released},
+    key::Key,
+    mode::Mode,
+    owner::OwnerId,
+    requests::{Answer, Body},
+    server::{Effects, Server, client_of, number},
+    store::{Acquired, Claim, Released},
 };
 
 /// The holders and the waiters of the locks of a request, before the server executes it.
-pub(super) struct Before(Vec<(Key, Vec<Holder>, Vec<Owner>)>);
+pub(super) struct Before(Vec<(Key, Vec<OwnerId>, Vec<OwnerId>)>);
 
 impl Before {
-    pub(super) fn of(server: &Server, request: &Request) -> Self {
-        let keys: Vec<Key> = match request {
-            Request::Acquire(ask) => ask.claims.iter().map(|claim| claim.key).collect(),
-            Request::Release(ask) => vec![ask.key],
-            Request::Renew(renew) => renew.renewals.iter().map(|one| one.claim.key).collect(),
+    pub(super) fn of(server: &Server, request: &Body) -> Self {
+        let of_key = |key: Key| {
+            let holders = server.holders(&key).map(|holder| holder.owner).collect();
+            let queue = server.queue(&key).collect();
+            (key, holders, queue)
         };
-        let holders = |key| server.holders(key).map(|(holder, ..)| holder).collect();
-        let of_key = |key| (key, holders(key), server.queue(key));
-        Self(keys.into_iter().map(of_key).collect())
+        Self(request.keys().into_iter().map(of_key).collect())
     }
 
     /// Notes the rules that the execution of the request broke.
     pub(super) fn check(
         &self,
         state: &mut State,
-        request: &Request,
-        reply: &Reply,
+        request: &Body,
+        reply: &Answer,
         effects: &Effects,
     ) {
         if self.is_overtaken(state, effects) {
@@ -40,7 +37,7 @@ impl Before {
         if waits_in_vain(state, request, reply) {
             state.breaks(Rule::NoWaitWithoutReason);
         }
-        if matches!(reply, Reply::Renewed(_)) && self.has_more_holders(&state.server) {
+        if matches!(reply, Answer::Renewed(_)) && self.has_more_holders(&state.server) {
             state.breaks(Rule::RenewalsCreateNothing);
         }
     }
@@ -48,12 +45,12 @@ impl Before {
     /// Returns whether an owner got a lock before an earlier waiter that still waits.
     fn is_overtaken(&self, state: &State, effects: &Effects) -> bool {
         effects.grants.iter().any(|grant| {
-            let mut before = self.0.iter().filter(|(key, ..)| *key == grant.key);
+            let mut before = self.0.iter().filter(|(key, ..)| number(key) == grant.key);
             before.any(|(key, holders, queue)| {
-                let still_waits = state.server.queue(*key);
+                let still_waits = |one| state.server.queue(key).any(|owner| owner == one);
                 let mut earlier = queue.iter().take_while(|owner| **owner != grant.owner);
-                let had_it = (holders.iter()).any(|holder| is_of(*holder, grant.owner));
-                !had_it && earlier.any(|one| still_waits.contains(one) && is_there(state, *one))
+                let had_it = (holders.iter()).any(|holder| are_one(*holder, grant.owner));
+                !had_it && earlier.any(|one| still_waits(*one) && is_there(state, *one))
             })
         })
     }
@@ -61,60 +58,56 @@ impl Before {
     fn has_more_holders(&self, server: &Server) -> bool {
         self.0.iter().any(|(key, holders, _)| {
             let is_new = |now| !holders.iter().any(|before| are_one(*before, now));
-            server.holders(*key).any(|(holder, ..)| is_new(holder))
+            server.holders(key).any(|holder| is_new(holder.owner))
         })
     }
 }
 
 /// Returns whether an owner waits that neither a holder nor an earlier waiter keeps off. After a release this concerns the
 /// first waiter.
-fn waits_in_vain(state: &State, request: &Request, reply: &Reply) -> bool {
-    let queue = |key| -> Vec<Owner> {
-        let queue = state.server.queue(key).into_iter();
-        queue.filter(|owner| is_there(state, *owner)).collect()
+fn waits_in_vain(state: &State, request: &Body, reply: &Answer) -> bool {
+    let first = |key| {
+        let mut queue = state.server.queue(key);
+        queue.find(|owner| is_there(state, *owner))
     };
     match (request, reply) {
-        (Request::Acquire(ask), Reply::Acquired(Acquired::Taken { claim, .. })) => {
-            let claim = ask.claims[*claim];
-            let first = queue(claim.key).first().copied();
-            let is_first = first.is_none_or(|first| first == claim.owner);
-            is_first && !is_kept_off(&state.server, claim.key, claim.owner)
+        (Body::Acquire(ask, _), Answer::Acquired(Acquired::Taken { claim, .. })) => {
+            let Claim { key, owner } = &ask.claims[*claim];
+            let is_first = first(key).is_none_or(|first| first == *owner);
+            is_first && !is_kept_off(&state.server, key, *owner)
         }
-        (Request::Release(release), Reply::Released(Released::Done)) => {
-            let first = queue(release.key).first().copied();
-            first.is_some_and(|first| !is_kept_off(&state.server, release.key, first))
+        (Body::Release(release), Answer::Released(Released::Done)) => {
+            let key = &release.key;
+            first(key).is_some_and(|first| !is_kept_off(&state.server, key, first))
         }
         _ => false,
     }
 }
 
 /// Returns whether holders whose leases last keep an owner from a lock.
-fn is_kept_off(server: &Server, key: Key, owner: Owner) -> bool {
-    let live = || server.holders(key).filter(|(.., is_live)| *is_live);
-    match owner.mode {
-        Mode::Exclusive => live().next().is_some(),
-        Mode::Shared => live().any(|(_, mode, _)| mode != Mode::Shared),
+fn is_kept_off(server: &Server, key: &Key, owner: OwnerId) -> bool {
+    let live = server
+        .holders(key)
+        .filter(|holder| holder.expires > server.now());
+    let mut modes = live.map(|holder| holder.owner.mode());
+    match owner.mode() {
+        Mode::Shared => modes.any(|mode| mode != Mode::Shared),
         Mode::Permits(most) => {
-            live().count() >= usize::from(most)
-                || live().any(|(_, mode, _)| !matches!(mode, Mode::Permits(_)))
+            let (others, permits): (Vec<Mode>, Vec<Mode>) =
+                modes.partition(|mode| !matches!(mode, Mode::Permits(_)));
+            !others.is_empty() || permits.len() >= most as usize
         }
+        _ => modes.next().is_some(),
     }
 }
 
-fn is_there(state: &State, owner: Owner) -> bool {
-    let client = state.clients.get(usize::from(owner.client));
+fn is_there(state: &State, owner: OwnerId) -> bool {
+    let client = state.clients.get(usize::from(client_of(owner)));
     client.is_some_and(|client| client.life < Life::Ended)
 }
 
-fn is_of(holder: Holder, owner: Owner) -> bool {
-    are_one(holder, Holder::Owner(owner))
-}
-
 /// Returns whether both are the same owner, which may have downgraded its lock.
-fn are_one(one: Holder, other: Holder) -> bool {
-    let name = |holder| match holder {
-        Holder::Owner(owner) => Some((owner.client, owner.sequence)),
-        Holder::Kept => None,
-    };
+fn are_one(one: OwnerId, other: OwnerId) -> bool {
+    let name = |owner: OwnerId| (!owner.is_kept()).then(|| (owner.client(), owner.sequence()));
     name(one) == name(other)
 }

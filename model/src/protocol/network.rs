@@ -1,36 +1,18 @@
 //! Messages in flight.
 
-use crate::words::{
-    Acquire, Acquired, Notification, Owner, Release, Released, Renew, Renewed, Token,
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use crate::{
+    machine::Input,
+    owner::OwnerId,
+    requests::{Answer, Body},
 };
 
 /// The number of a request, unique for its client.
 pub(crate) type Id = u8;
 
-/// A request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Request {
-    /// A request for the lock.
-    Acquire(Acquire),
-    /// A request to lower a count.
-    Release(Release),
-    /// A request to extend the lease.
-    Renew(Renew),
-}
-
-/// A reply.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reply {
-    /// To an acquire.
-    Acquired(Acquired),
-    /// To a release.
-    Released(Released),
-    /// To a renewal.
-    Renewed(Renewed),
-}
-
 /// A message in flight.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// From a client to the server.
     Request {
@@ -39,7 +21,7 @@ pub enum Message {
         /// The number of the request.
         id: Id,
         /// The request.
-        request: Request,
+        request: Body,
     },
     /// From the server to a client.
     Reply {
@@ -48,16 +30,16 @@ pub enum Message {
         /// The number of its request.
         id: Id,
         /// The reply.
-        reply: Reply,
+        reply: Answer,
     },
     /// From the server to a client, without a request.
-    Notification(Notification),
+    Notification(u8, Input),
     /// From a holder to the resource.
     Write {
         /// The owner of the hold.
-        owner: Owner,
+        owner: OwnerId,
         /// Its token.
-        token: Token,
+        token: u64,
     },
 }
 
@@ -71,18 +53,23 @@ impl Message {
     }
 }
 
-/// The network: a bag of messages.
+/// The network: a bag of messages. It is in the order of their hashes, so that equal bags are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Network(Vec<Message>);
 
+fn hash(message: &Message) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(message)
+}
+
 impl Network {
     pub(super) fn send(&mut self, message: Message) {
-        let at = self.0.partition_point(|other| *other <= message);
+        let own = hash(&message);
+        let at = self.0.partition_point(|other| hash(other) <= own);
         self.0.insert(at, message);
     }
 
     pub(super) fn take(&mut self, message: &Message) {
-        if let Ok(at) = self.0.binary_search(message) {
+        if let Some(at) = self.0.iter().position(|other| other == message) {
             self.0.remove(at);
         }
     }
@@ -113,17 +100,16 @@ impl Network {
     }
 
     /// Drops the notifications for which this is false.
-    pub(super) fn retain_notifications(&mut self, keep: impl Fn(Notification) -> bool) {
+    pub(super) fn retain_notifications(&mut self, keep: impl Fn(u8, &Input) -> bool) {
         self.0.retain(
-            |message| !matches!(message, Message::Notification(notification) if !keep(*notification)),
+            |message| !matches!(message, Message::Notification(to, input) if !keep(*to, input)),
         );
     }
 
     /// Drops the replies and notifications to a client that has ended.
     pub(super) fn forget_client(&mut self, client: u8) {
         self.0.retain(|message| match message {
-            Message::Reply { to, .. } => *to != client,
-            Message::Notification(notification) => notification.owner().client != client,
+            Message::Reply { to, .. } | Message::Notification(to, _) => *to != client,
             Message::Request { .. } | Message::Write { .. } => true,
         });
     }

@@ -8,11 +8,10 @@ use super::{
     config::time,
     seen::Situation,
     state::Rule,
-    words,
 };
 use crate::{
-    mode,
-    words::{Holder, Mode},
+    mode::Mode,
+    server::{key, owner},
 };
 
 type P = Property<Protocol>;
@@ -106,7 +105,7 @@ fn exclusive() -> [P; 2] {
                 let now = state.now();
                 let is_overtaken = |client: &Client, key| {
                     client.relies_on(key, now).any(|own| {
-                        let owner = words::owner(client.name, own.owner, own.mode);
+                        let owner = owner(client.name, own.owner, own.mode);
                         state.is_overtaken(key, owner, own.token)
                     })
                 };
@@ -146,11 +145,11 @@ fn tidy() -> [P; 2] {
         P::always(
             "nothing is left behind when all clients have gone",
             |_, state| {
-                let is_free = |key| {
-                    let entry = state.server.inspect(key);
-                    let mut holders = entry.into_iter().flat_map(|entry| entry.holders);
-                    holders.all(|holder| holder == Holder::Kept)
-                        && state.server.queue(key).is_empty()
+                let is_free = |number| {
+                    let key = key(number);
+                    let mut holders = state.server.holders(&key);
+                    holders.all(|holder| holder.owner.is_kept())
+                        && state.server.queue(&key).next().is_none()
                 };
                 !state.is_quiet() || state.keys().all(is_free)
             },
@@ -174,17 +173,20 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
         return true;
     }
     let counts = model.config.counts_entries;
-    state.keys().all(|key| {
-        let Some(own) = client.holds(key, state.now()) else {
+    state.keys().all(|number| {
+        let Some(own) = client.holds(number, state.now()) else {
             return true;
         };
-        let entry = state.server.inspect(key);
-        let owner = Holder::Owner(words::owner(client.name, own.owner, own.mode));
-        let entry = entry.filter(|entry| *entry.holders == [owner]);
-        let counts = counts && own.used == mode::Mode::Exclusive;
+        let key = key(number);
+        let holders: Vec<_> = state.server.holders(&key).collect();
+        let owner = owner(client.name, own.owner, own.mode);
+        let counts = counts && own.used == Mode::Exclusive;
         let count = if counts { own.entries() } else { 1 };
         let is_settled = own.wanted_count(counts).is_none();
-        entry.is_none_or(|entry| !is_settled || u32::from(entry.count) == count)
+        match holders[..] {
+            [holder] if holder.owner == owner => !is_settled || holder.count == count,
+            _ => true,
+        }
     })
 }
 

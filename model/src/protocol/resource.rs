@@ -1,17 +1,17 @@
 //! A resource that refuses writes with a lower token than it has seen.
 
 use super::state::TokenRange;
-use crate::words::{Owner, Token};
+use crate::owner::OwnerId;
 
 /// The resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Resource {
-    highest: Token,
+    highest: u64,
     /// The hold of the last write, by the order of its fence and by its token. Ignores the check of
     /// tokens.
-    latest: Option<(usize, Token)>,
+    latest: Option<(usize, u64)>,
     /// Like `latest`, with the check of tokens.
-    latest_accepted: Option<(usize, Token)>,
+    latest_accepted: Option<(usize, u64)>,
     /// A write arrived after a write of a later hold.
     pub(super) saw_stale: bool,
     /// Such a write was accepted.
@@ -19,7 +19,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    pub(super) fn write(&mut self, granted: &[TokenRange], owner: Owner, token: Token) {
+    pub(super) fn write(&mut self, granted: &[TokenRange], owner: OwnerId, token: u64) {
         let Some(fence) = granted.iter().rposition(|tokens| tokens.has(owner, token)) else {
             return;
         };

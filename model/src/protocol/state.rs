@@ -3,16 +3,18 @@
 use super::{
     Config, Faults, Time,
     client::{Client, Stage, Task},
+    config::{TOKENS, duration, time},
     network::{Message, Network},
     resource::Resource,
     seen::{Seen, Situation},
-    words,
 };
 use crate::{
-    machine::Slot,
-    server::Server,
-    store::TOKENS,
-    words::{Acquire, Claim, Effects, Fence, Fenced, Key, Mode, Notification, Owner, Token},
+    machine::{Event, Input, Slot},
+    mode::Mode,
+    owner::OwnerId,
+    requests::{Body, to_input},
+    server::{self, Effects, Fenced, Server, client_of, tolerate},
+    store::Claim,
 };
 
 /// The state of the world.
@@ -27,8 +29,8 @@ pub struct State {
     /// The tokens of all fences that the server set, in this order.
     pub(super) tokens: Vec<TokenRange>,
     /// The token of the latest hold of each key, and of the latest exclusive one.
-    pub(super) latest: Vec<Token>,
-    latest_exclusive: Vec<Token>,
+    pub(super) latest: Vec<u64>,
+    latest_exclusive: Vec<u64>,
     /// The time until which each key stays taken after its last hold, by `min_hold`.
     pub(super) kept_until: Vec<Time>,
     /// The rule that a step broke.
@@ -39,18 +41,19 @@ pub struct State {
 /// The tokens that an owner got with one fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TokenRange {
-    key: Key,
-    owner: Owner,
-    first: Token,
-    last: Token,
+    /// The number of the key.
+    key: u8,
+    owner: OwnerId,
+    first: u64,
+    last: u64,
 }
 
 impl TokenRange {
-    pub(super) fn has(&self, owner: Owner, token: Token) -> bool {
+    pub(super) fn has(&self, owner: OwnerId, token: u64) -> bool {
         self.owner == owner && (self.first..=self.last).contains(&token)
     }
 
-    fn covers(&self, key: Key, token: Token) -> bool {
+    fn covers(&self, key: u8, token: u64) -> bool {
         self.key == key && (self.first..=self.last).contains(&token)
     }
 }
@@ -94,7 +97,7 @@ pub(crate) enum Rule {
 
 impl State {
     pub(super) fn new(config: &Config) -> Self {
-        let mut server = Server::new(Config::STEP).notifying_once(config.notifies_once);
+        let mut server = Server::new(time(1)).notifying_once(config.notifies_once);
         let clients = (0..).zip(&config.clients).map(|(name, callers)| {
             server.join(name);
             Client::new(name, callers, config.counts_entries)
@@ -115,7 +118,7 @@ impl State {
     }
 
     pub(super) fn now(&self) -> Time {
-        self.server.now() / Config::STEP
+        self.server.now().nanos() / time(1).nanos()
     }
 
     pub(super) fn client(&mut self, name: u8) -> &mut Client {
@@ -127,7 +130,7 @@ impl State {
     }
 
     /// Returns the number of callers with a valid hold of this key.
-    pub(super) fn holders(&self, key: Key) -> usize {
+    pub(super) fn holders(&self, key: u8) -> usize {
         let now = self.now();
         let holds = |client: &Client| {
             let tasks = client.tasks.iter();
@@ -139,7 +142,7 @@ impl State {
     }
 
     /// Returns whether the callers with a valid hold of this key may have it at once.
-    pub(super) fn tolerate(&self, config: &Config, key: Key) -> bool {
+    pub(super) fn tolerate(&self, config: &Config, key: u8) -> bool {
         let now = self.now();
         let inside = |client: &Client| -> Vec<Mode> {
             let tasks = client.tasks.iter().enumerate();
@@ -157,16 +160,16 @@ impl State {
         let modes: Vec<Mode> = self.clients.iter().flat_map(inside).collect();
         match modes.first() {
             Some(Mode::Permits(most)) => {
-                modes.len() <= usize::from(*most) && modes.iter().all(|mode| *mode == modes[0])
+                modes.len() <= *most as usize && modes.iter().all(|mode| *mode == modes[0])
             }
             Some(Mode::Shared) => modes.iter().all(|mode| *mode == Mode::Shared),
-            Some(Mode::Exclusive) => modes.len() == 1,
+            Some(_) => modes.len() == 1,
             None => true,
         }
     }
 
     /// Returns whether two clients have a valid hold of this key.
-    pub(super) fn are_together(&self, key: Key) -> bool {
+    pub(super) fn are_together(&self, key: u8) -> bool {
         let now = self.now();
         let holds = |client: &&Client| client.holds(key, now).is_some();
         self.clients.iter().filter(holds).count() > 1
@@ -179,7 +182,7 @@ impl State {
         others.any(|client| client.tasks.iter().any(is_inside))
     }
 
-    pub(super) fn keys(&self) -> std::ops::Range<Key> {
+    pub(super) fn keys(&self) -> std::ops::Range<u8> {
         0..u8::try_from(self.latest.len()).expect("few keys")
     }
 
@@ -193,11 +196,11 @@ impl State {
         let now = self.now();
         for Fenced { key, owner, .. } in &grants {
             for client in &mut self.clients {
-                let slot = client.machine.slot(&words::key(*key));
+                let slot = client.machine.slot(&server::key(*key));
                 let owns = slot.into_iter().flat_map(Slot::ownerships);
                 let overtaken = owns.filter(|own| {
-                    let own_name = words::owner(client.name, own.owner, own.mode);
-                    let is_other = own_name != *owner && !own_name.mode.tolerates(owner.mode);
+                    let own_name = server::owner(client.name, own.owner, own.mode);
+                    let is_other = own_name != *owner && !tolerate(own.mode, owner.mode());
                     own.token > 0 && is_other
                 });
                 let overtaken: Vec<u64> = overtaken.map(|own| own.owner).collect();
@@ -211,14 +214,17 @@ impl State {
         for (Fenced { key, owner, fence }, is_renewed) in fences.chain(renewed) {
             self.fenced(key, owner, fence, is_renewed);
         }
-        for notification in notifications {
-            if self.changes_anything(notification) {
-                self.network.send(Message::Notification(notification));
+        for event in notifications {
+            let to = client_of(server::owner_of(&event));
+            if let Some(input) = to_input(event)
+                && self.changes_anything(to, &input)
+            {
+                self.network.send(Message::Notification(to, input));
             }
         }
     }
 
-    fn fenced(&mut self, key: Key, owner: Owner, fence: Fence, is_renewed: bool) {
+    fn fenced(&mut self, key: u8, owner: OwnerId, fence: u64, is_renewed: bool) {
         let of_key = self.tokens.iter().rev().find(|tokens| tokens.key == key);
         let before = of_key.map_or(0, |tokens| tokens.last);
         if fence * TOKENS <= before {
@@ -237,18 +243,19 @@ impl State {
     }
 
     /// Returns whether the arrival of a notification changes anything.
-    pub(super) fn changes_anything(&self, notification: Notification) -> bool {
-        let client = &self.clients[usize::from(notification.owner().client)];
-        let (key, owner) = (words::key(notification.key()), notification.owner());
-        let is_known = client.machine.own(&key, owner.sequence.into()).is_some();
-        let is_wanted = client.machine.slot(&key).is_some_and(|slot| slot.wanted);
-        is_known && !(is_wanted && matches!(notification, Notification::Wanted { .. }))
+    pub(super) fn changes_anything(&self, to: u8, notification: &Input) -> bool {
+        let Input::Event(key, Some(owner), event) = notification else {
+            return true;
+        };
+        let machine = &self.clients[usize::from(to)].machine;
+        let is_wanted = machine.slot(key).is_some_and(|slot| slot.wanted);
+        machine.own(key, *owner).is_some() && !(is_wanted && matches!(event, Event::Wanted))
     }
 
     /// Drops the notifications that change nothing any more.
     pub(super) fn forget_notifications(&mut self) {
         let mut network = std::mem::take(&mut self.network);
-        network.retain_notifications(|notification| self.changes_anything(notification));
+        network.retain_notifications(|to, notification| self.changes_anything(to, notification));
         self.network = network;
     }
 
@@ -256,11 +263,11 @@ impl State {
     pub(super) fn begins(
         &mut self,
         config: &Config,
-        key: Key,
-        (full, mode): (Owner, Mode),
-        token: Token,
+        key: u8,
+        (full, mode): (OwnerId, Mode),
+        token: u64,
     ) {
-        let (name, owner) = (full.client, full.sequence.into());
+        let (name, owner) = (client_of(full), full.sequence());
         if self.client(name).known(owner).lost.is_some() {
             self.breaks(Rule::NoHoldAfterLoss);
         }
@@ -288,7 +295,8 @@ impl State {
         };
         let is_of_another = self.tokens.iter().any(|tokens| {
             let of = tokens.owner;
-            (of.client, of.sequence) != (full.client, full.sequence) && tokens.covers(key, token)
+            (of.client(), of.sequence()) != (full.client(), full.sequence())
+                && tokens.covers(key, token)
         });
         if !is_above || is_of_another {
             self.breaks(Rule::TokensGrow);
@@ -312,11 +320,12 @@ impl State {
     }
 
     /// Returns whether the server granted the lock to another owner after it granted this token.
-    pub(super) fn is_overtaken(&self, key: Key, owner: Owner, token: Token) -> bool {
+    pub(super) fn is_overtaken(&self, key: u8, owner: OwnerId, token: u64) -> bool {
         let mut of_key = self.tokens.iter().filter(|tokens| tokens.key == key);
         let own = of_key.find(|own| own.has(owner, token));
-        let is_other =
-            |other: &TokenRange| other.owner != owner && !other.owner.mode.tolerates(owner.mode);
+        let is_other = |other: &TokenRange| {
+            other.owner != owner && !tolerate(other.owner.mode(), owner.mode())
+        };
         own.is_some() && of_key.any(is_other)
     }
 
@@ -341,30 +350,23 @@ impl State {
 
     /// Returns whether a new client would get the locks after this time if all others died now.
     pub(super) fn become_free(&self, time: Time) -> bool {
-        let newcomer = Owner {
-            client: u8::MAX,
-            sequence: 0,
-            mode: Mode::Exclusive,
-        };
+        let newcomer = server::owner(u8::MAX, 0, Mode::Exclusive);
         let mut server = self.server.clone();
         (0..)
             .zip(&self.clients)
             .for_each(|(name, _)| server.leave(name));
-        server.pass(time * Config::STEP);
-        server.join(newcomer.client);
+        server.pass(duration(time));
+        server.join(u8::MAX);
         self.keys().all(|key| {
-            let ask = Acquire {
-                claims: vec![Claim {
-                    key,
-                    owner: newcomer,
-                }],
-                lease: 1,
-                count: 1,
-                waits: true,
-                floor: 0,
-            };
-            server.acquire(&ask, &mut Effects::default());
-            server.holds(key, newcomer)
+            let (key, owner) = (server::key(key), newcomer);
+            server.execute(&Body::attempt(
+                Claim {
+                    key: key.clone(),
+                    owner,
+                },
+                true,
+            ));
+            server.holds(&key, owner)
         })
     }
 }

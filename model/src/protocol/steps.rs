@@ -6,13 +6,14 @@ mod delivery;
 use super::{
     Config, State, Time,
     client::{Client, Life, Ready, Stage, Task, Work},
+    config::duration,
     network::{Id, Message},
     state::Rule,
-    words,
 };
 use crate::{
     machine::{Event, Input, Machine},
-    words::Mode,
+    mode::Mode,
+    server,
 };
 
 /// A step.
@@ -223,7 +224,7 @@ fn holding(
     let key = task
         .entries
         .first()
-        .map_or(0, |(entry, _)| words::key_of(&entry.key));
+        .map_or(0, |(entry, _)| server::number(&entry.key));
     let holds = client.holds(key, now).is_some();
     if holds && task.nested + 1 < config.entries {
         actions.push(Action::Enter(client.name, at));
@@ -248,7 +249,7 @@ fn downgrades(
 ) {
     if config.caller(client.name, at).downgrades
         && let [(entry, _)] = &task.entries[..]
-        && client.holds(words::key_of(&entry.key), now).is_some()
+        && client.holds(server::number(&entry.key), now).is_some()
         && !task.is_downgraded
     {
         actions.push(Action::Downgrade(client.name, at));
@@ -277,7 +278,7 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
         let (lost, repeated) = match message {
             Message::Request { .. } => (left.lost_requests, left.repeats),
             Message::Reply { .. } => (left.lost_replies, 0),
-            Message::Notification(_) => (left.lost_notifications, left.repeats),
+            Message::Notification(..) => (left.lost_notifications, left.repeats),
             Message::Write { .. } => (0, 0),
         };
         if lost > 0 {
@@ -293,8 +294,8 @@ fn faults(config: &Config, state: &State, actions: &mut Vec<Action>) {
     if left.lost_fences > 0 && state.server.fence() > 0 {
         actions.push(Action::LoseFence);
     }
-    let entry = state.server.inspect(0);
-    if left.missed_grants > 0 && entry.is_none() && state.server.fence() > 0 {
+    let is_free = state.server.holders(&server::key(0)).next().is_none();
+    if left.missed_grants > 0 && is_free && state.server.fence() > 0 {
         actions.push(Action::MissGrant);
     }
     if delivery::holder(state).is_some() {
@@ -367,7 +368,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             match message {
                 Message::Request { .. } => state.left.lost_requests -= 1,
                 Message::Reply { .. } => state.left.lost_replies -= 1,
-                Message::Notification(_) => state.left.lost_notifications -= 1,
+                Message::Notification(..) => state.left.lost_notifications -= 1,
                 Message::Write { .. } => {}
             }
         }
@@ -389,7 +390,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
             if config.prompt && alive.any(|client| client.believes(now)) {
                 state.breaks(Rule::LossesNoticed);
             }
-            state.server.pass(Config::STEP);
+            state.server.pass(duration(1));
         }
         fault => befall(config, state, &fault),
     }

@@ -107,7 +107,7 @@ impl Grant {
 }
 
 /// The outcomes of a batch of renewals, in its order.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Renewed {
     /// The outcome of each renewal.
     pub kept: Vec<RenewalOutcome>,

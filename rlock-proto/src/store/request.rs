@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{key::Key, owner::OwnerId};
 
 /// A lock and its owner.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// The key of the lock.
     pub key: Key,
@@ -14,7 +14,7 @@ pub struct Claim {
 }
 
 /// A request that a call or the background of a client sends.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoreRequest {
     /// Asks for locks, or for one more entry.
     Acquire(AcquireRequest),
@@ -23,7 +23,7 @@ pub enum StoreRequest {
 }
 
 /// A request for locks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
     /// The locks, each with its owner.
     pub claims: Arc<[Claim]>,
@@ -36,7 +36,7 @@ pub struct AcquireRequest {
 }
 
 /// A request to lower an owner's count.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReleaseRequest {
     /// The key of the lock.
     pub key: Key,
@@ -65,7 +65,7 @@ impl ReleaseRequest {
 }
 
 /// A request to renew a lease.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Renewal {
     /// The lock and its owner.
     pub claim: Claim,

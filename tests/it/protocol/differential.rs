@@ -1,11 +1,20 @@
 //! Compares the replies of the Lua scripts on a real server with the rules of the embedded store, which the model runs.
 
-use redis::{Commands, Connection, Script, Value};
+use std::time::Duration;
+
+use redis::{Commands, Connection, FromRedisValue, Script, Value};
 use rlock_model::{
     differential::{CLIENTS, KEYS, KeyView, Observed, Operation, Reply, Subject, replay, run},
-    words::{
-        Acquire, Acquired, Claim, Entry, Fence, Holder, Key, Millis, Mode, Notification, Owner,
-        Release, Released, Renew, Renewal, Renewed,
+    server::{self, owner},
+};
+use rlock_proto::{
+    key::Key,
+    lease::Time,
+    mode::Mode,
+    owner::OwnerId,
+    store::{
+        AcquireRequest, Acquired, Claim, Entry, Event, QueuePlace, ReleaseRequest, Released,
+        Renewal, RenewalOutcome, TakenBy,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
@@ -13,7 +22,8 @@ use rlock_testkit::{RedisServer, Scripts};
 /// The prefix of channels.
 const CHANNELS: &str = "lock:client:";
 /// How long the server keeps a fence.
-const FENCE_TTL: Millis = 61_000;
+const FENCE_TTL: Duration = Duration::from_secs(61);
+const LEASE: Duration = Duration::from_secs(2);
 
 struct Scripted {
     scripts: Scripts,
@@ -40,46 +50,53 @@ impl Scripted {
         }
     }
 
-    fn acquire(&mut self, ask: &Acquire) -> Acquired {
+    fn acquire(&mut self, ask: &AcquireRequest, floor: u64) -> Acquired {
         let mut call = self.scripts.acquire.prepare_invoke();
-        for claim in &ask.claims {
-            call.key(lock(claim.key));
+        for claim in ask.claims.iter() {
+            call.key(lock(&claim.key));
         }
-        call.arg(ask.lease)
+        call.arg(millis(ask.lease))
             .arg(ask.count)
-            .arg(FENCE_TTL + ask.lease);
+            .arg(millis(FENCE_TTL + ask.lease));
         call.arg(u8::from(ask.waits)).arg(CHANNELS).arg("first");
-        call.arg(ask.floor);
-        for claim in &ask.claims {
-            call.arg(name(claim.owner));
+        call.arg(floor);
+        for claim in ask.claims.iter() {
+            call.arg(claim.owner.to_string());
         }
         let reply: Vec<i64> = call.invoke(&mut self.commands).expect("no error");
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
+        let sent_at = Time::default();
         match reply.as_slice() {
             [is_wanted @ (1 | 2), fences @ ..] => Acquired::Granted {
                 fences: fences.iter().map(unsigned).collect(),
-                others_wait: *is_wanted == 2,
+                wanted: *is_wanted == 2,
+                sent_at,
             },
             [0, claim, ttl, queued, fences @ ..] => Acquired::Taken {
                 claim: usize::try_from(*claim).expect("not negative"),
-                ttl: unsigned(ttl),
-                queued: *queued > 0,
-                first: *queued == 2,
+                ttl: Some(Duration::from_millis(unsigned(ttl))),
+                queued: (*queued > 0).then_some(QueuePlace {
+                    first: *queued == 2,
+                    watched: false,
+                }),
+                sent_at,
                 fences: fences.iter().map(unsigned).collect(),
+                retired: false,
+                by: TakenBy::Unnamed,
             },
             [-1] => Acquired::NotOwner,
             reply => panic!("{reply:?} to {ask:?}"),
         }
     }
 
-    fn release(&mut self, ask: &Release) -> Released {
+    fn release(&mut self, ask: &ReleaseRequest) -> Released {
         let mut call = self.scripts.release.prepare_invoke();
-        call.key(lock(ask.key))
-            .arg(name(ask.owner))
+        call.key(lock(&ask.key))
+            .arg(ask.owner.to_string())
             .arg(ask.count)
-            .arg(ask.min_hold)
+            .arg(millis(ask.min_hold))
             .arg(ask.fence);
-        call.arg(FENCE_TTL).arg(CHANNELS).arg("first");
+        call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg("first");
         match call.invoke(&mut self.commands).expect("no error") {
             0 => Released::NotHeld,
             1 => Released::Done,
@@ -87,11 +104,13 @@ impl Scripted {
         }
     }
 
-    fn renew(&mut self, Renew { renewals, lease }: &Renew) -> Vec<Renewed> {
+    fn renew(&mut self, renewals: &[Renewal], lease: Duration) -> Vec<RenewalOutcome> {
         let mut call = self.scripts.renew.prepare_invoke();
-        call.arg(*lease).arg(FENCE_TTL + lease);
+        call.arg(millis(lease)).arg(millis(FENCE_TTL + lease));
         for Renewal { claim, fence } in renewals {
-            call.key(lock(claim.key)).arg(name(claim.owner)).arg(*fence);
+            call.key(lock(&claim.key))
+                .arg(claim.owner.to_string())
+                .arg(*fence);
         }
         match call.invoke(&mut self.commands).expect("no error") {
             Value::Int(1) => vec![renewed(1); renewals.len()],
@@ -102,7 +121,7 @@ impl Scripted {
         }
     }
 
-    fn view(&mut self, key: Key) -> KeyView {
+    fn view(&mut self, key: &Key) -> KeyView {
         let mut call = self.scripts.inspect.prepare_invoke();
         let entry = call
             .key(lock(key))
@@ -114,7 +133,7 @@ impl Scripted {
             .expect("no error");
         KeyView {
             entry: entry_of(entry),
-            queue: queue.iter().map(|name| owner(name)).collect(),
+            queue: queue.iter().map(|name| parse(name)).collect(),
         }
     }
 
@@ -122,7 +141,7 @@ impl Scripted {
         Observed {
             reply,
             notifications: self.notified(),
-            keys: (0..KEYS).map(|key| self.view(key)).collect(),
+            keys: keys().map(|key| self.view(&key)).collect(),
         }
     }
 
@@ -130,11 +149,12 @@ impl Scripted {
         self.listeners[usize::from(client)] = None;
         while self.receive(client, "are you there?") > 0 {}
         // The scripts pass over its owners later than the embedded store does.
-        for key in 0..KEYS {
-            let queue = format!("{}:queue", lock(key));
-            let gone = self.view(key).queue.into_iter();
-            for owner in gone.filter(|owner| owner.client == client) {
-                let () = self.commands.zrem(&queue, name(owner)).expect("no error");
+        for key in keys() {
+            let queue = format!("{}:queue", lock(&key));
+            let gone = self.view(&key).queue.into_iter();
+            for owner in gone.filter(|owner| owner.is_of(server::client(client))) {
+                let removed = self.commands.zrem(&queue, owner.to_string());
+                let () = removed.expect("no error");
             }
         }
     }
@@ -146,7 +166,7 @@ impl Scripted {
     }
 
     /// Returns the notifications since the last call.
-    fn notified(&mut self) -> Vec<Notification> {
+    fn notified(&mut self) -> Vec<Event> {
         self.rounds += 1;
         let last = format!("round {}", self.rounds);
         let mut notified = Vec::new();
@@ -172,82 +192,62 @@ impl Scripted {
     }
 }
 
-fn renewed(reply: i64) -> Renewed {
-    Renewed {
-        held: reply != 0,
-        wanted: reply < 0,
-        fence: match reply.unsigned_abs() {
-            0 | 1 => 0,
-            fence => fence,
+fn renewed(reply: i64) -> RenewalOutcome {
+    match reply.unsigned_abs() {
+        0 => RenewalOutcome::Lost,
+        fence => RenewalOutcome::Held {
+            wanted: reply < 0,
+            fence: if fence == 1 { 0 } else { fence },
         },
     }
 }
 
-fn lock(key: Key) -> String {
+fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().expect("it is short")
+}
+
+fn keys() -> impl Iterator<Item = Key> {
+    (0..KEYS).map(server::key)
+}
+
+fn lock(key: &Key) -> String {
     format!("lock:{{{key}}}")
 }
 
 fn channel(client: u8) -> String {
-    format!("{CHANNELS}{client:036}")
+    format!("{CHANNELS}{}", server::client(client))
 }
 
-/// An owner's name has the length of a real one.
-fn name(owner: Owner) -> String {
-    let name = format!("{:036}:{}", owner.client, owner.sequence);
-    match owner.mode {
-        Mode::Exclusive => name,
-        Mode::Shared => name + "s",
-        Mode::Permits(most) => format!("{name}.{most}p"),
-    }
+fn parse(name: &str) -> OwnerId {
+    OwnerId::parse(name).expect("an owner")
 }
 
-fn owner(name: &str) -> Owner {
-    let (client, rest) = name.split_once(':').expect("an owner");
-    let (sequence, mode) = match (rest.strip_suffix('s'), rest.strip_suffix('p')) {
-        (Some(sequence), _) => (sequence, Mode::Shared),
-        (_, Some(rest)) => {
-            let (sequence, most) = rest.split_once('.').expect("a number of permits");
-            (sequence, Mode::Permits(most.parse().expect("a number")))
-        }
-        _ => (rest, Mode::Exclusive),
-    };
-    Owner {
-        client: client.parse().expect("a number"),
-        sequence: sequence.parse().expect("a number"),
-        mode,
-    }
+fn read<T: FromRedisValue>(value: &Value) -> T {
+    redis::from_redis_value(value.clone()).expect("as documented")
 }
 
-fn holder(name: &str) -> Holder {
-    if name.starts_with("kept") {
-        Holder::Kept
-    } else {
-        Holder::Owner(owner(name))
-    }
-}
-
-/// The reply of `inspect.lua`.
-type Inspected = (String, u8, Millis, String, Vec<String>, usize, Vec<String>);
-
+/// Returns the reply of `inspect.lua`.
 fn entry_of(reply: Value) -> Option<Entry> {
-    if matches!(&reply, Value::Array(items) if items.is_empty()) {
+    let items: Vec<Value> = read(&reply);
+    let [owner, count, ttl, fence, _queue, number, others] = &items[..] else {
+        assert!(items.is_empty(), "{items:?}");
         return None;
-    }
-    let (first, count, ttl, fence, _queue, number, others): Inspected =
-        redis::from_redis_value(reply).expect("an entry");
-    let others = others.iter().map(|name| holder(name));
-    let mut holders: Vec<Holder> = [holder(&first)].into_iter().chain(others).collect();
-    assert_eq!(holders.len(), number);
-    holders.sort_unstable();
-    Some(Entry {
-        holders,
-        count,
-        ttl,
-        fence: fence.parse().unwrap_or_default(),
-    })
+    };
+    let others: Vec<String> = read(others);
+    let entry = Entry {
+        owner: read(owner),
+        count: read(count),
+        ttl: Some(Duration::from_millis(read(ttl))),
+        fence: read::<String>(fence).parse().ok(),
+        queue: Vec::new(),
+        holders: read(number),
+        others: others.iter().map(|name| parse(name)).collect(),
+    };
+    assert_eq!(entry.holders, entry.others.len() + 1);
+    Some(entry)
 }
 
-fn notification(text: &str) -> Notification {
+fn notification(text: &str) -> Event {
     let words: Vec<&str> = text.splitn(4, ' ').collect();
     let [name, what, ms, lock] = words[..] else {
         panic!("`{text}` to a waiter")
@@ -255,25 +255,23 @@ fn notification(text: &str) -> Notification {
     let key = lock
         .strip_prefix("lock:{")
         .and_then(|key| key.strip_suffix('}'));
-    let key = key.expect("a lock").parse().expect("one of ours");
-    let (owner, ms) = (owner(name), ms.parse().expect("a number"));
-    if what == "wanted" {
-        return Notification::Wanted { key, owner };
-    }
-    if what.is_empty() {
-        Notification::Retry {
-            key,
-            owner,
-            after: ms,
-        }
-    } else {
-        let (fence, others_wait) = what.split_once('/').expect("a fence");
-        Notification::Granted {
+    let key = Key::parse(key.expect("a lock")).expect("one of ours");
+    let (owner, after) = (
+        parse(name),
+        Duration::from_millis(ms.parse().expect("a number")),
+    );
+    match what.split_once('/') {
+        Some((fence, others_wait)) => Event::Granted {
             key,
             owner,
             fence: fence.parse().expect("a number"),
-            ttl: ms,
-            others_wait: others_wait == "1",
+            ttl: after,
+            wanted: others_wait == "1",
+        },
+        None if what == "wanted" => Event::Wanted { key, owner },
+        None => {
+            assert!(what.is_empty(), "`{text}`");
+            Event::Retry { key, owner, after }
         }
     }
 }
@@ -304,15 +302,17 @@ impl Subject for Scripted {
     fn apply(&mut self, operation: &Operation) -> Observed {
         let mut reply = Reply::None;
         match operation {
-            Operation::Acquire(ask) => reply = Reply::Acquired(self.acquire(ask)),
+            Operation::Acquire(ask, floor) => reply = Reply::Acquired(self.acquire(ask, *floor)),
             Operation::Release(ask) => reply = Reply::Released(self.release(ask)),
-            Operation::Renew(ask) => reply = Reply::Renewed(self.renew(ask)),
+            Operation::Renew(renewals, lease) => {
+                reply = Reply::Renewed(self.renew(renewals, *lease));
+            }
             Operation::Pass(time) => {
                 let mut call = self.time.prepare_invoke();
-                for key in 0..KEYS {
-                    call.key(lock(key));
+                for key in keys() {
+                    call.key(lock(&key));
                 }
-                call.arg(*time);
+                call.arg(millis(*time));
                 call.invoke::<()>(&mut self.commands).expect("no error");
             }
             Operation::Leave(client) => self.leave(*client),
@@ -322,7 +322,7 @@ impl Subject for Scripted {
                     .expect("no error");
             }
             Operation::LoseFence(key) => {
-                let fence = format!("{}:fence", lock(*key));
+                let fence = format!("{}:fence", lock(key));
                 self.commands.del::<_, ()>(fence).expect("no error");
             }
         }
@@ -342,19 +342,16 @@ fn the_scripts_reply_as_the_model_does() {
     );
 }
 
-const ONE: Owner = Owner {
-    client: 0,
-    sequence: 0,
-    mode: Mode::Exclusive,
-};
-const OTHER: Owner = Owner {
-    client: 1,
-    sequence: 0,
-    mode: Mode::Exclusive,
-};
+/// Returns the exclusive owner of a client.
+fn of(client: u8) -> OwnerId {
+    owner(client, 0, Mode::Exclusive)
+}
 
-fn claim(key: Key, owner: Owner) -> Claim {
-    Claim { key, owner }
+fn claim(key: u8, client: u8) -> Claim {
+    Claim {
+        key: server::key(key),
+        owner: of(client),
+    }
 }
 
 fn request(claims: &[Claim], waits: bool) -> Operation {
@@ -362,14 +359,14 @@ fn request(claims: &[Claim], waits: bool) -> Operation {
 }
 
 /// Returns an acquire with a floor, which counts from the largest fence.
-fn request_above(floor: Fence, claims: &[Claim], waits: bool) -> Operation {
-    Operation::Acquire(Acquire {
-        claims: claims.to_vec(),
-        lease: 2_000,
+fn request_above(floor: u64, claims: &[Claim], waits: bool) -> Operation {
+    let request = AcquireRequest {
+        claims: claims.into(),
+        lease: LEASE,
         count: 1,
         waits,
-        floor,
-    })
+    };
+    Operation::Acquire(request, floor)
 }
 
 fn replays(operations: &[Operation]) {
@@ -377,162 +374,137 @@ fn replays(operations: &[Operation]) {
     replay(&mut Scripted::new(&server), operations);
 }
 
-fn release(owner: Owner, fence: Fence) -> Operation {
-    Operation::Release(Release {
-        key: 0,
-        owner,
+/// Returns the release of the first key by an exclusive owner.
+fn release(client: u8, fence: u64) -> Operation {
+    let whole = ReleaseRequest::whole(&claim(0, client));
+    Operation::Release(ReleaseRequest { fence, ..whole })
+}
+
+/// Asks a server for a new fence of the first key. Returns that, or zero.
+fn new_fence(scripted: &mut Scripted, owner: OwnerId, fence: u64) -> u64 {
+    let key = server::key(0);
+    let renewals = [Renewal {
+        claim: Claim { key, owner },
         fence,
-        count: 0,
-        min_hold: 0,
-    })
+    }];
+    match scripted.renew(&renewals, LEASE)[0] {
+        RenewalOutcome::Held { fence, .. } => fence,
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+/// Acquires the first key. Returns its fence.
+fn granted(scripted: &mut Scripted, client: u8) -> u64 {
+    let reply = scripted.apply(&request(&[claim(0, client)], false)).reply;
+    let Reply::Acquired(Acquired::Granted { fences, .. }) = reply else {
+        panic!("{reply:?}");
+    };
+    fences[0]
+}
+
+fn started(server: &RedisServer) -> Scripted {
+    let mut scripted = Scripted::new(server);
+    scripted.reset();
+    scripted
 }
 
 /// As the renewals and releases of a quorum do on the servers that have a smaller fence than the others.
 #[test]
 fn a_renewal_and_a_release_raise_the_fence_above_the_clock() {
-    const AHEAD: Fence = 1 << 30;
+    const AHEAD: u64 = 1 << 30;
     let renewal = Renewal {
-        claim: claim(0, ONE),
+        claim: claim(0, 0),
         fence: AHEAD,
     };
-    let renew = Operation::Renew(Renew {
-        renewals: vec![renewal],
-        lease: 2_000,
-    });
+    let renew = Operation::Renew(vec![renewal], LEASE);
     replays(&[
-        request(&[claim(0, ONE)], false),
+        request(&[claim(0, 0)], false),
         renew.clone(),
         renew,
-        request(&[claim(0, OTHER)], true),
-        release(ONE, AHEAD),
-        release(OTHER, AHEAD),
-        release(OTHER, AHEAD),
-        request(&[claim(0, ONE)], false),
+        request(&[claim(0, 1)], true),
+        release(0, AHEAD),
+        release(1, AHEAD),
+        release(1, AHEAD),
+        request(&[claim(0, 0)], false),
     ]);
 }
 
 /// As after a step of the clock back, and the end of the time for which the server keeps a fence.
 #[test]
 fn a_grant_and_a_hand_off_have_a_fence_above_the_floor() {
-    const AHEAD: Fence = 1 << 30;
-    let waiter = Owner {
-        client: 2,
-        sequence: 0,
-        mode: Mode::Exclusive,
-    };
+    const AHEAD: u64 = 1 << 30;
     replays(&[
-        request_above(AHEAD, &[claim(0, ONE)], false),
-        request(&[claim(0, waiter)], true),
-        Operation::Pass(2_100),
-        Operation::LoseFence(0),
+        request_above(AHEAD, &[claim(0, 0)], false),
+        request(&[claim(0, 2)], true),
+        Operation::Pass(LEASE + Duration::from_millis(100)),
+        Operation::LoseFence(server::key(0)),
         // Hands the lock off to the waiter.
-        request_above(AHEAD, &[claim(0, OTHER)], true),
-        release(waiter, 0),
-        release(OTHER, 0),
-        Operation::LoseFence(0),
-        request_above(1, &[claim(0, ONE), claim(1, ONE)], false),
+        request_above(AHEAD, &[claim(0, 1)], true),
+        release(2, 0),
+        release(1, 0),
+        Operation::LoseFence(server::key(0)),
+        request_above(1, &[claim(0, 0), claim(1, 0)], false),
     ]);
 }
 
 /// The holder cannot tell it from another owner, so its renewal gets no new fence.
 #[test]
 fn a_waiter_that_is_gone_uses_a_fence_up() {
-    let [holder, gone] = [2, 0].map(|client| Owner {
-        client,
-        sequence: 2,
-        mode: Mode::Shared,
+    let [holder, gone] = [2, 0].map(|client| Claim {
+        key: server::key(0),
+        owner: owner(client, 2, Mode::Shared),
     });
     let server = RedisServer::start();
-    let mut scripted = Scripted::new(&server);
-    scripted.reset();
+    let mut scripted = started(&server);
     for step in [
-        request(&[claim(0, ONE)], false),
-        Operation::Leave(gone.client),
-        request(&[claim(0, holder)], true),
-        request(&[claim(0, gone)], true),
+        request(&[claim(0, 0)], false),
+        Operation::Leave(0),
+        request(std::slice::from_ref(&holder), true),
+        request(&[gone], true),
     ] {
         scripted.apply(&step);
     }
-    let told = scripted.apply(&release(ONE, 0)).notifications;
-    let [Notification::Granted { owner, fence, .. }] = told[..] else {
+    let told = scripted.apply(&release(0, 0)).notifications;
+    let [Event::Granted { owner, fence, .. }] = told[..] else {
         panic!("{told:?}");
     };
-    assert_eq!(owner, holder);
-    let mut renewed = |fence| {
-        let claim = claim(0, holder);
-        let renewals = vec![Renewal { claim, fence }];
-        let lease = 2_000;
-        scripted.renew(&Renew { renewals, lease })[0].fence
-    };
-    assert_eq!(renewed(fence + 1), 0);
-    assert!(renewed(fence + 2) > fence + 1);
+    assert_eq!(owner, holder.owner);
+    assert_eq!(new_fence(&mut scripted, owner, fence + 1), 0);
+    assert!(new_fence(&mut scripted, owner, fence + 2) > fence + 1);
 }
 
 #[test]
 fn a_renewal_sets_no_new_fence_after_other_owners() {
     let server = RedisServer::start();
-    let mut scripted = Scripted::new(&server);
-    scripted.reset();
-    let mut granted = |owner| {
-        let reply = scripted.apply(&request(&[claim(0, owner)], false)).reply;
-        let Reply::Acquired(Acquired::Granted { fences, .. }) = reply else {
-            panic!("{reply:?}");
-        };
-        scripted.apply(&release(owner, 0));
-        fences[0]
-    };
-    let first = granted(ONE);
-    granted(OTHER);
-    scripted.apply(&request(&[claim(0, ONE)], false));
-    let mut renewed = |fence| {
-        let renewal = Renewal {
-            claim: claim(0, ONE),
-            fence,
-        };
-        let renewed = scripted.renew(&Renew {
-            renewals: vec![renewal],
-            lease: 2_000,
-        });
-        renewed[0].fence
-    };
-    assert_eq!(renewed(first + 1), 0);
-    assert!(renewed(first + (1 << 30)) > first);
+    let mut scripted = started(&server);
+    let first = granted(&mut scripted, 0);
+    scripted.apply(&release(0, 0));
+    granted(&mut scripted, 1);
+    scripted.apply(&release(1, 0));
+    scripted.apply(&request(&[claim(0, 0)], false));
+    assert_eq!(new_fence(&mut scripted, of(0), first + 1), 0);
+    assert!(new_fence(&mut scripted, of(0), first + (1 << 30)) > first);
 }
 
 #[test]
 fn a_lock_that_ended_goes_to_its_waiter_when_another_of_several_is_taken() {
-    let waiter = Owner {
-        client: 2,
-        sequence: 0,
-        mode: Mode::Exclusive,
-    };
     replays(&[
-        request(&[claim(0, ONE)], false),
-        request(&[claim(0, waiter)], true),
-        Operation::Pass(1_500),
-        request(&[claim(1, ONE)], false),
-        Operation::Pass(700),
-        request(&[claim(0, OTHER), claim(1, OTHER)], true),
+        request(&[claim(0, 0)], false),
+        request(&[claim(0, 2)], true),
+        Operation::Pass(Duration::from_millis(1_500)),
+        request(&[claim(1, 0)], false),
+        Operation::Pass(Duration::from_millis(700)),
+        request(&[claim(0, 1), claim(1, 1)], true),
     ]);
 }
 
 #[test]
 fn a_holder_whose_fence_was_lost_gets_a_new_one() {
     let server = RedisServer::start();
-    let mut scripted = Scripted::new(&server);
-    scripted.reset();
-    let mut fence = |is_lost: bool| {
-        if is_lost {
-            scripted.apply(&Operation::LoseFence(0));
-        }
-        let reply = scripted.apply(&request(&[claim(0, ONE)], false)).reply;
-        let Reply::Acquired(Acquired::Granted { fences, .. }) = reply else {
-            panic!("{reply:?}");
-        };
-        fences[0]
-    };
-    let first = fence(false);
-    let second = fence(true);
+    let mut scripted = started(&server);
+    let first = granted(&mut scripted, 0);
+    scripted.apply(&Operation::LoseFence(server::key(0)));
+    let second = granted(&mut scripted, 0);
     assert!(second > first);
-    assert_eq!(fence(false), second);
+    assert_eq!(granted(&mut scripted, 0), second);
 }

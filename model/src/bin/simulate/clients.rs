@@ -5,6 +5,7 @@ use std::{
     rc::Rc,
 };
 
+use rlock_model::requests::{Answer, Body};
 use uuid::Uuid;
 
 use crate::{
@@ -14,7 +15,6 @@ use crate::{
     mode::Mode,
     notes::Notes,
     options::LockOptions,
-    servers::{Answer, Body},
 };
 
 /// A clock that is too fast or too slow by some millionths.

@@ -2,15 +2,16 @@
 
 use std::{rc::Rc, time::Duration};
 
+use rlock_model::requests::{Answer, Body, to_input};
+
 use crate::{
     clients::{Awaited, Sent, Vote},
     lease::Time,
     machine::{Event, Failure, Input, Reply},
     plan::{Part, WorldKind},
     rules::IN_TIME,
-    servers::{Answer, Body},
     store::{
-        self, Acquired, ReleaseRequest, Released, RenewalOutcome, Renewed, StoreRequest,
+        Acquired, ReleaseRequest, Released, RenewalOutcome, Renewed,
         decisions::{self, Votes},
     },
     world::{MS, Place, Who, World, nanos},
@@ -150,10 +151,7 @@ impl World {
     fn body(&self, client: usize, sent: &Sent) -> Body {
         let sender = &self.clients[client];
         match sent {
-            Sent::Request(request) => match request.for_store(sender.id) {
-                StoreRequest::Acquire(acquire) => Body::Acquire(acquire, sender.floor),
-                StoreRequest::Release(release) => Body::Release(release),
-            },
+            Sent::Request(request) => Body::of(request, sender.id, sender.floor),
             Sent::Renew(renew) => {
                 let mut renewal = renew.for_store(sender.id);
                 if self.servers.len() > 1 {
@@ -385,52 +383,13 @@ impl World {
     }
 }
 
-fn reply(outcome: Vote, at: Time) -> Reply {
-    match outcome {
-        Ok(Answer::Acquired(mut reply)) => {
-            // A lease counts from before its request was sent.
-            if let Acquired::Granted { sent_at, .. } | Acquired::Taken { sent_at, .. } = &mut reply
-            {
-                *sent_at = at;
-            }
-            Reply::Acquired(reply)
-        }
+fn reply(outcome: Vote, sent_at: Time) -> Reply {
+    match outcome.map(|answer| answer.since(sent_at)) {
+        Ok(Answer::Acquired(reply)) => Reply::Acquired(reply),
         Ok(Answer::Released(reply)) => Reply::Released(reply),
         Ok(Answer::Renewed(_)) => Reply::None,
         Err(failure) => Reply::Failed(failure),
     }
-}
-
-fn to_input(event: store::Event) -> Option<Input> {
-    let (key, owner, event) = match event {
-        store::Event::Granted {
-            key,
-            owner,
-            fence,
-            ttl,
-            wanted,
-        } => {
-            let granted = Event::Granted {
-                mode: owner.mode(),
-                fence,
-                ttl,
-                wanted,
-            };
-            (key, Some(owner), granted)
-        }
-        store::Event::Wanted { key, owner } => (key, Some(owner), Event::Wanted),
-        store::Event::Retry { key, owner, after } => {
-            let mode = owner.mode();
-            (key, Some(owner), Event::Retry { mode, after })
-        }
-        store::Event::Changed(key) => (key, None, Event::Changed),
-        _ => return None,
-    };
-    Some(Input::Event(
-        key,
-        owner.map(|owner| owner.sequence()),
-        event,
-    ))
 }
 
 fn largest_fence(answer: &Answer) -> u64 {

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use rlock_model::requests::Body;
+
 use crate::{
     clients::{Client, Doing, Held, Life},
     few::{Few, one},
@@ -17,7 +19,6 @@ use crate::{
     options::{LockOptions, Wait},
     owner::OwnerId,
     plan::{Effect, Part, WorldKind},
-    servers::Body,
     store::{Acquired, GRACE, RenewalOutcome, TOKENS},
     world::{MS, Who, World},
 };

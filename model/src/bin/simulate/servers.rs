@@ -6,72 +6,29 @@ use std::{
     time::Duration,
 };
 
+use rlock_model::requests::{self, Answer, Body, Fences as _};
 use rlock_proto::embedded;
 use uuid::Uuid;
 
 use crate::{
     key::Key,
     lease::Time,
-    mode::Mode,
-    owner::OwnerId,
-    store::{
-        AcquireRequest, Acquired, Claim, Event, GRACE, QueuePlace, ReleaseRequest, Released,
-        Renewal, Renewed, State,
-    },
+    store::{Event, GRACE, State},
 };
 
 /// The wall-clock time at which a simulation begins, in nanoseconds.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 /// How long a server keeps a fence after the lease of its grant.
 const RETENTION: Duration = Duration::from_secs(5);
-/// A second in units of fences. A floor that is ahead of the clock by less is ignored.
-const SECOND: u64 = 15_625;
-/// How long a lock stays taken after a release at a member of a quorum, until its waiters are notified.
-const NOTIFIED: Duration = Duration::from_millis(5);
 
-/// What a server is asked for.
-#[derive(Clone, Debug)]
-pub(crate) enum Body {
-    /// With the floor of new fences.
-    Acquire(AcquireRequest, u64),
-    Release(ReleaseRequest),
-    Renew(Renewal, Duration),
-}
-
-impl Body {
-    /// Returns the lease that an acquire asks for.
-    pub(crate) fn lease(&self) -> Option<Duration> {
-        match self {
-            Self::Acquire(request, _) => Some(request.lease),
-            Self::Release(_) | Self::Renew(..) => None,
-        }
-    }
-
-    fn keys(&self) -> Vec<Key> {
-        match self {
-            Self::Acquire(request, _) => request.claims.iter().map(|it| it.key.clone()).collect(),
-            Self::Release(release) => vec![release.key.clone()],
-            Self::Renew(renewal, _) => vec![renewal.claim.key.clone()],
-        }
-    }
-
-    /// Returns how long the server keeps a fence that this request sets.
-    fn fence_ttl(&self) -> Duration {
-        let lease = match self {
-            Self::Acquire(request, _) => request.lease,
-            Self::Release(_) => GRACE,
-            Self::Renew(_, lease) => *lease,
-        };
-        RETENTION + lease.max(GRACE)
-    }
-}
-
-/// What a server replies.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Acquired(Acquired),
-    Released(Released),
-    Renewed(Renewed),
+/// Returns how long a server keeps a fence that a request sets.
+fn fence_ttl(body: &Body) -> Duration {
+    let lease = match body {
+        Body::Acquire(request, _) => request.lease,
+        Body::Release(_) => GRACE,
+        Body::Renew(_, lease) => *lease,
+    };
+    RETENTION + lease.max(GRACE)
 }
 
 /// The fences of the keys of a request: the last one, and the server's clock in units of 64 µs, or the floor.
@@ -98,13 +55,11 @@ impl embedded::Fences for Fences {
     }
 }
 
-impl Fences {
-    /// Makes the next fence larger than this one.
+impl requests::Fences for Fences {
     fn raise(&mut self, least: u64) {
         self.last = self.last.max(least);
     }
 
-    /// Keeps the last fence for its whole time, as that of a new grant.
     fn keep(&mut self) {
         self.is_set = true;
     }
@@ -217,10 +172,9 @@ impl Server {
         self.forget_fences(now);
         let (time, kept) = (self.time(now), &self.fences);
         let last = keys.iter().filter_map(|key| Some(kept.get(key)?.fence));
-        let clock = time.nanos() / 64_000;
         self.state.fences = Fences {
             last: last.max().unwrap_or_default(),
-            clock: if floor > clock + SECOND { floor } else { clock },
+            clock: requests::least(time.nanos() / 64_000, floor),
             is_set: false,
         };
         let reply = change(self, time);
@@ -241,103 +195,9 @@ impl Server {
             Body::Acquire(_, floor) => *floor,
             Body::Release(_) | Body::Renew(..) => 0,
         };
-        self.change(now, (&keys, body.fence_ttl(), floor), |server, time| {
-            server.answer(body, time)
+        self.change(now, (&keys, fence_ttl(body), floor), |server, time| {
+            requests::execute(&mut server.state, body, server.is_member, time)
         })
-    }
-
-    fn answer(&mut self, body: &Body, time: Time) -> Answer {
-        match body {
-            Body::Acquire(request, _) => {
-                let acquired = if self.is_member {
-                    self.acquire_of_member(request, time)
-                } else {
-                    self.state.acquire(request, time)
-                };
-                if request.count == 1 && matches!(acquired, Acquired::Granted { .. }) {
-                    self.state.fences.keep();
-                }
-                Answer::Acquired(acquired)
-            }
-            Body::Release(release) => {
-                let is_held = self
-                    .state
-                    .held_by(&release.key, release.owner, time)
-                    .is_some();
-                // A quorum carries the largest fence to its members: with a release, and with a downgrade, after which
-                // others may join.
-                let ends = release.count == 0 || release.owner.mode() != Mode::Exclusive;
-                if release.fence > 0 && ends && (is_held || self.is_member) {
-                    self.state.fences.raise(release.fence);
-                    self.state.fences.keep();
-                }
-                Answer::Released(if self.is_member {
-                    self.release_of_member(release, time)
-                } else {
-                    self.state.release(release, time)
-                })
-            }
-            Body::Renew(renewal, lease) => {
-                let Claim { key, owner } = &renewal.claim;
-                let is_held = self.state.held_by(key, *owner, time).is_some();
-                if renewal.fence > 0 && is_held {
-                    self.state.fences.raise(renewal.fence - 1);
-                }
-                let renewals = std::slice::from_ref(renewal);
-                Answer::Renewed(self.state.renew(renewals, *lease, time))
-            }
-        }
-    }
-
-    /// Acquires at a member of a quorum. Waiters do not come before other owners.
-    fn acquire_of_member(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
-        let queues = std::mem::take(&mut self.state.queues);
-        let mut acquired = self.state.acquire(request, now);
-        let joined = std::mem::replace(&mut self.state.queues, queues);
-        let queues = &mut self.state.queues;
-        for claim in request.claims.iter() {
-            if joined.first(&claim.key).is_some() {
-                queues.join(&claim.key, claim.owner, now);
-            } else if matches!(acquired, Acquired::Granted { .. }) {
-                queues.leave(&claim.key, claim.owner);
-            }
-        }
-        match &mut acquired {
-            Acquired::Granted { wanted, .. } => {
-                let mut keys = request.claims.iter().map(|claim| &claim.key);
-                *wanted = keys.any(|key| queues.first(key).is_some());
-            }
-            Acquired::Taken { claim, queued, .. } => {
-                let claim = &request.claims[*claim];
-                let first = queues.first(&claim.key) == Some(claim.owner);
-                *queued = queued.map(|place| QueuePlace { first, ..place });
-            }
-            Acquired::NotOwner => {}
-        }
-        acquired
-    }
-
-    /// Releases at a member of a quorum, and makes all waiters ask again.
-    fn release_of_member(&mut self, release: &ReleaseRequest, now: Time) -> Released {
-        let (key, mut release) = (&release.key, release.clone());
-        let is_held = self.state.held_by(key, release.owner, now).is_some();
-        if release.count > 0 || !is_held {
-            return self.state.release(&release, now);
-        }
-        let waiters: Vec<OwnerId> = self.state.queues.of(key).collect();
-        for owner in &waiters {
-            self.state.queues.leave(key, *owner);
-        }
-        if release.min_hold.is_zero() && !waiters.is_empty() {
-            release.min_hold = NOTIFIED;
-        }
-        let released = self.state.release(&release, now);
-        for owner in waiters {
-            let (key, after) = (key.clone(), release.min_hold);
-            self.state
-                .notify(owner.client(), Event::Retry { key, owner, after });
-        }
-        released
     }
 
     /// Continues with other data: an older copy, or none. Fences follow the clock.

@@ -3,10 +3,7 @@
 
 pub(crate) use rlock_proto::{
     redlock as decisions,
-    store::{
-        AcquireRequest, Acquired, Claim, Event, GRACE, QueuePlace, ReleaseRequest, Released,
-        Renewal, RenewalOutcome, Renewed, StoreRequest,
-    },
+    store::{Acquired, Event, GRACE, ReleaseRequest, Released, RenewalOutcome, Renewed},
 };
 
 use crate::servers::Fences;

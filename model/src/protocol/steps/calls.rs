@@ -7,16 +7,16 @@ use crate::{
         Ask, By, CallId, Entered, Event, Input, Inside, Output, Owner, Phase, Refusal, Renew,
         Request, Step,
     },
-    mode,
+    mode::Mode,
     protocol::{
         Config, Faults, State, Time,
         client::{Asked, Client, Life, Ready, Stage, Work},
         network::Message,
         seen::Situation,
         state::Rule,
-        words,
     },
-    words::Key,
+    requests::Body,
+    server,
 };
 
 /// Begins a caller's acquire.
@@ -31,7 +31,7 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
         keys: caller
             .keys
             .iter()
-            .map(|key| (words::key(*key), words::mode(caller.mode), None))
+            .map(|key| (server::key(*key), caller.mode, None))
             .collect(),
         terms: caller.terms(caller.lease),
         is_inside: false,
@@ -53,7 +53,7 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     };
     let input = Input::Acquire {
         call: task.call,
-        keys: crate::few::one((entry.key.clone(), words::mode(caller.mode), Some(inside))),
+        keys: crate::few::one((entry.key.clone(), caller.mode, Some(inside))),
         // The hold has its own lease.
         terms: caller.terms(2 * caller.lease),
         is_inside: true,
@@ -75,7 +75,7 @@ pub(super) fn leave(config: &Config, state: &mut State, name: u8, at: usize, wai
     let is_last = task.entries.is_empty();
     let was_overtaken = client.is_overtaken(entry.owner).is_some();
     client.tasks[at].was_overtaken = was_overtaken;
-    let key = words::key_of(&entry.key);
+    let key = server::number(&entry.key);
     if is_last && client.holds(key, now).is_some() {
         state.kept_until[usize::from(key)] = kept_until;
     }
@@ -152,7 +152,7 @@ pub(super) fn downgrade(config: &Config, state: &mut State, name: u8, at: usize)
     let client = state.client(name);
     let own = client.machine.own(&entry.key, entry.owner);
     // Refused while nested calls need the exclusive lock.
-    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used == mode::Mode::Shared);
+    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used == Mode::Shared);
 }
 
 /// Sends a holder's write to the resource.
@@ -161,7 +161,7 @@ pub(super) fn write(state: &mut State, name: u8, at: usize) {
     task.wrote = true;
     let (entry, token) = &task.entries[0];
     let write = Message::Write {
-        owner: words::owner(name, entry.owner, mode::Mode::Exclusive),
+        owner: server::owner(name, entry.owner, Mode::Exclusive),
         token: *token,
     };
     state.network.send(write);
@@ -180,7 +180,7 @@ fn goes_on(state: &mut State, name: u8, at: usize) {
 }
 
 /// The current ownership of a key in a client: its phase, whether other clients wait, and its number of entries.
-type Current = (Key, Owner, Phase, bool, u32);
+type Current = (u8, Owner, Phase, bool, u32);
 
 /// Gives the machine of a client an input, and does what follows. `polled`: the caller whose call is polled.
 pub(super) fn feed(
@@ -263,7 +263,7 @@ fn current(client: &Client) -> Vec<Current> {
     let current = slots.filter_map(|slot| {
         let own = slot.current()?;
         Some((
-            words::key_of(&slot.key),
+            server::number(&slot.key),
             own.owner,
             own.phase(),
             slot.wanted,
@@ -391,11 +391,11 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
         if by == By::Message {
             state.seen.note(Situation::HandedOff);
         }
-        let key = words::key_of(&entry.key);
+        let key = server::number(&entry.key);
         if state.is_believed(name) {
             state.seen.note(Situation::Paused);
         }
-        let owner = words::owner(name, entry.owner, mode);
+        let owner = server::owner(name, entry.owner, mode);
         let used = config.caller(name, at).mode;
         state.begins(config, key, (owner, used), token);
         let own = state.clients[usize::from(name)]
@@ -436,12 +436,12 @@ fn send(state: &mut State, name: u8, request: Box<Request>) {
     {
         state.seen.note(Situation::Behind);
     }
-    let words = words::request(name, &request);
+    let body = Body::of(&request, server::client(name), 0);
     let id = state.client(name).awaits(Asked::Request(request), by, now);
     state.network.send(Message::Request {
         from: name,
         id,
-        request: words,
+        request: body,
     });
 }
 
@@ -454,7 +454,7 @@ fn send_renewal(state: &mut State, name: u8, renew: Renew) {
     if known.lost == Some(LostCause::MaxHold) {
         state.breaks(Rule::NoRenewalAfterMaxHold);
     }
-    let request = words::renewal(name, &renew);
+    let request = Body::Renew(renew.for_store(server::client(name)), renew.lease);
     let client = state.client(name);
     let id = client.awaits(Asked::Renewal(Box::new(renew)), None, now);
     state.network.send(Message::Request {

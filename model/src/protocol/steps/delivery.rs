@@ -2,18 +2,21 @@
 
 use super::calls::feed;
 use crate::{
+    lease::Time,
     machine::{Event, Failure, Input, Renew, Reply},
+    mode::Mode,
+    owner::OwnerId,
     protocol::{
         Config, State,
         client::{Asked, Awaited},
         config::time,
         fairness::Before,
-        network::{self, Id, Message, Request},
+        network::{Id, Message},
         seen::Situation,
-        words,
     },
-    store::RenewalOutcome,
-    words::{Acquire, Claim, Effects, Holder, Mode, Notification, Owner, Release},
+    requests::{Answer, Body},
+    server::{client_of, key, owner},
+    store::{Claim, ReleaseRequest, RenewalOutcome},
 };
 
 /// A client outside the world.
@@ -23,7 +26,7 @@ pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
     match message {
         Message::Request { from, id, request } => execute(state, from, id, &request),
         Message::Reply { to, id, reply } => read(config, state, to, id, reply),
-        Message::Notification(notification) => receive(config, state, notification),
+        Message::Notification(to, input) => feed(config, state, to, input, None),
         Message::Write { owner, token } => {
             let State {
                 resource, tokens, ..
@@ -36,38 +39,33 @@ pub(super) fn arrive(config: &Config, state: &mut State, message: Message) {
     }
 }
 
-fn execute(state: &mut State, from: u8, id: Id, request: &Request) {
+fn execute(state: &mut State, from: u8, id: Id, request: &Body) {
     let before = Before::of(&state.server, request);
-    let mut effects = Effects::default();
-    let reply = match request {
-        Request::Acquire(ask) => network::Reply::Acquired(state.server.acquire(ask, &mut effects)),
-        Request::Release(ask) => network::Reply::Released(state.server.release(ask, &mut effects)),
-        Request::Renew(ask) => network::Reply::Renewed(state.server.renew(ask, &mut effects)[0]),
-    };
+    let (reply, effects) = state.server.execute(request);
     before.check(state, request, &reply, &effects);
     state.note(effects);
     // A reply that no client awaits changes nothing.
     let mut clients = state.clients.iter().filter(|client| client.name == from);
     if clients.any(|client| client.awaited.iter().any(|one| one.id == id)) {
-        let to = from;
+        // Its client counts from when it sent the request.
+        let (to, reply) = (from, reply.since(Time::default()));
         state.network.send(Message::Reply { to, id, reply });
     }
 }
 
-fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: network::Reply) {
+fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: Answer) {
     let Some(awaited) = state.client(name).take_awaited(id) else {
         return;
     };
-    match reply {
-        network::Reply::Renewed(mut renewed) => {
-            renewed.wanted &= config.renewals_report;
-            let outcome = Some(words::outcome(renewed));
-            renewal_ends(config, state, name, awaited, outcome);
+    match reply.since(time(awaited.sent)) {
+        Answer::Renewed(mut renewed) => {
+            if let RenewalOutcome::Held { wanted, .. } = &mut renewed.kept[0] {
+                *wanted &= config.renewals_report;
+            }
+            renewal_ends(config, state, name, awaited, Some(renewed.kept[0]));
         }
-        reply => {
-            let reply = words::reply(reply, time(awaited.sent));
-            replied(config, state, name, awaited, reply);
-        }
+        Answer::Acquired(reply) => replied(config, state, name, awaited, Reply::Acquired(reply)),
+        Answer::Released(reply) => replied(config, state, name, awaited, Reply::Released(reply)),
     }
 }
 
@@ -138,30 +136,12 @@ fn ends(config: &Config, state: &mut State, name: u8, id: Id, reply: Reply) {
     }
 }
 
-fn receive(config: &Config, state: &mut State, notification: Notification) {
-    let owner = notification.owner();
-    let key = words::key(notification.key());
-    let event = words::event(notification);
-    let input = Input::Event(key, Some(owner.sequence.into()), event);
-    feed(config, state, owner.client, input, None);
-}
-
 /// Sends an attempt of another client, which finds the lock taken.
 pub(super) fn try_in_vain(state: &mut State) {
-    let owner = Owner {
-        client: STRANGER,
-        sequence: 0,
-        mode: Mode::Exclusive,
-    };
-    let ask = Acquire {
-        claims: vec![Claim { key: 0, owner }],
-        lease: 1,
-        count: 1,
-        waits: false,
-        floor: 0,
-    };
-    let mut effects = Effects::default();
-    state.server.acquire(&ask, &mut effects);
+    let (key, owner) = (key(0), owner(STRANGER, 0, Mode::Exclusive));
+    let (_, effects) = state
+        .server
+        .execute(&Body::attempt(Claim { key, owner }, false));
     state.note(effects);
 }
 
@@ -174,18 +154,15 @@ pub(super) fn tell_holder(config: &Config, state: &mut State, at_once: bool) {
         token: None,
         at_once,
     };
-    let input = Input::Event(words::key(0), Some(owner.sequence.into()), event);
-    feed(config, state, owner.client, input, None);
+    let input = Input::Event(key(0), Some(owner.sequence()), event);
+    feed(config, state, client_of(owner), input, None);
 }
 
 /// Returns the owner that has the first lock.
-pub(super) fn holder(state: &State) -> Option<Owner> {
-    let holders = state.server.inspect(0)?.holders.into_iter();
-    let mut owners = holders.filter_map(|holder| match holder {
-        Holder::Owner(owner) => Some(owner),
-        Holder::Kept => None,
-    });
-    owners.next()
+pub(super) fn holder(state: &State) -> Option<OwnerId> {
+    let key = key(0);
+    let owners = state.server.holders(&key).map(|holder| holder.owner);
+    owners.filter(|owner| !owner.is_kept()).min()
 }
 
 /// Releases the lock in its holder's name, as an operator.
@@ -196,16 +173,10 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     if notified {
         tell_holder(config, state, true);
     }
-    let release = Release {
-        key: 0,
-        owner,
-        fence: 0,
-        count: 0,
-        min_hold: 0,
-    };
+    let key = key(0);
     state.network.send(Message::Request {
         from: STRANGER,
         id: Id::MAX,
-        request: Request::Release(release),
+        request: Body::Release(ReleaseRequest::whole(&Claim { key, owner })),
     });
 }

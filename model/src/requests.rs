@@ -1,0 +1,244 @@
+//! Requests to a server and their replies, and how every server executes them: by the rules of the embedded store, as they ship.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::{
+    embedded::{self, State},
+    key::Key,
+    lease::Time,
+    machine::{self, Input},
+    mode::Mode,
+    owner::OwnerId,
+    store::{
+        AcquireRequest, Acquired, Claim, Event, QueuePlace, ReleaseRequest, Released, Renewal,
+        Renewed, StoreRequest,
+    },
+};
+
+/// A second in units of fences. A floor that is ahead of the clock by less is ignored.
+const SECOND: u64 = 15_625;
+/// How long a lock stays taken after a release at a member of a quorum, until its waiters are notified.
+const NOTIFIED: Duration = Duration::from_millis(5);
+
+/// A request to a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Asks for locks. New fences are not below this floor, even if the clock is. Zero: no floor.
+    Acquire(AcquireRequest, u64),
+    /// Lowers a count.
+    Release(ReleaseRequest),
+    /// Extends a lease to this time from now on. Zero leaves it as it is.
+    Renew(Renewal, Duration),
+}
+
+impl Body {
+    /// Returns a request of a client's machine as its servers get it.
+    #[must_use]
+    pub fn of(request: &machine::Request, client: Uuid, floor: u64) -> Self {
+        match request.for_store(client) {
+            StoreRequest::Acquire(acquire) => Self::Acquire(acquire, floor),
+            StoreRequest::Release(release) => Self::Release(release),
+        }
+    }
+
+    /// Returns an acquire of one lock for a moment.
+    #[must_use]
+    pub fn attempt(claim: Claim, waits: bool) -> Self {
+        let request = AcquireRequest {
+            claims: [claim].into(),
+            lease: Duration::from_millis(1),
+            count: 1,
+            waits,
+        };
+        Self::Acquire(request, 0)
+    }
+
+    /// Returns the lease that an acquire asks for.
+    #[must_use]
+    pub fn lease(&self) -> Option<Duration> {
+        match self {
+            Self::Acquire(request, _) => Some(request.lease),
+            Self::Release(_) | Self::Renew(..) => None,
+        }
+    }
+
+    /// Returns the keys of its locks.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Acquire(request, _) => request.claims.iter().map(|it| it.key.clone()).collect(),
+            Self::Release(release) => vec![release.key.clone()],
+            Self::Renew(renewal, _) => vec![renewal.claim.key.clone()],
+        }
+    }
+}
+
+/// The reply of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// To an acquire.
+    Acquired(Acquired),
+    /// To a release.
+    Released(Released),
+    /// To a renewal.
+    Renewed(Renewed),
+}
+
+impl Answer {
+    /// Counts a lease from the time at which its request was sent.
+    #[must_use]
+    pub fn since(mut self, at: Time) -> Self {
+        if let Self::Acquired(Acquired::Granted { sent_at, .. } | Acquired::Taken { sent_at, .. })
+        | Self::Renewed(Renewed { sent_at, .. }) = &mut self
+        {
+            *sent_at = at;
+        }
+        self
+    }
+}
+
+/// Returns a notification as the machine of its client gets it.
+#[must_use]
+pub fn to_input(event: Event) -> Option<Input> {
+    let (key, owner, event) = match event {
+        Event::Granted {
+            key,
+            owner,
+            fence,
+            ttl,
+            wanted,
+        } => {
+            let granted = machine::Event::Granted {
+                mode: owner.mode(),
+                fence,
+                ttl,
+                wanted,
+            };
+            (key, Some(owner), granted)
+        }
+        Event::Wanted { key, owner } => (key, Some(owner), machine::Event::Wanted),
+        Event::Retry { key, owner, after } => {
+            let mode = owner.mode();
+            (key, Some(owner), machine::Event::Retry { mode, after })
+        }
+        Event::Changed(key) => (key, None, machine::Event::Changed),
+        _ => return None,
+    };
+    let owner = owner.map(|owner| owner.sequence());
+    Some(Input::Event(key, owner, event))
+}
+
+/// The fences of a server.
+pub trait Fences: embedded::Fences {
+    /// Makes the next fence larger than this one.
+    fn raise(&mut self, least: u64);
+
+    /// Keeps the last fence for its whole time, as that of a new grant.
+    fn keep(&mut self) {}
+}
+
+/// Returns the least new fence, by the clock of a server in units of fences, or by the floor of a request.
+#[must_use]
+pub fn least(clock: u64, floor: u64) -> u64 {
+    if floor > clock + SECOND { floor } else { clock }
+}
+
+/// Executes a request, on the only server or on a member of a quorum.
+pub fn execute<F: Fences>(state: &mut State<F>, body: &Body, is_member: bool, now: Time) -> Answer {
+    match body {
+        Body::Acquire(request, _) => {
+            let acquired = if is_member {
+                acquire_of_member(state, request, now)
+            } else {
+                state.acquire(request, now)
+            };
+            if request.count == 1 && matches!(acquired, Acquired::Granted { .. }) {
+                state.fences.keep();
+            }
+            Answer::Acquired(acquired)
+        }
+        Body::Release(release) => {
+            let is_held = state.held_by(&release.key, release.owner, now).is_some();
+            // A quorum carries the largest fence to its members: with a release, and with a downgrade, after which
+            // others may join.
+            let ends = release.count == 0 || release.owner.mode() != Mode::Exclusive;
+            if release.fence > 0 && ends && (is_held || is_member) {
+                state.fences.raise(release.fence);
+                state.fences.keep();
+            }
+            Answer::Released(if is_member {
+                release_of_member(state, release, now)
+            } else {
+                state.release(release, now)
+            })
+        }
+        Body::Renew(renewal, lease) => {
+            let claim = &renewal.claim;
+            let is_held = state.held_by(&claim.key, claim.owner, now).is_some();
+            if renewal.fence > 0 && is_held {
+                state.fences.raise(renewal.fence - 1);
+            }
+            Answer::Renewed(state.renew(std::slice::from_ref(renewal), *lease, now))
+        }
+    }
+}
+
+/// Acquires at a member of a quorum. Waiters do not come before other owners.
+fn acquire_of_member<F: Fences>(
+    state: &mut State<F>,
+    request: &AcquireRequest,
+    now: Time,
+) -> Acquired {
+    let queues = std::mem::take(&mut state.queues);
+    let mut acquired = state.acquire(request, now);
+    let joined = std::mem::replace(&mut state.queues, queues);
+    let queues = &mut state.queues;
+    for claim in request.claims.iter() {
+        if joined.first(&claim.key).is_some() {
+            queues.join(&claim.key, claim.owner, now);
+        } else if matches!(acquired, Acquired::Granted { .. }) {
+            queues.leave(&claim.key, claim.owner);
+        }
+    }
+    match &mut acquired {
+        Acquired::Granted { wanted, .. } => {
+            let mut keys = request.claims.iter().map(|claim| &claim.key);
+            *wanted = keys.any(|key| queues.first(key).is_some());
+        }
+        Acquired::Taken { claim, queued, .. } => {
+            let claim = &request.claims[*claim];
+            let first = queues.first(&claim.key) == Some(claim.owner);
+            *queued = queued.map(|place| QueuePlace { first, ..place });
+        }
+        Acquired::NotOwner => {}
+    }
+    acquired
+}
+
+/// Releases at a member of a quorum, and makes all waiters ask again.
+fn release_of_member<F: Fences>(
+    state: &mut State<F>,
+    release: &ReleaseRequest,
+    now: Time,
+) -> Released {
+    let (key, mut release) = (&release.key, release.clone());
+    let is_held = state.held_by(key, release.owner, now).is_some();
+    if release.count > 0 || !is_held {
+        return state.release(&release, now);
+    }
+    let waiters: Vec<OwnerId> = state.queues.of(key).collect();
+    for owner in &waiters {
+        state.queues.leave(key, *owner);
+    }
+    if release.at_least.is_zero() && !waiters.is_empty() {
+        release.at_least = NOTIFIED;
+    }
+    let released = state.release(&release, now);
+    for owner in waiters {
+        let (key, after) = (key.clone(), release.at_least);
+        state.notify(owner.client(), Event::Retry { key, owner, after });
+    }
+    released
+}
