@@ -198,293 +198,123 @@ fn permits(
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::sample::{MS, Sample, broken},
-        Mode, Property,
-    };
+    use super::super::sample::check_cases;
 
     #[test]
-    fn a_hold_inside_another_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(40);
-        sample.hold("b:1", 2).called(0, 20, 120).left(30);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-    }
-
-    #[test]
-    fn a_hold_that_never_ended_lasts_as_long_as_it_is_valid() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.hold("b:1", 2).called(0, 99, 190).left(130);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.hold("b:1", 2).called(0, 100, 190).left(130);
-        assert_eq!(sample.violations(), []);
-    }
-
-    #[test]
-    fn a_renewal_that_was_seen_counts() {
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1", 1)
-            .called(0, 5, 100)
-            .looked(60, Some(160));
-        sample.hold("b:1", 2).called(0, 110, 190).left(130);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-    }
-
-    #[test]
-    fn a_validity_beyond_the_lease_is_found() {
-        for (until, is_broken) in [(160, false), (161, true)] {
-            let mut sample = Sample::default();
-            sample
-                .hold("a:1", 1)
-                .called(0, 5, 100)
-                .looked(60, Some(until));
-            assert_eq!(!broken(&sample).is_empty(), is_broken);
-        }
-    }
-
-    #[test]
-    fn a_guard_of_a_client_that_is_shut_down_is_not_relied_on_and_a_body_is() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.closed("a", 60);
-        sample.hold("b:1", 2).called(0, 70, 160).left(80);
-        assert_eq!(sample.violations(), []);
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).runs();
-        sample.closed("a", 60);
-        sample.hold("b:1", 2).called(0, 70, 160).left(80);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-    }
-
-    #[test]
-    fn an_overlap_after_a_flush_is_counted_apart() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.flushed(50, 51);
-        sample.hold("b:1", 2).called(0, 60, 150).left(90);
-        assert_eq!(sample.violations(), []);
-        let findings = sample.findings();
-        assert_eq!(findings.overlaps_by_nature, 1);
-        assert_eq!(findings.longest_by_nature_ms, 30);
-    }
-
-    #[test]
-    fn a_flush_before_both_or_after_both_excuses_nothing() {
-        for at in [2, 61] {
-            let mut sample = Sample::default();
-            sample.hold("a:1", 1).called(3, 5, 103);
-            sample.flushed(at, at);
-            sample.hold("b:1", 2).called(55, 60, 160).left(90);
-            assert_eq!(broken(&sample), [Property::OneHolder], "flushed at {at}");
-        }
-    }
-
-    #[test]
-    fn the_loss_of_another_lock_excuses_nothing() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.deleted("another key", 50);
-        sample.hold("b:1", 2).called(0, 60, 150).left(90);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-    }
-
-    #[test]
-    fn faults_that_lose_no_data_excuse_nothing() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.server_paused(40, 55);
-        sample.hold("b:1", 2).called(0, 60, 150).left(90);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-    }
-
-    #[test]
-    fn a_reply_that_arrives_after_the_lock_was_forgotten_is_by_nature_too() {
-        let mut sample = Sample::default();
-        // b was granted the lock before the flush, and is notified after a came in.
-        sample.flushed(52, 53);
-        sample.hold("a:1", 2).called(50, 55, 155);
-        sample.hold("b:1", 1).called(0, 60, 148).left(70);
-        assert_eq!(sample.violations(), []);
-        assert_eq!(sample.findings().overlaps_by_nature, 1);
-    }
-
-    #[test]
-    fn a_lock_that_is_to_stay_taken_and_is_given_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).keeps(50).left(10);
-        sample.released("a:1");
-        sample.hold("b:1", 2).called(0, 40, 140).left(50);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).keeps(50).left(10);
-        sample.released("a:1");
-        sample.hold("b:1", 2).called(0, 55, 140).left(60);
-        assert_eq!(sample.violations(), []);
-    }
-
-    #[test]
-    fn a_moment_is_enough() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.hold("b:1", 2).called(0, 20, 120).left(30);
-        sample.shift_last_grant(-1);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-        assert_eq!(MS, 1_000_000);
-    }
-
-    #[test]
-    fn readers_overlap_and_a_writer_overlaps_none() {
-        for (granted, is_broken) in [(40, false), (39, true)] {
-            let mut sample = Sample::default();
-            sample
-                .hold("a:1s/7/0", 7)
-                .called(0, 5, 100)
-                .shares()
-                .left(30);
-            sample
-                .hold("b:1s/6/0", 6)
-                .called(0, 10, 105)
-                .shares()
-                .left(40);
-            sample
-                .hold("c:1/8", 8)
-                .called(1, granted, 130)
-                .left(granted + 5);
-            let expected: &[Property] = if is_broken {
-                &[Property::OneHolder]
-            } else {
-                &[]
-            };
-            assert_eq!(broken(&sample), expected);
-        }
-    }
-
-    #[test]
-    fn a_reader_beside_a_writer_or_a_permit_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(30);
-        sample
-            .hold("b:1s/2/0", 2)
-            .called(0, 20, 115)
-            .shares()
-            .left(40);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1.3p", 1)
-            .called(0, 5, 100)
-            .permit_of(3)
-            .left(30);
-        sample
-            .hold("b:1s/2/0", 2)
-            .called(0, 20, 115)
-            .shares()
-            .left(40);
-        assert_eq!(broken(&sample), [Property::OneHolder]);
-    }
-
-    #[test]
-    fn a_writer_that_shares_its_lock_overlaps_readers_from_then_on() {
-        for (at, is_broken) in [(20, false), (21, true)] {
-            let mut sample = Sample::default();
-            let writer = sample.hold("a:1/1", 1).called(0, 5, 100);
-            writer.downgraded(at).left(40);
-            sample
-                .hold("b:1s/2/0", 2)
-                .called(0, 20, 115)
-                .shares()
-                .left(50);
-            assert_eq!(!broken(&sample).is_empty(), is_broken);
-            sample.hold("c:1", 3).called(0, 39, 130).left(60);
-            assert_eq!(broken(&sample), [Property::OneHolder]);
-        }
-    }
-
-    #[test]
-    fn one_permit_too_many_is_found() {
-        let sample = |granted| {
-            let mut sample = Sample::default();
-            for (client, token) in [("a", 1), ("b", 2)] {
-                let permit = sample.hold(&format!("{client}:1.2p"), token);
-                permit.called(0, 5, 100).permit_of(2).left(30);
-            }
-            let permit = sample.hold("c:1.2p", 3).called(0, granted, 125);
-            permit.permit_of(2).left(60);
-            sample
-        };
-        assert_eq!(sample(30).violations(), []);
-        assert_eq!(broken(&sample(29)), [Property::NoExtraPermit]);
-    }
-
-    #[test]
-    fn a_permit_too_many_after_a_flush_is_counted_apart() {
-        let mut sample = Sample::default();
-        for (client, token) in [("a", 1), ("b", 2)] {
-            let permit = sample.hold(&format!("{client}:1.2p"), token);
-            permit.called(0, 5, 100).permit_of(2).left(80);
-        }
-        sample.flushed(20, 21);
-        for (client, token) in [("c", 3), ("d", 4), ("e", 5)] {
-            let permit = sample.hold(&format!("{client}:1.2p"), token);
-            permit.called(30, 35, 130).permit_of(2).left(60);
-            let expected: &[Property] = if client == "e" {
-                &[Property::NoExtraPermit]
-            } else {
-                &[]
-            };
-            assert_eq!(broken(&sample), expected);
-            assert!(sample.findings().overlaps_by_nature > 0);
-        }
-    }
-
-    #[test]
-    fn a_permit_that_is_kept_counts() {
-        let mut sample = Sample::default();
-        let permit = sample.hold("a:1.1p", 1).called(0, 5, 100).permit_of(1);
-        permit.keeps(50).left(10);
-        sample.released("a:1.1p");
-        sample
-            .hold("b:1.1p", 2)
-            .called(0, 40, 140)
-            .permit_of(1)
-            .left(60);
-        assert_eq!(broken(&sample), [Property::NoExtraPermit]);
-    }
-
-    #[test]
-    fn a_reader_is_kept_from_writers_unless_another_shared_its_hold() {
-        for (shared_by, is_broken) in [("b:1s/1/1", true), ("a:1s/1/1", false)] {
-            let mut sample = Sample::default();
-            let reader = sample.hold("a:1s/1/0", 1).called(0, 5, 100).shares();
-            reader.keeps(50).left(10);
-            sample.released("a:1s/1/0");
-            let token = if is_broken { 2 } else { 1 };
-            sample
-                .hold(shared_by, token)
-                .called(0, 6, 100)
-                .shares()
-                .left(30);
-            sample.hold("c:1", 3).called(0, 40, 140).left(50);
-            assert_eq!(!broken(&sample).is_empty(), is_broken);
-        }
-    }
-
-    #[test]
-    fn an_exclusive_call_inside_a_shared_hold_is_found() {
-        let sample = |mode, at| {
-            let mut sample = Sample::default();
-            let writer = sample.hold("a:1/1", 1).called(0, 5, 100);
-            writer.downgraded(20).left(40);
-            sample.entered_in(mode, "a:1s/1", 1, at);
-            sample
-        };
-        assert_eq!(sample(Mode::Exclusive, 19).violations(), []);
-        assert_eq!(sample(Mode::Shared, 21).violations(), []);
-        assert_eq!(broken(&sample(Mode::Exclusive, 21)), [Property::OneHolder]);
-        assert_eq!(broken(&sample(Mode::Permits(3), 21)), [Property::OneHolder]);
+    fn overlaps_are_found_and_those_by_nature_counted_apart() {
+        check_cases(
+            "
+            # a hold inside another is found
+            hold a:1 1 0 5 100 left 40; hold b:1 2 0 20 120 left 30
+            => OneHolder
+            # a hold that never ended lasts as long as it is valid
+            hold a:1 1 0 5 100; hold b:1 2 0 99 190 left 130
+            => OneHolder
+            # and no longer
+            hold a:1 1 0 5 100; hold b:1 2 0 100 190 left 130
+            => nothing
+            # a renewal that was seen counts
+            hold a:1 1 0 5 100 looked 60 160; hold b:1 2 0 110 190 left 130
+            => OneHolder
+            # a validity beyond the lease is found
+            hold a:1 1 0 5 100 looked 60 161
+            => OneHolder
+            # a validity until the end of the lease is none
+            hold a:1 1 0 5 100 looked 60 160
+            => nothing
+            # a guard of a client that is shut down is not relied on
+            hold a:1 1 0 5 100; closed a 60; hold b:1 2 0 70 160 left 80
+            => nothing
+            # and a body is
+            hold a:1 1 0 5 100 runs; closed a 60; hold b:1 2 0 70 160 left 80
+            => OneHolder
+            # an overlap after a flush is counted apart
+            hold a:1 1 0 5 100; flushed 50 51; hold b:1 2 0 60 150 left 90
+            => nothing overlaps 1 30
+            # a flush before both excuses nothing
+            hold a:1 1 3 5 103; flushed 2 2; hold b:1 2 55 60 160 left 90
+            => OneHolder
+            # a flush after both excuses nothing
+            hold a:1 1 3 5 103; flushed 61 61; hold b:1 2 55 60 160 left 90
+            => OneHolder
+            # the loss of another lock excuses nothing
+            hold a:1 1 0 5 100; deleted another 50; hold b:1 2 0 60 150 left 90
+            => OneHolder
+            # faults that lose no data excuse nothing
+            hold a:1 1 0 5 100; paused 40 55; hold b:1 2 0 60 150 left 90
+            => OneHolder
+            # b was granted the lock before the flush, and is notified after a came in
+            flushed 52 53; hold a:1 2 50 55 155; hold b:1 1 0 60 148 left 70
+            => nothing overlaps 1 10
+            # a lock that is to stay taken and is given is found
+            hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 40 140 left 50
+            => OneHolder
+            # a lock that has stayed taken may be given
+            hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 55 140 left 60
+            => nothing
+            # a moment is enough
+            hold a:1 1 0 5 100 left 20; hold b:1 2 0 20 120 early left 30
+            => OneHolder
+            # readers overlap
+            hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 40 130 left 45
+            => nothing
+            # and a writer overlaps none
+            hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 39 130 left 44
+            => OneHolder
+            # a reader beside a writer is found
+            hold a:1 1 0 5 100 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
+            => OneHolder
+            # a reader beside a permit is found
+            hold a:1.3p 1 0 5 100 permits 3 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
+            => OneHolder
+            # a writer that shares its lock overlaps readers from then on, and no writers
+            hold a:1/1 1 0 5 100 downgraded 20 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
+            => nothing
+            hold c:1 3 0 39 130 left 60
+            => OneHolder
+            # and none before
+            hold a:1/1 1 0 5 100 downgraded 21 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
+            => OneHolder
+            hold c:1 3 0 39 130 left 60
+            => OneHolder
+            # as many permits as there are
+            hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 30 125 permits 2 left 60
+            => nothing
+            # one permit too many is found
+            hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 29 125 permits 2 left 60
+            => NoExtraPermit
+            # a permit too many after a flush is counted apart
+            hold a:1.2p 1 0 5 100 permits 2 left 80; hold b:1.2p 2 0 5 100 permits 2 left 80; flushed 20 21
+            hold c:1.2p 3 30 35 130 permits 2 left 60
+            => nothing overlaps 1 25
+            hold d:1.2p 4 30 35 130 permits 2 left 60
+            => nothing overlaps 2 25
+            hold e:1.2p 5 30 35 130 permits 2 left 60
+            => NoExtraPermit overlaps 2 25
+            # a permit that is kept counts
+            hold a:1.1p 1 0 5 100 permits 1 keeps 50 left 10; released a:1.1p; hold b:1.1p 2 0 40 140 permits 1 left 60
+            => NoExtraPermit
+            # a reader is kept from writers
+            hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold b:1s/1/1 2 0 6 100 shares left 30
+            hold c:1 3 0 40 140 left 50
+            => OneHolder
+            # unless another shared its hold
+            hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold a:1s/1/1 1 0 6 100 shares left 30
+            hold c:1 3 0 40 140 left 50
+            => nothing
+            # an exclusive call inside a hold that is still exclusive
+            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 19
+            => nothing
+            # a shared call inside a shared hold
+            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 shares
+            => nothing
+            # an exclusive call inside a shared hold is found
+            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21
+            => OneHolder
+            # a permit inside a shared hold is found
+            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 permits 3
+            => OneHolder
+            ",
+        );
     }
 }

@@ -102,95 +102,46 @@ fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::sample::{Sample, broken},
-        Property,
-    };
+    use super::super::sample::check_cases;
 
     #[test]
-    fn a_stale_write_that_is_accepted_is_found_whatever_its_token() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 3).called(0, 5, 100).left(20);
-        sample.hold("b:1", 4).called(0, 25, 120).left(40);
-        sample.wrote("a:1", 3, 10, true);
-        sample.wrote("b:1", 4, 30, true);
-        sample.wrote("a:1", 5, 35, true);
-        assert_eq!(broken(&sample), [Property::NoStaleWrite]);
-    }
-
-    #[test]
-    fn a_smaller_token_that_is_accepted_is_found_even_at_its_first_write() {
-        let mut sample = Sample::default();
-        sample.wrote("b:1", 4, 30, true);
-        sample.wrote("a:1", 3, 35, true);
-        assert_eq!(broken(&sample), [Property::NoStaleWrite]);
-    }
-
-    #[test]
-    fn a_write_that_is_refused_while_its_holder_relies_on_the_lock_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 3).called(0, 5, 100).left(20);
-        sample.wrote("a:1", 3, 10, false);
-        assert_eq!(broken(&sample), [Property::NoStaleWrite]);
-    }
-
-    #[test]
-    fn a_write_that_is_refused_after_a_grant_of_another_master_is_by_nature() {
-        for (until, is_broken) in [(12, false), (5, true)] {
-            let mut sample = Sample::default();
-            sample.two_masters(2, until);
-            sample.hold("b:1", 4).called(6, 10, 60).left(15);
-            sample.hold("a:1", 3).called(7, 20, 119).left(40);
-            sample.wrote("b:1", 4, 12, true);
-            sample.wrote("a:1", 3, 30, false);
-            let is_found = broken(&sample).contains(&Property::NoStaleWrite);
-            assert_eq!(is_found, is_broken);
-        }
-    }
-
-    #[test]
-    fn a_write_that_is_refused_after_the_lock_was_forgotten_is_by_nature() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 3).called(0, 5, 100).left(20);
-        sample.flushed(8, 9);
-        sample.wrote("a:1", 3, 10, false);
-        assert_eq!(sample.violations(), []);
-        assert_eq!(sample.findings().others_by_nature, 1);
-    }
-
-    #[test]
-    fn a_stale_read_that_is_accepted_is_found() {
-        let mut sample = Sample::default();
-        sample.read("a:1s/3/0", 3, 10, true);
-        sample.wrote("b:1", 4, 20, true);
-        sample.read("a:1s/3/0", 3, 30, true);
-        assert_eq!(broken(&sample), [Property::NoStaleWrite]);
-        let mut sample = Sample::default();
-        sample.wrote("b:1", 4, 20, true);
-        sample.read("a:1s/3/0", 3, 30, true);
-        assert_eq!(broken(&sample), [Property::NoStaleWrite]);
-    }
-
-    #[test]
-    fn a_write_that_is_accepted_after_a_read_of_a_later_holder_is_found() {
-        let mut sample = Sample::default();
-        sample.wrote("a:1", 3, 10, true);
-        sample.read("b:1s/4/0", 4, 20, true);
-        sample.wrote("a:1", 3, 30, true);
-        assert_eq!(broken(&sample), [Property::NoStaleWrite]);
-    }
-
-    #[test]
-    fn a_read_that_is_refused_while_its_holder_relies_on_the_lock_is_found() {
-        for (at, is_broken) in [(19, true), (20, false)] {
-            let mut sample = Sample::default();
-            sample
-                .hold("a:1s/3/0", 3)
-                .called(0, 5, 100)
-                .shares()
-                .left(20);
-            sample.read("a:1s/3/0", 3, at, false);
-            assert_eq!(!broken(&sample).is_empty(), is_broken);
-        }
+    fn stale_accesses_and_refusals_are_found() {
+        check_cases(
+            "
+            # a stale write that is accepted is found whatever its token
+            hold a:1 3 0 5 100 left 20; hold b:1 4 0 25 120 left 40; wrote a:1 3 10; wrote b:1 4 30; wrote a:1 5 35
+            => NoStaleWrite
+            # a smaller token that is accepted is found even at its first write
+            wrote b:1 4 30; wrote a:1 3 35
+            => NoStaleWrite
+            # a write that is refused while its holder relies on the lock is found
+            hold a:1 3 0 5 100 left 20; wrote a:1 3 10 rejected
+            => NoStaleWrite
+            # a write that is refused after a grant of another master is by nature
+            masters 2 12; hold b:1 4 6 10 60 left 15; hold a:1 3 7 20 119 left 40; wrote b:1 4 12; wrote a:1 3 30 rejected
+            => nothing others 2
+            # not if there was one master by then
+            masters 2 5; hold b:1 4 6 10 60 left 15; hold a:1 3 7 20 119 left 40; wrote b:1 4 12; wrote a:1 3 30 rejected
+            => also NoStaleWrite
+            # a write that is refused after the lock was forgotten is by nature
+            hold a:1 3 0 5 100 left 20; flushed 8 9; wrote a:1 3 10 rejected
+            => nothing others 1
+            # a stale read that is accepted is found
+            read a:1s/3/0 3 10; wrote b:1 4 20; read a:1s/3/0 3 30
+            => NoStaleWrite
+            # even the first one
+            wrote b:1 4 20; read a:1s/3/0 3 30
+            => NoStaleWrite
+            # a write that is accepted after a read of a later holder is found
+            wrote a:1 3 10; read b:1s/4/0 4 20; wrote a:1 3 30
+            => NoStaleWrite
+            # a read that is refused while its holder relies on the lock is found
+            hold a:1s/3/0 3 0 5 100 shares left 20; read a:1s/3/0 3 19 rejected
+            => NoStaleWrite
+            # and later it is not
+            hold a:1s/3/0 3 0 5 100 shares left 20; read a:1s/3/0 3 20 rejected
+            => nothing
+            ",
+        );
     }
 }

@@ -108,184 +108,87 @@ fn held_up(delays: &[&Fault], process: Option<u32>, server: Option<usize>, mut a
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::sample::{Sample, broken},
-        Property,
-    };
-
-    const AFTER_LEASE: u64 = 100 + 1_500;
+    use super::super::sample::check_cases;
 
     #[test]
-    fn the_lock_of_a_dead_owner_that_lasts_longer_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.killed("a", 50);
-        sample.seen("a:1", 10, 51 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn the_lease_of_a_call_that_gave_up_in_the_same_queue_counts_and_no_other_s() {
-        let sample = |process: &str, at: u64| {
-            let mut sample = Sample::default();
-            sample.gave_up(process, 400, at);
-            sample.hold("a:1", 1).called(5_000, 5_010, 5_100);
-            sample.killed("a", 5_050);
-            sample.seen("a:1", 5_010, 5_050 + 400 + 1_500);
-            sample
-        };
-        assert_eq!(sample("a", 5_005).violations(), []);
-        for other in [sample("b", 5_005), sample("a", 1_999), sample("a", 5_011)] {
-            assert_eq!(broken(&other), [Property::NothingStaysLocked]);
-        }
-    }
-
-    #[test]
-    fn the_lock_of_an_owner_that_left_and_is_renewed_for_ever_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.seen("a:1", 10, 21 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn a_lock_without_a_holder_is_found_if_it_lasts() {
-        let mut sample = Sample::default();
-        let longest = 3_000 + 2_000 + 1_500;
-        sample.seen("a:1", 10, 10 + longest);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:2", 10, 11 + longest);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn what_a_paused_server_executes_late_counts_from_then() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.killed("a", 50);
-        sample.server_paused(40, 1_000);
-        sample.seen("a:1", 10, 1_000 + AFTER_LEASE);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1", 10, 1_001 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn what_another_server_executes_late_does_not_count() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100);
-        sample.killed("a", 50);
-        sample.server_paused(40, 1_000).at(0);
-        sample.seen("a:1", 10, 1_000 + AFTER_LEASE).at(0);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1", 10, 51 + AFTER_LEASE).at(1);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn one_of_several_servers_may_keep_a_lock_for_an_owner_that_left_for_a_moment() {
-        let moment = 1_000 + 1_500;
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.seen("a:1", 5_000, 5_000 + moment).at(1);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1", 9_000, 9_001 + moment).at(1);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-        // A single server may not do this.
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.seen("a:1", 5_000, 5_001);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn a_request_that_was_held_up_may_join_the_queue_again() {
-        let moment = 1_000 + 1_500;
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.server_paused(15, 1_000);
-        sample.seen("a:1", 5_000, 5_000 + moment);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1", 9_000, 9_001 + moment);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-        // Not if the lock was seen all along.
-        let mut sample = Sample::default();
-        sample.hold("a:1", 1).called(0, 5, 100).left(20);
-        sample.server_paused(15, 1_000);
-        sample.seen("a:1", 10, 1_001 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn the_last_of_several_readers_of_one_owner_counts() {
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1s/1/0", 1)
-            .called(0, 5, 100)
-            .shares()
-            .left(60);
-        sample
-            .hold("a:1s/1/1", 1)
-            .called(6, 7, 100)
-            .shares()
-            .left(20);
-        sample.seen("a:1s", 10, 60 + AFTER_LEASE);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1s", 10, 61 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-        let mut sample = Sample::default();
-        sample.hold("a:1s/1/0", 1).called(0, 5, 100).shares();
-        sample
-            .hold("a:1s/1/1", 1)
-            .called(6, 7, 100)
-            .shares()
-            .left(20);
-        sample.seen("a:1s", 10, 1_000_000);
-        assert_eq!(sample.violations(), []);
-    }
-
-    #[test]
-    fn each_of_several_owners_has_its_own_end() {
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1.3p", 1)
-            .called(0, 5, 100)
-            .permit_of(3)
-            .left(20);
-        sample
-            .hold("b:1.3p", 2)
-            .called(0, 5, 100)
-            .permit_of(3)
-            .left(900);
-        sample.seen("b:1.3p", 10, 900 + AFTER_LEASE);
-        sample.seen("a:1.3p", 10, 20 + AFTER_LEASE);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1.3p", 10, 21 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn a_writer_that_shares_its_lock_is_the_same_owner() {
-        let mut sample = Sample::default();
-        let writer = sample.hold("a:1/1", 1).called(0, 5, 100);
-        writer.downgraded(10).left(20);
-        sample.seen("a:1s", 10, 20 + AFTER_LEASE);
-        assert_eq!(sample.violations(), []);
-        sample.seen("a:1s", 10, 21 + AFTER_LEASE);
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn whatever_is_left_at_the_end_is_found() {
-        let mut sample = Sample::default();
-        sample.left_over("a subscription");
-        assert_eq!(broken(&sample), [Property::NothingStaysLocked]);
-    }
-
-    #[test]
-    fn a_refusal_is_found() {
-        let mut sample = Sample::default();
-        sample.refused();
-        assert_eq!(broken(&sample), [Property::NothingIsRefused]);
+    fn what_stays_locked_or_is_refused_is_found() {
+        check_cases(
+            "
+            # the lock of a dead owner that lasts longer is found: a lease and 1.5 s after its end
+            hold a:1 1 0 5 100; killed a 50; seen a:1 10 1651
+            => NothingStaysLocked
+            # the lease of a call that gave up in the same queue counts
+            gave-up a 400 5005; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
+            => nothing
+            # that of another client does not
+            gave-up b 400 5005; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
+            => NothingStaysLocked
+            # nor that of a call long before
+            gave-up a 400 1999; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
+            => NothingStaysLocked
+            # nor that of a call after the grant
+            gave-up a 400 5011; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
+            => NothingStaysLocked
+            # the lock of an owner that left and is renewed for ever is found
+            hold a:1 1 0 5 100 left 20; seen a:1 10 1621
+            => NothingStaysLocked
+            # a lock without a holder is found if it lasts
+            seen a:1 10 6510
+            => nothing
+            seen a:2 10 6511
+            => NothingStaysLocked
+            # what a paused server executes late counts from then
+            hold a:1 1 0 5 100; killed a 50; paused 40 1000; seen a:1 10 2600
+            => nothing
+            seen a:1 10 2601
+            => NothingStaysLocked
+            # what another server executes late does not count
+            hold a:1 1 0 5 100; killed a 50; paused 40 1000 on 0; seen a:1 10 2600 on 0
+            => nothing
+            seen a:1 10 1651 on 1
+            => NothingStaysLocked
+            # one of several servers may keep a lock for an owner that left for a moment
+            hold a:1 1 0 5 100 left 20; seen a:1 5000 7500 on 1
+            => nothing
+            seen a:1 9000 11501 on 1
+            => NothingStaysLocked
+            # a single server may not do this
+            hold a:1 1 0 5 100 left 20; seen a:1 5000 5001
+            => NothingStaysLocked
+            # a request that was held up may join the queue again
+            hold a:1 1 0 5 100 left 20; paused 15 1000; seen a:1 5000 7500
+            => nothing
+            seen a:1 9000 11501
+            => NothingStaysLocked
+            # not if the lock was seen all along
+            hold a:1 1 0 5 100 left 20; paused 15 1000; seen a:1 10 2601
+            => NothingStaysLocked
+            # the last of several readers of one owner counts
+            hold a:1s/1/0 1 0 5 100 shares left 60; hold a:1s/1/1 1 6 7 100 shares left 20; seen a:1s 10 1660
+            => nothing
+            seen a:1s 10 1661
+            => NothingStaysLocked
+            # one of them has not left
+            hold a:1s/1/0 1 0 5 100 shares; hold a:1s/1/1 1 6 7 100 shares left 20; seen a:1s 10 1000000
+            => nothing
+            # each of several owners has its own end
+            hold a:1.3p 1 0 5 100 permits 3 left 20; hold b:1.3p 2 0 5 100 permits 3 left 900; seen b:1.3p 10 2500
+            seen a:1.3p 10 1620
+            => nothing
+            seen a:1.3p 10 1621
+            => NothingStaysLocked
+            # a writer that shares its lock is the same owner
+            hold a:1/1 1 0 5 100 downgraded 10 left 20; seen a:1s 10 1620
+            => nothing
+            seen a:1s 10 1621
+            => NothingStaysLocked
+            # whatever is left at the end is found
+            left-over subscription
+            => NothingStaysLocked
+            # a refusal is found
+            refused
+            => NothingIsRefused
+            ",
+        );
     }
 }

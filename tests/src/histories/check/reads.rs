@@ -65,64 +65,30 @@ fn torn(
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::sample::{Sample, broken},
-        Property,
-    };
-
-    /// Returns a history with a reader from 10 to 40 ms that reads at 20 ms, and a write at this time.
-    fn written(token: u64, at: u64) -> Sample {
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1s/3/0", 3)
-            .called(0, 10, 105)
-            .shares()
-            .left(40);
-        if at < 20 {
-            sample.wrote("b:1", token, at, true);
-        }
-        sample.read("a:1s/3/0", 3, 20, true);
-        if at >= 20 {
-            sample.wrote("b:1", token, at, true);
-        }
-        sample
-    }
+    use super::super::sample::check_cases;
 
     #[test]
-    fn a_write_while_a_reader_reads_is_found() {
-        assert_eq!(broken(&written(4, 39)), [Property::NoTornRead]);
-        assert_eq!(written(4, 40).violations(), []);
-    }
-
-    #[test]
-    fn a_write_beside_a_permit_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1.3p", 3).called(0, 10, 105).permit_of(3);
-        sample.read("a:1.3p", 3, 20, true);
-        sample.wrote("b:1", 4, 30, true);
-        assert_eq!(broken(&sample), [Property::NoTornRead]);
-    }
-
-    #[test]
-    fn a_writer_that_shares_its_lock_reads_what_it_wrote() {
-        let mut sample = Sample::default();
-        let writer = sample.hold("a:1/3", 3).called(0, 10, 105);
-        writer.downgraded(20).left(40);
-        sample.wrote("a:1/3", 3, 15, true);
-        sample.read("a:1/3", 3, 25, true);
-        assert_eq!(sample.violations(), []);
-        sample.wrote("b:1", 4, 30, true);
-        assert_eq!(broken(&sample), [Property::NoTornRead]);
-    }
-
-    #[test]
-    fn a_write_after_the_lock_was_forgotten_is_by_nature() {
-        let mut sample = Sample::default();
-        sample.hold("a:1s/3/0", 3).called(0, 10, 105).shares();
-        sample.read("a:1s/3/0", 3, 20, true);
-        sample.flushed(25, 26);
-        sample.wrote("b:1", 4, 30, true);
-        assert_eq!(sample.violations(), []);
-        assert_eq!(sample.findings().others_by_nature, 1);
+    fn torn_reads_are_found() {
+        check_cases(
+            "
+            # a write while a reader reads is found
+            hold a:1s/3/0 3 0 10 105 shares left 40; read a:1s/3/0 3 20; wrote b:1 4 39
+            => NoTornRead
+            # a write after it is none
+            hold a:1s/3/0 3 0 10 105 shares left 40; read a:1s/3/0 3 20; wrote b:1 4 40
+            => nothing
+            # a write beside a permit is found
+            hold a:1.3p 3 0 10 105 permits 3; read a:1.3p 3 20; wrote b:1 4 30
+            => NoTornRead
+            # a writer that shares its lock reads what it wrote
+            hold a:1/3 3 0 10 105 downgraded 20 left 40; wrote a:1/3 3 15; read a:1/3 3 25
+            => nothing
+            wrote b:1 4 30
+            => NoTornRead
+            # a write after the lock was forgotten is by nature
+            hold a:1s/3/0 3 0 10 105 shares; read a:1s/3/0 3 20; flushed 25 26; wrote b:1 4 30
+            => nothing others 1
+            ",
+        );
     }
 }

@@ -1,6 +1,20 @@
-//! Sample histories, in milliseconds and for one key, to test that violations are found.
+//! Sample histories as text, to test that violations are found.
+//!
+//! A case has a title behind `#`, records that end with `;` or the line, and what is found in the records so far, behind `=>`.
+//! Times are in milliseconds, and all records are about one key.
+//!
+//! ```text
+//! hold <owner> <token> <call> <grant> <end of its validity>      a lease lasts 100 ms
+//!   … early | runs | shares | permits <n> | keeps <min_hold> | looked <at> <end> | downgraded <at> | left <at>
+//! entered <owner> <token>   … at <time> | shares | permits <n>
+//! wrote, read <owner> <token> <at>   … rejected
+//! released <owner>;  gave-up <client> <lease> <at>;  refused;  killed, closed <client> <at>;  quorum
+//! flushed, masters, paused <start> <end>   … on <server>;  deleted <key> <at>
+//! seen <owner> <first> <last>   … on <server>;  left-over <what>
+//! => nothing, or these properties only, or `also` one of them   … overlaps <n> <longest> | others <n>
+//! ```
 
-use super::{Findings, Property, Violation, check};
+use super::{Findings, Property, check};
 use crate::histories::{
     history::History,
     mode::Mode,
@@ -10,145 +24,194 @@ use crate::histories::{
     },
 };
 
-pub(super) const MS: u64 = 1_000_000;
+const MS: u64 = 1_000_000;
 const KEY: &str = "k";
 const LEASE: u64 = 100;
 
-#[derive(Default)]
-pub(super) struct Sample(Vec<Record>);
-
-/// A hold of a sample.
-pub(super) struct HoldOf<'a> {
-    sample: &'a mut Sample,
-    owner: String,
-    token: u64,
+/// Checks every case of a text.
+#[track_caller]
+pub(super) fn check_cases(text: &str) {
+    let (mut title, mut records, mut checked) = ("", Vec::new(), true);
+    let mut wrong = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(next) = line.strip_prefix('#') {
+            assert!(checked, "{title}: nothing is expected");
+            (title, checked) = (next.trim(), false);
+            records.clear();
+        } else if let Some(expected) = line.strip_prefix("=>") {
+            checked = true;
+            if let Err(found) = agrees(&findings(&records), expected) {
+                wrong.push(format!("{title}: not{expected}, but {found}"));
+            }
+        } else {
+            for record in line.split(';') {
+                add(&mut records, &mut record.split_whitespace());
+            }
+        }
+    }
+    assert!(checked, "{title}: nothing is expected");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Returns the violated properties, each once.
-pub(super) fn broken(sample: &Sample) -> Vec<Property> {
-    let mut all: Vec<Property> = sample
-        .violations()
-        .iter()
-        .map(|violation| violation.property)
-        .collect();
-    all.dedup();
-    all
+fn findings(records: &[Record]) -> Findings {
+    let mut history = History::default();
+    for record in records {
+        // Each record goes through its file format.
+        let line = serde_json::to_string(record).expect("plain data");
+        history.add(serde_json::from_str(&line).expect("what was written"));
+    }
+    check(&history)
+}
+
+/// Compares what was found with what is expected, or returns it.
+fn agrees(findings: &Findings, expected: &str) -> Result<(), String> {
+    let violations = findings.violations.iter();
+    let mut found: Vec<Property> = violations.map(|violation| violation.property).collect();
+    found.dedup();
+    let (mut words, mut exactly) = (expected.split_whitespace(), Vec::new());
+    let (mut is_also, mut agree) = (false, true);
+    while let Some(word) = words.next() {
+        match word {
+            "nothing" => {}
+            "also" => is_also = true,
+            "overlaps" => {
+                agree &= findings.overlaps_by_nature == number::<u64>(&mut words);
+                agree &= findings.longest_by_nature_ms == number::<u64>(&mut words);
+            }
+            "others" => agree &= findings.others_by_nature == number::<u64>(&mut words),
+            name => {
+                let mut all = Property::ALL.into_iter();
+                let property = all.find(|property| format!("{property:?}") == name);
+                exactly.push(property.expect(name));
+            }
+        }
+    }
+    agree &= if is_also {
+        exactly.iter().all(|property| found.contains(property))
+    } else {
+        exactly == found
+    };
+    if agree {
+        return Ok(());
+    }
+    Err(format!("{findings:#?}"))
+}
+
+type Words<'a> = std::str::SplitWhitespace<'a>;
+
+fn number<T: std::str::FromStr>(words: &mut Words<'_>) -> T {
+    let word = words.next().expect("a number follows");
+    word.parse().ok().expect(word)
+}
+
+fn time(words: &mut Words<'_>) -> u64 {
+    number::<u64>(words) * MS
+}
+
+fn text(words: &mut Words<'_>) -> String {
+    words.next().expect("a word follows").to_owned()
 }
 
 fn process_of(owner: &str) -> u32 {
     u32::from(client_of(owner).as_bytes()[0])
 }
 
-impl Sample {
-    pub(super) fn findings(&self) -> Findings {
-        let mut history = History::default();
-        for record in &self.0 {
-            // Each record goes through its file format.
-            let line = serde_json::to_string(record).expect("plain data");
-            history.add(serde_json::from_str(&line).expect("what was written"));
+fn operation(verb: Verb, outcome: Outcome, owner: &str, token: u64) -> Operation {
+    Operation {
+        process: process_of(owner),
+        task: 0,
+        verb,
+        key: KEY.to_owned(),
+        mode: Mode::Exclusive,
+        owner: Some(owner.to_owned()),
+        count: Some(1),
+        token: Some(token),
+        lease: LEASE * MS,
+        min_hold: None,
+        retain: None,
+        invoke: 0,
+        returned: 0,
+        valid_until: None,
+        outcome,
+        error: None,
+    }
+}
+
+/// Adds one record with its details.
+fn add(records: &mut Vec<Record>, words: &mut Words<'_>) {
+    let Some(verb) = words.next() else { return };
+    let key = KEY.to_owned();
+    let record = match verb {
+        "hold" => {
+            let (owner, token) = (text(words), number(words));
+            records.push(Record::Started {
+                process: process_of(&owner),
+                client: client_of(&owner).to_owned(),
+                at: 0,
+            });
+            Record::Operation(Operation {
+                invoke: time(words),
+                returned: time(words),
+                valid_until: Some(time(words)),
+                ..operation(Verb::Acquire, Outcome::Granted, &owner, token)
+            })
         }
-        check(&history)
-    }
-
-    pub(super) fn violations(&self) -> Vec<Violation> {
-        self.findings().violations
-    }
-
-    pub(super) fn hold(&mut self, owner: &str, token: u64) -> HoldOf<'_> {
-        let (process, client) = (process_of(owner), client_of(owner).to_owned());
-        self.0.push(Record::Started {
-            process,
-            client,
-            at: 0,
-        });
-        HoldOf {
-            sample: self,
-            owner: owner.to_owned(),
-            token,
+        "entered" => {
+            let (owner, token) = (text(words), number(words));
+            Record::Operation(operation(Verb::Enter, Outcome::Granted, &owner, token))
         }
-    }
-
-    fn operation(&mut self, verb: Verb, outcome: Outcome, owner: &str, token: u64) {
-        self.0.push(Record::Operation(Operation {
-            process: process_of(owner),
-            task: 0,
-            verb,
-            key: KEY.to_owned(),
-            mode: Mode::Exclusive,
-            owner: Some(owner.to_owned()),
-            count: Some(1),
-            token: Some(token),
-            lease: LEASE * MS,
-            min_hold: None,
-            retain: None,
-            invoke: 0,
-            returned: 0,
-            valid_until: None,
-            outcome,
-            error: None,
-        }));
-    }
-
-    fn last_operation(&mut self) -> &mut Operation {
-        let last = self.0.iter_mut().rev().find_map(|record| match record {
-            Record::Operation(operation) => Some(operation),
-            _ => None,
-        });
-        last.expect("there is a hold")
-    }
-
-    pub(super) fn entered(&mut self, owner: &str, token: u64) {
-        self.operation(Verb::Enter, Outcome::Granted, owner, token);
-    }
-
-    /// Adds an entry in this mode.
-    pub(super) fn entered_in(&mut self, mode: Mode, owner: &str, token: u64, at: u64) {
-        self.entered(owner, token);
-        let operation = self.last_operation();
-        operation.mode = mode;
-        operation.invoke = at * MS;
-    }
-
-    pub(super) fn released(&mut self, owner: &str) {
-        self.operation(Verb::Release, Outcome::Released, owner, 0);
-    }
-
-    /// Adds an abandoned call of this client with this lease.
-    pub(super) fn gave_up(&mut self, client: &str, lease: u64, at: u64) {
-        self.operation(Verb::Acquire, Outcome::Taken, client, 0);
-        let operation = self.last_operation();
-        operation.owner = None;
-        operation.lease = lease * MS;
-        operation.returned = at * MS;
-    }
-
-    pub(super) fn refused(&mut self) {
-        self.operation(Verb::Acquire, Outcome::Refused, "a:1", 0);
-    }
-
-    /// Moves the grant of the last hold by this many nanoseconds.
-    pub(super) fn shift_last_grant(&mut self, nanos: i64) {
-        let operation = self.last_operation();
-        operation.returned = operation.returned.saturating_add_signed(nanos);
-    }
-
-    pub(super) fn killed(&mut self, client: &str, at: u64) {
-        self.0.push(Record::Killed {
-            process: process_of(client),
-            at: at * MS,
-        });
-    }
-
-    pub(super) fn closed(&mut self, client: &str, at: u64) {
-        self.0.push(Record::Closed {
-            client: client.to_owned(),
-            at: at * MS,
-        });
-    }
-
-    /// Makes this the history of a quorum.
-    pub(super) fn on_quorum(&mut self) {
-        self.0.push(Record::Run(Run {
+        "released" => {
+            let owner = text(words);
+            Record::Operation(operation(Verb::Release, Outcome::Released, &owner, 0))
+        }
+        "gave-up" => {
+            let client = text(words);
+            Record::Operation(Operation {
+                owner: None,
+                lease: time(words),
+                returned: time(words),
+                ..operation(Verb::Acquire, Outcome::Taken, &client, 0)
+            })
+        }
+        "refused" => Record::Operation(operation(Verb::Acquire, Outcome::Refused, "a:1", 0)),
+        "wrote" | "read" => Record::Accessed(Access {
+            kind: if verb == "read" {
+                AccessKind::Read
+            } else {
+                AccessKind::Write
+            },
+            key,
+            owner: text(words),
+            token: number(words),
+            at: time(words),
+            accepted: true,
+            late: false,
+        }),
+        "killed" => Record::Killed {
+            process: process_of(&text(words)),
+            at: time(words),
+        },
+        "closed" => Record::Closed {
+            client: text(words),
+            at: time(words),
+        },
+        "flushed" => fault(FaultKind::AllFlushed, words),
+        "masters" => fault(FaultKind::MasterCutOff, words),
+        "paused" => fault(FaultKind::ServerPaused, words),
+        "deleted" => {
+            let (key, at) = (Some(text(words)), time(words));
+            let fault = Fault::new(FaultKind::LockDeleted, at, at);
+            Record::Fault(Fault { key, ..fault })
+        }
+        "seen" => Record::Locked {
+            key,
+            owner: text(words),
+            first: time(words),
+            last: time(words),
+            server: None,
+        },
+        "left-over" => Record::Leftover { what: text(words) },
+        "quorum" => Record::Run(Run {
             seed: 0,
             store: Kind::Quorum,
             server: None,
@@ -159,139 +222,62 @@ impl Sample {
             floor: 0,
             replicas: 0,
             at: 0,
-        }));
-    }
-
-    fn fault(&mut self, kind: FaultKind, key: Option<&str>, start: u64, end: u64) {
-        self.0.push(Record::Fault(Fault {
-            key: key.map(str::to_owned),
-            ..Fault::new(kind, start * MS, end * MS)
-        }));
-    }
-
-    pub(super) fn flushed(&mut self, start: u64, end: u64) {
-        self.fault(FaultKind::AllFlushed, None, start, end);
-    }
-
-    pub(super) fn two_masters(&mut self, start: u64, end: u64) {
-        self.fault(FaultKind::MasterCutOff, None, start, end);
-    }
-
-    pub(super) fn deleted(&mut self, key: &str, at: u64) {
-        self.fault(FaultKind::LockDeleted, Some(key), at, at);
-    }
-
-    pub(super) fn server_paused(&mut self, start: u64, end: u64) -> &mut Self {
-        self.fault(FaultKind::ServerPaused, None, start, end);
-        self
-    }
-
-    /// Assigns the last record to this server of a quorum.
-    pub(super) fn at(&mut self, number: usize) {
-        match self.0.last_mut() {
-            Some(Record::Fault(Fault { server, .. }) | Record::Locked { server, .. }) => {
-                *server = Some(number);
-            }
-            other => unreachable!("{other:?} is at no server"),
+        }),
+        verb => unreachable!("`{verb}` is no record"),
+    };
+    let at = records.len();
+    records.push(record);
+    while let Some(word) = words.next() {
+        if let Some(record) = detail(&mut records[at], word, words) {
+            records.push(record);
         }
-    }
-
-    pub(super) fn wrote(&mut self, owner: &str, token: u64, at: u64, accepted: bool) {
-        self.access(AccessKind::Write, owner, token, at, accepted);
-    }
-
-    pub(super) fn read(&mut self, owner: &str, token: u64, at: u64, accepted: bool) {
-        self.access(AccessKind::Read, owner, token, at, accepted);
-    }
-
-    fn access(&mut self, kind: AccessKind, owner: &str, token: u64, at: u64, accepted: bool) {
-        self.0.push(Record::Accessed(Access {
-            kind,
-            key: KEY.to_owned(),
-            owner: owner.to_owned(),
-            token,
-            at: at * MS,
-            accepted,
-            late: false,
-        }));
-    }
-
-    pub(super) fn seen(&mut self, owner: &str, first: u64, last: u64) -> &mut Self {
-        self.0.push(Record::Locked {
-            key: KEY.to_owned(),
-            owner: owner.to_owned(),
-            first: first * MS,
-            last: last * MS,
-            server: None,
-        });
-        self
-    }
-
-    pub(super) fn left_over(&mut self, what: &str) {
-        self.0.push(Record::Leftover {
-            what: what.to_owned(),
-        });
     }
 }
 
-impl HoldOf<'_> {
-    /// Sets the time of the call, of its grant, and the end of its validity.
-    pub(super) fn called(self, invoke: u64, granted: u64, valid_until: u64) -> Self {
-        self.sample
-            .operation(Verb::Acquire, Outcome::Granted, &self.owner, self.token);
-        let operation = self.sample.last_operation();
-        operation.invoke = invoke * MS;
-        operation.returned = granted * MS;
-        operation.valid_until = Some(valid_until * MS);
-        self
-    }
+fn fault(kind: FaultKind, words: &mut Words<'_>) -> Record {
+    Record::Fault(Fault::new(kind, time(words), time(words)))
+}
 
-    pub(super) fn shares(self) -> Self {
-        self.sample.last_operation().mode = Mode::Shared;
-        self
+/// Adds a detail to a record, or returns the record that it is.
+fn detail(record: &mut Record, word: &str, words: &mut Words<'_>) -> Option<Record> {
+    let operation = match record {
+        Record::Operation(operation) => operation,
+        Record::Fault(Fault { server, .. }) | Record::Locked { server, .. } if word == "on" => {
+            *server = Some(number(words));
+            return None;
+        }
+        Record::Accessed(access) if word == "rejected" => {
+            access.accepted = false;
+            return None;
+        }
+        record => unreachable!("`{word}` is no detail of {record:?}"),
+    };
+    let (key, owner) = (KEY.to_owned(), operation.owner.clone().unwrap_or_default());
+    match word {
+        "early" => operation.returned -= 1,
+        "runs" => operation.verb = Verb::Run,
+        "shares" => operation.mode = Mode::Shared,
+        "permits" => operation.mode = Mode::Permits(number(words)),
+        "keeps" => operation.min_hold = Some(time(words)),
+        "at" => operation.invoke = time(words),
+        "looked" => {
+            let (at, valid_until) = (time(words), Some(time(words)));
+            return Some(Record::Looked {
+                key,
+                owner,
+                at,
+                valid_until,
+            });
+        }
+        "downgraded" => {
+            let at = time(words);
+            return Some(Record::Downgraded { key, owner, at });
+        }
+        "left" => {
+            let at = time(words);
+            return Some(Record::Left { key, owner, at });
+        }
+        word => unreachable!("`{word}` is no detail of a call"),
     }
-
-    /// Has one of this many permits.
-    pub(super) fn permit_of(self, permits: u32) -> Self {
-        self.sample.last_operation().mode = Mode::Permits(permits);
-        self
-    }
-
-    pub(super) fn downgraded(self, at: u64) -> Self {
-        self.sample.0.push(Record::Downgraded {
-            key: KEY.to_owned(),
-            owner: self.owner.clone(),
-            at: at * MS,
-        });
-        self
-    }
-
-    pub(super) fn keeps(self, min_hold: u64) -> Self {
-        self.sample.last_operation().min_hold = Some(min_hold * MS);
-        self
-    }
-
-    pub(super) fn runs(self) -> Self {
-        self.sample.last_operation().verb = Verb::Run;
-        self
-    }
-
-    pub(super) fn looked(self, at: u64, valid_until: Option<u64>) -> Self {
-        self.sample.0.push(Record::Looked {
-            key: KEY.to_owned(),
-            owner: self.owner.clone(),
-            at: at * MS,
-            valid_until: valid_until.map(|until| until * MS),
-        });
-        self
-    }
-
-    pub(super) fn left(self, at: u64) -> Self {
-        self.sample.0.push(Record::Left {
-            key: KEY.to_owned(),
-            owner: self.owner.clone(),
-            at: at * MS,
-        });
-        self
-    }
+    None
 }

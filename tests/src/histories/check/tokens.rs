@@ -192,245 +192,111 @@ fn nested_entries_share_one(key: &str, lock: &Lock, findings: &mut Findings) {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::sample::{Sample, broken},
-        Property,
-    };
+    use super::super::sample::check_cases;
 
     #[test]
-    fn a_token_that_two_owners_have_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 10).called(0, 5, 100).left(20);
-        sample.hold("b:1", 10).called(6, 25, 120).left(30);
-        assert_eq!(broken(&sample), [Property::TokensGrow]);
-    }
-
-    #[test]
-    fn a_later_call_with_a_smaller_token_is_found_even_after_a_flush() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 10).called(0, 5, 100).left(20);
-        sample.flushed(21, 22);
-        sample.hold("b:1", 9).called(23, 25, 120).left(30);
-        assert!(broken(&sample).contains(&Property::TokensGrow));
-    }
-
-    #[test]
-    fn a_hold_that_is_handed_over_just_after_a_flush_may_have_a_smaller_token() {
-        let handed_over = |owner: &str, called, granted| {
-            let mut sample = Sample::default();
-            sample.hold("b:1/8", 8).called(0, 5, 100).left(20);
-            sample.flushed(21, 21);
-            sample.hold("a:1/10", 10).called(21, 22, 120).left(23);
-            sample
-                .hold(owner, 9)
-                .called(called, granted, 115)
-                .left(granted + 1);
-            sample
-        };
-        let sample = handed_over("b:1/9", 24, 25);
-        assert_eq!(sample.violations(), []);
-        assert!(sample.findings().others_by_nature > 0);
-        assert!(broken(&handed_over("b:2/9", 24, 25)).contains(&Property::TokensGrow));
-        assert!(broken(&handed_over("b:1/9", 1_030, 1_031)).contains(&Property::TokensGrow));
-    }
-
-    #[test]
-    fn a_hold_that_is_handed_over_just_after_a_demotion_may_have_a_smaller_token() {
-        let handed_over = |called, granted| {
-            let mut sample = Sample::default();
-            sample.two_masters(3, 21);
-            sample.hold("b:1/8", 8).called(4, 5, 100).left(20);
-            sample.hold("a:1/10", 10).called(6, 7, 105).left(8);
-            sample
-                .hold("b:1/9", 9)
-                .called(called, granted, 115)
-                .left(granted + 1);
-            sample
-        };
-        let sample = handed_over(24, 25);
-        assert_eq!(sample.violations(), []);
-        assert!(sample.findings().others_by_nature > 0);
-        assert!(broken(&handed_over(1_030, 1_031)).contains(&Property::TokensGrow));
-    }
-
-    #[test]
-    fn a_later_holder_with_a_smaller_token_is_found_though_both_called_at_once() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 10).called(0, 5, 100).left(20);
-        sample.hold("b:1", 9).called(0, 25, 120).left(30);
-        assert_eq!(broken(&sample), [Property::TokensGrow]);
-    }
-
-    #[test]
-    fn a_reply_after_the_lock_was_forgotten_may_have_a_smaller_token() {
-        let mut sample = Sample::default();
-        sample.flushed(4, 4);
-        sample.hold("a:1", 10).called(0, 5, 100).left(20);
-        sample.hold("b:1", 9).called(0, 25, 102).left(30);
-        assert_eq!(sample.violations(), []);
-        assert_eq!(sample.findings().others_by_nature, 1);
-    }
-
-    #[test]
-    fn two_masters_at_once_excuse_tokens_that_both_granted_meanwhile_and_no_others() {
-        let split = |from, to, tokens: [u64; 2]| {
-            let mut sample = Sample::default();
-            sample.two_masters(from, to);
-            sample.hold("a:1", tokens[0]).called(10, 15, 110).left(20);
-            sample.hold("b:1", tokens[1]).called(23, 35, 130).left(40);
-            sample
-        };
-        let sample = split(12, 40, [10, 9]);
-        assert_eq!(sample.violations(), []);
-        assert!(sample.findings().others_by_nature > 0);
-        assert!(broken(&split(16, 40, [10, 9])).contains(&Property::TokensGrow));
-        assert!(broken(&split(12, 22, [10, 9])).contains(&Property::TokensGrow));
-        assert_eq!(split(12, 40, [10, 10]).violations(), []);
-        assert!(broken(&split(16, 40, [10, 10])).contains(&Property::TokensGrow));
-    }
-
-    #[test]
-    fn a_nested_entry_with_another_token_is_found() {
-        let mut sample = Sample::default();
-        sample.hold("a:1", 10).called(0, 5, 100).left(20);
-        sample.entered("a:1", 10);
-        assert_eq!(sample.violations(), []);
-        sample.entered("a:1", 11);
-        assert_eq!(broken(&sample), [Property::TokensGrow]);
-    }
-
-    #[test]
-    fn a_nested_entry_of_an_owner_that_was_never_outside_is_found() {
-        let mut sample = Sample::default();
-        sample.entered("a:1", 10);
-        assert_eq!(broken(&sample), [Property::TokensGrow]);
-    }
-
-    #[test]
-    fn readers_of_one_client_or_on_a_quorum_may_have_one_token_and_no_others() {
-        let sample = |owner: &str| {
-            let mut sample = Sample::default();
-            sample
-                .hold("a:1s/10/0", 10)
-                .called(0, 5, 100)
-                .shares()
-                .left(20);
-            sample.hold(owner, 10).called(6, 7, 100).shares().left(30);
-            sample
-        };
-        assert_eq!(sample("a:1s/10/1").violations(), []);
-        assert_eq!(broken(&sample("b:1s/10/1")), [Property::TokensGrow]);
-        assert_eq!(broken(&sample("a:2s/10/1")), [Property::TokensGrow]);
-        let of_quorum = |owner: &str| {
-            let mut sample = sample(owner);
-            sample.on_quorum();
-            sample
-        };
-        assert_eq!(of_quorum("b:1s/10/1").violations(), []);
-        let mut writer = sample("a:1s/10/1");
-        writer.on_quorum();
-        writer.hold("b:1/10", 10).called(31, 32, 130).left(40);
-        assert!(broken(&writer).contains(&Property::TokensGrow));
-    }
-
-    #[test]
-    fn a_reader_may_have_the_token_of_a_writer_that_shares_its_lock_and_of_no_other() {
-        let mut sample = Sample::default();
-        let writer = sample.hold("a:1/10", 10).called(0, 5, 100);
-        writer.downgraded(10).left(20);
-        sample
-            .hold("a:1s/10/0", 10)
-            .called(6, 12, 100)
-            .shares()
-            .left(30);
-        assert_eq!(sample.violations(), []);
-        let mut sample = Sample::default();
-        sample.hold("a:1/10", 10).called(0, 5, 100).left(10);
-        sample
-            .hold("a:1/10/0", 10)
-            .called(6, 12, 100)
-            .shares()
-            .left(30);
-        assert!(broken(&sample).contains(&Property::TokensGrow));
-    }
-
-    /// Returns two readers, of which the later one has the smaller token.
-    fn two_readers() -> Sample {
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1s/10/0", 10)
-            .called(0, 5, 100)
-            .shares()
-            .left(20);
-        sample
-            .hold("b:1s/8/0", 8)
-            .called(6, 7, 100)
-            .shares()
-            .left(30);
-        sample
-    }
-
-    #[test]
-    fn readers_have_no_order_nor_have_permits() {
-        assert_eq!(two_readers().violations(), []);
-        let mut sample = Sample::default();
-        sample
-            .hold("a:1.3p", 10)
-            .called(0, 5, 100)
-            .permit_of(3)
-            .left(20);
-        sample
-            .hold("b:1.3p", 8)
-            .called(6, 7, 100)
-            .permit_of(3)
-            .left(30);
-        assert_eq!(sample.violations(), []);
-        sample
-            .hold("c:1.3p", 8)
-            .called(6, 7, 100)
-            .permit_of(3)
-            .left(30);
-        assert_eq!(broken(&sample), [Property::TokensGrow]);
-    }
-
-    #[test]
-    fn a_writer_after_readers_has_a_larger_token_than_all_of_them() {
-        for (token, is_broken) in [(11, false), (9, true)] {
-            let mut sample = two_readers();
-            sample.hold("c:1", token).called(0, 35, 130).left(40);
-            assert_eq!(!broken(&sample).is_empty(), is_broken);
-        }
-    }
-
-    #[test]
-    fn a_reader_after_a_writer_has_a_larger_token() {
-        for (token, is_broken) in [(11, false), (9, true)] {
-            let mut sample = Sample::default();
-            sample.hold("a:1", 10).called(0, 5, 100).left(20);
-            let owner = format!("b:1s/{token}/0");
-            sample
-                .hold(&owner, token)
-                .called(6, 25, 120)
-                .shares()
-                .left(30);
-            assert_eq!(!broken(&sample).is_empty(), is_broken);
-        }
-    }
-
-    #[test]
-    fn a_reader_may_join_a_hold_that_was_forgotten_until_its_next_renewal() {
-        let sample = |owner: &str, valid_until| {
-            let mut sample = Sample::default();
-            sample.hold("a:1s/8/0", 8).called(0, 5, 100).shares();
-            sample.flushed(20, 20);
-            sample.hold("b:1", 10).called(21, 22, 120).left(23);
-            let joined = sample.hold(owner, 8).called(24, 25, valid_until);
-            joined.shares().left(30);
-            sample
-        };
-        let joined = sample("a:1s/8/1", 100);
-        assert_eq!(joined.violations(), []);
-        assert!(joined.findings().others_by_nature > 0);
-        assert!(broken(&sample("a:1s/8/1", 121)).contains(&Property::TokensGrow));
+    fn tokens_out_of_order_are_found() {
+        check_cases(
+            "
+            # a token that two owners have is found
+            hold a:1 10 0 5 100 left 20; hold b:1 10 6 25 120 left 30
+            => TokensGrow
+            # a later call with a smaller token is found even after a flush
+            hold a:1 10 0 5 100 left 20; flushed 21 22; hold b:1 9 23 25 120 left 30
+            => also TokensGrow
+            # a hold that is handed over just after a flush may have a smaller token
+            hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:1/9 9 24 25 115 left 26
+            => nothing others 2
+            # one of another owner may not
+            hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:2/9 9 24 25 115 left 26
+            => also TokensGrow
+            # one that is handed over later may not
+            hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:1/9 9 1030 1031 115 left 1032
+            => also TokensGrow
+            # a hold that is handed over just after a demotion may have a smaller token
+            masters 3 21; hold b:1/8 8 4 5 100 left 20; hold a:1/10 10 6 7 105 left 8; hold b:1/9 9 24 25 115 left 26
+            => nothing others 2
+            # one that is handed over later may not
+            masters 3 21; hold b:1/8 8 4 5 100 left 20; hold a:1/10 10 6 7 105 left 8; hold b:1/9 9 1030 1031 115 left 1032
+            => also TokensGrow
+            # a later holder with a smaller token is found though both called at once
+            hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 120 left 30
+            => TokensGrow
+            # a reply after the lock was forgotten may have a smaller token
+            flushed 4 4; hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 102 left 30
+            => nothing others 1
+            # two masters at once excuse tokens that both granted meanwhile
+            masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
+            => nothing others 2
+            # not if the first was granted before
+            masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
+            => also TokensGrow
+            # not if the second was called after
+            masters 12 22; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
+            => also TokensGrow
+            # two masters at once may grant one token
+            masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
+            => nothing
+            # not if the first was granted before
+            masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
+            => also TokensGrow
+            # a nested entry with another token is found
+            hold a:1 10 0 5 100 left 20; entered a:1 10
+            => nothing
+            entered a:1 11
+            => TokensGrow
+            # a nested entry of an owner that was never outside is found
+            entered a:1 10
+            => TokensGrow
+            # readers of one owner may have one token
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold a:1s/10/1 10 6 7 100 shares left 30
+            => nothing
+            # readers of two clients may not
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/10/1 10 6 7 100 shares left 30
+            => TokensGrow
+            # two owners of one client may not
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold a:2s/10/1 10 6 7 100 shares left 30
+            => TokensGrow
+            # readers of two clients of a quorum may have one token
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/10/1 10 6 7 100 shares left 30; quorum
+            => nothing
+            # a writer of a quorum may not have the token of readers
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold a:1s/10/1 10 6 7 100 shares left 30; quorum
+            hold b:1/10 10 31 32 130 left 40
+            => also TokensGrow
+            # a reader may have the token of a writer that shares its lock
+            hold a:1/10 10 0 5 100 downgraded 10 left 20; hold a:1s/10/0 10 6 12 100 shares left 30
+            => nothing
+            # and of no other
+            hold a:1/10 10 0 5 100 left 10; hold a:1/10/0 10 6 12 100 shares left 30
+            => also TokensGrow
+            # readers have no order
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30
+            => nothing
+            # nor have permits, which have different tokens
+            hold a:1.3p 10 0 5 100 permits 3 left 20; hold b:1.3p 8 6 7 100 permits 3 left 30
+            => nothing
+            hold c:1.3p 8 6 7 100 permits 3 left 30
+            => TokensGrow
+            # a writer after readers has a larger token than all of them
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30; hold c:1 11 0 35 130 left 40
+            => nothing
+            # a writer with a token between those of readers is found
+            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30; hold c:1 9 0 35 130 left 40
+            => TokensGrow
+            # a reader after a writer has a larger token
+            hold a:1 10 0 5 100 left 20; hold b:1s/11/0 11 6 25 120 shares left 30
+            => nothing
+            # a reader with a smaller token than a writer before is found
+            hold a:1 10 0 5 100 left 20; hold b:1s/9/0 9 6 25 120 shares left 30
+            => TokensGrow
+            # a reader may join a hold that was forgotten until its next renewal
+            hold a:1s/8/0 8 0 5 100 shares; flushed 20 20; hold b:1 10 21 22 120 left 23; hold a:1s/8/1 8 24 25 100 shares left 30
+            => nothing others 2
+            # and not after it
+            hold a:1s/8/0 8 0 5 100 shares; flushed 20 20; hold b:1 10 21 22 120 left 23; hold a:1s/8/1 8 24 25 121 shares left 30
+            => also TokensGrow
+            ",
+        );
     }
 }
