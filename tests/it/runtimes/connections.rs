@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, thread};
 
 use rlock_core::{LockClient, LostCause};
-use rlock_testkit::{ClientCommand, CommandWatch, Gate, RedisServer, Way, block_on, eventually};
+use rlock_testkit::{ClientCommand, CommandWatch, Proxy, RedisServer, block_on, eventually};
 use tokio::runtime::Runtime;
 
 use super::{HOUR, single};
@@ -184,17 +184,21 @@ async fn the_first_lock_after_a_connection_was_replaced_is_watched() {
     }
 }
 
-/// The gate holds the request back on one connection. A release over the other one must not overtake it.
+/// The proxy holds the request back on one connection. A release over the other one must not overtake it.
 #[tokio::test]
 async fn an_acquire_in_doubt_is_undone_behind_it() {
     for by_thread in [false, true] {
         let server = RedisServer::start();
-        let gate = Gate::in_front_of(&server);
-        let made = patient(&gate.url()).await;
+        let proxy = Proxy::in_front_of(&server);
+        let made = patient(&proxy.url()).await;
         let _ = both_in_use(&server, &made).await;
         // The background connection is the first one. The other is the last, because it may have taken several attempts.
-        let connection = if by_thread { 0 } else { gate.connections() - 1 };
-        gate.hold(connection, Way::Requests);
+        let connection = if by_thread {
+            0
+        } else {
+            proxy.connections() - 1
+        };
+        proxy.hold_requests_of(connection);
         let lock = made.lock("doubt").lease(HOUR);
         if by_thread {
             let lock = lock.wait(ms(300));
@@ -204,13 +208,13 @@ async fn an_acquire_in_doubt_is_undone_behind_it() {
             let mut call = Box::pin(lock.acquire());
             tokio::select! {
                 biased;
-                () = eventually(LONG, "it is sent", async || gate.holds(connection, Way::Requests)) => {}
+                () = eventually(LONG, "it is sent", async || proxy.holds()) => {}
                 early = &mut call => panic!("it used another connection: {early:?}"),
             }
         }
         // Time in which a release could overtake the request.
         tokio::time::sleep(ms(300)).await;
-        gate.pass(connection, Way::Requests);
+        proxy.pass();
         eventually(LONG, "the server has executed the acquire", async || {
             server.exists(&format!("{}:fence", name("doubt"))).await
         })

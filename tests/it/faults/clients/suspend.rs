@@ -11,7 +11,7 @@ use std::{
 };
 
 use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, current};
-use rlock_testkit::{Gate, RedisServer, Way, eventually, within};
+use rlock_testkit::{Proxy, RedisServer, eventually, within};
 use tokio::{runtime::Runtime, task::yield_now};
 
 use crate::common::{LONG, assert_lost, assert_soon_free, cause_of, ms, name};
@@ -134,21 +134,18 @@ async fn a_short_sleep_is_made_up_for_by_a_renewal_though_the_executor_is_blocke
 /// Acquires a lock whose grant is on its way while the machine sleeps.
 async fn acquired_across_a_sleep(
     server: &RedisServer,
-    gate: &Gate,
+    proxy: &Proxy,
     clock: &Sleepy,
     lock: Lock,
 ) -> Result<LockGuard, LockError> {
-    let each = |act: fn(&Gate, usize, Way)| {
-        (0..gate.connections()).for_each(|connection| act(gate, connection, Way::Replies));
-    };
-    each(Gate::hold);
+    proxy.hold_replies();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
     eventually(LONG, "the server has granted the lock", async || {
         server.exists(&name("k")).await
     })
     .await;
     clock.jump(HOUR);
-    each(Gate::pass);
+    proxy.pass();
     let acquired = within(LONG, "the acquire ends", acquiring).await;
     acquired.expect("no panic")
 }
@@ -156,12 +153,12 @@ async fn acquired_across_a_sleep(
 #[tokio::test]
 async fn a_reply_from_before_the_sleep_is_no_grant() {
     let server = RedisServer::start();
-    let gate = Gate::in_front_of(&server);
+    let proxy = Proxy::in_front_of(&server);
     let patient = LockClient::builder().response_timeout(LONG);
-    let (clock, client) = Sleepy::connect_as(patient, &gate.url()).await;
+    let (clock, client) = Sleepy::connect_as(patient, &proxy.url()).await;
     let lock = client.lock("k");
     // The wait has ended during the sleep, too.
-    let refused = acquired_across_a_sleep(&server, &gate, &clock, lock).await;
+    let refused = acquired_across_a_sleep(&server, &proxy, &clock, lock).await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),
         "{refused:?}"
@@ -169,7 +166,7 @@ async fn a_reply_from_before_the_sleep_is_no_grant() {
     assert_soon_free(&server, "k").await;
 
     let lock = client.lock("k").wait_forever();
-    let asked_again = acquired_across_a_sleep(&server, &gate, &clock, lock).await;
+    let asked_again = acquired_across_a_sleep(&server, &proxy, &clock, lock).await;
     let guard = asked_again.expect("free");
     assert!(guard.is_valid() && guard.valid_for() > HOUR / 2);
     guard.release().await.expect("held");

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rlock_testkit::{Gate, Way};
+use rlock_testkit::Proxy;
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -16,7 +16,7 @@ use tokio::{
 
 /// A task without a wake-up for this long makes no progress by itself.
 const STILL: Duration = Duration::from_millis(150);
-/// The time for bytes to travel to the gate, or from it.
+/// The time for bytes to travel to the proxy, or from it.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
 
 /// A future that is polled only when it was woken.
@@ -77,7 +77,7 @@ impl<F: Future> Driven<F> {
 pub(crate) struct Cut<'a> {
     pub(crate) polls: usize,
     pub(crate) when: When,
-    pub(crate) gate: Option<&'a Gate>,
+    pub(crate) proxy: Option<&'a Proxy>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,13 @@ pub(crate) enum When {
     /// While the request of the last poll is on its way to the server, which executes it later, or
     /// after the server has executed it, while the reply is on its way.
     UnderWay(Way),
+}
+
+/// A direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Requests,
+    Replies,
 }
 
 /// The fate of the future.
@@ -114,11 +121,11 @@ impl Cut<'_> {
                 return Ending::Still;
             }
             if poll == self.polls {
-                self.at_the_gate(Gate::hold);
+                self.hold();
             }
             if driven.poll().is_ready() {
                 drop(driven);
-                self.at_the_gate(Gate::pass);
+                self.pass();
                 return Ending::Done;
             }
         }
@@ -132,14 +139,22 @@ impl Cut<'_> {
         drop(driven);
         if let When::UnderWay(_) = self.when {
             sleep(ON_THE_WAY).await;
-            self.at_the_gate(Gate::pass);
+            self.pass();
         }
         Ending::Cut
     }
 
-    fn at_the_gate(self, apply: impl Fn(&Gate, usize, Way)) {
-        if let (Some(gate), When::UnderWay(way)) = (self.gate, self.when) {
-            (0..gate.connections()).for_each(|connection| apply(gate, connection, way));
+    fn hold(self) {
+        match (self.proxy, self.when) {
+            (Some(proxy), When::UnderWay(Way::Requests)) => proxy.hold_requests(),
+            (Some(proxy), When::UnderWay(Way::Replies)) => proxy.hold_replies(),
+            _ => {}
+        }
+    }
+
+    fn pass(self) {
+        if let Some(proxy) = self.proxy {
+            proxy.pass();
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::{cell::Cell, time::Duration};
 
 use rlock_core::{LockClient, LockGuard, Reentry};
-use rlock_testkit::{Gate, RedisServer, Way, eventually, within};
+use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
-use super::cut::{Cut, Ending, When};
+use super::cut::{Cut, Ending, Way, When};
 use crate::common::{LONG, builder, only_tokens_are_left};
 
 /// The lease of every lock, which is so long that no lock expires and none is renewed.
@@ -23,8 +23,8 @@ pub(crate) enum Whose {
 }
 
 pub(crate) struct Place {
-    /// The server, with a gate between it and the client under test.
-    server: Option<(RedisServer, Gate)>,
+    /// The server, with a proxy between it and the client under test.
+    server: Option<(RedisServer, Proxy)>,
     pub(crate) url: String,
     /// The client whose calls are cancelled.
     pub(crate) client: LockClient,
@@ -41,13 +41,13 @@ impl Place {
 
     pub(crate) async fn server(url: fn(&str) -> String) -> Self {
         let server = RedisServer::start();
-        let gate = Gate::in_front_of(&server);
-        let (url, direct) = (url(&gate.url()), server.url());
-        Self::new(Some((server, gate)), url, &direct, Reentry::Counted).await
+        let proxy = Proxy::in_front_of(&server);
+        let (url, direct) = (url(&proxy.url()), server.url());
+        Self::new(Some((server, proxy)), url, &direct, Reentry::Counted).await
     }
 
     async fn new(
-        server: Option<(RedisServer, Gate)>,
+        server: Option<(RedisServer, Proxy)>,
         url: String,
         direct: &str,
         reentry: Reentry,
@@ -75,17 +75,17 @@ impl Place {
         least: usize,
         case: impl AsyncFn(&str, Cut<'_>) -> Ending,
     ) {
-        let gate = self.server.as_ref().map(|(_, gate)| gate);
+        let proxy = self.server.as_ref().map(|(_, proxy)| proxy);
         let mut cuts = 0;
         for polls in 0..=MOST {
             assert!(polls < MOST, "{what} does not end");
             let mut moments = vec![When::RightAfter, When::Woken];
-            if gate.is_some() {
+            if proxy.is_some() {
                 moments.extend([Way::Requests, Way::Replies].map(When::UnderWay));
             }
             let mut ended = false;
             for &when in &moments[..if polls == 0 { 1 } else { moments.len() }] {
-                let cut = Cut { polls, when, gate };
+                let cut = Cut { polls, when, proxy };
                 let point = format!("{what} ({}), cut after {polls} polls, {when:?}", self.url);
                 self.keys.set(self.keys.get() + 1);
                 let key = format!("k-{}", self.keys.get());
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-/// Connects a client that repeats no request, because the gate loses none.
+/// Connects a client that repeats no request, because the proxy loses none.
 async fn connect(url: &str, reentry: Reentry) -> LockClient {
     let mut builder = builder()
         .default_lease(LEASE)

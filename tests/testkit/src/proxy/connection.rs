@@ -1,6 +1,6 @@
 //! One client's connection through the proxy: a pump for each direction.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -29,7 +29,8 @@ type Delivery = (Instant, Vec<u8>);
 type Direction = fn(&Weather) -> &Lane;
 
 /// The network of one direction.
-struct Link {
+struct Link<'a> {
+    control: &'a Control,
     weather: watch::Receiver<Weather>,
     direction: Direction,
     connection: u64,
@@ -37,11 +38,12 @@ struct Link {
     swallowed: bool,
 }
 
-impl Link {
-    fn new(control: &Control, connection: u64, direction: Direction) -> Self {
+impl<'a> Link<'a> {
+    fn new(control: &'a Control, connection: u64, direction: Direction) -> Self {
         let weather = control.weather.subscribe();
         let resets = weather.borrow().resets;
         Self {
+            control,
             weather,
             direction,
             connection,
@@ -58,7 +60,7 @@ impl Link {
     /// Reads the next bytes that pass.
     async fn read(&mut self, from: &mut ReadHalf<'_>, bytes: &mut Vec<u8>) -> Result<(), End> {
         loop {
-            self.settled().await?;
+            self.flow()?;
             let length = bytes.len();
             let read = tokio::select! {
                 biased;
@@ -68,6 +70,9 @@ impl Link {
                 }
                 read = from.read_buf(bytes) => read,
             };
+            if self.flow()? == Flow::Hold {
+                self.control.holds.store(true, Ordering::SeqCst);
+            }
             // Bytes that were read while the weather changed are subject to the new weather.
             let passes = self.settled().await? == Flow::Pass;
             let ended = !matches!(read, Ok(count) if count > 0);
@@ -85,25 +90,29 @@ impl Link {
     /// Waits while bytes are held.
     async fn settled(&mut self) -> Result<Flow, End> {
         loop {
-            let (flow, resets) = {
-                let weather = self.weather.borrow_and_update();
-                let flow = if weather.silences(self.connection) {
-                    Flow::Swallow
-                } else {
-                    (self.direction)(&weather).flow
-                };
-                (flow, weather.resets)
-            };
-            if resets != self.resets {
-                return Err(End::Reset);
-            }
-            match flow {
-                // A stream without the bytes that were swallowed cannot continue.
-                Flow::Pass if self.swallowed => return Err(End::Reset),
-                Flow::Pass | Flow::Swallow => return Ok(flow),
+            match self.flow()? {
                 Flow::Hold => self.weather.changed().await.map_err(|_| End::Closed)?,
+                flow => return Ok(flow),
             }
         }
+    }
+
+    /// Returns what happens to bytes now.
+    fn flow(&mut self) -> Result<Flow, End> {
+        let weather = self.weather.borrow_and_update();
+        let lane = (self.direction)(&weather);
+        let flow = if weather.silences(self.connection) {
+            Flow::Swallow
+        } else if lane.held == Some(self.connection) {
+            Flow::Hold
+        } else {
+            lane.flow
+        };
+        // A stream without the bytes that were swallowed cannot continue.
+        if weather.resets != self.resets || flow == Flow::Pass && self.swallowed {
+            return Err(End::Reset);
+        }
+        Ok(flow)
     }
 }
 
@@ -171,7 +180,7 @@ fn next_message(
 }
 
 async fn pump_requests(
-    mut link: Link,
+    mut link: Link<'_>,
     mut from: ReadHalf<'_>,
     deliver: mpsc::UnboundedSender<Delivery>,
     control: &Control,
@@ -210,7 +219,7 @@ async fn pump_requests(
 }
 
 async fn pump_replies(
-    mut link: Link,
+    mut link: Link<'_>,
     mut from: ReadHalf<'_>,
     deliver: mpsc::UnboundedSender<Delivery>,
     control: &Control,

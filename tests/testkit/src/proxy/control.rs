@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ impl Weather {
 pub(super) struct Lane {
     pub(super) flow: Flow,
     pub(super) delay: Duration,
+    /// The bytes of this connection wait, too.
+    pub(super) held: Option<u64>,
     /// Connections from before the last half-close get no more bytes this way.
     pub(super) half_closes: u64,
 }
@@ -91,6 +93,8 @@ pub(super) struct Control {
     pub(super) weather: watch::Sender<Weather>,
     faults: Mutex<Faults>,
     connections: AtomicU64,
+    /// Whether held bytes have arrived.
+    pub(super) holds: AtomicBool,
     keeps_requests: bool,
 }
 
@@ -108,6 +112,7 @@ impl Control {
             }),
             faults: Mutex::default(),
             connections: AtomicU64::new(0),
+            holds: AtomicBool::new(false),
             keeps_requests,
         }
     }
@@ -133,6 +138,7 @@ impl Control {
         self.weather.send_modify(|weather| {
             for lane in [&mut weather.requests, &mut weather.replies] {
                 lane.flow = Flow::Pass;
+                lane.held = None;
                 lane.delay = Duration::ZERO;
             }
             weather.refuse = false;

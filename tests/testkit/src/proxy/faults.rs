@@ -1,8 +1,8 @@
 //! The faults that a proxy can produce.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
-use super::control::Flow;
+use super::control::{Flow, Weather};
 use super::{Proxy, Request};
 use crate::RedisServer;
 
@@ -62,6 +62,26 @@ impl Proxy {
     /// Holds the requests until [`pass`](Self::pass), so that commands run late.
     pub fn hold_requests(&self) {
         self.flows(Flow::Hold, Flow::Pass);
+    }
+
+    /// Like [`hold_requests`](Self::hold_requests), for the connection with this number. They count from 0 in the order in which
+    /// clients opened them.
+    pub fn hold_requests_of(&self, connection: u64) {
+        self.control.holds.store(false, Ordering::SeqCst);
+        let hold = |weather: &mut Weather| weather.requests.held = Some(connection);
+        self.control.weather.send_modify(hold);
+    }
+
+    /// Returns how many connections clients have opened.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.control.connections()
+    }
+
+    /// Returns whether bytes have arrived that are held.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.control.holds.load(Ordering::SeqCst)
     }
 
     /// Holds the replies until [`pass`](Self::pass).

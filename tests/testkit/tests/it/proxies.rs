@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushKind};
-use rlock_testkit::{Gate, Proxy, RedisServer, Way, eventually, within};
+use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use crate::{LONG, SILENCE, connect, incr, n, try_connect};
 
@@ -221,25 +221,18 @@ async fn held_messages_are_delivered_late() {
 }
 
 #[tokio::test]
-async fn a_gate_holds_one_way_of_one_connection_and_loses_nothing() {
-    let server = RedisServer::start();
-    let gate = Gate::in_front_of(&server);
-    let mut held = connect(&gate.url()).await;
-    let mut free = connect(&gate.url()).await;
-    assert_eq!(gate.connections(), 2);
-    // A held request arrives after the other connection's, whereas a held reply is to a request that was executed before it.
-    for (way, executed, reply) in [(Way::Requests, 0, 2), (Way::Replies, 3, 3)] {
-        gate.hold(0, way);
-        assert!(!gate.holds(0, way), "nothing has come yet");
-        let mut connection = held.clone();
-        let request = tokio::spawn(async move { incr(&mut connection).await });
-        eventually(LONG, "it is held", async || gate.holds(0, way)).await;
-        assert_eq!(n(&server).await, executed);
-        assert!(incr(&mut free).await.is_ok(), "the other is free");
-        gate.pass(0, way);
-        let request = within(LONG, "the reply arrives", request).await;
-        assert_eq!(request.expect("no panic"), Ok(reply));
-        assert!(!gate.holds(0, way));
-    }
-    assert_eq!(incr(&mut held).await, Ok(5));
+async fn the_requests_of_one_connection_are_held_and_none_is_lost() {
+    let (server, proxy, mut held) = connected().await;
+    let mut free = connect(&proxy.url()).await;
+    assert_eq!(proxy.connections(), 2);
+    proxy.hold_requests_of(0);
+    let mut connection = held.clone();
+    let request = tokio::spawn(async move { incr(&mut connection).await });
+    eventually(LONG, "it is held", async || proxy.holds()).await;
+    assert_eq!(n(&server).await, 0);
+    assert_eq!(incr(&mut free).await, Ok(1), "the other is free");
+    proxy.pass();
+    let request = within(LONG, "the reply arrives", request).await;
+    assert_eq!(request.expect("no panic"), Ok(2));
+    assert_eq!(incr(&mut held).await, Ok(3));
 }
