@@ -10,9 +10,8 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use redis::{AsyncCommands as _, AsyncConnectionConfig, Script, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
 use rlock_core::{CurrentHold, LockClient, LockError, Term, current};
-use rlock_testkit::SharedExclusion;
 use rlock_tests::histories::clock;
 use tokio::sync::{Mutex, mpsc};
 
@@ -25,12 +24,6 @@ async fn main() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["hold", url, key, lease] => hold(url, key, milliseconds(lease)).await,
-        ["contend", url, witness, key, tasks, entries] => {
-            contend(url, witness, key, number(tasks), number(entries)).await;
-        }
-        ["die-inside", url, witness, key, lease] => {
-            die_inside(url, witness, key, milliseconds(lease)).await;
-        }
         ["leave", how, url, key, lease] => leave(how, url, key, milliseconds(lease)).await,
         ["elect", url, witness, name, lease] => {
             elect(url, witness, name, milliseconds(lease)).await;
@@ -39,12 +32,8 @@ async fn main() {
     }
 }
 
-fn number(word: &str) -> u64 {
-    word.parse().expect("a number")
-}
-
 fn milliseconds(word: &str) -> Duration {
-    Duration::from_millis(number(word))
+    Duration::from_millis(word.parse().expect("a number"))
 }
 
 async fn connect(url: &str) -> LockClient {
@@ -99,53 +88,6 @@ async fn hold(url: &str, key: &str, lease: Duration) {
     }
     drop(told);
     reader.join().expect("no panic");
-}
-
-/// Enters many times from many tasks, and records each entry and its token.
-async fn contend(url: &str, witness: &str, key: &str, tasks: u64, entries: u64) {
-    let client = connect(url).await;
-    let exclusion = SharedExclusion::connect(witness, key).await;
-    let tokens = connect_to_witness(witness).await;
-    println!("ready");
-    let mut start = String::new();
-    stdin()
-        .read_line(&mut start)
-        .expect("the test sends a signal");
-
-    let mut at_work = Vec::new();
-    for task in 0..tasks {
-        let lock = client.lock(key).wait(PATIENCE);
-        let (exclusion, mut tokens) = (exclusion.clone(), tokens.clone());
-        let list = format!("tokens:{key}");
-        at_work.push(tokio::spawn(async move {
-            for _ in 0..entries {
-                let body = async {
-                    let inside = exclusion.enter(&format!("task {task}")).await;
-                    let token = current().expect("inside the lock").fencing_token();
-                    let () = tokens.rpush(&list, token).await.expect("noted");
-                    inside.leave().await;
-                };
-                lock.run(body).await.expect("entered and left");
-            }
-        }));
-    }
-    for task in at_work {
-        task.await.expect("no panic");
-    }
-    println!("done");
-}
-
-/// Enters and stays inside until the process is killed.
-async fn die_inside(url: &str, witness: &str, key: &str, lease: Duration) {
-    let client = connect(url).await;
-    let exclusion = SharedExclusion::connect(witness, key).await;
-    let body = async {
-        let _inside = exclusion.enter("the one that is killed").await;
-        println!("inside");
-        std::future::pending::<()>().await;
-    };
-    let outcome = client.lock(key).lease(lease).run(body).await;
-    println!("{outcome:?}");
 }
 
 /// Drops a guard and ends, with or without waiting for its release.

@@ -1,5 +1,5 @@
 //! Fixtures for the tests of this workspace: servers, a network that fails on demand, other
-//! processes, and witnesses of mutual exclusion.
+//! processes, and a witness of mutual exclusion.
 //!
 //! Only [`Topology`], [`Fronted`], [`simultaneous`] and [`assert_taken`] use the library under test. A
 //! fixture that fails panics with a reason, so its methods have no "Panics" sections.
@@ -26,7 +26,7 @@ mod topology;
 pub use child::LeashedChild;
 pub use cluster::{MASTERS, RedisCluster};
 pub use eventually::{eventually, within};
-pub use exclusion::{Exclusion, Inside, Overlap, SharedExclusion, SharedInside};
+pub use exclusion::{Exclusion, Inside, Overlap};
 pub use executor::block_on;
 pub use process::Worker;
 pub use proxy::{Proxy, Request};

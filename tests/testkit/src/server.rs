@@ -7,7 +7,7 @@ mod monitor;
 mod tls;
 
 pub use builder::RedisServerBuilder;
-pub(crate) use look::{client_of, patient};
+pub(crate) use look::client_of;
 pub use monitor::{ClientCommand, CommandWatch};
 pub use tls::Authority;
 

@@ -161,7 +161,7 @@ pub(crate) fn client_of(name: &str) -> Option<u128> {
 }
 
 /// A connection with time limits for a busy machine.
-pub(crate) async fn patient(url: &str) -> MultiplexedConnection {
+async fn patient(url: &str) -> MultiplexedConnection {
     let limits = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use rlock_testkit::{Exclusion, RedisServer, SharedExclusion, eventually, within};
+use rlock_testkit::{Exclusion, eventually, within};
 
 use crate::{LONG, SILENCE, message};
 
@@ -32,35 +32,6 @@ fn a_witness_counts_holders_and_reports_overlaps() {
 #[should_panic(expected = "no owner entered")]
 fn a_witness_of_nothing_proves_nothing() {
     Exclusion::new().assert_held();
-}
-
-#[tokio::test]
-async fn a_shared_witness_sees_overlaps_of_processes_and_knows_the_dead() {
-    let server = RedisServer::start();
-    let one = SharedExclusion::connect(&server.url(), "x").await;
-    let other = SharedExclusion::connect(&server.url(), "x").await;
-    one.enter("a").await.leave().await;
-    other.enter("b").await.leave().await;
-    other.assert_held().await;
-    assert_eq!((one.entries().await, one.inside().await.len()), (2, 0));
-
-    let dead = one.enter("c").await;
-    assert_eq!(other.inside().await.len(), 1);
-    other.died(std::process::id()).await;
-    let last = other.enter("d").await;
-    one.assert_held().await;
-
-    one.enter("e").await.leave().await;
-    let [overlap] = &one.overlaps().await[..] else {
-        panic!("one overlap")
-    };
-    assert!(overlap.entered.starts_with("e (process "));
-    assert!(overlap.inside[0].starts_with("d (process "));
-    last.leave().await;
-    drop(dead);
-    assert!(one.inside().await.is_empty());
-    let apart = SharedExclusion::connect(&server.url(), "y").await;
-    assert_eq!(apart.entries().await, 0, "names are apart");
 }
 
 #[tokio::test]
