@@ -396,15 +396,6 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_is_read_as_it_was_written(
-            number: u64,
-            answer in prop::sample::select(vec![Answer::Released, Answer::OtherHold, Answer::NotHeld]),
-        ) {
-            let message = Message::Report(number, Report::Released(answer));
-            prop_assert_eq!(read(&written(&message)), Some(message));
-        }
-
-        #[test]
         fn a_message_that_was_changed_is_harmless(
             lock in locks(),
             at: prop::sample::Index,

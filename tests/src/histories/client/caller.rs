@@ -125,49 +125,33 @@ pub(super) trait Held {
     }
 }
 
-impl Held for LockGuard {
-    fn key(&self) -> &str {
-        self.key()
-    }
+macro_rules! held {
+    ($($handle:ty),+) => {$(
+        impl Held for $handle {
+            fn key(&self) -> &str {
+                self.key()
+            }
 
-    fn owner(&self) -> String {
-        hold_name(self.owner(), self.fencing_token())
-    }
+            fn owner(&self) -> String {
+                hold_name(self.owner(), self.fencing_token())
+            }
 
-    fn token(&self) -> u64 {
-        self.fencing_token()
-    }
+            fn token(&self) -> u64 {
+                self.fencing_token()
+            }
 
-    fn count(&self) -> u32 {
-        self.count()
-    }
+            fn count(&self) -> u32 {
+                self.count()
+            }
 
-    fn valid_for(&self) -> std::time::Duration {
-        self.valid_for()
-    }
+            fn valid_for(&self) -> std::time::Duration {
+                self.valid_for()
+            }
+        }
+    )+};
 }
 
-impl Held for CurrentHold {
-    fn key(&self) -> &str {
-        self.key()
-    }
-
-    fn owner(&self) -> String {
-        hold_name(self.owner(), self.fencing_token())
-    }
-
-    fn token(&self) -> u64 {
-        self.fencing_token()
-    }
-
-    fn count(&self) -> u32 {
-        self.count()
-    }
-
-    fn valid_for(&self) -> std::time::Duration {
-        self.valid_for()
-    }
-}
+held!(LockGuard, CurrentHold);
 
 /// The number of readers of this process so far.
 static READERS: AtomicU64 = AtomicU64::new(0);

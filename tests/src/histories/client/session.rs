@@ -285,40 +285,24 @@ fn two(rng: &mut Rng, below: u32, clients: &Clients) -> ((u32, u32), Mode) {
     }
 }
 
-#[distributed_lock(
-    key = ["k<first>", "k<second>"],
-    client = client,
-    lease = lease,
-    wait = wait,
-    crate = rlock_core
-)]
-async fn both(
-    client: &LockClient,
-    first: u32,
-    second: u32,
-    lease: Duration,
-    wait: Duration,
-    work: impl Future<Output = ()>,
-) -> Result<(), LockError> {
-    work.await;
-    Ok(())
+macro_rules! of_two_keys {
+    ($($name:ident: $key:tt,)+) => {$(
+        #[distributed_lock(key = $key, client = client, lease = lease, wait = wait, crate = rlock_core)]
+        async fn $name(
+            client: &LockClient,
+            first: u32,
+            second: u32,
+            lease: Duration,
+            wait: Duration,
+            work: impl Future<Output = ()>,
+        ) -> Result<(), LockError> {
+            work.await;
+            Ok(())
+        }
+    )+};
 }
 
-#[distributed_lock(
-    key = [shared "k<first>", "k<second>"],
-    client = client,
-    lease = lease,
-    wait = wait,
-    crate = rlock_core
-)]
-async fn one_shared(
-    client: &LockClient,
-    first: u32,
-    second: u32,
-    lease: Duration,
-    wait: Duration,
-    work: impl Future<Output = ()>,
-) -> Result<(), LockError> {
-    work.await;
-    Ok(())
+of_two_keys! {
+    both: ["k<first>", "k<second>"],
+    one_shared: [shared "k<first>", "k<second>"],
 }

@@ -133,17 +133,33 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, control: Arc<Contr
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let pending = Mutex::new(Pending::default());
+    let pending = || pending.lock().unwrap_or_else(PoisonError::into_inner);
+    let request_is_lost = |message: &[u8]| {
+        let words = resp::words(message);
+        let request = Request { words };
+        let lost = control.request_is_lost(&request);
+        pending().sent(request);
+        lost
+    };
+    let reply_is_lost = |message: &[u8]| {
+        let meaning = pending().received(message);
+        matches!(meaning, Meaning::Answer(request) if control.reply_is_lost(&request))
+    };
 
     let towards_server = async {
         let (deliver, deliveries) = mpsc::unbounded_channel();
         let writing = write_deliveries(deliveries, to_server, &control, requests.direction);
-        let reading = pump_requests(requests, from_client, deliver, &control, &pending);
+        let scan = resp::scan_request;
+        let pass = |bytes| (bytes, false);
+        let reading = pump(requests, from_client, deliver, scan, request_is_lost, pass);
         tokio::join!(reading, writing).0
     };
     let towards_client = async {
         let (deliver, deliveries) = mpsc::unbounded_channel();
         let writing = write_deliveries(deliveries, to_client, &control, replies.direction);
-        let reading = pump_replies(replies, from_server, deliver, &control, &pending);
+        let pass = |bytes| control.replies_pass(bytes);
+        let scan = resp::scan_reply;
+        let reading = pump(replies, from_server, deliver, scan, reply_is_lost, pass);
         let (end, mut to_client) = tokio::join!(reading, writing);
         if end == End::Closed {
             let _ = to_client.shutdown().await;
@@ -179,12 +195,15 @@ fn next_message(
     (end > 0).then(|| bytes.drain(..end).collect())
 }
 
-async fn pump_requests(
+/// Passes the messages of one direction on, until one `is_lost`. `pass` tells how many of the next bytes still pass, and whether a
+/// cut follows.
+async fn pump(
     mut link: Link<'_>,
     mut from: ReadHalf<'_>,
     deliver: mpsc::UnboundedSender<Delivery>,
-    control: &Control,
-    pending: &Mutex<Pending>,
+    scan: fn(&[u8]) -> Scan,
+    is_lost: impl Fn(&[u8]) -> bool,
+    pass: impl Fn(usize) -> (usize, bool),
 ) -> End {
     let mut bytes = Vec::new();
     let mut foreign = false;
@@ -195,60 +214,13 @@ async fn pump_requests(
         let arrival = link.arrival();
         let mut passing = Vec::new();
         let mut lost = false;
-        while !lost
-            && let Some(message) = next_message(&mut bytes, &mut foreign, resp::scan_request)
-        {
-            if !foreign {
-                let request = Request {
-                    words: resp::words(&message),
-                };
-                lost = control.request_is_lost(&request);
-                pending
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .sent(request);
-            }
+        while !lost && let Some(message) = next_message(&mut bytes, &mut foreign, scan) {
+            lost = !foreign && is_lost(&message);
             if !lost {
                 passing.extend(message);
             }
         }
-        if deliver.send((arrival, passing)).is_err() || lost {
-            return End::Closed;
-        }
-    }
-}
-
-async fn pump_replies(
-    mut link: Link<'_>,
-    mut from: ReadHalf<'_>,
-    deliver: mpsc::UnboundedSender<Delivery>,
-    control: &Control,
-    pending: &Mutex<Pending>,
-) -> End {
-    let mut bytes = Vec::new();
-    let mut foreign = false;
-    loop {
-        if let Err(end) = link.read(&mut from, &mut bytes).await {
-            return end;
-        }
-        let arrival = link.arrival();
-        let mut passing = Vec::new();
-        let mut lost = false;
-        while !lost && let Some(message) = next_message(&mut bytes, &mut foreign, resp::scan_reply)
-        {
-            if !foreign {
-                let meaning = pending
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .received(&message);
-                lost =
-                    matches!(meaning, Meaning::Answer(request) if control.reply_is_lost(&request));
-            }
-            if !lost {
-                passing.extend(message);
-            }
-        }
-        let (count, cut) = control.replies_pass(passing.len());
+        let (count, cut) = pass(passing.len());
         passing.truncate(count);
         if deliver.send((arrival, passing)).is_err() || lost || cut {
             return End::Closed;
