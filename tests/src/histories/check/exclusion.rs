@@ -200,121 +200,121 @@ fn permits(
 mod tests {
     use super::super::sample::check_cases;
 
+    const CASES: &str = "
+        # a hold inside another is found
+        hold a:1 1 0 5 100 left 40; hold b:1 2 0 20 120 left 30
+        => OneHolder
+        # a hold that never ended lasts as long as it is valid
+        hold a:1 1 0 5 100; hold b:1 2 0 99 190 left 130
+        => OneHolder
+        # and no longer
+        hold a:1 1 0 5 100; hold b:1 2 0 100 190 left 130
+        => nothing
+        # a renewal that was seen counts
+        hold a:1 1 0 5 100 looked 60 160; hold b:1 2 0 110 190 left 130
+        => OneHolder
+        # a validity beyond the lease is found
+        hold a:1 1 0 5 100 looked 60 161
+        => OneHolder
+        # a validity until the end of the lease is none
+        hold a:1 1 0 5 100 looked 60 160
+        => nothing
+        # a guard of a client that is shut down is not relied on
+        hold a:1 1 0 5 100; closed a 60; hold b:1 2 0 70 160 left 80
+        => nothing
+        # and a body is
+        hold a:1 1 0 5 100 runs; closed a 60; hold b:1 2 0 70 160 left 80
+        => OneHolder
+        # an overlap after a flush is counted apart
+        hold a:1 1 0 5 100; flushed 50 51; hold b:1 2 0 60 150 left 90
+        => nothing overlaps 1 30
+        # a flush before both excuses nothing
+        hold a:1 1 3 5 103; flushed 2 2; hold b:1 2 55 60 160 left 90
+        => OneHolder
+        # a flush after both excuses nothing
+        hold a:1 1 3 5 103; flushed 61 61; hold b:1 2 55 60 160 left 90
+        => OneHolder
+        # the loss of another lock excuses nothing
+        hold a:1 1 0 5 100; deleted another 50; hold b:1 2 0 60 150 left 90
+        => OneHolder
+        # faults that lose no data excuse nothing
+        hold a:1 1 0 5 100; paused 40 55; hold b:1 2 0 60 150 left 90
+        => OneHolder
+        # b was granted the lock before the flush, and is notified after a came in
+        flushed 52 53; hold a:1 2 50 55 155; hold b:1 1 0 60 148 left 70
+        => nothing overlaps 1 10
+        # a lock that is to stay taken and is given is found
+        hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 40 140 left 50
+        => OneHolder
+        # a lock that has stayed taken may be given
+        hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 55 140 left 60
+        => nothing
+        # a moment is enough
+        hold a:1 1 0 5 100 left 20; hold b:1 2 0 20 120 early left 30
+        => OneHolder
+        # readers overlap
+        hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 40 130 left 45
+        => nothing
+        # and a writer overlaps none
+        hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 39 130 left 44
+        => OneHolder
+        # a reader beside a writer is found
+        hold a:1 1 0 5 100 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
+        => OneHolder
+        # a reader beside a permit is found
+        hold a:1.3p 1 0 5 100 permits 3 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
+        => OneHolder
+        # a writer that shares its lock overlaps readers from then on, and no writers
+        hold a:1/1 1 0 5 100 downgraded 20 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
+        => nothing
+        hold c:1 3 0 39 130 left 60
+        => OneHolder
+        # and none before
+        hold a:1/1 1 0 5 100 downgraded 21 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
+        => OneHolder
+        hold c:1 3 0 39 130 left 60
+        => OneHolder
+        # as many permits as there are
+        hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 30 125 permits 2 left 60
+        => nothing
+        # one permit too many is found
+        hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 29 125 permits 2 left 60
+        => NoExtraPermit
+        # a permit too many after a flush is counted apart
+        hold a:1.2p 1 0 5 100 permits 2 left 80; hold b:1.2p 2 0 5 100 permits 2 left 80; flushed 20 21
+        hold c:1.2p 3 30 35 130 permits 2 left 60
+        => nothing overlaps 1 25
+        hold d:1.2p 4 30 35 130 permits 2 left 60
+        => nothing overlaps 2 25
+        hold e:1.2p 5 30 35 130 permits 2 left 60
+        => NoExtraPermit overlaps 2 25
+        # a permit that is kept counts
+        hold a:1.1p 1 0 5 100 permits 1 keeps 50 left 10; released a:1.1p; hold b:1.1p 2 0 40 140 permits 1 left 60
+        => NoExtraPermit
+        # a reader is kept from writers
+        hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold b:1s/1/1 2 0 6 100 shares left 30
+        hold c:1 3 0 40 140 left 50
+        => OneHolder
+        # unless another shared its hold
+        hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold a:1s/1/1 1 0 6 100 shares left 30
+        hold c:1 3 0 40 140 left 50
+        => nothing
+        # an exclusive call inside a hold that is still exclusive
+        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 19
+        => nothing
+        # a shared call inside a shared hold
+        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 shares
+        => nothing
+        # an exclusive call inside a shared hold is found
+        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21
+        => OneHolder
+        # a permit inside a shared hold is found
+        hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 permits 3
+        => OneHolder
+    ";
+
     #[test]
     fn overlaps_are_found_and_those_by_nature_counted_apart() {
-        check_cases(
-            "
-            # a hold inside another is found
-            hold a:1 1 0 5 100 left 40; hold b:1 2 0 20 120 left 30
-            => OneHolder
-            # a hold that never ended lasts as long as it is valid
-            hold a:1 1 0 5 100; hold b:1 2 0 99 190 left 130
-            => OneHolder
-            # and no longer
-            hold a:1 1 0 5 100; hold b:1 2 0 100 190 left 130
-            => nothing
-            # a renewal that was seen counts
-            hold a:1 1 0 5 100 looked 60 160; hold b:1 2 0 110 190 left 130
-            => OneHolder
-            # a validity beyond the lease is found
-            hold a:1 1 0 5 100 looked 60 161
-            => OneHolder
-            # a validity until the end of the lease is none
-            hold a:1 1 0 5 100 looked 60 160
-            => nothing
-            # a guard of a client that is shut down is not relied on
-            hold a:1 1 0 5 100; closed a 60; hold b:1 2 0 70 160 left 80
-            => nothing
-            # and a body is
-            hold a:1 1 0 5 100 runs; closed a 60; hold b:1 2 0 70 160 left 80
-            => OneHolder
-            # an overlap after a flush is counted apart
-            hold a:1 1 0 5 100; flushed 50 51; hold b:1 2 0 60 150 left 90
-            => nothing overlaps 1 30
-            # a flush before both excuses nothing
-            hold a:1 1 3 5 103; flushed 2 2; hold b:1 2 55 60 160 left 90
-            => OneHolder
-            # a flush after both excuses nothing
-            hold a:1 1 3 5 103; flushed 61 61; hold b:1 2 55 60 160 left 90
-            => OneHolder
-            # the loss of another lock excuses nothing
-            hold a:1 1 0 5 100; deleted another 50; hold b:1 2 0 60 150 left 90
-            => OneHolder
-            # faults that lose no data excuse nothing
-            hold a:1 1 0 5 100; paused 40 55; hold b:1 2 0 60 150 left 90
-            => OneHolder
-            # b was granted the lock before the flush, and is notified after a came in
-            flushed 52 53; hold a:1 2 50 55 155; hold b:1 1 0 60 148 left 70
-            => nothing overlaps 1 10
-            # a lock that is to stay taken and is given is found
-            hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 40 140 left 50
-            => OneHolder
-            # a lock that has stayed taken may be given
-            hold a:1 1 0 5 100 keeps 50 left 10; released a:1; hold b:1 2 0 55 140 left 60
-            => nothing
-            # a moment is enough
-            hold a:1 1 0 5 100 left 20; hold b:1 2 0 20 120 early left 30
-            => OneHolder
-            # readers overlap
-            hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 40 130 left 45
-            => nothing
-            # and a writer overlaps none
-            hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 39 130 left 44
-            => OneHolder
-            # a reader beside a writer is found
-            hold a:1 1 0 5 100 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
-            => OneHolder
-            # a reader beside a permit is found
-            hold a:1.3p 1 0 5 100 permits 3 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
-            => OneHolder
-            # a writer that shares its lock overlaps readers from then on, and no writers
-            hold a:1/1 1 0 5 100 downgraded 20 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
-            => nothing
-            hold c:1 3 0 39 130 left 60
-            => OneHolder
-            # and none before
-            hold a:1/1 1 0 5 100 downgraded 21 left 40; hold b:1s/2/0 2 0 20 115 shares left 50
-            => OneHolder
-            hold c:1 3 0 39 130 left 60
-            => OneHolder
-            # as many permits as there are
-            hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 30 125 permits 2 left 60
-            => nothing
-            # one permit too many is found
-            hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 29 125 permits 2 left 60
-            => NoExtraPermit
-            # a permit too many after a flush is counted apart
-            hold a:1.2p 1 0 5 100 permits 2 left 80; hold b:1.2p 2 0 5 100 permits 2 left 80; flushed 20 21
-            hold c:1.2p 3 30 35 130 permits 2 left 60
-            => nothing overlaps 1 25
-            hold d:1.2p 4 30 35 130 permits 2 left 60
-            => nothing overlaps 2 25
-            hold e:1.2p 5 30 35 130 permits 2 left 60
-            => NoExtraPermit overlaps 2 25
-            # a permit that is kept counts
-            hold a:1.1p 1 0 5 100 permits 1 keeps 50 left 10; released a:1.1p; hold b:1.1p 2 0 40 140 permits 1 left 60
-            => NoExtraPermit
-            # a reader is kept from writers
-            hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold b:1s/1/1 2 0 6 100 shares left 30
-            hold c:1 3 0 40 140 left 50
-            => OneHolder
-            # unless another shared its hold
-            hold a:1s/1/0 1 0 5 100 shares keeps 50 left 10; released a:1s/1/0; hold a:1s/1/1 1 0 6 100 shares left 30
-            hold c:1 3 0 40 140 left 50
-            => nothing
-            # an exclusive call inside a hold that is still exclusive
-            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 19
-            => nothing
-            # a shared call inside a shared hold
-            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 shares
-            => nothing
-            # an exclusive call inside a shared hold is found
-            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21
-            => OneHolder
-            # a permit inside a shared hold is found
-            hold a:1/1 1 0 5 100 downgraded 20 left 40; entered a:1s/1 1 at 21 permits 3
-            => OneHolder
-            ",
-        );
+        check_cases(CASES);
     }
 }

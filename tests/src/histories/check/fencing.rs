@@ -104,44 +104,44 @@ fn refused(history: &History, key: &str, lock: &Lock, findings: &mut Findings) {
 mod tests {
     use super::super::sample::check_cases;
 
+    const CASES: &str = "
+        # a stale write that is accepted is found whatever its token
+        hold a:1 3 0 5 100 left 20; hold b:1 4 0 25 120 left 40; wrote a:1 3 10; wrote b:1 4 30; wrote a:1 5 35
+        => NoStaleWrite
+        # a smaller token that is accepted is found even at its first write
+        wrote b:1 4 30; wrote a:1 3 35
+        => NoStaleWrite
+        # a write that is refused while its holder relies on the lock is found
+        hold a:1 3 0 5 100 left 20; wrote a:1 3 10 rejected
+        => NoStaleWrite
+        # a write that is refused after a grant of another master is by nature
+        masters 2 12; hold b:1 4 6 10 60 left 15; hold a:1 3 7 20 119 left 40; wrote b:1 4 12; wrote a:1 3 30 rejected
+        => nothing others 2
+        # not if there was one master by then
+        masters 2 5; hold b:1 4 6 10 60 left 15; hold a:1 3 7 20 119 left 40; wrote b:1 4 12; wrote a:1 3 30 rejected
+        => also NoStaleWrite
+        # a write that is refused after the lock was forgotten is by nature
+        hold a:1 3 0 5 100 left 20; flushed 8 9; wrote a:1 3 10 rejected
+        => nothing others 1
+        # a stale read that is accepted is found
+        read a:1s/3/0 3 10; wrote b:1 4 20; read a:1s/3/0 3 30
+        => NoStaleWrite
+        # even the first one
+        wrote b:1 4 20; read a:1s/3/0 3 30
+        => NoStaleWrite
+        # a write that is accepted after a read of a later holder is found
+        wrote a:1 3 10; read b:1s/4/0 4 20; wrote a:1 3 30
+        => NoStaleWrite
+        # a read that is refused while its holder relies on the lock is found
+        hold a:1s/3/0 3 0 5 100 shares left 20; read a:1s/3/0 3 19 rejected
+        => NoStaleWrite
+        # and later it is not
+        hold a:1s/3/0 3 0 5 100 shares left 20; read a:1s/3/0 3 20 rejected
+        => nothing
+    ";
+
     #[test]
     fn stale_accesses_and_refusals_are_found() {
-        check_cases(
-            "
-            # a stale write that is accepted is found whatever its token
-            hold a:1 3 0 5 100 left 20; hold b:1 4 0 25 120 left 40; wrote a:1 3 10; wrote b:1 4 30; wrote a:1 5 35
-            => NoStaleWrite
-            # a smaller token that is accepted is found even at its first write
-            wrote b:1 4 30; wrote a:1 3 35
-            => NoStaleWrite
-            # a write that is refused while its holder relies on the lock is found
-            hold a:1 3 0 5 100 left 20; wrote a:1 3 10 rejected
-            => NoStaleWrite
-            # a write that is refused after a grant of another master is by nature
-            masters 2 12; hold b:1 4 6 10 60 left 15; hold a:1 3 7 20 119 left 40; wrote b:1 4 12; wrote a:1 3 30 rejected
-            => nothing others 2
-            # not if there was one master by then
-            masters 2 5; hold b:1 4 6 10 60 left 15; hold a:1 3 7 20 119 left 40; wrote b:1 4 12; wrote a:1 3 30 rejected
-            => also NoStaleWrite
-            # a write that is refused after the lock was forgotten is by nature
-            hold a:1 3 0 5 100 left 20; flushed 8 9; wrote a:1 3 10 rejected
-            => nothing others 1
-            # a stale read that is accepted is found
-            read a:1s/3/0 3 10; wrote b:1 4 20; read a:1s/3/0 3 30
-            => NoStaleWrite
-            # even the first one
-            wrote b:1 4 20; read a:1s/3/0 3 30
-            => NoStaleWrite
-            # a write that is accepted after a read of a later holder is found
-            wrote a:1 3 10; read b:1s/4/0 4 20; wrote a:1 3 30
-            => NoStaleWrite
-            # a read that is refused while its holder relies on the lock is found
-            hold a:1s/3/0 3 0 5 100 shares left 20; read a:1s/3/0 3 19 rejected
-            => NoStaleWrite
-            # and later it is not
-            hold a:1s/3/0 3 0 5 100 shares left 20; read a:1s/3/0 3 20 rejected
-            => nothing
-            ",
-        );
+        check_cases(CASES);
     }
 }

@@ -194,109 +194,109 @@ fn nested_entries_share_one(key: &str, lock: &Lock, findings: &mut Findings) {
 mod tests {
     use super::super::sample::check_cases;
 
+    const CASES: &str = "
+        # a token that two owners have is found
+        hold a:1 10 0 5 100 left 20; hold b:1 10 6 25 120 left 30
+        => TokensGrow
+        # a later call with a smaller token is found even after a flush
+        hold a:1 10 0 5 100 left 20; flushed 21 22; hold b:1 9 23 25 120 left 30
+        => also TokensGrow
+        # a hold that is handed over just after a flush may have a smaller token
+        hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:1/9 9 24 25 115 left 26
+        => nothing others 2
+        # one of another owner may not
+        hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:2/9 9 24 25 115 left 26
+        => also TokensGrow
+        # one that is handed over later may not
+        hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:1/9 9 1030 1031 115 left 1032
+        => also TokensGrow
+        # a hold that is handed over just after a demotion may have a smaller token
+        masters 3 21; hold b:1/8 8 4 5 100 left 20; hold a:1/10 10 6 7 105 left 8; hold b:1/9 9 24 25 115 left 26
+        => nothing others 2
+        # one that is handed over later may not
+        masters 3 21; hold b:1/8 8 4 5 100 left 20; hold a:1/10 10 6 7 105 left 8; hold b:1/9 9 1030 1031 115 left 1032
+        => also TokensGrow
+        # a later holder with a smaller token is found though both called at once
+        hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 120 left 30
+        => TokensGrow
+        # a reply after the lock was forgotten may have a smaller token
+        flushed 4 4; hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 102 left 30
+        => nothing others 1
+        # two masters at once excuse tokens that both granted meanwhile
+        masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
+        => nothing others 2
+        # not if the first was granted before
+        masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
+        => also TokensGrow
+        # not if the second was called after
+        masters 12 22; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
+        => also TokensGrow
+        # two masters at once may grant one token
+        masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
+        => nothing
+        # not if the first was granted before
+        masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
+        => also TokensGrow
+        # a nested entry with another token is found
+        hold a:1 10 0 5 100 left 20; entered a:1 10
+        => nothing
+        entered a:1 11
+        => TokensGrow
+        # a nested entry of an owner that was never outside is found
+        entered a:1 10
+        => TokensGrow
+        # readers of one owner may have one token
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold a:1s/10/1 10 6 7 100 shares left 30
+        => nothing
+        # readers of two clients may not
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/10/1 10 6 7 100 shares left 30
+        => TokensGrow
+        # two owners of one client may not
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold a:2s/10/1 10 6 7 100 shares left 30
+        => TokensGrow
+        # readers of two clients of a quorum may have one token
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/10/1 10 6 7 100 shares left 30; quorum
+        => nothing
+        # a writer of a quorum may not have the token of readers
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold a:1s/10/1 10 6 7 100 shares left 30; quorum
+        hold b:1/10 10 31 32 130 left 40
+        => also TokensGrow
+        # a reader may have the token of a writer that shares its lock
+        hold a:1/10 10 0 5 100 downgraded 10 left 20; hold a:1s/10/0 10 6 12 100 shares left 30
+        => nothing
+        # and of no other
+        hold a:1/10 10 0 5 100 left 10; hold a:1/10/0 10 6 12 100 shares left 30
+        => also TokensGrow
+        # readers have no order
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30
+        => nothing
+        # nor have permits, which have different tokens
+        hold a:1.3p 10 0 5 100 permits 3 left 20; hold b:1.3p 8 6 7 100 permits 3 left 30
+        => nothing
+        hold c:1.3p 8 6 7 100 permits 3 left 30
+        => TokensGrow
+        # a writer after readers has a larger token than all of them
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30; hold c:1 11 0 35 130 left 40
+        => nothing
+        # a writer with a token between those of readers is found
+        hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30; hold c:1 9 0 35 130 left 40
+        => TokensGrow
+        # a reader after a writer has a larger token
+        hold a:1 10 0 5 100 left 20; hold b:1s/11/0 11 6 25 120 shares left 30
+        => nothing
+        # a reader with a smaller token than a writer before is found
+        hold a:1 10 0 5 100 left 20; hold b:1s/9/0 9 6 25 120 shares left 30
+        => TokensGrow
+        # a reader may join a hold that was forgotten until its next renewal
+        hold a:1s/8/0 8 0 5 100 shares; flushed 20 20; hold b:1 10 21 22 120 left 23; hold a:1s/8/1 8 24 25 100 shares left 30
+        => nothing others 2
+        # and not after it
+        hold a:1s/8/0 8 0 5 100 shares; flushed 20 20; hold b:1 10 21 22 120 left 23; hold a:1s/8/1 8 24 25 121 shares left 30
+        => also TokensGrow
+    ";
+
     #[test]
     fn tokens_out_of_order_are_found() {
-        check_cases(
-            "
-            # a token that two owners have is found
-            hold a:1 10 0 5 100 left 20; hold b:1 10 6 25 120 left 30
-            => TokensGrow
-            # a later call with a smaller token is found even after a flush
-            hold a:1 10 0 5 100 left 20; flushed 21 22; hold b:1 9 23 25 120 left 30
-            => also TokensGrow
-            # a hold that is handed over just after a flush may have a smaller token
-            hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:1/9 9 24 25 115 left 26
-            => nothing others 2
-            # one of another owner may not
-            hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:2/9 9 24 25 115 left 26
-            => also TokensGrow
-            # one that is handed over later may not
-            hold b:1/8 8 0 5 100 left 20; flushed 21 21; hold a:1/10 10 21 22 120 left 23; hold b:1/9 9 1030 1031 115 left 1032
-            => also TokensGrow
-            # a hold that is handed over just after a demotion may have a smaller token
-            masters 3 21; hold b:1/8 8 4 5 100 left 20; hold a:1/10 10 6 7 105 left 8; hold b:1/9 9 24 25 115 left 26
-            => nothing others 2
-            # one that is handed over later may not
-            masters 3 21; hold b:1/8 8 4 5 100 left 20; hold a:1/10 10 6 7 105 left 8; hold b:1/9 9 1030 1031 115 left 1032
-            => also TokensGrow
-            # a later holder with a smaller token is found though both called at once
-            hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 120 left 30
-            => TokensGrow
-            # a reply after the lock was forgotten may have a smaller token
-            flushed 4 4; hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 102 left 30
-            => nothing others 1
-            # two masters at once excuse tokens that both granted meanwhile
-            masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
-            => nothing others 2
-            # not if the first was granted before
-            masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
-            => also TokensGrow
-            # not if the second was called after
-            masters 12 22; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
-            => also TokensGrow
-            # two masters at once may grant one token
-            masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
-            => nothing
-            # not if the first was granted before
-            masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
-            => also TokensGrow
-            # a nested entry with another token is found
-            hold a:1 10 0 5 100 left 20; entered a:1 10
-            => nothing
-            entered a:1 11
-            => TokensGrow
-            # a nested entry of an owner that was never outside is found
-            entered a:1 10
-            => TokensGrow
-            # readers of one owner may have one token
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold a:1s/10/1 10 6 7 100 shares left 30
-            => nothing
-            # readers of two clients may not
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/10/1 10 6 7 100 shares left 30
-            => TokensGrow
-            # two owners of one client may not
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold a:2s/10/1 10 6 7 100 shares left 30
-            => TokensGrow
-            # readers of two clients of a quorum may have one token
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/10/1 10 6 7 100 shares left 30; quorum
-            => nothing
-            # a writer of a quorum may not have the token of readers
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold a:1s/10/1 10 6 7 100 shares left 30; quorum
-            hold b:1/10 10 31 32 130 left 40
-            => also TokensGrow
-            # a reader may have the token of a writer that shares its lock
-            hold a:1/10 10 0 5 100 downgraded 10 left 20; hold a:1s/10/0 10 6 12 100 shares left 30
-            => nothing
-            # and of no other
-            hold a:1/10 10 0 5 100 left 10; hold a:1/10/0 10 6 12 100 shares left 30
-            => also TokensGrow
-            # readers have no order
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30
-            => nothing
-            # nor have permits, which have different tokens
-            hold a:1.3p 10 0 5 100 permits 3 left 20; hold b:1.3p 8 6 7 100 permits 3 left 30
-            => nothing
-            hold c:1.3p 8 6 7 100 permits 3 left 30
-            => TokensGrow
-            # a writer after readers has a larger token than all of them
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30; hold c:1 11 0 35 130 left 40
-            => nothing
-            # a writer with a token between those of readers is found
-            hold a:1s/10/0 10 0 5 100 shares left 20; hold b:1s/8/0 8 6 7 100 shares left 30; hold c:1 9 0 35 130 left 40
-            => TokensGrow
-            # a reader after a writer has a larger token
-            hold a:1 10 0 5 100 left 20; hold b:1s/11/0 11 6 25 120 shares left 30
-            => nothing
-            # a reader with a smaller token than a writer before is found
-            hold a:1 10 0 5 100 left 20; hold b:1s/9/0 9 6 25 120 shares left 30
-            => TokensGrow
-            # a reader may join a hold that was forgotten until its next renewal
-            hold a:1s/8/0 8 0 5 100 shares; flushed 20 20; hold b:1 10 21 22 120 left 23; hold a:1s/8/1 8 24 25 100 shares left 30
-            => nothing others 2
-            # and not after it
-            hold a:1s/8/0 8 0 5 100 shares; flushed 20 20; hold b:1 10 21 22 120 left 23; hold a:1s/8/1 8 24 25 121 shares left 30
-            => also TokensGrow
-            ",
-        );
+        check_cases(CASES);
     }
 }
