@@ -123,7 +123,7 @@ impl Scripted {
 
     fn view(&mut self, key: &Key) -> KeyView {
         let mut call = self.scripts.inspect.prepare_invoke();
-        let entry = call
+        let entry: Value = call
             .key(lock(key))
             .invoke(&mut self.commands)
             .expect("no error");
@@ -132,7 +132,7 @@ impl Scripted {
             .zrange(format!("{}:queue", lock(key)), 0, -1)
             .expect("no error");
         KeyView {
-            entry: entry_of(entry),
+            entry: entry_of(&entry),
             queue: queue.iter().map(|name| parse(name)).collect(),
         }
     }
@@ -227,8 +227,8 @@ fn read<T: FromRedisValue>(value: &Value) -> T {
 }
 
 /// Returns the reply of `inspect.lua`.
-fn entry_of(reply: Value) -> Option<Entry> {
-    let items: Vec<Value> = read(&reply);
+fn entry_of(reply: &Value) -> Option<Entry> {
+    let items: Vec<Value> = read(reply);
     let [owner, count, ttl, fence, _queue, number, others] = &items[..] else {
         assert!(items.is_empty(), "{items:?}");
         return None;
