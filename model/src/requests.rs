@@ -232,12 +232,12 @@ fn release_of_member<F: Fences>(
     for owner in &waiters {
         state.queues.leave(key, *owner);
     }
-    if release.at_least.is_zero() && !waiters.is_empty() {
-        release.at_least = NOTIFIED;
+    if release.min_hold.is_zero() && !waiters.is_empty() {
+        release.min_hold = NOTIFIED;
     }
     let released = state.release(&release, now);
     for owner in waiters {
-        let (key, after) = (key.clone(), release.at_least);
+        let (key, after) = (key.clone(), release.min_hold);
         state.notify(owner.client(), Event::Retry { key, owner, after });
     }
     released
