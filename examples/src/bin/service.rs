@@ -237,6 +237,19 @@ mod tests {
         assert_eq!(post_payment(&app, 42).await, StatusCode::OK);
     }
 
+    // The clock is paused: the wait of two seconds takes no time.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_down_is_a_503_until_it_is_back() {
+        let locks = LockClient::builder().tokio_time();
+        let locks = locks.in_memory().expect("a client");
+        let app = app(locks.clone());
+        let outage = locks.simulate_outage().expect("the embedded store");
+        let status = post_payment(&app, 42).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        drop(outage);
+        assert_eq!(post_payment(&app, 42).await, StatusCode::OK);
+    }
+
     #[tokio::test]
     async fn metrics_name_the_template_and_no_order() {
         let metrics = record_metrics().expect("the only recorder");
