@@ -58,7 +58,7 @@
 //!
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
-//! | `macros` | yes | the attribute |
+//! | `macros` | yes | the attribute, and [`macro@key`] |
 //! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
 //! | `serde` | no | `Serialize` and `Deserialize` for [`fencing::Fence`] |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |

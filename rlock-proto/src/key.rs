@@ -168,7 +168,8 @@ pub fn shortened(key: &str) -> String {
 }
 
 /// Renders a value for use inside a key, as a placeholder of the attribute does. Use it for each
-/// value in a key that is assembled by hand.
+/// value in a key that is assembled at run time. If the template of the key is known at compile time,
+/// the macro `key!` of `rlock-core` escapes all values.
 ///
 /// Percent-encodes `%`, `:`, `{`, `}` and control characters. A value can therefore neither run into
 /// its neighbours, nor name another lock, nor move the key to another Redis Cluster slot.
