@@ -7,6 +7,7 @@
 mod acquisition;
 mod call;
 mod count;
+mod hold;
 mod input;
 mod leave;
 mod output;
@@ -29,6 +30,7 @@ use self::{
     schedule::{Schedule, Target},
 };
 pub use self::{
+    hold::Hold,
     input::{Event, Failure, Input, Inside, Reply},
     output::{
         Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Outputs, Refusal, Renew, Request,
@@ -205,8 +207,9 @@ impl Machine {
                 Few::new()
             }
             Input::Run(entry) => {
-                if let Some(own) = self.own_mut(&entry.key, entry.owner) {
-                    own.runs_body(entry.number);
+                let own = self.own_mut(&entry.key, entry.owner);
+                if let Some(hold) = own.and_then(Ownership::hold_mut) {
+                    hold.runs_body(entry.number);
                 }
                 Few::new()
             }
@@ -477,7 +480,8 @@ impl Machine {
 
     /// Returns whether no call is left, and no body runs.
     pub fn is_quiet(&self) -> bool {
-        !self.is_called() && !self.ownerships().any(Ownership::has_body)
+        let mut holds = self.ownerships().filter_map(Ownership::hold);
+        !self.is_called() && !holds.any(Hold::has_body)
     }
 
     /// Returns whether a call is left that may still have a lock. A call that was refused only has to learn of it.
@@ -601,7 +605,7 @@ impl Slot {
             Revoked::Lost | Revoked::Given => {
                 self.lose(owner, LostCause::Revoked, cx);
                 if let Some(own) = self.find_mut(owner) {
-                    own.revoked_at = Some(cx.now);
+                    own.revoked(cx.now);
                 }
             }
         }

@@ -106,7 +106,8 @@ fn exclusive() -> [P; 2] {
                 let is_overtaken = |client: &Client, key| {
                     client.relies_on(key, now).any(|own| {
                         let owner = owner(client.name, own.owner, own.mode);
-                        state.is_overtaken(key, owner, own.token)
+                        own.token()
+                            .is_some_and(|token| state.is_overtaken(key, owner, token))
                     })
                 };
                 let keys = || state.keys();
@@ -180,7 +181,7 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
         let key = key(number);
         let holders: Vec<_> = state.server.holders(&key).collect();
         let owner = owner(client.name, own.owner, own.mode);
-        let counts = counts && own.used == Mode::Exclusive;
+        let counts = counts && own.used() == Mode::Exclusive;
         let count = if counts { own.entries() } else { 1 };
         let is_settled = own.wanted_count(counts).is_none();
         match holders[..] {

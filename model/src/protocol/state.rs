@@ -201,7 +201,7 @@ impl State {
                 let overtaken = owns.filter(|own| {
                     let own_name = server::owner(client.name, own.owner, own.mode);
                     let is_other = own_name != *owner && !tolerate(own.mode, owner.mode());
-                    own.token > 0 && is_other
+                    own.token().is_some() && is_other
                 });
                 let overtaken: Vec<u64> = overtaken.map(|own| own.owner).collect();
                 for own in overtaken {

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use super::LockClient;
 use crate::{
     blocking::block_on,
-    engine::machine::{Input, Machine},
+    engine::machine::{Input, Machine, Ownership},
     error::LockError,
     store::StoreError,
 };
@@ -190,8 +190,9 @@ impl LockClient {
 /// Returns the keys of the locks that bodies still use, as errors show them.
 fn keys_in_use(machine: &Machine) -> Vec<String> {
     let in_use = machine.slots().filter_map(|slot| {
-        let own = slot.ownerships().iter().find(|own| own.has_body())?;
-        Some(slot.key.shown(own.site).to_owned())
+        let mut holds = slot.ownerships().iter().filter_map(Ownership::hold);
+        let hold = holds.find(|hold| hold.has_body())?;
+        Some(slot.key.shown(hold.site).to_owned())
     });
     in_use.collect()
 }

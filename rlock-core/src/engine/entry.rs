@@ -90,7 +90,7 @@ impl Entry {
 
     /// Returns the number of entries of the hold.
     pub(crate) fn count(&self) -> u32 {
-        let count = |own: &Ownership, _| (own.token == self.token()).then(|| own.entries());
+        let count = |own: &Ownership, _| (own.token() == Some(self.token())).then(|| own.entries());
         self.read(count).flatten().unwrap_or_default()
     }
 

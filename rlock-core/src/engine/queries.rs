@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     engine::{
         core::Core,
-        machine::{Event, Ownership, Phase, Revoked, Slot},
+        machine::{Event, Hold, Ownership, Phase, Revoked, Slot},
         messages::{Answer, Message, Question, Report, fill, written},
     },
     escape_control::shown,
@@ -241,10 +241,11 @@ fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
 
 /// Returns the descriptions that this client sends, the current ownership first.
 fn infos(core: &Core, slot: &Slot, now: Time) -> impl Iterator<Item = LockInfo> {
-    slot.held(now).map(move |own| info(core, slot, own, now))
+    let held = slot.held(now);
+    held.map(move |(own, hold)| info(core, slot, own, hold, now))
 }
 
-fn info(core: &Core, slot: &Slot, own: &Ownership, now: Time) -> LockInfo {
+fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> LockInfo {
     let is_current = slot
         .current()
         .is_some_and(|current| current.owner == own.owner);
@@ -255,21 +256,21 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, now: Time) -> LockInfo {
         owner: core.owner_id(own.owner, own.mode).to_string(),
         count: own.entries().max(1),
         ttl: Some(own.left(now)),
-        token: Some(own.token),
+        token: Some(hold.token),
         retained: own.phase() == Phase::Retained,
         holder: Some(Holder {
-            mode: own.used,
+            mode: hold.used,
             service: identity.service.as_deref().map(shown),
             version: identity.version.as_deref().map(shown),
             host: shown(Identity::host()),
             pid: std::process::id(),
-            held_for: now.since(own.since),
-            lock: text(own.site.name_or("")),
-            function: own.site.function().as_deref().and_then(text),
+            held_for: now.since(hold.since),
+            lock: text(hold.site.name_or("")),
+            function: hold.site.function().as_deref().and_then(text),
             trace_id: None,
             waiters: slot.waiters(),
-            renewals: own.renewals,
-            revoked_for: own.revoked_at.map(|at| now.since(at)),
+            renewals: hold.renewals,
+            revoked_for: hold.revoked_at.map(|at| now.since(at)),
             value: None,
             values: 0,
         }),

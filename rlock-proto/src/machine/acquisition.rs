@@ -216,12 +216,12 @@ impl Machine {
             self.lose(&key, owner, cause);
             return None;
         }
-        if !lock.mode.fits_inside(own.used) {
-            call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used));
+        if !lock.mode.fits_inside(own.used()) {
+            call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used()));
             return None;
         }
-        if !counts || own.used != Mode::Exclusive {
-            let number = own.add(&call.terms, Some(entry), now);
+        if !counts || own.used() != Mode::Exclusive {
+            let number = own.hold_mut()?.add(&call.terms, Some(entry), now);
             lock.enters(own, number, None);
             return None;
         }
@@ -265,7 +265,7 @@ impl Machine {
         if let Some((at, Turn::Joins)) = turn {
             let lock = &mut call.locks[at];
             let own = self.slots.get_mut(&lock.key)?.current_mut()?;
-            let number = own.join(&call.terms, now);
+            let number = own.hold_mut()?.join(&call.terms, now);
             lock.enters(own, number, Some(By::Local));
             fresh.clear();
         } else if let Some((at, _)) = turn {
@@ -351,8 +351,9 @@ impl Machine {
         let (owner, number) = (entered.entry.owner, entered.entry.number);
         let slot = self.slots.get_mut(&lock.key);
         let own = slot.and_then(|slot| slot.find_mut(owner));
-        match own.filter(|own| own.valid_until(now).is_ok()) {
-            Some(own) => own.pick_up(number, call.terms.watchdog),
+        let own = own.filter(|own| own.valid_until(now).is_ok());
+        match own.and_then(Ownership::hold_mut) {
+            Some(hold) => hold.pick_up(number, call.terms.watchdog),
             None => self.leave_all(call),
         }
     }
@@ -377,7 +378,7 @@ impl Machine {
         let is_owned = |at: &usize| {
             let lock = &call.locks[*at];
             let own = self.current(&lock.key);
-            lock.grant.is_some() && own.is_some_and(|own| own.token > 0)
+            lock.grant.is_some() && own.is_some_and(|own| own.hold().is_some())
         };
         let asked: Few<usize> = fresh.iter().copied().filter(|at| !is_owned(at)).collect();
         let rolls_back = asked.len() > 1 || self.cx.settings.needs_majority;
@@ -642,8 +643,10 @@ impl Machine {
                     match (inside, own.valid_until(now)) {
                         (Some(inside), Ok(_)) => {
                             own.confirm(*sent_at, lease);
-                            let number = own.add(&call.terms, Some(inside.entry), now);
-                            call.locks[at].enters(own, number, None);
+                            if let Some(hold) = own.hold_mut() {
+                                let number = hold.add(&call.terms, Some(inside.entry), now);
+                                call.locks[at].enters(own, number, None);
+                            }
                         }
                         // A late grant does not bring the hold back.
                         (Some(_), Err(cause)) => call.refuse_as_lost(&claim.key, cause),
@@ -722,15 +725,7 @@ impl Wanted {
             owner: own.owner,
             number,
         };
-        let first = own.first(number).unwrap_or(number);
-        // If that entry of a shared ownership has left, a new hold begins.
-        let began = began.or((first == number).then_some(By::Local));
-        self.entered = Some(Entered {
-            entry,
-            first,
-            token: own.token,
-            mode: own.mode,
-            began,
-        });
+        let hold = own.hold();
+        self.entered = hold.map(|hold| hold.entered(entry, own.mode, began));
     }
 }

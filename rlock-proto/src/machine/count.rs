@@ -156,7 +156,7 @@ impl Ownership {
     pub fn wanted_count(&self, counts: bool) -> Option<u32> {
         match self.phase() {
             // The store does not count the calls that share a hold.
-            Phase::Held if counts && self.used == Mode::Exclusive => {
+            Phase::Held if counts && self.used() == Mode::Exclusive => {
                 let is_off = self.count.known.is_none() || self.count.is_in_doubt;
                 (is_off && self.count.retries.is_none()).then(|| self.entries())
             }
@@ -214,7 +214,7 @@ impl Ownership {
 
     /// Returns how long the lock stays taken after its release.
     pub(super) fn min_hold(&self, now: Time) -> Duration {
-        let until = self.min_hold_until;
+        let until = self.hold().and_then(|hold| hold.min_hold_until);
         until.map_or(Duration::ZERO, |until| until.since(now))
     }
 }

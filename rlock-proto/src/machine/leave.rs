@@ -7,7 +7,7 @@ use super::{
     call::{Call, Leaving, Work},
     count::{Release, Todo},
     input::Failure,
-    output::{Ask, Claimed, Entered, HoldEnd, Output, Refusal, Request, Step},
+    output::{Ask, Claimed, HoldEnd, Output, Refusal, Request, Step},
     ownership::{Ownership, Phase},
     slot::Slot,
 };
@@ -18,7 +18,7 @@ impl Machine {
     #[must_use]
     pub fn others(&self, entry: &Entry) -> u32 {
         let own = self.own(&entry.key, entry.owner);
-        let own = own.filter(|own| own.has(entry.number) && own.used == Mode::Exclusive);
+        let own = own.filter(|own| own.has(entry.number) && own.used() == Mode::Exclusive);
         own.map_or(0, |own| own.others(&self.cx))
     }
 }
@@ -64,13 +64,13 @@ impl Slot {
             return Step::Left(held);
         };
         let has_succeeded = end == HoldEnd::Released && broken.is_none();
-        let ended = own.remove(entry.number, has_succeeded);
+        let ended = (own.hold_mut()).and_then(|hold| hold.remove(entry.number, has_succeeded));
         if let Some(first) = ended.filter(|_| matches!(own.phase(), Phase::Held | Phase::Lost)) {
             cx.ended(own, first, end);
         }
         match own.phase() {
             Phase::Held if own.entries() > 0 => {
-                if counts && own.used == Mode::Exclusive {
+                if counts && own.used() == Mode::Exclusive {
                     // Sent although the store may have this count: its reply shows a loss.
                     own.count.known = None;
                 }
@@ -123,7 +123,7 @@ impl Slot {
             Err(cause) => return Step::Left(Err(cause)),
         };
         let others = own.others(cx);
-        if own.used == Mode::Exclusive && others > 0 {
+        if own.used() == Mode::Exclusive && others > 0 {
             return Step::Refused(Refusal::Nested(others));
         }
         if own.mode == Mode::Exclusive {
@@ -139,15 +139,14 @@ impl Slot {
             Ok(own) => own,
             Err(cause) => return Step::Left(Err(cause)),
         };
-        let kept = own.keep(entry.number).map(|number| Entered {
-            entry: Entry {
+        let mode = own.mode;
+        let kept = own.hold_mut().and_then(|hold| {
+            let number = hold.keep(entry.number)?;
+            let entry = Entry {
                 number,
                 ..entry.clone()
-            },
-            first: own.first(number).unwrap_or(number),
-            token: own.token,
-            mode: own.mode,
-            began: None,
+            };
+            Some(hold.entered(entry, mode, None))
         });
         kept.map_or(Step::Left(Err(LostCause::Released)), |kept| {
             Step::Entered(one(kept))
@@ -304,11 +303,10 @@ impl Slot {
         if count == 0 {
             own.count.release = Release::Confirmed;
             if let Err(cause) = outcome
-                && own.token > 0
-                && own.lost.is_none()
+                && let Some(hold) = own.hold().filter(|_| own.lost.is_none())
             {
+                let loss = own.loss(&key, hold, cause);
                 own.lost = Some(cause);
-                let loss = own.loss(&key, cause);
                 cx.outputs.push(Output::Lost(Box::new(loss)));
             }
         } else if let Err(cause) = outcome {

@@ -10,11 +10,10 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::{
     Owner,
     count::Count,
+    hold::Hold,
     output::{Claimed, Loss},
     requests::Requests,
     tokens::Tokens,
@@ -24,7 +23,7 @@ use crate::{
     lease::{Time, valid_until},
     lost::LostCause,
     mode::Mode,
-    options::{LockOptions, Site},
+    options::LockOptions,
     store::Grant,
 };
 
@@ -33,50 +32,32 @@ use crate::{
 pub struct Ownership {
     /// The number of the owner, which is never used again.
     pub owner: Owner,
-    /// The mode that the store knows, and that of the present hold: a shared one may use an exclusive lock.
+    /// The mode that the store knows.
     pub mode: Mode,
-    /// The mode of the present hold.
-    pub used: Mode,
     phase: Phase,
+    /// The present hold, or the last one; `None` before the first.
+    hold: Option<Hold>,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
-    /// How often the lease of the present hold was renewed.
-    pub renewals: u32,
     /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
     pub(super) renewal_sent: Option<Time>,
     pub(super) count: Count,
-    /// The token of the present hold, or of the last one; 0 before the first.
-    pub token: u64,
-    /// Where and when the hold began.
-    pub site: Site,
-    /// When the hold began.
-    pub since: Time,
-    entries: SmallVec<[Present; 2]>,
-    /// The number of the next entry.
-    number: u32,
     /// Whether a hold ended with it. Only the release of such an ownership can find a loss.
     pub(super) ends_hold: bool,
     /// A lost ownership never comes back.
     pub(super) lost: Option<LostCause>,
-    /// When another client asked for the lock, or took it.
-    pub revoked_at: Option<Time>,
     /// The lease of its holds, and of all its renewals. Nested calls share it.
     pub(super) lease: Duration,
     /// The last lease that the store confirmed as the TTL, and when its request was sent.
     pub(super) confirmed_lease: Duration,
     pub(super) confirmed_at: Time,
     pub(super) valid_until: Time,
-    /// The end of the present hold by its `max_hold`.
-    pub(super) hold_until: Time,
     /// When a change by another client was reported, or reports stopped, or a request failed, until a later request
     /// confirms the ownership.
     pub(super) doubted_at: Option<Time>,
     /// Whether the next renewal is due because of a doubt.
     pub(super) is_checked: bool,
-    /// Until when the lock stays taken after its last entry, because of the entries that have succeeded.
-    pub(super) min_hold_until: Option<Time>,
-    /// How long the ownership is retained after the hold, and the end of the retention.
-    pub(super) retain: Duration,
+    /// The end of the retention.
     pub(super) retained_until: Time,
     /// How many acquires of the owner are under way.
     pub(super) asking: u8,
@@ -99,49 +80,25 @@ pub enum Phase {
     Ended,
 }
 
-/// An entry of the present hold.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Present {
-    number: u32,
-    /// The first entry of its hold. In a shared ownership, each call that joins has a hold of its own.
-    first: u32,
-    /// Whether it wants renewals.
-    renewed: bool,
-    /// Whether a body runs inside, which a loss stops.
-    in_body: bool,
-    /// Until when the lock stays taken if the entry succeeds.
-    min_hold_until: Option<Time>,
-}
-
 impl Ownership {
     pub(super) fn new(owner: Owner, mode: Mode, lease: Duration, tokens: u64) -> Self {
         Self {
             owner,
             mode,
-            used: mode,
             phase: Phase::Requested,
+            hold: None,
             requests: Requests::default(),
             tokens: Tokens::new(tokens),
-            renewals: 0,
             renewal_sent: None,
             count: Count::default(),
-            token: 0,
-            site: Site::default(),
-            since: Time::default(),
-            entries: SmallVec::new(),
-            number: 0,
             ends_hold: false,
             lost: None,
-            revoked_at: None,
             lease,
             confirmed_lease: lease,
             confirmed_at: Time::default(),
             valid_until: Time::default(),
-            hold_until: Time::NEVER,
             doubted_at: None,
             is_checked: false,
-            min_hold_until: None,
-            retain: Duration::ZERO,
             retained_until: Time::default(),
             asking: 0,
             due: None,
@@ -173,15 +130,69 @@ impl Ownership {
     pub fn is_owned(&self) -> bool {
         match self.phase {
             Phase::Held | Phase::Retained => true,
-            Phase::Requested => self.token > 0 && self.lost.is_none(),
+            Phase::Requested => self.hold.is_some() && self.lost.is_none(),
             Phase::Lost | Phase::Ended => false,
         }
+    }
+
+    /// Returns the present hold, or the last one. Returns `None` before the first.
+    #[must_use]
+    pub fn hold(&self) -> Option<&Hold> {
+        self.hold.as_ref()
+    }
+
+    pub(super) fn hold_mut(&mut self) -> Option<&mut Hold> {
+        self.hold.as_mut()
+    }
+
+    /// Returns the token of the present hold, or of the last one.
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        self.hold.as_ref().map(|hold| hold.token)
+    }
+
+    /// Returns the mode of the present hold, or of the last one: a shared one may use an exclusive lock.
+    #[must_use]
+    pub fn used(&self) -> Mode {
+        self.hold.as_ref().map_or(self.mode, |hold| hold.used)
     }
 
     /// Returns the number of entries.
     #[must_use]
     pub fn entries(&self) -> u32 {
-        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+        self.hold.as_ref().map_or(0, Hold::entries)
+    }
+
+    /// Returns whether an entry has not left.
+    #[must_use]
+    pub fn has(&self, number: u32) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.has(number))
+    }
+
+    /// Returns how often the lease of the present hold was renewed.
+    pub(super) fn renewals(&self) -> u32 {
+        self.hold.as_ref().map_or(0, |hold| hold.renewals)
+    }
+
+    /// Returns how long the ownership is retained after the hold.
+    pub(super) fn retain(&self) -> Duration {
+        self.hold
+            .as_ref()
+            .map_or(Duration::ZERO, |hold| hold.retain)
+    }
+
+    /// Notes that another client asked for the lock, or took it.
+    pub(super) fn revoked(&mut self, now: Time) {
+        if let Some(hold) = &mut self.hold {
+            hold.revoked_at = Some(now);
+        }
+    }
+
+    /// Returns the end of the present hold by its `max_hold`.
+    pub(super) fn hold_until(&self) -> Time {
+        let is_present = matches!(self.phase, Phase::Held | Phase::Lost);
+        let hold = self.hold.as_ref().filter(|_| is_present);
+        hold.map_or(Time::NEVER, |hold| hold.until)
     }
 
     /// Returns until when the hold is valid, or the cause if it is lost, or has ended by the clock.
@@ -192,14 +203,14 @@ impl Ownership {
     pub fn valid_until(&self, now: Time) -> Result<Time, LostCause> {
         match self.lost.or_else(|| self.ended_by_clock(now)) {
             Some(cause) => Err(cause),
-            None => Ok(self.valid_until.min(self.hold_until)),
+            None => Ok(self.valid_until.min(self.hold_until())),
         }
     }
 
     /// Returns the cause if the lease or the `max_hold` has ended. The earlier end counts.
     pub(super) fn ended_by_clock(&self, now: Time) -> Option<LostCause> {
-        let (end, cause) = if self.hold_until <= self.valid_until {
-            (self.hold_until, LostCause::MaxHold)
+        let (end, cause) = if self.hold_until() <= self.valid_until {
+            (self.hold_until(), LostCause::MaxHold)
         } else {
             (self.valid_until, LostCause::Expired)
         };
@@ -221,7 +232,7 @@ impl Ownership {
     /// Returns whether the hold with this token has not ended. The ownership may have been passed on to another hold.
     #[must_use]
     pub fn is_live(&self, token: u64) -> bool {
-        matches!(self.phase, Phase::Held | Phase::Lost) && self.token == token
+        matches!(self.phase, Phase::Held | Phase::Lost) && self.token() == Some(token)
     }
 
     /// Begins a hold with a grant of the store or of the hold before. Returns its first entry. Returns `None` if no token
@@ -237,55 +248,25 @@ impl Ownership {
             self.requests.retire();
             return None;
         };
-        (self.token, self.used) = (token, mode);
-        (self.site, self.since, self.lease) = (terms.site, now, terms.lease);
-        (self.renewals, self.revoked_at) = (0, None);
+        let mut hold = Hold::new((terms, mode), token, self.hold(), now);
+        let number = hold.add(terms, None, now);
+        self.hold = Some(hold);
         self.enter_phase(Phase::Held);
+        self.lease = terms.lease;
         self.confirmed_lease = grant.ttl.min(terms.lease);
         self.confirmed_at = grant.since;
         self.valid_until = valid_until(grant.since, self.confirmed_lease);
         self.end_doubt(grant.since);
-        (self.min_hold_until, self.retain) = (None, Duration::ZERO);
-        self.hold_until = terms.max_hold.map_or(Time::NEVER, |most| now + most);
         self.count.known = Some(1);
-        Some(self.add(terms, None, now))
-    }
-
-    /// Adds an entry: the first one of a hold, or one in the same hold as this entry. Returns its number.
-    pub(super) fn add(&mut self, terms: &LockOptions, beside: Option<u32>, now: Time) -> u32 {
-        self.retain = self.retain.max(terms.retain);
-        // That entry may have left. All entries of an exclusive lock are in one hold.
-        let of_any = || Some(self.entries.first()?.first);
-        let first = beside.and_then(|number| match self.first(number) {
-            None if self.used == Mode::Exclusive => of_any(),
-            first => first,
-        });
-        let min_hold_until = terms.min_hold.map(|least| now + least);
-        self.add_entry(first, terms.watchdog, false, min_hold_until)
-    }
-
-    fn add_entry(
-        &mut self,
-        first: Option<u32>,
-        renewed: bool,
-        in_body: bool,
-        min_hold_until: Option<Time>,
-    ) -> u32 {
-        let number = self.number;
-        self.number += 1;
-        self.entries.push(Present {
-            number,
-            first: first.unwrap_or(number),
-            renewed,
-            in_body,
-            min_hold_until,
-        });
-        number
+        Some(number)
     }
 
     /// Makes the exclusive lock a shared one. The next count informs the store.
     pub(super) fn downgrade(&mut self, now: Time) {
-        (self.mode, self.used) = (Mode::Shared, Mode::Shared);
+        self.mode = Mode::Shared;
+        if let Some(hold) = &mut self.hold {
+            hold.used = Mode::Shared;
+        }
         self.count.known = None;
         self.count.restart(now, Time::NEVER);
     }
@@ -293,94 +274,14 @@ impl Ownership {
     /// Returns whether a further call can join the shared ownership. With another lease it cannot: the renewals set one.
     /// Without a `max_hold` it cannot join one that has an end.
     pub(super) fn may_join(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
-        let is_shared = self.used == Mode::Shared && mode == Mode::Shared;
-        let ends_alike = (self.hold_until == Time::NEVER) == terms.max_hold.is_none();
+        let is_shared = self.used() == Mode::Shared && mode == Mode::Shared;
+        let ends_alike = (self.hold_until() == Time::NEVER) == terms.max_hold.is_none();
         let is_sure = self.valid_until(now).is_ok() && self.doubted_at.is_none();
         self.phase == Phase::Held
             && is_shared
             && ends_alike
             && is_sure
             && self.fits(terms, mode, now)
-    }
-
-    /// Adds the first entry of a call that joins the shared ownership, which then ends by the latest `max_hold`.
-    pub(super) fn join(&mut self, terms: &LockOptions, now: Time) -> u32 {
-        let until = terms.max_hold.map_or(Time::NEVER, |most| now + most);
-        self.hold_until = self.hold_until.max(until);
-        self.add(terms, None, now)
-    }
-
-    /// Returns the first entry of the hold that this entry is in.
-    pub(super) fn first(&self, number: u32) -> Option<u32> {
-        let entry = self.entries.iter().find(|entry| entry.number == number)?;
-        Some(entry.first)
-    }
-
-    /// Returns the first entries of all holds.
-    pub(super) fn firsts(&self) -> SmallVec<[u32; 1]> {
-        let mut firsts: SmallVec<[u32; 1]> = self.entries.iter().map(|entry| entry.first).collect();
-        firsts.sort_unstable();
-        firsts.dedup();
-        firsts
-    }
-
-    /// Begins the renewals that an entry wants, because its call was polled.
-    pub(super) fn pick_up(&mut self, number: u32, renewed: bool) {
-        let mut entries = self.entries.iter_mut();
-        if let Some(entry) = entries.find(|entry| entry.number == number) {
-            entry.renewed = renewed;
-        }
-    }
-
-    /// Adds an entry with the renewal of a present one, for work that a loss does not stop. Returns `None` if that entry
-    /// has left.
-    pub(super) fn keep(&mut self, number: u32) -> Option<u32> {
-        let entry = self.entries.iter().find(|entry| entry.number == number)?;
-        let (first, renewed) = (entry.first, entry.renewed);
-        Some(self.add_entry(Some(first), renewed, true, None))
-    }
-
-    /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
-    pub(super) fn runs_body(&mut self, number: u32) {
-        let mut entries = self.entries.iter_mut();
-        if let Some(entry) = entries.find(|entry| entry.number == number) {
-            entry.in_body = true;
-        }
-    }
-
-    /// Returns whether a body runs inside.
-    #[must_use]
-    pub fn has_body(&self) -> bool {
-        self.entries.iter().any(|entry| entry.in_body)
-    }
-
-    /// Returns whether an entry has not left.
-    #[must_use]
-    pub fn has(&self, number: u32) -> bool {
-        self.entries.iter().any(|entry| entry.number == number)
-    }
-
-    /// Removes an entry, whose `min_hold` counts if it has succeeded. Returns the first one of its hold, if that has no
-    /// other entry.
-    pub(super) fn remove(&mut self, number: u32, has_succeeded: bool) -> Option<u32> {
-        let at = self
-            .entries
-            .iter()
-            .position(|entry| entry.number == number)?;
-        let Present {
-            first,
-            min_hold_until,
-            ..
-        } = self.entries.remove(at);
-        if has_succeeded {
-            self.min_hold_until = self.min_hold_until.max(min_hold_until);
-        }
-        let is_last = self.entries.iter().all(|entry| entry.first != first);
-        is_last.then_some(first)
-    }
-
-    pub(super) fn wants_renewals(&self) -> bool {
-        self.entries.iter().any(|entry| entry.renewed)
     }
 
     /// Notes that the store confirmed this lease for a request sent at `sent_at`.
@@ -446,7 +347,7 @@ impl Ownership {
 
     /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and will not be rolled back.
     pub(super) fn is_usable(&self, lease: Duration, mode: Mode, now: Time) -> bool {
-        let is_valid = if self.token == 0 {
+        let is_valid = if self.hold.is_none() {
             mode == self.mode
         } else {
             now < self.valid_until && lease == self.lease && mode.fits_grant(self.mode)
@@ -457,12 +358,12 @@ impl Ownership {
 
     /// Returns whether this may be the token of the present hold, or of the grant that the next one begins with.
     pub(super) fn may_have(&self, token: u64) -> bool {
-        match self.phase {
-            Phase::Requested if self.token == 0 => {
+        match self.token() {
+            Some(last) => token == last,
+            None => {
                 let grant = self.requests.grant();
                 grant.is_none_or(|grant| self.tokens.have(token, grant.fence))
             }
-            _ => token == self.token,
         }
     }
 
@@ -475,7 +376,7 @@ impl Ownership {
 
     /// Returns whether nothing about it is in doubt, and its lease will last for a while.
     pub(super) fn is_certain(&self, now: Time) -> bool {
-        let is_kept = self.min_hold_until.is_some_and(|until| until > now);
+        let is_kept = !self.min_hold(now).is_zero();
         self.phase == Phase::Held
             && self.lost.is_none()
             && self.doubted_at.is_none()
@@ -499,16 +400,16 @@ impl Ownership {
         claimed
     }
 
-    /// Returns what is told about its loss.
-    pub(super) fn loss(&self, key: &Key, cause: LostCause) -> Loss {
+    /// Returns what is told about the loss of its hold.
+    pub(super) fn loss(&self, key: &Key, hold: &Hold, cause: LostCause) -> Loss {
         Loss {
             key: key.clone(),
             owner: self.owner,
             mode: self.mode,
-            site: self.site,
+            site: hold.site,
             cause,
             lease: self.confirmed_lease,
-            entries: self.entries.iter().map(|entry| entry.number).collect(),
+            entries: hold.numbers(),
         }
     }
 
@@ -516,27 +417,22 @@ impl Ownership {
     pub(super) fn end(&mut self, now: Time) {
         self.ends_hold = self.phase == Phase::Held;
         self.enter_phase(Phase::Ended);
-        self.hold_until = Time::NEVER;
         self.count.restart(now, now + self.lease);
     }
 
     /// Panics if the ownership is not consistent.
     pub(super) fn check(&self, now: Time) {
         let is = |is: bool, what: &str| assert!(is, "{what}: {self:#?}");
-        let is_empty = self.entries.is_empty();
+        let is_empty = self.entries() == 0;
         match self.phase {
             Phase::Requested | Phase::Retained => is(is_empty, "a hold has entries"),
-            Phase::Held => is(
-                !is_empty && self.token > 0,
-                "a hold has entries and a token",
-            ),
+            Phase::Held => is(!is_empty, "a hold has entries"),
             Phase::Lost => is(self.lost.is_some(), "the cause is known"),
             Phase::Ended => {}
         }
-        let are_sorted = self.entries.is_sorted_by_key(|entry| entry.number);
-        is(are_sorted, "each entry has a number");
+        self.hold.iter().for_each(Hold::check);
         is(
-            self.used.fits_grant(self.mode) || self.used == self.mode,
+            self.used().fits_grant(self.mode) || self.used() == self.mode,
             "the hold tolerates no more than the store",
         );
         if matches!(self.phase, Phase::Held | Phase::Retained) {

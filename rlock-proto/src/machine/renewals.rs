@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::ownership::{Ownership, Phase};
+use super::{
+    hold::Hold,
+    ownership::{Ownership, Phase},
+};
 use crate::{
     lease::{Time, next_check, renewal_attempt, renewal_due},
     lost::LostCause,
@@ -36,8 +39,8 @@ impl Ownership {
     /// Returns when the hold or the ownership ends by the clock, and how, if that was not noticed yet.
     fn end_by_clock(&self) -> (Time, Due) {
         match self.phase() {
-            Phase::Held if self.lost.is_none() && self.hold_until <= self.valid_until => {
-                (self.hold_until, Due::Lost(LostCause::MaxHold))
+            Phase::Held if self.lost.is_none() && self.hold_until() <= self.valid_until => {
+                (self.hold_until(), Due::Lost(LostCause::MaxHold))
             }
             Phase::Retained if self.retained_until < self.valid_until => {
                 (self.retained_until, Due::Nothing)
@@ -55,13 +58,17 @@ impl Ownership {
         next_check(due.min(self.count_due(counts)), now)
     }
 
+    fn wants_renewals(&self) -> bool {
+        self.hold().is_some_and(Hold::wants_renewals)
+    }
+
     /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
     fn renewal(&self, now: Time) -> Option<Duration> {
         match self.phase() {
             // A caller that is not polled must not keep the lock.
             Phase::Requested | Phase::Lost | Phase::Ended => None,
             Phase::Retained => Some(self.lease),
-            Phase::Held if self.wants_renewals() && now < self.hold_until => Some(self.lease),
+            Phase::Held if self.wants_renewals() && now < self.hold_until() => Some(self.lease),
             Phase::Held => self.doubted_at.map(|_| Duration::ZERO),
         }
     }
@@ -92,7 +99,9 @@ impl Ownership {
         if now < self.valid_until {
             self.confirm(sent_at, lease);
             self.tokens.renewed(fence, sent_at, lease);
-            self.renewals = self.renewals.saturating_add(1);
+            if let Some(hold) = self.hold_mut() {
+                hold.renewals = hold.renewals.saturating_add(1);
+            }
             self.renewal_sent = None;
         }
     }

@@ -17,6 +17,7 @@ use super::{
     CallId, Context, Owner,
     call::{Call, Stage},
     count::Todo,
+    hold::Hold,
     output::{HoldEnd, Output},
     ownership::{Ownership, Phase},
     schedule::Target,
@@ -105,13 +106,14 @@ impl Slot {
         self.find(self.current?)
     }
 
-    /// Returns the ownerships that have the lock, the current one first.
-    pub fn held(&self, now: Time) -> impl Iterator<Item = &Ownership> {
+    /// Returns the ownerships that have the lock, each with its present hold or the last one. The current one comes first.
+    pub fn held(&self, now: Time) -> impl Iterator<Item = (&Ownership, &Hold)> {
         let current = self.current();
         let is_other = move |own: &&Ownership| Some(own.owner) != self.current;
         let others = self.ownerships().iter().filter(is_other);
         let is_held = move |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
-        current.into_iter().chain(others).filter(is_held)
+        let held = current.into_iter().chain(others).filter(is_held);
+        held.filter_map(|own| Some((own, own.hold()?)))
     }
 
     pub(super) fn current_mut(&mut self) -> Option<&mut Ownership> {
@@ -191,9 +193,10 @@ impl Slot {
             && let Some(own) = self.current.and_then(|owner| self.find_mut(owner))
             && call.may_join(&key)
             && own.may_join(&call.terms, Mode::Shared, now)
+            && let Some(hold) = own.hold_mut()
         {
-            let number = own.join(&call.terms, now);
-            own.pick_up(number, false);
+            let number = hold.join(&call.terms, now);
+            hold.pick_up(number, false);
             call.joins(&key, own, number);
             self.queue.pop_front();
             cx.wake(next);
@@ -369,7 +372,7 @@ impl Slot {
             self.current = Some(owner);
         }
         let own = self.current_mut().expect("there is one now");
-        if own.token == 0 {
+        if own.hold().is_none() {
             // A call before may have asked for less.
             own.lease = own.lease.max(lease);
         }
@@ -398,7 +401,6 @@ impl Slot {
         }
         if may_continue && own.is_certain(now) {
             own.tokens.run_low();
-            own.hold_until = Time::NEVER;
             let fits = terms.is_some_and(|(terms, mode)| own.fits(terms, mode, now));
             if fits && may_serve && own.tokens.is_left() {
                 own.pass_on();
@@ -406,7 +408,7 @@ impl Slot {
                 return self.pass_turn(cx);
             }
             let retain = match (is_alone, fits) {
-                (true, _) => own.retain,
+                (true, _) => own.retain(),
                 (false, true) => FENCE_WAIT,
                 (false, false) => Duration::ZERO,
             };
@@ -428,13 +430,13 @@ impl Slot {
         };
         match own.phase() {
             // The call with the turn asks with another owner.
-            Phase::Requested if own.token > 0 => own.lost = Some(cause),
+            Phase::Requested if own.hold().is_some() => own.lost = Some(cause),
             Phase::Requested | Phase::Lost | Phase::Ended => {}
             Phase::Held | Phase::Retained => {
                 let is_held = own.phase() == Phase::Held;
-                if is_held && own.lost.is_none() {
-                    cx.outputs
-                        .push(Output::Lost(Box::new(own.loss(&key, cause))));
+                if let Some(hold) = own.hold().filter(|_| is_held && own.lost.is_none()) {
+                    let loss = own.loss(&key, hold, cause);
+                    cx.outputs.push(Output::Lost(Box::new(loss)));
                 }
                 own.lost.get_or_insert(cause);
                 // A late grant must not let it enter another hold.
@@ -482,8 +484,10 @@ impl Slot {
                 continue;
             };
             own.count.leave_to_background(cx.now);
-            if own.phase() == Phase::Lost && !own.has_body() {
-                for first in own.firsts() {
+            if let Some(hold) = own.hold().filter(|hold| !hold.has_body())
+                && own.phase() == Phase::Lost
+            {
+                for first in hold.firsts() {
                     cx.ended(own, first, HoldEnd::Lost);
                 }
                 own.end(cx.now);
@@ -497,7 +501,7 @@ impl Slot {
         let Some(own) = self.find_mut(owner) else {
             return;
         };
-        own.revoked_at = Some(cx.now);
+        own.revoked(cx.now);
         match own.phase() {
             Phase::Held | Phase::Retained => self.drop_lost(owner, cx),
             Phase::Requested => {
@@ -543,7 +547,7 @@ impl Slot {
             let terms = terms.map(|(terms, mode)| (*terms, mode));
             let is_kept = self.current().is_some_and(|own| {
                 // It may have waited for tokens on behalf of calls that are gone.
-                cx.now < own.retained_until && (terms.is_some() || !own.retain.is_zero())
+                cx.now < own.retained_until && (terms.is_some() || !own.retain().is_zero())
             });
             if self.wanted || cx.is_draining() || !is_kept {
                 self.end_current(cx);
@@ -633,7 +637,7 @@ impl Context {
     /// Reports that the hold with this first entry has ended.
     pub(super) fn ended(&mut self, own: &Ownership, first: u32, end: HoldEnd) {
         let end = own.lost.map_or(end, |_| HoldEnd::Lost);
-        let (owner, renewals) = (own.owner, own.renewals);
+        let (owner, renewals) = (own.owner, own.renewals());
         self.outputs.push(Output::Ended {
             owner,
             first,

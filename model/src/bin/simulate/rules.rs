@@ -774,7 +774,7 @@ impl World {
         let is_valid = own.is_some_and(|own| own.valid_until(state.clock.time(self.now)).is_ok());
         // A nested call that is not polled any more still waits.
         let enters = state.is_entering() || self.plan.has(Part::CallNotPolled);
-        let (used, entries) = own.map_or((held.mode, 0), |own| (own.used, own.entries()));
+        let (used, entries) = own.map_or((held.mode, 0), |own| (own.used(), own.entries()));
         let is_right = match step {
             Some(Step::Left(Ok(()))) => is_valid && used != Mode::Exclusive,
             Some(Step::Left(Err(_))) => !is_valid,
@@ -1000,11 +1000,12 @@ impl World {
 
     fn audit_lease(&mut self, client: usize, key: &Key, own: &Ownership, time: Time) {
         let (now, state) = (self.now, &self.clients[client]);
-        if self.is_excused(key, own.token) || self.plan.has(Part::ClockBeyondTheMargin) {
+        let token = own.token().filter(|token| !self.is_excused(key, *token));
+        let Some(token) = token.filter(|_| !self.plan.has(Part::ClockBeyondTheMargin)) else {
             return;
-        }
+        };
         let owner = OwnerId::new(state.id, own.owner, own.mode);
-        let (left, token) = (own.left(time), own.token);
+        let left = own.left(time);
         // A server may not know of a downgrade yet.
         let owners = [Some(owner), owner.before_downgrade()];
         let mut kept: Vec<Duration> = (self.servers.iter_mut())
@@ -1087,7 +1088,7 @@ impl World {
             return self.breaks(COUNTED, what);
         }
         if let (Some(holder), Some(own), Some(entry)) = (holder, own, entry)
-            && (own.phase(), own.wanted_count(true), own.used)
+            && (own.phase(), own.wanted_count(true), own.used())
                 == (Phase::Held, None, Mode::Exclusive)
             && (own.entries() != entry.count && holder.is_idle())
             && own.valid_until(holder.clock.time(self.now)).is_ok()

@@ -6,7 +6,7 @@ use crate::{
     clients::{Awaited, Doing, Held, Life, Sent, Task},
     few::{Few, one},
     key::Key,
-    machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Reply, Step},
+    machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Ownership, Reply, Step},
     mode::Mode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},
@@ -367,7 +367,7 @@ impl World {
         }
         let own = self.clients[client].machine.own(&entry.key, entry.owner);
         let mut held = Held {
-            mode: own.map_or(entered.mode, |own| own.used),
+            mode: own.map_or(entered.mode, Ownership::used),
             entry,
             token,
             in_body,

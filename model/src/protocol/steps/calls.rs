@@ -152,7 +152,7 @@ pub(super) fn downgrade(config: &Config, state: &mut State, name: u8, at: usize)
     let client = state.client(name);
     let own = client.machine.own(&entry.key, entry.owner);
     // Refused while nested calls need the exclusive lock.
-    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used == Mode::Shared);
+    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used() == Mode::Shared);
 }
 
 /// Sends a holder's write to the resource.

@@ -10,7 +10,7 @@ use crate::{
         call::CallGuard,
         call_chain,
         entry::Entry,
-        machine::{CallId, Ownership, Step},
+        machine::{CallId, Step},
         queries::{ask_holder, describe},
     },
     error::{LockError, names},
@@ -146,8 +146,11 @@ impl Attempt<'_> {
         let chain = call_chain::holds();
         let own_locks = self.own_locks(key, &chain);
         let (unpolled, own) = self.core().shell.read(|machine, now| {
-            let own = machine.slot(key).and_then(|slot| slot.held(now).next());
-            (machine.unpolled(key, now), own.map(Ownership::has_body))
+            let held = machine.slot(key).and_then(|slot| slot.held(now).next());
+            (
+                machine.unpolled(key, now),
+                held.map(|(_, hold)| hold.has_body()),
+            )
         });
         if unpolled.is_some() {
             return error(unpolled, None, format!("{UNPOLLED}{own_locks}"));

@@ -142,7 +142,7 @@ fn readers_share_an_exclusive_lock_that_their_client_has_anyway() {
     assert!(one.token > writer.token);
     let other = only(client.poll(other));
     assert_eq!(
-        (one.mode, client.own().used),
+        (one.mode, client.own().used()),
         (Mode::Exclusive, Mode::Shared)
     );
     client.leave(&one);
@@ -292,7 +292,7 @@ fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded() {
     let step = client.on(Input::Downgrade(outer.entry.clone()));
     assert_eq!(step, Step::Refused(Refusal::Nested(1)));
     only(client.grant(request, FENCE));
-    assert_eq!(client.own().used, Mode::Exclusive);
+    assert_eq!(client.own().used(), Mode::Exclusive);
 }
 
 #[test]
