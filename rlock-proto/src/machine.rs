@@ -533,7 +533,7 @@ impl Slot {
             Event::Granted {
                 fence, ttl, wanted, ..
             } => {
-                if own.phase() == Phase::Requested && own.requests.is_new(fence) {
+                if own.phase().is_pending() && own.requests.is_new(fence) {
                     own.requests.handed_off(fence, ttl, wanted);
                     // Reports and messages arrive in the server's order: what was reported before preceded the grant.
                     own.doubted_at = None;
@@ -544,7 +544,7 @@ impl Slot {
             Event::Wanted => self.wanted |= is_current,
             // Another client tries to acquire a lock that this one shares with others.
             Event::Retry { after, .. } if own.phase() == Phase::Retained => {
-                own.retained_until = own.retained_until.min(now + after);
+                own.end_retention(now + after);
             }
             Event::Retry { after, .. } => {
                 own.requests.ask_by(now + after);
@@ -579,17 +579,16 @@ impl Slot {
             return Revoked::NotHeld;
         };
         let is_other = token.is_some_and(|token| !own.may_have(token));
-        match own.phase() {
+        let phase = own.phase();
+        // The reply with the token may be on its way, so the store compares the token.
+        let is_unknown = token.is_some() && own.requests.grant().is_none();
+        match phase {
             Phase::Lost | Phase::Ended => Revoked::NotHeld,
-            Phase::Requested if !at_once => Revoked::NotHeld,
-            // The reply with the token may be on its way, so the store compares the token.
-            Phase::Requested if token.is_some() && own.requests.grant().is_none() => {
-                Revoked::NotHeld
-            }
+            _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,
             _ if is_other => Revoked::OtherHold,
             Phase::Retained => Revoked::Retained,
             Phase::Held if own.lost().is_none() => Revoked::Lost,
-            Phase::Requested | Phase::Held => Revoked::Given,
+            Phase::Asking | Phase::HandedOver | Phase::Held => Revoked::Given,
         }
     }
 
@@ -598,7 +597,7 @@ impl Slot {
             Revoked::NotHeld | Revoked::OtherHold => {}
             Revoked::Retained => {
                 if let Some(own) = self.find_mut(owner) {
-                    own.retained_until = cx.now;
+                    own.end_retention(cx.now);
                 }
             }
             Revoked::Lost | Revoked::Given if at_once => self.take_away(owner, cx),

@@ -378,7 +378,7 @@ impl Machine {
         let is_owned = |at: &usize| {
             let lock = &call.locks[*at];
             let own = self.current(&lock.key);
-            lock.grant.is_some() && own.is_some_and(|own| own.hold().is_some())
+            lock.grant.is_some() && own.is_some_and(|own| own.phase() == Phase::HandedOver)
         };
         let asked: Few<usize> = fresh.iter().copied().filter(|at| !is_owned(at)).collect();
         let rolls_back = asked.len() > 1 || self.cx.settings.needs_majority;
@@ -500,7 +500,7 @@ impl Machine {
                     let timing = (self.cx.now, self.cx.spread());
                     let own = self.own_mut(&claimed.key, claimed.owner);
                     // A later request may have been granted since.
-                    let Some(own) = own.filter(|own| own.phase() == Phase::Requested) else {
+                    let Some(own) = own.filter(|own| own.phase().is_pending()) else {
                         continue;
                     };
                     own.requests.note_fence(fence);
@@ -557,7 +557,7 @@ impl Machine {
             if let Some(slot) = self.slots.get_mut(&claim.key)
                 && let Some(own) = slot.find_mut(claim.owner)
             {
-                let arrives = claim.arrives && own.phase() == Phase::Requested;
+                let arrives = claim.arrives && own.phase().is_pending();
                 granted.extend(own.granted(grant).map(|grant| (&claim.key, grant)));
                 if arrives {
                     slot.arrived(grant.wanted, &self.cx);

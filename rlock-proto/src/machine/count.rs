@@ -166,7 +166,7 @@ impl Ownership {
                 is_off.then_some(1)
             }
             Phase::Ended => (self.count.release != Release::Confirmed).then_some(0),
-            Phase::Held | Phase::Requested | Phase::Retained | Phase::Lost => None,
+            Phase::Asking | Phase::HandedOver | Phase::Held | Phase::Retained | Phase::Lost => None,
         }
     }
 
@@ -200,16 +200,6 @@ impl Ownership {
     pub(super) fn is_over(&self) -> bool {
         let is_released = self.count.release == Release::Confirmed && !self.count.is_under_way();
         self.phase() == Phase::Ended && is_released && self.asking == 0 && self.entries() == 0
-    }
-
-    /// Releases again after a late reply to an acquire: the release may have been executed before.
-    pub(super) fn release_again(&mut self, now: Time) {
-        if self.count.release == Release::Confirmed {
-            self.count.release = Release::Unsent;
-            // Its hold has ended well.
-            self.ends_hold = false;
-            self.count.restart(now, now + self.lease);
-        }
     }
 
     /// Returns how long the lock stays taken after its release.

@@ -80,9 +80,7 @@ impl Slot {
                 own.end(now);
                 return Step::Left(held);
             }
-            Phase::Requested | Phase::Retained | Phase::Lost | Phase::Ended => {
-                return Step::Left(held);
-            }
+            _ => return Step::Left(held),
         }
         let Some(own) = self.find_mut(owner) else {
             return Step::Left(held);
@@ -274,7 +272,7 @@ impl Slot {
             self.count_ended(owner, Ok(()), cx);
             return None;
         }
-        let may_be_lost = count > 0 || own.ends_hold && own.count.release == Release::InDoubt;
+        let may_be_lost = count > 0 || own.ends_hold() && own.count.release == Release::InDoubt;
         let outcome = match reply {
             // Within its lease a lock is not lost by itself, so an earlier copy released it. No hold loses a lock that was
             // passed on or retained, or whose release was sent after its lease.

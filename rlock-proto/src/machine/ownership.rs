@@ -2,9 +2,10 @@
 //!
 //! | phase | next phases |
 //! | --- | --- |
-//! | `Requested` | `Held` when a hold begins, `Ended` when it is given up |
-//! | `Held` | `Requested` for the next local call, `Retained`, `Lost` (entries may remain), `Ended` |
-//! | `Retained`: no hold | `Requested` for the next local call, `Lost`, `Ended` |
+//! | `Asking`: no hold has begun | `Held` when one begins, `Ended` when it is given up |
+//! | `Held` | `HandedOver` to the next local call, `Retained`, `Lost` (entries may remain), `Ended` |
+//! | `HandedOver`: no hold | `Held` when the next hold begins, `Ended` |
+//! | `Retained`: no hold | `HandedOver` to the next local call, `Lost`, `Ended` |
 //! | `Lost`: no longer renewed | `Ended` |
 //! | `Ended`: to be released, or released | none |
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use super::{
     Owner,
-    count::Count,
+    count::{Count, Release},
     hold::Hold,
     output::{Claimed, Loss},
     requests::Requests,
@@ -34,16 +35,12 @@ pub struct Ownership {
     pub owner: Owner,
     /// The mode that the store knows.
     pub mode: Mode,
-    phase: Phase,
-    /// The present hold, or the last one; `None` before the first.
-    hold: Option<Hold>,
+    state: State,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
     /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
     pub(super) renewal_sent: Option<Time>,
     pub(super) count: Count,
-    /// Whether a hold ended with it. Only the release of such an ownership can find a loss.
-    pub(super) ends_hold: bool,
     /// A lost ownership never comes back.
     pub(super) lost: Option<LostCause>,
     /// The lease of its holds, and of all its renewals. Nested calls share it.
@@ -57,19 +54,51 @@ pub struct Ownership {
     pub(super) doubted_at: Option<Time>,
     /// Whether the next renewal is due because of a doubt.
     pub(super) is_checked: bool,
-    /// The end of the retention.
-    pub(super) retained_until: Time,
     /// How many acquires of the owner are under way.
     pub(super) asking: u8,
     /// When the schedule looks at it.
     pub(super) due: Option<Time>,
 }
 
-/// The phase of an ownership; the module draws the transitions.
+/// The state of an ownership, with the data of that state.
+///
+/// The record of a hold stays when the hold has ended. Another client may name its token, and observers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// The client asks for the lock, and no hold has begun.
+    Asking,
+    /// The client has the lock, for the present hold or after the last one.
+    Owned(Hold, Purpose),
+    /// The client no longer relies on the lock. No hold may have begun.
+    Leaving(Option<Hold>, Exit),
+}
+
+/// What the client has the lock for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Purpose {
+    Hold,
+    /// The next call, which has the turn.
+    NextCall,
+    /// A later call, until then.
+    Retention(Time),
+}
+
+/// How an ownership leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Exit {
+    /// It is lost, and waits for its entries.
+    Loss,
+    /// It is released. Only the release of one that `ends_hold` can find a loss.
+    Release { ends_hold: bool },
+}
+
+/// The phase of an ownership: its state without the data. The module draws the transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The client asks for the lock, or has it for the next local call.
-    Requested,
+    /// The client asks for the lock.
+    Asking,
+    /// A hold has left the lock to the next call of the client.
+    HandedOver,
     /// A hold uses the lock.
     Held,
     /// The client keeps the lock for its next call.
@@ -80,18 +109,69 @@ pub enum Phase {
     Ended,
 }
 
+impl Phase {
+    /// Returns whether the next hold is to come: the call with the turn asks for the lock, or has it.
+    #[must_use]
+    pub fn is_pending(self) -> bool {
+        matches!(self, Self::Asking | Self::HandedOver)
+    }
+
+    /// Returns whether an ownership in this phase may enter the next one.
+    fn may_become(self, next: Self) -> bool {
+        use Phase::{Asking, Ended, HandedOver, Held, Lost, Retained};
+        match self {
+            Asking | HandedOver => matches!(next, Held | Ended),
+            Held => matches!(next, HandedOver | Retained | Lost | Ended),
+            Retained => matches!(next, HandedOver | Lost | Ended),
+            Lost => matches!(next, Ended),
+            Ended => false,
+        }
+    }
+}
+
+impl State {
+    fn hold(&self) -> Option<&Hold> {
+        match self {
+            Self::Asking => None,
+            Self::Owned(hold, _) => Some(hold),
+            Self::Leaving(hold, _) => hold.as_ref(),
+        }
+    }
+
+    fn hold_mut(&mut self) -> Option<&mut Hold> {
+        match self {
+            Self::Asking => None,
+            Self::Owned(hold, _) => Some(hold),
+            Self::Leaving(hold, _) => hold.as_mut(),
+        }
+    }
+
+    fn serve(&mut self, next: Purpose) {
+        if let Self::Owned(_, purpose) = self {
+            *purpose = next;
+        }
+    }
+
+    fn leave(&mut self, exit: Exit) {
+        let hold = match std::mem::replace(self, Self::Asking) {
+            Self::Asking => None,
+            Self::Owned(hold, _) => Some(hold),
+            Self::Leaving(hold, _) => hold,
+        };
+        *self = Self::Leaving(hold, exit);
+    }
+}
+
 impl Ownership {
     pub(super) fn new(owner: Owner, mode: Mode, lease: Duration, tokens: u64) -> Self {
         Self {
             owner,
             mode,
-            phase: Phase::Requested,
-            hold: None,
+            state: State::Asking,
             requests: Requests::default(),
             tokens: Tokens::new(tokens),
             renewal_sent: None,
             count: Count::default(),
-            ends_hold: false,
             lost: None,
             lease,
             confirmed_lease: lease,
@@ -99,7 +179,6 @@ impl Ownership {
             valid_until: Time::default(),
             doubted_at: None,
             is_checked: false,
-            retained_until: Time::default(),
             asking: 0,
             due: None,
         }
@@ -108,91 +187,92 @@ impl Ownership {
     /// Returns the phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        self.phase
+        match self.state {
+            State::Asking => Phase::Asking,
+            State::Owned(_, Purpose::Hold) => Phase::Held,
+            State::Owned(_, Purpose::NextCall) => Phase::HandedOver,
+            State::Owned(_, Purpose::Retention(_)) => Phase::Retained,
+            State::Leaving(_, Exit::Loss) => Phase::Lost,
+            State::Leaving(_, Exit::Release { .. }) => Phase::Ended,
+        }
     }
 
-    /// Enters a phase. No other function changes it.
-    pub(super) fn enter_phase(&mut self, next: Phase) {
-        use Phase::{Ended, Held, Lost, Requested, Retained};
-        let is_legal = match self.phase {
-            Requested => matches!(next, Held | Ended),
-            Held => matches!(next, Requested | Retained | Lost | Ended),
-            Retained => matches!(next, Requested | Lost | Ended),
-            Lost => matches!(next, Ended),
-            Ended => false,
-        };
-        debug_assert!(is_legal, "{:?} to {next:?}: {self:?}", self.phase);
-        self.phase = next;
+    /// Changes the state. No other function does.
+    fn change(&mut self, change: impl FnOnce(&mut State)) {
+        let was = self.phase();
+        change(&mut self.state);
+        debug_assert!(was.may_become(self.phase()), "from {was:?}: {self:?}");
     }
 
     /// Returns whether the store has granted the lock, and this client has neither lost nor released it.
     #[must_use]
     pub fn is_owned(&self) -> bool {
-        match self.phase {
+        match self.phase() {
             Phase::Held | Phase::Retained => true,
-            Phase::Requested => self.hold.is_some() && self.lost.is_none(),
-            Phase::Lost | Phase::Ended => false,
+            Phase::HandedOver => self.lost.is_none(),
+            Phase::Asking | Phase::Lost | Phase::Ended => false,
         }
     }
 
     /// Returns the present hold, or the last one. Returns `None` before the first.
     #[must_use]
     pub fn hold(&self) -> Option<&Hold> {
-        self.hold.as_ref()
+        self.state.hold()
     }
 
     pub(super) fn hold_mut(&mut self) -> Option<&mut Hold> {
-        self.hold.as_mut()
+        self.state.hold_mut()
     }
 
     /// Returns the token of the present hold, or of the last one.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
-        self.hold.as_ref().map(|hold| hold.token)
+        self.hold().map(|hold| hold.token)
     }
 
     /// Returns the mode of the present hold, or of the last one: a shared one may use an exclusive lock.
     #[must_use]
     pub fn used(&self) -> Mode {
-        self.hold.as_ref().map_or(self.mode, |hold| hold.used)
+        self.hold().map_or(self.mode, |hold| hold.used)
     }
 
     /// Returns the number of entries.
     #[must_use]
     pub fn entries(&self) -> u32 {
-        self.hold.as_ref().map_or(0, Hold::entries)
+        self.hold().map_or(0, Hold::entries)
     }
 
     /// Returns whether an entry has not left.
     #[must_use]
     pub fn has(&self, number: u32) -> bool {
-        self.hold.as_ref().is_some_and(|hold| hold.has(number))
+        self.hold().is_some_and(|hold| hold.has(number))
     }
 
     /// Returns how often the lease of the present hold was renewed.
     pub(super) fn renewals(&self) -> u32 {
-        self.hold.as_ref().map_or(0, |hold| hold.renewals)
+        self.hold().map_or(0, |hold| hold.renewals)
     }
 
     /// Returns how long the ownership is retained after the hold.
     pub(super) fn retain(&self) -> Duration {
-        self.hold
-            .as_ref()
-            .map_or(Duration::ZERO, |hold| hold.retain)
+        self.hold().map_or(Duration::ZERO, |hold| hold.retain)
     }
 
     /// Notes that another client asked for the lock, or took it.
     pub(super) fn revoked(&mut self, now: Time) {
-        if let Some(hold) = &mut self.hold {
+        if let Some(hold) = self.hold_mut() {
             hold.revoked_at = Some(now);
         }
     }
 
     /// Returns the end of the present hold by its `max_hold`.
     pub(super) fn hold_until(&self) -> Time {
-        let is_present = matches!(self.phase, Phase::Held | Phase::Lost);
-        let hold = self.hold.as_ref().filter(|_| is_present);
-        hold.map_or(Time::NEVER, |hold| hold.until)
+        match &self.state {
+            State::Owned(hold, Purpose::Hold) | State::Leaving(Some(hold), Exit::Loss) => {
+                hold.until
+            }
+            _ => Time::NEVER,
+        }
     }
 
     /// Returns until when the hold is valid, or the cause if it is lost, or has ended by the clock.
@@ -232,7 +312,7 @@ impl Ownership {
     /// Returns whether the hold with this token has not ended. The ownership may have been passed on to another hold.
     #[must_use]
     pub fn is_live(&self, token: u64) -> bool {
-        matches!(self.phase, Phase::Held | Phase::Lost) && self.token() == Some(token)
+        matches!(self.phase(), Phase::Held | Phase::Lost) && self.token() == Some(token)
     }
 
     /// Begins a hold with a grant of the store or of the hold before. Returns its first entry. Returns `None` if no token
@@ -250,8 +330,7 @@ impl Ownership {
         };
         let mut hold = Hold::new((terms, mode), token, self.hold(), now);
         let number = hold.add(terms, None, now);
-        self.hold = Some(hold);
-        self.enter_phase(Phase::Held);
+        self.change(|state| *state = State::Owned(hold, Purpose::Hold));
         self.lease = terms.lease;
         self.confirmed_lease = grant.ttl.min(terms.lease);
         self.confirmed_at = grant.since;
@@ -264,7 +343,7 @@ impl Ownership {
     /// Makes the exclusive lock a shared one. The next count informs the store.
     pub(super) fn downgrade(&mut self, now: Time) {
         self.mode = Mode::Shared;
-        if let Some(hold) = &mut self.hold {
+        if let Some(hold) = self.hold_mut() {
             hold.used = Mode::Shared;
         }
         self.count.known = None;
@@ -277,7 +356,7 @@ impl Ownership {
         let is_shared = self.used() == Mode::Shared && mode == Mode::Shared;
         let ends_alike = (self.hold_until() == Time::NEVER) == terms.max_hold.is_none();
         let is_sure = self.valid_until(now).is_ok() && self.doubted_at.is_none();
-        self.phase == Phase::Held
+        self.phase() == Phase::Held
             && is_shared
             && ends_alike
             && is_sure
@@ -296,7 +375,7 @@ impl Ownership {
 
     /// Doubts it from now on, until a later request confirms it. A renewal does so at once if it `is_checked`.
     pub(super) fn doubt(&mut self, is_checked: bool, now: Time) {
-        if !matches!(self.phase, Phase::Lost | Phase::Ended) {
+        if !matches!(self.phase(), Phase::Lost | Phase::Ended) {
             self.doubted_at = Some(now);
             self.is_checked |= is_checked;
         }
@@ -342,18 +421,39 @@ impl Ownership {
     pub(super) fn pass_on(&mut self) {
         let grant = self.confirmed();
         self.requests.passed_on(grant);
-        self.enter_phase(Phase::Requested);
+        self.change(|state| state.serve(Purpose::NextCall));
+    }
+
+    /// Keeps it for a later call of this client.
+    pub(super) fn retain_until(&mut self, end: Time) {
+        self.change(|state| state.serve(Purpose::Retention(end)));
+    }
+
+    /// Returns until when it is retained.
+    pub(super) fn retained_until(&self) -> Option<Time> {
+        match self.state {
+            State::Owned(_, Purpose::Retention(until)) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Ends the retention at this time at the latest.
+    pub(super) fn end_retention(&mut self, at: Time) {
+        if let State::Owned(_, Purpose::Retention(until)) = &mut self.state {
+            *until = (*until).min(at);
+        }
     }
 
     /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and will not be rolled back.
     pub(super) fn is_usable(&self, lease: Duration, mode: Mode, now: Time) -> bool {
-        let is_valid = if self.hold.is_none() {
-            mode == self.mode
-        } else {
-            now < self.valid_until && lease == self.lease && mode.fits_grant(self.mode)
+        let is_like = match self.phase() {
+            Phase::Asking => mode == self.mode,
+            Phase::HandedOver => {
+                now < self.valid_until && lease == self.lease && mode.fits_grant(self.mode)
+            }
+            _ => return false,
         };
-        let is_possible = self.lost.is_none() && !self.requests.is_retired();
-        self.phase == Phase::Requested && is_valid && is_possible
+        is_like && self.lost.is_none() && !self.requests.is_retired()
     }
 
     /// Returns whether this may be the token of the present hold, or of the grant that the next one begins with.
@@ -377,7 +477,7 @@ impl Ownership {
     /// Returns whether nothing about it is in doubt, and its lease will last for a while.
     pub(super) fn is_certain(&self, now: Time) -> bool {
         let is_kept = !self.min_hold(now).is_zero();
-        self.phase == Phase::Held
+        self.phase() == Phase::Held
             && self.lost.is_none()
             && self.doubted_at.is_none()
             && self.confirmed().is_fresh(self.lease, now)
@@ -413,10 +513,33 @@ impl Ownership {
         }
     }
 
+    /// Ends the renewals, because it is lost. Its entries may remain.
+    pub(super) fn drop_lost(&mut self) {
+        self.change(|state| state.leave(Exit::Loss));
+    }
+
+    /// Returns whether a hold ended with it.
+    pub(super) fn ends_hold(&self) -> bool {
+        matches!(
+            self.state,
+            State::Leaving(_, Exit::Release { ends_hold: true })
+        )
+    }
+
+    /// Releases again after a late reply to an acquire: the release may have been executed before.
+    pub(super) fn release_again(&mut self, now: Time) {
+        if self.count.release == Release::Confirmed {
+            self.count.release = Release::Unsent;
+            // Its hold has ended well.
+            self.state.leave(Exit::Release { ends_hold: false });
+            self.count.restart(now, now + self.lease);
+        }
+    }
+
     /// Ends it: from now on it is released.
     pub(super) fn end(&mut self, now: Time) {
-        self.ends_hold = self.phase == Phase::Held;
-        self.enter_phase(Phase::Ended);
+        let ends_hold = self.phase() == Phase::Held;
+        self.change(|state| state.leave(Exit::Release { ends_hold }));
         self.count.restart(now, now + self.lease);
     }
 
@@ -424,18 +547,20 @@ impl Ownership {
     pub(super) fn check(&self, now: Time) {
         let is = |is: bool, what: &str| assert!(is, "{what}: {self:#?}");
         let is_empty = self.entries() == 0;
-        match self.phase {
-            Phase::Requested | Phase::Retained => is(is_empty, "a hold has entries"),
+        match self.phase() {
+            Phase::Asking | Phase::HandedOver | Phase::Retained => {
+                is(is_empty, "a hold has entries")
+            }
             Phase::Held => is(!is_empty, "a hold has entries"),
             Phase::Lost => is(self.lost.is_some(), "the cause is known"),
             Phase::Ended => {}
         }
-        self.hold.iter().for_each(Hold::check);
+        self.hold().into_iter().for_each(Hold::check);
         is(
             self.used().fits_grant(self.mode) || self.used() == self.mode,
             "the hold tolerates no more than the store",
         );
-        if matches!(self.phase, Phase::Held | Phase::Retained) {
+        if matches!(self.phase(), Phase::Held | Phase::Retained) {
             let left = self.valid_until.since(now);
             is(left <= self.lease, "no lease ends later than the server's");
         }

@@ -42,11 +42,13 @@ impl Ownership {
             Phase::Held if self.lost.is_none() && self.hold_until() <= self.valid_until => {
                 (self.hold_until(), Due::Lost(LostCause::MaxHold))
             }
-            Phase::Retained if self.retained_until < self.valid_until => {
-                (self.retained_until, Due::Nothing)
+            Phase::Held | Phase::Retained => match self.retained_until() {
+                Some(until) if until < self.valid_until => (until, Due::Nothing),
+                _ => (self.valid_until, Due::Lost(LostCause::Expired)),
+            },
+            Phase::Asking | Phase::HandedOver | Phase::Lost | Phase::Ended => {
+                (Time::NEVER, Due::Nothing)
             }
-            Phase::Held | Phase::Retained => (self.valid_until, Due::Lost(LostCause::Expired)),
-            Phase::Requested | Phase::Lost | Phase::Ended => (Time::NEVER, Due::Nothing),
         }
     }
 
@@ -66,7 +68,7 @@ impl Ownership {
     fn renewal(&self, now: Time) -> Option<Duration> {
         match self.phase() {
             // A caller that is not polled must not keep the lock.
-            Phase::Requested | Phase::Lost | Phase::Ended => None,
+            Phase::Asking | Phase::HandedOver | Phase::Lost | Phase::Ended => None,
             Phase::Retained => Some(self.lease),
             Phase::Held if self.wants_renewals() && now < self.hold_until() => Some(self.lease),
             Phase::Held => self.doubted_at.map(|_| Duration::ZERO),

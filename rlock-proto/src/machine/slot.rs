@@ -372,7 +372,7 @@ impl Slot {
             self.current = Some(owner);
         }
         let own = self.current_mut().expect("there is one now");
-        if own.hold().is_none() {
+        if own.phase() == Phase::Asking {
             // A call before may have asked for less.
             own.lease = own.lease.max(lease);
         }
@@ -413,8 +413,7 @@ impl Slot {
                 (false, false) => Duration::ZERO,
             };
             if may_retain && !retain.is_zero() && own.tokens.is_coming() {
-                own.retained_until = now + retain;
-                return own.enter_phase(Phase::Retained);
+                return own.retain_until(now + retain);
             }
         }
         self.end_current(cx);
@@ -430,8 +429,8 @@ impl Slot {
         };
         match own.phase() {
             // The call with the turn asks with another owner.
-            Phase::Requested if own.hold().is_some() => own.lost = Some(cause),
-            Phase::Requested | Phase::Lost | Phase::Ended => {}
+            Phase::HandedOver => own.lost = Some(cause),
+            Phase::Asking | Phase::Lost | Phase::Ended => {}
             Phase::Held | Phase::Retained => {
                 let is_held = own.phase() == Phase::Held;
                 if let Some(hold) = own.hold().filter(|_| is_held && own.lost.is_none()) {
@@ -462,7 +461,7 @@ impl Slot {
     /// Takes a lost ownership out of the turn.
     fn drop_lost(&mut self, owner: Owner, cx: &mut Context) {
         if let Some(own) = self.find_mut(owner) {
-            own.enter_phase(Phase::Lost);
+            own.drop_lost();
             if own.entries() == 0 {
                 // Some servers may still have the lock.
                 own.end(cx.now);
@@ -504,7 +503,7 @@ impl Slot {
         own.revoked(cx.now);
         match own.phase() {
             Phase::Held | Phase::Retained => self.drop_lost(owner, cx),
-            Phase::Requested => {
+            Phase::Asking | Phase::HandedOver => {
                 own.lost = Some(LostCause::Revoked);
                 self.wake_turn(cx);
             }
@@ -547,7 +546,7 @@ impl Slot {
             let terms = terms.map(|(terms, mode)| (*terms, mode));
             let is_kept = self.current().is_some_and(|own| {
                 // It may have waited for tokens on behalf of calls that are gone.
-                cx.now < own.retained_until && (terms.is_some() || !own.retain().is_zero())
+                Some(cx.now) < own.retained_until() && (terms.is_some() || !own.retain().is_zero())
             });
             if self.wanted || cx.is_draining() || !is_kept {
                 self.end_current(cx);
@@ -614,7 +613,9 @@ impl Slot {
         }
         match self.current().map(Ownership::phase) {
             None => is(self.current.is_none(), "the current ownership is known"),
-            Some(Phase::Requested) => is(self.turn.is_some(), "a call has the turn for it"),
+            Some(Phase::Asking | Phase::HandedOver) => {
+                is(self.turn.is_some(), "a call has the turn for it");
+            }
             Some(Phase::Held) => is(self.turn.is_none(), "the hold has the turn"),
             Some(Phase::Retained) => {
                 is(self.turn.is_none(), "nobody has the turn");

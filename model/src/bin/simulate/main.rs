@@ -191,10 +191,18 @@ impl Totals {
         for fault in Part::faults() {
             println!("{fault:<32} {:>12}", self.faults[fault as usize]);
         }
-        let phases = ["requested", "held", "retained", "lost", "ended", "none"];
+        let phases = [
+            "asking",
+            "handed over",
+            "held",
+            "retained",
+            "lost",
+            "ended",
+            "none",
+        ];
         for (from, row) in phases.iter().zip(&self.seen) {
             for (to, times) in phases.iter().zip(row).filter(|(_, times)| **times > 0) {
-                println!("{from:>9} -> {to:<9} {times:>12}");
+                println!("{from:>11} -> {to:<11} {times:>12}");
             }
         }
     }

@@ -140,7 +140,7 @@ impl Note {
         match event {
             Event::Changed | Event::Missed { .. } => {
                 self.doubt = Some((now, false));
-                if self.is_first && phase == Some(Phase::Requested) {
+                if self.is_first && phase.is_some_and(Phase::is_pending) {
                     self.changed_at.get_or_insert(now);
                 }
             }
@@ -158,7 +158,7 @@ impl Note {
                 token: None,
                 at_once: true,
             } => {
-                if let Some(Phase::Requested | Phase::Held | Phase::Retained) = phase {
+                if !matches!(phase, None | Some(Phase::Lost | Phase::Ended)) {
                     self.is_over = Some("was taken by force");
                 }
             }

@@ -1044,7 +1044,7 @@ impl World {
         let asks_by = changed_at.map_or(Time::NEVER, |at| at + FOR_CHANGE);
         let is_held = own.phase() == Phase::Held && own.lost().is_none();
         let is_lost = is_held && own.valid_until(state.clock.time(past)).is_err();
-        let sleeps = own.phase() == Phase::Requested && state.clock.time(self.now) > asks_by;
+        let sleeps = own.phase().is_pending() && state.clock.time(self.now) > asks_by;
         if is_lost && !self.plan.has(Part::ClientPaused) {
             let what = format!("{key}: client {client} has not noticed a loss");
             self.breaks(NO_FALSE_LOSS, what);

@@ -292,7 +292,7 @@ fn compare(
         .iter()
         .find(|(other, own, ..)| (*other, *own) == (key, owner));
     match (phase, next.map(|(_, _, phase, ..)| *phase)) {
-        (Phase::Held, Some(Phase::Requested)) => {
+        (Phase::Held, Some(Phase::HandedOver)) => {
             state.seen.note(Situation::HandedOver);
             let known = state.client(name).known(owner);
             known.handed_over += usize::from(wanted);
@@ -300,7 +300,7 @@ fn compare(
                 state.breaks(Rule::HandoversLimited);
             }
         }
-        (Phase::Retained, Some(Phase::Requested | Phase::Held)) => {
+        (Phase::Retained, Some(Phase::HandedOver | Phase::Held)) => {
             state.seen.note(Situation::RetainedAgain);
         }
         (Phase::Retained, None) => {
