@@ -12,8 +12,8 @@ use crate::{
     mode::Mode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Event, QueuePlace, ReleaseRequest, Released, Renewal,
-        Renewed, StoreRequest,
+        AcquireRequest, Acquired, Claim, Notification, QueuePlace, ReleaseRequest, Released,
+        Renewal, Renewed, StoreRequest,
     },
 };
 
@@ -101,9 +101,9 @@ impl Answer {
 
 /// Returns a notification as the machine of its client gets it.
 #[must_use]
-pub fn to_input(event: Event) -> Option<Input> {
+pub fn to_input(event: Notification) -> Option<Input> {
     let (key, owner, event) = match event {
-        Event::Granted {
+        Notification::Granted {
             key,
             owner,
             fence,
@@ -118,12 +118,12 @@ pub fn to_input(event: Event) -> Option<Input> {
             };
             (key, Some(owner), granted)
         }
-        Event::Wanted { key, owner } => (key, Some(owner), machine::Event::Wanted),
-        Event::Retry { key, owner, after } => {
+        Notification::Wanted { key, owner } => (key, Some(owner), machine::Event::Wanted),
+        Notification::Retry { key, owner, after } => {
             let mode = owner.mode();
             (key, Some(owner), machine::Event::Retry { mode, after })
         }
-        Event::Changed(key) => (key, None, machine::Event::Changed),
+        Notification::Changed(key) => (key, None, machine::Event::Changed),
         _ => return None,
     };
     let owner = owner.map(|owner| owner.sequence());
@@ -238,7 +238,7 @@ fn release_of_member<F: Fences>(
     let released = state.release(&release, now);
     for owner in waiters {
         let (key, after) = (key.clone(), release.min_hold);
-        state.notify(owner.client(), Event::Retry { key, owner, after });
+        state.notify(owner.client(), Notification::Retry { key, owner, after });
     }
     released
 }

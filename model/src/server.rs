@@ -19,7 +19,7 @@ use crate::{
     mode::Mode,
     owner::OwnerId,
     requests::{self, Answer, Body},
-    store::{Acquired, Claim, Entry, Event, QueuePlace, RenewalOutcome, TakenBy},
+    store::{Acquired, Claim, Notification, QueuePlace, RenewalOutcome, StoredLock, TakenBy},
 };
 
 /// The lifetime of a wait queue that no owner joins, as on a Redis server.
@@ -96,11 +96,11 @@ pub(crate) fn client_of(owner: OwnerId) -> u8 {
 }
 
 /// Returns the owner that a notification is for.
-pub(crate) fn owner_of(event: &Event) -> OwnerId {
+pub(crate) fn owner_of(event: &Notification) -> OwnerId {
     match event {
-        Event::Granted { owner, .. } | Event::Wanted { owner, .. } | Event::Retry { owner, .. } => {
-            *owner
-        }
+        Notification::Granted { owner, .. }
+        | Notification::Wanted { owner, .. }
+        | Notification::Retry { owner, .. } => *owner,
         event => unreachable!("no request causes {event:?}"),
     }
 }
@@ -137,7 +137,7 @@ impl Fenced {
 #[derive(Debug, Default)]
 pub struct Effects {
     /// The notifications that it sends.
-    pub notifications: Vec<Event>,
+    pub notifications: Vec<Notification>,
     /// The grants, in order.
     pub(crate) grants: Vec<Fenced>,
     /// The new fences of renewals.
@@ -274,7 +274,7 @@ impl Server {
         self.state.fences.floor = 0;
         for (_, event) in std::mem::take(&mut self.state.messages) {
             match &event {
-                Event::Granted {
+                Notification::Granted {
                     key, owner, fence, ..
                 } => {
                     let (key, owner) = (key.clone(), *owner);
@@ -282,7 +282,7 @@ impl Server {
                         .grants
                         .push(Fenced::of(&Claim { key, owner }, *fence));
                 }
-                Event::Wanted { .. } if repeats => continue,
+                Notification::Wanted { .. } if repeats => continue,
                 _ => {}
             }
             effects.notifications.push(event);
@@ -322,7 +322,7 @@ impl Server {
     }
 
     /// Returns the lock of a key as the server shows it.
-    pub fn inspect(&mut self, key: &Key) -> Option<Entry> {
+    pub fn inspect(&mut self, key: &Key) -> Option<StoredLock> {
         self.state.inspect(key, self.now)
     }
 

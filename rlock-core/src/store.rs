@@ -17,8 +17,8 @@ pub(crate) mod tls;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 pub(crate) use rlock_proto::store::{
-    AcquireRequest, Acquired, Claim, Entry, Event, GRACE, KeyFilter, Listener, QueuePlace,
-    ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoreRequest, TOKENS,
+    AcquireRequest, Acquired, Claim, GRACE, KeyFilter, Listener, Notification, QueuePlace,
+    ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoreRequest, StoredLock, TOKENS,
     TOO_LARGE_FENCE, TakenBy,
 };
 
@@ -80,7 +80,11 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()>;
 
     /// Returns the lock's entry, if an owner holds it.
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>>;
+    fn inspect<'a>(
+        &'a self,
+        key: &'a Key,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Option<StoredLock>>;
 
     /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
     /// held.

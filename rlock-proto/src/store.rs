@@ -1,7 +1,7 @@
 //! The messages to a store, and from it.
 
-mod event;
+mod notification;
 mod reply;
 mod request;
 
-pub use self::{event::*, reply::*, request::*};
+pub use self::{notification::*, reply::*, request::*};

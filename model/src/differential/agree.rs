@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{KeyView, Observed, Reply};
-use crate::store::{Acquired, Entry, Event, RenewalOutcome};
+use crate::store::{Acquired, Notification, RenewalOutcome, StoredLock};
 
 /// Compares the observations of one step. Times may differ by `late`.
 pub(super) fn compare(
@@ -61,8 +61,8 @@ fn renewed((model, store): (&RenewalOutcome, &RenewalOutcome)) -> bool {
     without_fence(model) == without_fence(store)
 }
 
-fn entries(model: Option<&Entry>, store: Option<&Entry>, late: Duration) -> bool {
-    let holders = |entry: &Entry| {
+fn entries(model: Option<&StoredLock>, store: Option<&StoredLock>, late: Duration) -> bool {
+    let holders = |entry: &StoredLock| {
         let others = entry.others.iter().map(ToString::to_string);
         let mut all: Vec<String> = others.chain([entry.owner.clone()]).collect();
         all.sort_unstable();
@@ -87,7 +87,7 @@ fn close(model: Option<Duration>, store: Option<Duration>, late: Duration) -> bo
 fn notified(seen: &Observed) -> Vec<String> {
     let (mut all, mut granted) = (seen.notifications.clone(), Vec::new());
     for event in &mut all {
-        if let Event::Granted {
+        if let Notification::Granted {
             key,
             owner,
             fence,
@@ -96,7 +96,7 @@ fn notified(seen: &Observed) -> Vec<String> {
         } = event
         {
             let (key, owner) = (key.clone(), *owner);
-            let also = Event::Wanted { key, owner };
+            let also = Notification::Wanted { key, owner };
             *fence = 0;
             *wanted |= seen.notifications.contains(&also);
             granted.push(also);

@@ -8,7 +8,7 @@ use crate::{
     mode::Mode,
     owner::OwnerId,
     server::key,
-    store::{Acquired, Event, Released, Renewal, RenewalOutcome},
+    store::{Acquired, Notification, Released, Renewal, RenewalOutcome},
 };
 
 /// The fences of one side.
@@ -58,7 +58,7 @@ impl Side {
         &mut self,
         operation: &Operation,
         reply: &Reply,
-        notifications: &[Event],
+        notifications: &[Notification],
     ) -> Result<(), String> {
         if let Operation::Release(ask) = self.resolve(operation)
             && *reply == Reply::Released(Released::Done)
@@ -72,7 +72,7 @@ impl Side {
             _ => 0,
         };
         let handed_off = notifications.iter().filter_map(|notification| {
-            let Event::Granted {
+            let Notification::Granted {
                 key, owner, fence, ..
             } = notification
             else {

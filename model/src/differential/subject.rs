@@ -7,7 +7,7 @@ use crate::{
     owner::OwnerId,
     requests::{Answer, Body},
     server::{Server, key},
-    store::{Acquired, Entry, Event, Released, RenewalOutcome},
+    store::{Acquired, Notification, Released, RenewalOutcome, StoredLock},
 };
 
 /// A store under comparison.
@@ -25,7 +25,7 @@ pub struct Observed {
     /// The reply.
     pub reply: Reply,
     /// The notifications.
-    pub notifications: Vec<Event>,
+    pub notifications: Vec<Notification>,
     /// Each key after the step.
     pub keys: Vec<KeyView>,
 }
@@ -62,7 +62,7 @@ impl Reply {
 #[derive(Debug)]
 pub struct KeyView {
     /// The holders of the lock.
-    pub entry: Option<Entry>,
+    pub entry: Option<StoredLock>,
     /// Its wait queue.
     pub queue: Vec<OwnerId>,
 }

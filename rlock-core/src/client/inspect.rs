@@ -14,7 +14,7 @@ use crate::{
     info::LockInfo,
     key::Key,
     options::Site,
-    store::{Entry, SendOptions, StoreError, TOKENS, retry_within},
+    store::{SendOptions, StoreError, StoredLock, TOKENS, retry_within},
 };
 
 impl LockClient {
@@ -160,13 +160,13 @@ impl LockClient {
     }
 
     /// Returns what the store has of a lock.
-    pub(super) async fn entry(&self, key: &Key) -> Result<Option<Entry>, LockError> {
+    pub(super) async fn entry(&self, key: &Key) -> Result<Option<StoredLock>, LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
         let request = core.store.inspect(key, SendOptions::new(timeout));
         let request = async {
             match request.await {
-                Ok(Some(entry)) if entry.owner == Entry::NOT_A_HASH => {
+                Ok(Some(entry)) if entry.owner == StoredLock::NOT_A_HASH => {
                     Err(StoreError::not_a_lock())
                 }
                 reply => reply.map_err(|error| error.hide([key])),
@@ -195,7 +195,7 @@ fn described(info: &mut LockInfo, by_holder: LockInfo) {
 }
 
 /// Returns what the store has of a lock, without its holder.
-pub(super) fn info_of(key: &Key, entry: Entry) -> LockInfo {
+pub(super) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
     LockInfo {
         key: key.as_str().to_owned(),
         owner: entry.owner,

@@ -13,7 +13,7 @@ use crate::{
     error::LockError,
     key::Key,
     owner::OwnerId,
-    store::{Entry, ReleaseRequest, Released, SendOptions, StoreError, TOKENS},
+    store::{ReleaseRequest, Released, SendOptions, StoreError, StoredLock, TOKENS},
 };
 
 impl LockClient {
@@ -153,7 +153,7 @@ impl LockClient {
         key: &Key,
         owner: OwnerId,
         token: Option<u64>,
-        entry: &Entry,
+        entry: &StoredLock,
     ) -> Result<bool, LockError> {
         let reply = self.tell_holder(key, owner, token, true).await?;
         let is_meant = match (token, reply) {
@@ -254,7 +254,7 @@ impl LockClient {
 }
 
 /// Returns the holders of a lock, as far as they are known.
-fn owners(entry: &Entry) -> Vec<OwnerId> {
+fn owners(entry: &StoredLock) -> Vec<OwnerId> {
     let first = OwnerId::parse(&entry.owner);
     first
         .into_iter()

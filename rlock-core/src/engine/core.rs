@@ -23,7 +23,7 @@ use crate::{
     mode::Mode,
     options::Options,
     owner::OwnerId,
-    store::{Event, KeyFilter, Listener, Store},
+    store::{KeyFilter, Listener, Notification, Store},
 };
 
 pub(crate) struct Core {
@@ -161,7 +161,7 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
         }
     };
     Arc::new(move |event| match event {
-        Event::Granted {
+        Notification::Granted {
             key,
             owner,
             fence,
@@ -178,19 +178,19 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
                 wanted,
             },
         ),
-        Event::Wanted { key, owner } => own(&shell, key, owner, machine::Event::Wanted),
-        Event::Retry { key, owner, after } => {
+        Notification::Wanted { key, owner } => own(&shell, key, owner, machine::Event::Wanted),
+        Notification::Retry { key, owner, after } => {
             let mode = owner.mode();
             own(&shell, key, owner, machine::Event::Retry { mode, after });
         }
-        Event::Message(message) => {
+        Notification::Message(message) => {
             if let Some((databases, info)) = shell.messages.on_message(&message) {
                 shell.elections.hear(&databases, info);
             }
         }
-        Event::Changed(key) => shell.changed(key),
-        Event::AllChanged => missed(&shell, &KeyFilter::all(), true),
-        Event::Disconnected => missed(&shell, &KeyFilter::all(), false),
-        Event::SomeChanged(filter) => missed(&shell, &filter, true),
+        Notification::Changed(key) => shell.changed(key),
+        Notification::AllChanged => missed(&shell, &KeyFilter::all(), true),
+        Notification::Disconnected => missed(&shell, &KeyFilter::all(), false),
+        Notification::SomeChanged(filter) => missed(&shell, &filter, true),
     })
 }

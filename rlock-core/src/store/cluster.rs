@@ -29,8 +29,8 @@ use self::{
     slots::HashSlot,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError,
+    AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ClusterEndpoint,
     redis::{RedisOptions, SHORTEST_SILENCE},
 };
@@ -189,7 +189,11 @@ impl Store for ClusterStore {
         Box::pin(self.ping(timeout))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+    fn inspect<'a>(
+        &'a self,
+        key: &'a Key,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Option<StoredLock>> {
         let ask = move |node: Arc<Node>, send| async move { node.store.inspect(key, send).await };
         Box::pin(self.at_master(key, Needs::Lock, send, ask))
     }

@@ -18,8 +18,8 @@ pub use self::outage::SimulatedOutage;
 
 use self::{fences::OfProcess, outage::Outages};
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Entry, Event, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError,
+    AcquireRequest, Acquired, BoxFuture, Listener, Notification, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
@@ -164,7 +164,11 @@ impl Store for MemoryStore {
         self.answer(|_, _| ())
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, _send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+    fn inspect<'a>(
+        &'a self,
+        key: &'a Key,
+        _send: SendOptions,
+    ) -> ReplyFuture<'a, Option<StoredLock>> {
         self.answer(|state, now| state.inspect(key, now))
     }
 
@@ -188,7 +192,7 @@ impl Store for MemoryStore {
 
 impl Directory for MemoryStore {
     fn publish(&self, client: Uuid, message: Vec<u8>, _: Duration) -> ReplyFuture<'_, bool> {
-        self.answer(|state, _| state.notify(client, Event::Message(message)))
+        self.answer(|state, _| state.notify(client, Notification::Message(message)))
     }
 
     fn clients(&self, _timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {

@@ -18,8 +18,8 @@ use rlock_proto::redlock::{SHORTEST_LATE, of_member};
 
 use self::call::{LateReplies, Members, QuorumCall};
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Entry, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError,
+    AcquireRequest, Acquired, BoxFuture, Listener, ReleaseRequest, Released, Renewal, Renewed,
+    ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
     redis::{RedisOptions, RedisStore, RunIds, SameServer},
     retry_within,
@@ -139,7 +139,11 @@ impl Store for QuorumStore {
         }))
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+    fn inspect<'a>(
+        &'a self,
+        key: &'a Key,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Option<StoredLock>> {
         Box::pin(self.inspect_all(key, send))
     }
 

@@ -46,8 +46,9 @@ pub(crate) use self::{
     options::RedisOptions,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Entry, Listener, ReleaseRequest, Released, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
+    AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    endpoint::ServerEndpoint,
 };
 use crate::{key::Key, lease::Time, metrics};
 
@@ -339,7 +340,11 @@ impl Store for RedisStore {
         })
     }
 
-    fn inspect<'a>(&'a self, key: &'a Key, send: SendOptions) -> ReplyFuture<'a, Option<Entry>> {
+    fn inspect<'a>(
+        &'a self,
+        key: &'a Key,
+        send: SendOptions,
+    ) -> ReplyFuture<'a, Option<StoredLock>> {
         let read = |reply, _| replies::read_entry(reply);
         Box::pin(self.call(Operation::Inspect(key), send, read))
     }

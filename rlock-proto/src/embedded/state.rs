@@ -13,8 +13,8 @@ use crate::{
     mode::Mode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, Event, GRACE, KeyFilter, Listener, QueuePlace,
-        ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, TakenBy,
+        AcquireRequest, Acquired, Claim, GRACE, KeyFilter, Listener, Notification, QueuePlace,
+        ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoredLock, TakenBy,
     },
 };
 
@@ -44,7 +44,7 @@ pub struct State<F> {
     /// The clients that are connected, each with what handles its notifications.
     pub clients: HashMap<Uuid, Listener>,
     /// To be delivered once the mutex is free.
-    pub messages: Vec<(Listener, Event)>,
+    pub messages: Vec<(Listener, Notification)>,
 }
 
 /// A lock with at least one holder. All of them have the same mode, and only an exclusive one is alone.
@@ -181,7 +181,7 @@ impl<F: Fences> State<F> {
                 continue;
             }
             let key = key.clone();
-            self.notify(owner.client(), Event::Wanted { key, owner });
+            self.notify(owner.client(), Notification::Wanted { key, owner });
         }
         let fence = self.fences.last();
         let watched = true;
@@ -282,12 +282,12 @@ impl<F: Fences> State<F> {
     }
 
     /// Returns who holds a lock and who waits for it, or `None` if it is free.
-    pub fn inspect(&mut self, key: &Key, now: Time) -> Option<Entry> {
+    pub fn inspect(&mut self, key: &Key, now: Time) -> Option<StoredLock> {
         let queue = self.queues.of(key).take(MOST_SHOWN).collect();
         let lock = self.live(key, now)?;
         let first = lock.holders.first()?;
         let others = lock.holders.iter().skip(1).take(MOST_SHOWN - 1);
-        Some(Entry {
+        Some(StoredLock {
             owner: first.owner.to_string(),
             count: first.count,
             ttl: Some(lock.expires().since(now)),
@@ -314,11 +314,11 @@ impl<F: Fences> State<F> {
     /// Notifies an owner that its lock was taken.
     pub fn tell_taken(&mut self, key: &Key, owner: OwnerId) {
         let taken = key.clone();
-        let event = match owner.mode() {
-            Mode::Exclusive => Event::Changed(taken),
-            _ => Event::SomeChanged(KeyFilter::new(move |key| *key == taken)),
+        let notification = match owner.mode() {
+            Mode::Exclusive => Notification::Changed(taken),
+            _ => Notification::SomeChanged(KeyFilter::new(move |key| *key == taken)),
         };
-        self.notify(owner.client(), event);
+        self.notify(owner.client(), notification);
     }
 
     /// Gives a lock that is there the next fence. Returns that.
@@ -437,14 +437,14 @@ impl<F: Fences> State<F> {
             granted.push((first, self.grant(key, first, GRACE, 1, now)));
         }
         for (owner, fence) in &granted {
-            let event = Event::Granted {
+            let notification = Notification::Granted {
                 key: key.clone(),
                 owner: *owner,
                 fence: *fence,
                 ttl: GRACE,
                 wanted: joins || self.is_wanted(key),
             };
-            self.notify(owner.client(), event);
+            self.notify(owner.client(), notification);
         }
         // The waiter may be dead. The next and the last waiter retry after the grace period: the last one asked most
         // recently.
@@ -481,7 +481,7 @@ impl<F: Fences> State<F> {
     fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
         let Some(owner) = owner else { return };
         let key = key.clone();
-        self.notify(owner.client(), Event::Retry { key, owner, after });
+        self.notify(owner.client(), Notification::Retry { key, owner, after });
     }
 
     /// Returns the keys of all locks.
@@ -491,9 +491,9 @@ impl<F: Fences> State<F> {
     }
 
     /// Notifies a client. Returns whether the client is there.
-    pub fn notify(&mut self, client: Uuid, event: Event) -> bool {
+    pub fn notify(&mut self, client: Uuid, notification: Notification) -> bool {
         let listener = self.clients.get(&client);
-        let message = listener.map(|listener| (Arc::clone(listener), event));
+        let message = listener.map(|listener| (Arc::clone(listener), notification));
         let is_there = message.is_some();
         self.messages.extend(message);
         is_there
@@ -552,8 +552,8 @@ mod tests {
             let release = ReleaseRequest::whole(&asks(0).claims[0]);
             state.release(&release, now + waited);
             let notified = std::mem::take(&mut state.messages).into_iter();
-            let notified = notified.filter_map(|(_, event)| {
-                let Event::Retry { owner, after, .. } = event else {
+            let notified = notified.filter_map(|(_, notification)| {
+                let Notification::Retry { owner, after, .. } = notification else {
                     return None;
                 };
                 Some((owner.client(), after))

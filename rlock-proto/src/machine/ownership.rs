@@ -35,7 +35,7 @@ pub struct Ownership {
     pub owner: Owner,
     /// The mode that the store knows.
     pub mode: Mode,
-    state: State,
+    status: Status,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
     /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
@@ -64,7 +64,7 @@ pub struct Ownership {
 ///
 /// The record of a hold stays when the hold has ended. Another client may name its token, and observers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum Status {
     /// The client asks for the lock, and no hold has begun.
     Asking,
     /// The client has the lock, for the present hold or after the last one.
@@ -129,7 +129,7 @@ impl Phase {
     }
 }
 
-impl State {
+impl Status {
     fn hold(&self) -> Option<&Hold> {
         match self {
             Self::Asking => None,
@@ -167,7 +167,7 @@ impl Ownership {
         Self {
             owner,
             mode,
-            state: State::Asking,
+            status: Status::Asking,
             requests: Requests::default(),
             tokens: Tokens::new(tokens),
             renewal_sent: None,
@@ -187,20 +187,20 @@ impl Ownership {
     /// Returns the phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        match self.state {
-            State::Asking => Phase::Asking,
-            State::Owned(_, Purpose::Hold) => Phase::Held,
-            State::Owned(_, Purpose::NextCall) => Phase::HandedOver,
-            State::Owned(_, Purpose::Retention(_)) => Phase::Retained,
-            State::Leaving(_, Exit::Loss) => Phase::Lost,
-            State::Leaving(_, Exit::Release { .. }) => Phase::Ended,
+        match self.status {
+            Status::Asking => Phase::Asking,
+            Status::Owned(_, Purpose::Hold) => Phase::Held,
+            Status::Owned(_, Purpose::NextCall) => Phase::HandedOver,
+            Status::Owned(_, Purpose::Retention(_)) => Phase::Retained,
+            Status::Leaving(_, Exit::Loss) => Phase::Lost,
+            Status::Leaving(_, Exit::Release { .. }) => Phase::Ended,
         }
     }
 
     /// Changes the state. No other function does.
-    fn change(&mut self, change: impl FnOnce(&mut State)) {
+    fn change(&mut self, change: impl FnOnce(&mut Status)) {
         let was = self.phase();
-        change(&mut self.state);
+        change(&mut self.status);
         debug_assert!(was.may_become(self.phase()), "from {was:?}: {self:?}");
     }
 
@@ -217,11 +217,11 @@ impl Ownership {
     /// Returns the present hold, or the last one. Returns `None` before the first.
     #[must_use]
     pub fn hold(&self) -> Option<&Hold> {
-        self.state.hold()
+        self.status.hold()
     }
 
     pub(super) fn hold_mut(&mut self) -> Option<&mut Hold> {
-        self.state.hold_mut()
+        self.status.hold_mut()
     }
 
     /// Returns the token of the present hold, or of the last one.
@@ -267,8 +267,8 @@ impl Ownership {
 
     /// Returns the end of the present hold by its `max_hold`.
     pub(super) fn hold_until(&self) -> Time {
-        match &self.state {
-            State::Owned(hold, Purpose::Hold) | State::Leaving(Some(hold), Exit::Loss) => {
+        match &self.status {
+            Status::Owned(hold, Purpose::Hold) | Status::Leaving(Some(hold), Exit::Loss) => {
                 hold.until
             }
             _ => Time::NEVER,
@@ -330,7 +330,7 @@ impl Ownership {
         };
         let mut hold = Hold::new((terms, mode), token, self.hold(), now);
         let number = hold.add(terms, None, now);
-        self.change(|state| *state = State::Owned(hold, Purpose::Hold));
+        self.change(|status| *status = Status::Owned(hold, Purpose::Hold));
         self.lease = terms.lease;
         self.confirmed_lease = grant.ttl.min(terms.lease);
         self.confirmed_at = grant.since;
@@ -421,25 +421,25 @@ impl Ownership {
     pub(super) fn pass_on(&mut self) {
         let grant = self.confirmed();
         self.requests.passed_on(grant);
-        self.change(|state| state.serve(Purpose::NextCall));
+        self.change(|status| status.serve(Purpose::NextCall));
     }
 
     /// Keeps it for a later call of this client.
     pub(super) fn retain_until(&mut self, end: Time) {
-        self.change(|state| state.serve(Purpose::Retention(end)));
+        self.change(|status| status.serve(Purpose::Retention(end)));
     }
 
     /// Returns until when it is retained.
     pub(super) fn retained_until(&self) -> Option<Time> {
-        match self.state {
-            State::Owned(_, Purpose::Retention(until)) => Some(until),
+        match self.status {
+            Status::Owned(_, Purpose::Retention(until)) => Some(until),
             _ => None,
         }
     }
 
     /// Ends the retention at this time at the latest.
     pub(super) fn end_retention(&mut self, at: Time) {
-        if let State::Owned(_, Purpose::Retention(until)) = &mut self.state {
+        if let Status::Owned(_, Purpose::Retention(until)) = &mut self.status {
             *until = (*until).min(at);
         }
     }
@@ -515,14 +515,14 @@ impl Ownership {
 
     /// Ends the renewals, because it is lost. Its entries may remain.
     pub(super) fn drop_lost(&mut self) {
-        self.change(|state| state.leave(Exit::Loss));
+        self.change(|status| status.leave(Exit::Loss));
     }
 
     /// Returns whether a hold ended with it.
     pub(super) fn ends_hold(&self) -> bool {
         matches!(
-            self.state,
-            State::Leaving(_, Exit::Release { ends_hold: true })
+            self.status,
+            Status::Leaving(_, Exit::Release { ends_hold: true })
         )
     }
 
@@ -531,7 +531,7 @@ impl Ownership {
         if self.count.release == Release::Confirmed {
             self.count.release = Release::Unsent;
             // Its hold has ended well.
-            self.state.leave(Exit::Release { ends_hold: false });
+            self.status.leave(Exit::Release { ends_hold: false });
             self.count.restart(now, now + self.lease);
         }
     }
@@ -539,7 +539,7 @@ impl Ownership {
     /// Ends it: from now on it is released.
     pub(super) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
-        self.change(|state| state.leave(Exit::Release { ends_hold }));
+        self.change(|status| status.leave(Exit::Release { ends_hold }));
         self.count.restart(now, now + self.lease);
     }
 

@@ -21,7 +21,7 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requests {
-    step: Step,
+    standing: Standing,
     doubt: Doubt,
     /// The lock was not granted before this time. `None` before the first request.
     not_before: Option<Time>,
@@ -38,7 +38,7 @@ pub(super) struct Requests {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Step {
+enum Standing {
     /// The store does not know the owner.
     #[default]
     Absent,
@@ -66,10 +66,10 @@ impl Requests {
     /// Notes that a request is about to be sent.
     pub(super) fn begin(&mut self, rolls_back: bool, now: Time) {
         let was_told = std::mem::take(&mut self.told);
-        self.by = match self.step {
-            Step::Absent | Step::Granted(_) => By::Release,
-            Step::Waiting { .. } if was_told => By::Message,
-            Step::Waiting { .. } => By::Timer,
+        self.by = match self.standing {
+            Standing::Absent | Standing::Granted(_) => By::Release,
+            Standing::Waiting { .. } if was_told => By::Message,
+            Standing::Waiting { .. } => By::Timer,
         };
         (self.advised, self.changed) = (None, false);
         self.not_before.get_or_insert(now);
@@ -125,31 +125,35 @@ impl Requests {
         } else {
             LONGEST_SLEEP
         };
-        let ask_at = match self.step {
+        let ask_at = match self.standing {
             // The message of the grant overtook this reply.
-            Step::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => return,
-            Step::Granted(_) => now,
-            Step::Absent | Step::Waiting { .. } => now + spread.fallback(ttl, most),
+            Standing::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => {
+                return;
+            }
+            Standing::Granted(_) => now,
+            Standing::Absent | Standing::Waiting { .. } => now + spread.fallback(ttl, most),
         };
         let ask_at = ask_at.min(self.advised.take().unwrap_or(ask_at));
         self.not_before = Some(since);
-        self.step = Step::Waiting { ask_at, queued };
+        self.standing = Standing::Waiting { ask_at, queued };
         self.ask_after_change();
     }
 
     /// Applies the reply that neither granted the lock nor queued the owner.
     pub(super) fn not_granted(&mut self, since: Time) {
-        match self.step {
-            Step::Absent | Step::Waiting { queued: None, .. } => self.step = Step::Absent,
+        match self.standing {
+            Standing::Absent | Standing::Waiting { queued: None, .. } => {
+                self.standing = Standing::Absent
+            }
             // The owner may still have its place.
-            Step::Waiting { .. } | Step::Granted(_) => self.wait_behind(since),
+            Standing::Waiting { .. } | Standing::Granted(_) => self.wait_behind(since),
         }
     }
 
     /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
     fn wait_behind(&mut self, since: Time) {
         self.not_before = Some(since);
-        self.step = Step::Waiting {
+        self.standing = Standing::Waiting {
             ask_at: since,
             queued: Some(QueuePlace::BEHIND),
         };
@@ -158,7 +162,7 @@ impl Requests {
     /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
     pub(super) fn note_fence(&mut self, fence: u64) {
         self.past_fence = self.past_fence.max(fence);
-        if let Step::Granted(grant) = self.step
+        if let Standing::Granted(grant) = self.standing
             && grant.fence <= fence
         {
             self.wait_behind(grant.since);
@@ -167,14 +171,14 @@ impl Requests {
 
     /// Applies the reply that granted the lock. No request is in doubt any more.
     pub(super) fn granted(&mut self, grant: Grant) {
-        self.step = Step::Granted(grant);
+        self.standing = Standing::Granted(grant);
         self.all_replied();
     }
 
     /// Leaves this grant to the next hold of the ownership.
     pub(super) fn passed_on(&mut self, grant: Grant) {
         self.by = By::Local;
-        self.step = Step::Granted(grant);
+        self.standing = Standing::Granted(grant);
     }
 
     /// Returns whether no grant with this fence has ended.
@@ -186,7 +190,7 @@ impl Requests {
     pub(super) fn handed_off(&mut self, fence: u64, ttl: Duration, wanted: bool) {
         // The reply that the owner is queued may not be received yet.
         if let Some(since) = self.not_before {
-            self.step = Step::Granted(Grant {
+            self.standing = Standing::Granted(Grant {
                 fence,
                 since,
                 ttl,
@@ -200,7 +204,7 @@ impl Requests {
     pub(super) fn ask_by(&mut self, at: Time) {
         self.told = true;
         self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
-        if let Step::Waiting { ask_at, .. } = &mut self.step {
+        if let Standing::Waiting { ask_at, .. } = &mut self.standing {
             *ask_at = (*ask_at).min(at);
         }
     }
@@ -215,7 +219,7 @@ impl Requests {
     /// first waiter asks, and a waiter without a place, to which no lock is handed off.
     fn ask_after_change(&mut self) {
         if self.changed
-            && let Step::Waiting { ask_at, queued } = &mut self.step
+            && let Standing::Waiting { ask_at, queued } = &mut self.standing
             && queued.is_none_or(|place| place.first)
         {
             let at = self.not_before.unwrap_or(*ask_at) + BETWEEN_CHANGES;
@@ -225,26 +229,26 @@ impl Requests {
     }
 
     pub(super) fn grant(&self) -> Option<Grant> {
-        match self.step {
-            Step::Granted(grant) => Some(grant),
-            Step::Absent | Step::Waiting { .. } => None,
+        match self.standing {
+            Standing::Granted(grant) => Some(grant),
+            Standing::Absent | Standing::Waiting { .. } => None,
         }
     }
 
     /// Returns when to ask again, while the owner waits.
     pub(super) fn ask_at(&self) -> Option<Time> {
-        match self.step {
-            Step::Waiting { ask_at, .. } => Some(ask_at),
-            Step::Absent | Step::Granted(_) => None,
+        match self.standing {
+            Standing::Waiting { ask_at, .. } => Some(ask_at),
+            Standing::Absent | Standing::Granted(_) => None,
         }
     }
 
     /// Returns whether the store may have granted the lock to the owner, or queued the owner.
     pub(super) fn concerns_store(&self) -> bool {
-        let is_known = match self.step {
-            Step::Absent => false,
-            Step::Waiting { queued, .. } => queued.is_some(),
-            Step::Granted(_) => true,
+        let is_known = match self.standing {
+            Standing::Absent => false,
+            Standing::Waiting { queued, .. } => queued.is_some(),
+            Standing::Granted(_) => true,
         };
         self.is_in_doubt() || is_known
     }

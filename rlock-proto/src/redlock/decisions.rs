@@ -7,8 +7,8 @@ use crate::{
     few::Few,
     lease::Time,
     store::{
-        AcquireRequest, Acquired, Event, QueuePlace, Released, Renewal, RenewalOutcome, Renewed,
-        TakenBy,
+        AcquireRequest, Acquired, Notification, QueuePlace, Released, Renewal, RenewalOutcome,
+        Renewed, TakenBy,
     },
 };
 
@@ -63,16 +63,20 @@ fn spread(draws: usize, random: f64) -> Duration {
     SPREAD.mul_f64(1.0 - random.powi(draws))
 }
 
-/// Returns what the event of one member means to its client. `random` draws a number between 0 and 1.
-pub fn of_member(event: Event, members: usize, random: impl FnOnce() -> f64) -> Option<Event> {
-    match event {
+/// Returns what the notification of one member means to its client. `random` draws a number between 0 and 1.
+pub fn of_member(
+    notification: Notification,
+    members: usize,
+    random: impl FnOnce() -> f64,
+) -> Option<Notification> {
+    match notification {
         // Other members notify the waiters, too, and what one member grants is not granted.
-        Event::Disconnected | Event::Granted { .. } => None,
-        Event::Retry { key, owner, after } => {
+        Notification::Disconnected | Notification::Granted { .. } => None,
+        Notification::Retry { key, owner, after } => {
             let after = after + spread(members, random());
-            Some(Event::Retry { key, owner, after })
+            Some(Notification::Retry { key, owner, after })
         }
-        event => Some(event),
+        notification => Some(notification),
     }
 }
 

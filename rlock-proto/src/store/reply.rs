@@ -133,7 +133,7 @@ pub enum RenewalOutcome {
 
 /// A lock as the store sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub struct StoredLock {
     /// The first holder.
     pub owner: String,
     /// The count of the first holder.
@@ -150,7 +150,7 @@ pub struct Entry {
     pub others: Vec<OwnerId>,
 }
 
-impl Entry {
+impl StoredLock {
     /// The owner of a key that is not a lock, but has the name of one. `inspect.lua` replies it.
     pub const NOT_A_HASH: &str = "(not a hash)";
 

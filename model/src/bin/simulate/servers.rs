@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     lease::Time,
-    store::{Event, GRACE, State},
+    store::{GRACE, Notification, State},
 };
 
 /// The wall-clock time at which a simulation begins, in nanoseconds.
@@ -80,7 +80,7 @@ pub(crate) struct Server {
     clock: u64,
     is_member: bool,
     /// The notifications that are not sent yet.
-    outbox: Arc<Mutex<Vec<(Uuid, Event)>>>,
+    outbox: Arc<Mutex<Vec<(Uuid, Notification)>>>,
     pub(crate) paused_until: u64,
 }
 
@@ -214,12 +214,13 @@ impl Server {
         let mut clients: Vec<Uuid> = self.state.clients.keys().copied().collect();
         clients.sort_unstable();
         for client in clients {
-            self.state.notify(client, Event::Changed(key.clone()));
+            self.state
+                .notify(client, Notification::Changed(key.clone()));
         }
     }
 
     /// Returns the notifications that follow from what happened.
-    pub(crate) fn take_events(&mut self) -> Vec<(Uuid, Event)> {
+    pub(crate) fn take_events(&mut self) -> Vec<(Uuid, Notification)> {
         for (listener, event) in std::mem::take(&mut self.state.messages) {
             listener(event);
         }

@@ -3,7 +3,7 @@
 
 pub(crate) use rlock_proto::{
     redlock as decisions,
-    store::{Acquired, Event, GRACE, ReleaseRequest, Released, RenewalOutcome, Renewed},
+    store::{Acquired, GRACE, Notification, ReleaseRequest, Released, RenewalOutcome, Renewed},
 };
 
 use crate::servers::Fences;

@@ -16,7 +16,7 @@ use super::{
     slots::{HashSlot, Layout, NodeAddr, SLOTS},
 };
 use crate::store::{
-    Event, KeyFilter, Listener, StoreError,
+    KeyFilter, Listener, Notification, StoreError,
     endpoint::ServerEndpoint,
     redis::{RedisOptions, RedisStore, dial::AbortOnDrop, errors::not_yet, keyspace::Keyspace},
 };
@@ -173,7 +173,7 @@ impl Nodes {
     /// Reports that slots have other masters: locks may be gone, and the former master notifies no waiter.
     fn report(&self, are_changed: impl Fn(HashSlot) -> bool + Send + Sync + 'static) {
         let which = KeyFilter::new(move |key| are_changed(HashSlot::of(key)));
-        (self.listener)(Event::SomeChanged(which));
+        (self.listener)(Notification::SomeChanged(which));
     }
 
     /// Adopts the layout that a node reports.
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::{key::Key, store::endpoint::Endpoint};
 
-    type Reported = Arc<Mutex<Vec<Event>>>;
+    type Reported = Arc<Mutex<Vec<Notification>>>;
 
     /// Returns nodes, and what they report.
     fn nodes() -> (Nodes, Reported) {
@@ -268,7 +268,7 @@ mod tests {
         nodes.adopt(&view(1));
         let of = |at: usize| {
             let reported = reported.lock().expect("no panic");
-            let Some(Event::SomeChanged(which)) = reported.get(at) else {
+            let Some(Notification::SomeChanged(which)) = reported.get(at) else {
                 panic!("{reported:?}");
             };
             (which.matches(&key("moved")), which.matches(&key("other")))

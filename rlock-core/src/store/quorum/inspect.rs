@@ -8,7 +8,7 @@ use super::{QuorumStore, call::QuorumCall};
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{Entry, SendOptions, Store, StoreError, retry_within},
+    store::{SendOptions, Store, StoreError, StoredLock, retry_within},
 };
 
 impl QuorumStore {
@@ -16,7 +16,7 @@ impl QuorumStore {
         &self,
         key: &Key,
         send: SendOptions,
-    ) -> Result<Option<Entry>, StoreError> {
+    ) -> Result<Option<StoredLock>, StoreError> {
         retry_within(send.timeout, |left| async move {
             let mut call = QuorumCall::to_each(&self.members, |member| {
                 let key = key.clone();
@@ -35,9 +35,9 @@ impl QuorumStore {
 struct Undecided;
 
 /// Returns the entry of an owner that a majority names, if there is one, with the other owners of this kind.
-fn holder(call: &QuorumCall<Option<Entry>>) -> Result<Option<Entry>, Undecided> {
+fn holder(call: &QuorumCall<Option<StoredLock>>) -> Result<Option<StoredLock>, Undecided> {
     let entries = || call.oks().filter_map(|(_, entry)| entry.as_ref());
-    let owners = |entry: &Entry| -> Vec<String> {
+    let owners = |entry: &StoredLock| -> Vec<String> {
         let others = entry.others.iter().map(OwnerId::to_string);
         others.chain([entry.owner.clone()]).collect()
     };
@@ -46,13 +46,13 @@ fn holder(call: &QuorumCall<Option<Entry>>) -> Result<Option<Entry>, Undecided> 
     named.dedup();
     // The owner without a name stands for one that no member has named yet.
     named.push(String::new());
-    let mut agreed: Option<Entry> = None;
+    let mut agreed: Option<StoredLock> = None;
     for owner in &named {
-        let has = |entry: &Entry| owners(entry).contains(owner);
-        let is_named = |entry: &Option<Entry>| entry.as_ref().is_some_and(has);
+        let has = |entry: &StoredLock| owners(entry).contains(owner);
+        let is_named = |entry: &Option<StoredLock>| entry.as_ref().is_some_and(has);
         match (call.votes().verdict(is_named), &mut agreed) {
             (Some(true), None) => {
-                let of_owner: Vec<&Entry> = entries().filter(|entry| has(entry)).collect();
+                let of_owner: Vec<&StoredLock> = entries().filter(|entry| has(entry)).collect();
                 agreed = Some(agree(owner, &of_owner, call.votes().members));
             }
             (Some(true), Some(entry)) => entry.others.extend(OwnerId::parse(owner)),
@@ -60,20 +60,20 @@ fn holder(call: &QuorumCall<Option<Entry>>) -> Result<Option<Entry>, Undecided> 
             (None | Some(false), _) => {}
         }
     }
-    Ok(agreed.map(|entry| Entry {
+    Ok(agreed.map(|entry| StoredLock {
         holders: 1 + entry.others.len(),
         ..entry
     }))
 }
 
 /// Returns the largest count and TTL that a majority has at least, and the largest fence.
-fn agree(owner: &str, entries: &[&Entry], members: usize) -> Entry {
-    let ttl = |entry: &&Entry| entry.ttl.unwrap_or(Duration::MAX);
+fn agree(owner: &str, entries: &[&StoredLock], members: usize) -> StoredLock {
+    let ttl = |entry: &&StoredLock| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
     let fences = entries.iter().map(|entry| entry.fence);
     let ttl = majority_has(entries.iter().map(ttl).collect(), members);
     let queues = entries.iter().map(|entry| entry.queue.clone());
-    Entry {
+    StoredLock {
         owner: owner.to_owned(),
         count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),

@@ -23,7 +23,7 @@ use super::{
     link::Link,
     usage::Usage,
 };
-use crate::store::{Event, Listener};
+use crate::store::{Listener, Notification};
 
 /// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {
@@ -163,7 +163,7 @@ impl Connection {
             while let Some(message) = stream.next().await {
                 inbox.on_message(message.get_payload_bytes());
             }
-            (inbox.listener)(Event::Disconnected);
+            (inbox.listener)(Notification::Disconnected);
         });
         self.subscription = Some((sink, AbortOnDrop::new(&pump)));
         Ok(subscribed)
@@ -272,13 +272,13 @@ impl Inbox {
                     if let Value::BulkString(name) = name
                         && let Some(key) = self.commands.keyspace.key(name)
                     {
-                        (self.listener)(Event::Changed(key));
+                        (self.listener)(Notification::Changed(key));
                     }
                 }
             }
             // A message without names reports a flush.
-            (PushKind::Invalidate, _) => (self.listener)(Event::AllChanged),
-            (PushKind::Disconnection, _) => (self.listener)(Event::Disconnected),
+            (PushKind::Invalidate, _) => (self.listener)(Notification::AllChanged),
+            (PushKind::Disconnection, _) => (self.listener)(Notification::Disconnected),
             _ => {}
         }
     }
@@ -286,7 +286,7 @@ impl Inbox {
     /// Handles a message on the client's channel.
     fn on_message(&self, message: &[u8]) {
         if let Some(event) = self.commands.keyspace.read_message(self.client, message) {
-            if let Event::Granted { fence, .. } = &event {
+            if let Notification::Granted { fence, .. } = &event {
                 self.commands.floor.note(*fence);
             }
             (self.listener)(event);

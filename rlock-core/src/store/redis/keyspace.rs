@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     owner::OwnerId,
-    store::{Event, GRACE, TOO_LARGE_FENCE, directory::FROM_CLIENT},
+    store::{GRACE, Notification, TOO_LARGE_FENCE, directory::FROM_CLIENT},
 };
 
 /// Returns the name of a client's connections.
@@ -80,9 +80,9 @@ impl Keyspace {
     /// Parses a message to this client. One of `library.lua` is `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
     /// `<fence>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
     /// again. A message of another client begins with [`FROM_CLIENT`].
-    pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Event> {
+    pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Notification> {
         if message.starts_with(FROM_CLIENT) {
-            return Some(Event::Message(message.to_vec()));
+            return Some(Notification::Message(message.to_vec()));
         }
         let mut words = std::str::from_utf8(message).ok()?.splitn(4, ' ');
         let owner = OwnerId::parse(words.next()?)?;
@@ -93,10 +93,10 @@ impl Keyspace {
         let ttl = Duration::from_millis(words.next()?.parse().ok()?);
         let key = self.key(words.next()?.as_bytes())?;
         let granted = match what {
-            "wanted" => return Some(Event::Wanted { key, owner }),
+            "wanted" => return Some(Notification::Wanted { key, owner }),
             "" => {
                 let after = ttl;
-                return Some(Event::Retry { key, owner, after });
+                return Some(Notification::Retry { key, owner, after });
             }
             granted => granted,
         };
@@ -105,7 +105,7 @@ impl Keyspace {
             fence.parse().ok(),
             ["0", "1"].iter().position(|it| *it == wanted)?,
         );
-        Some(Event::Granted {
+        Some(Notification::Granted {
             key,
             owner,
             fence: fence.filter(|fence| *fence < TOO_LARGE_FENCE)?,
@@ -170,7 +170,7 @@ mod tests {
         let granted = format!("{owner} 28050969363917/1 1000 {lock}");
         assert_eq!(
             keyspace.read_message(client, granted.as_bytes()),
-            Some(Event::Granted {
+            Some(Notification::Granted {
                 key: key.clone(),
                 owner,
                 fence: 28_050_969_363_917,
@@ -181,7 +181,7 @@ mod tests {
         let wanted = format!("{owner} wanted 0 {lock}");
         assert_eq!(
             keyspace.read_message(client, wanted.as_bytes()),
-            Some(Event::Wanted {
+            Some(Notification::Wanted {
                 key: key.clone(),
                 owner
             })
@@ -189,7 +189,7 @@ mod tests {
         let ask = format!("{owner}  250 {lock}");
         assert_eq!(
             keyspace.read_message(client, ask.as_bytes()),
-            Some(Event::Retry {
+            Some(Notification::Retry {
                 key,
                 owner,
                 after: Duration::from_millis(250),

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     metrics,
-    store::{Event, Listener, SendOptions, StoreError, retry_within},
+    store::{Listener, Notification, SendOptions, StoreError, retry_within},
     wait::Backoff,
 };
 
@@ -122,7 +122,7 @@ impl Link {
     pub(super) fn inbox(self: &Arc<Self>, epoch: u64) -> Inbox {
         let link = Arc::downgrade(self);
         let listener = move |event| match (event, link.upgrade()) {
-            (Event::Disconnected, Some(link)) => link.give_up(epoch),
+            (Notification::Disconnected, Some(link)) => link.give_up(epoch),
             (event, Some(link)) => (link.listener)(event),
             (_, None) => {}
         };
@@ -236,7 +236,7 @@ impl Link {
     pub(super) fn end(&self) {
         self.state.send_replace(LinkState::default());
         // Changes of the keys that it read are no longer reported.
-        (self.listener)(Event::AllChanged);
+        (self.listener)(Notification::AllChanged);
     }
 
     /// Gives up a connection that failed. Does nothing if it was replaced already.
@@ -264,7 +264,7 @@ impl Link {
         if given_up {
             tracing::debug!(address = %self.address, epoch, "connection given up");
             if self.is_background() {
-                (self.listener)(Event::Disconnected);
+                (self.listener)(Notification::Disconnected);
             }
         }
         given_up
@@ -321,7 +321,7 @@ impl Link {
                 .send_replace(LinkState::up(Arc::clone(&connection)));
             self.is_counted_up(true);
             // Changes during the outage were not reported.
-            (self.listener)(Event::AllChanged);
+            (self.listener)(Notification::AllChanged);
             tracing::debug!(%address, epoch = connection.epoch, "connected");
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();

@@ -22,7 +22,7 @@ use crate::{
     key::Key,
     lease::{MAX_LEASE, Time},
     owner::OwnerId,
-    store::{Acquired, Event, GRACE, TOO_LARGE_FENCE, endpoint::Endpoint},
+    store::{Acquired, GRACE, Notification, TOO_LARGE_FENCE, endpoint::Endpoint},
 };
 
 impl RedisOptions {
@@ -44,9 +44,9 @@ fn names_of_locks() -> Keyspace {
 }
 
 /// Writes an event as `library.lua` does.
-fn written(keyspace: &Keyspace, event: &Event) -> String {
+fn written(keyspace: &Keyspace, event: &Notification) -> String {
     match event {
-        Event::Granted {
+        Notification::Granted {
             key,
             owner,
             fence,
@@ -58,18 +58,20 @@ fn written(keyspace: &Keyspace, event: &Event) -> String {
             ttl.as_millis(),
             keyspace.lock(key)
         ),
-        Event::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
-        Event::Retry { key, owner, after } => {
+        Notification::Wanted { key, owner } => format!("{owner} wanted 0 {}", keyspace.lock(key)),
+        Notification::Retry { key, owner, after } => {
             format!("{owner}  {} {}", after.as_millis(), keyspace.lock(key))
         }
         other => panic!("{other:?} is no message"),
     }
 }
 
-fn check_event(keyspace: &Keyspace, event: &Event) {
+fn check_event(keyspace: &Keyspace, event: &Notification) {
     match event {
-        Event::Granted { owner, .. } | Event::Wanted { owner, .. } | Event::Retry { owner, .. } => {
-            if let Event::Granted { ttl, .. } = event {
+        Notification::Granted { owner, .. }
+        | Notification::Wanted { owner, .. }
+        | Notification::Retry { owner, .. } => {
+            if let Notification::Granted { ttl, .. } = event {
                 assert!(*ttl <= GRACE);
             }
             assert_eq!(owner.client(), CLIENT, "the message is for another client");
@@ -80,11 +82,14 @@ fn check_event(keyspace: &Keyspace, event: &Event) {
                 "written again it says the same"
             );
         }
-        Event::Changed(key) => {
+        Notification::Changed(key) => {
             let name = keyspace.lock(key);
             assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
-        Event::Message(_) | Event::AllChanged | Event::SomeChanged(_) | Event::Disconnected => {}
+        Notification::Message(_)
+        | Notification::AllChanged
+        | Notification::SomeChanged(_)
+        | Notification::Disconnected => {}
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, Entry, QueuePlace, Released, RenewalOutcome, Renewed, StoreError,
+        Acquired, QueuePlace, Released, RenewalOutcome, Renewed, StoreError, StoredLock,
         TOO_LARGE_FENCE, TakenBy,
     },
 };
@@ -133,7 +133,7 @@ type Bytes = Vec<u8>;
 /// The reply of `inspect.lua`.
 type Inspected = (Bytes, Bytes, i64, Bytes, Vec<Bytes>, usize, Vec<Bytes>);
 
-pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
+pub(super) fn read_entry(answer: Value) -> Result<Option<StoredLock>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
@@ -148,7 +148,7 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<Entry>, StoreError> {
     let count = str::from_utf8(&count)
         .ok()
         .and_then(|count| count.parse().ok());
-    Ok(Some(Entry {
+    Ok(Some(StoredLock {
         owner: String::from_utf8_lossy(&owner).into_owned(),
         count: count.unwrap_or(0),
         ttl: ttl(millis),

@@ -89,8 +89,8 @@ proptest! {
         let (keyspace, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence >> 1, Mode::Exclusive));
         let ttl = Duration::from_millis(ms);
         let event = match token {
-            Some(token) => Event::Granted { key, owner, fence: token % TOO_LARGE_FENCE, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
-            None => Event::Retry { key, owner, after: ttl },
+            Some(token) => Notification::Granted { key, owner, fence: token % TOO_LARGE_FENCE, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },
+            None => Notification::Retry { key, owner, after: ttl },
         };
         let message = written(&keyspace, &event);
         prop_assert_eq!(keyspace.read_message(CLIENT, message.as_bytes()), Some(event));

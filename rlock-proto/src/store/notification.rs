@@ -6,7 +6,7 @@ use crate::{key::Key, owner::OwnerId};
 
 /// A notification of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum Notification {
     /// A waiter was granted its lock, for this long.
     Granted {
         /// The key of the lock.
@@ -86,4 +86,4 @@ impl PartialEq for KeyFilter {
 impl Eq for KeyFilter {}
 
 /// Handles notifications. Must not block.
-pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
+pub type Listener = Arc<dyn Fn(Notification) + Send + Sync>;
