@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 
 use self::{
     call::{Acquisition, Call, Leaving, Stage, Work},
-    renewals::Due,
+    ownership::Due,
     schedule::{Schedule, Target},
 };
 pub use self::{
@@ -516,7 +516,7 @@ impl Slot {
                 if let Some(RenewalOutcome::Held { wanted, fence }) = outcome {
                     own.renewed(sent_at, lease, fence, now);
                     is_wanted = wanted && is_current;
-                    if own.renewal_sent.is_none() {
+                    if own.lease.renewal_sent.is_none() {
                         // The next look is later.
                         cx.schedule.remove(Target::Own(owner), &mut own.due);
                     }
@@ -536,7 +536,7 @@ impl Slot {
                 if own.phase().is_pending() && own.requests.is_new(fence) {
                     own.requests.handed_off(fence, ttl, wanted);
                     // Reports and messages arrive in the server's order: what was reported before preceded the grant.
-                    own.doubted_at = None;
+                    own.lease.outdate_doubt();
                     self.arrived(wanted, cx);
                     self.wake_for_grant(cx);
                 }
@@ -561,7 +561,7 @@ impl Slot {
             Event::Missed { is_heard } => {
                 own.doubt(is_heard, now);
                 // A report of a change may be due to a renewal. This is not.
-                own.renewal_sent = None;
+                own.lease.renewal_sent = None;
                 own.requests.ask_by(now);
                 self.wake_turn(cx);
             }
@@ -620,7 +620,7 @@ impl Slot {
         match own.come_due(now) {
             Due::Lost(cause) => self.lose(owner, cause, cx),
             Due::Renewal(lease) => {
-                let (confirmed, left) = (own.confirmed_lease, own.valid_until.since(now));
+                let (confirmed, left) = (own.lease.confirmed, own.left(now));
                 let mode = own.mode;
                 let renew = Renew {
                     fence: own.begin_renewal(now),

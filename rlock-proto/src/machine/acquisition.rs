@@ -235,7 +235,7 @@ impl Machine {
             return Some(self.cx.wait(limit));
         }
         let what = Ask::Enter {
-            lease: own.lease,
+            lease: own.lease.full,
             count: own.entries() + 1,
         };
         let claim = Claimed {
@@ -642,7 +642,7 @@ impl Machine {
                         .filter(|inside| own.is_live(inside.token));
                     match (inside, own.valid_until(now)) {
                         (Some(inside), Ok(_)) => {
-                            own.confirm(*sent_at, lease);
+                            own.lease.confirm(*sent_at, lease);
                             if let Some(hold) = own.hold_mut() {
                                 let number = hold.add(&call.terms, Some(inside.entry), now);
                                 call.locks[at].enters(own, number, None);

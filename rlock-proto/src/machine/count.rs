@@ -10,9 +10,8 @@ use smallvec::SmallVec;
 use super::{
     CallId,
     output::{Ask, Request},
-    ownership::{Ownership, Phase},
 };
-use crate::{lease::Time, mode::Mode, wait::Spread};
+use crate::{lease::Time, wait::Spread};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Count {
@@ -147,64 +146,30 @@ impl Count {
         self.flight = None;
         self.failed(true, now, Spread::default());
     }
-}
 
-impl Ownership {
-    /// Returns the count that the store has to be told, if it is not known to have it. `counts`: whether the store counts
-    /// nested entries.
-    #[must_use]
-    pub fn wanted_count(&self, counts: bool) -> Option<u32> {
-        match self.phase() {
-            // The store does not count the calls that share a hold.
-            Phase::Held if counts && self.used() == Mode::Exclusive => {
-                let is_off = self.count.known.is_none() || self.count.is_in_doubt;
-                (is_off && self.count.retries.is_none()).then(|| self.entries())
-            }
-            // An exclusive lock that became a shared one.
-            Phase::Held if self.mode == Mode::Shared => {
-                let is_off = self.count.known.is_none() || self.count.is_in_doubt;
-                is_off.then_some(1)
-            }
-            Phase::Ended => (self.count.release != Release::Confirmed).then_some(0),
-            Phase::Asking | Phase::HandedOver | Phase::Held | Phase::Retained | Phase::Lost => None,
-        }
-    }
-
-    /// Returns what the background has to do about the count.
-    pub(super) fn todo(&self, counts: bool, now: Time) -> Todo {
+    /// Returns what the background has to do, if the store has to be told this count.
+    pub(super) fn todo(&self, wanted: Option<u32>, is_release: bool, now: Time) -> Todo {
         // A release waits for no change of the count: a later change finds nothing.
-        let is_superseded = |flight: &Flight| self.phase() == Phase::Ended && !flight.is_release;
-        match self.count.flight {
+        let is_superseded = |flight: &Flight| is_release && !flight.is_release;
+        match self.flight {
             Some(flight) if is_superseded(&flight) => {}
             Some(flight) if now >= flight.answered_by => return Todo::Abandon,
             Some(_) => return Todo::Nothing,
             None => {}
         }
-        let give_up = self.count.give_up.unwrap_or(Time::NEVER);
-        match self.wanted_count(counts) {
+        let give_up = self.give_up.unwrap_or(Time::NEVER);
+        match wanted {
             Some(_) if now >= give_up => Todo::GiveUp,
-            Some(count) if now >= self.count.not_before => Todo::Send(count, give_up.since(now)),
+            Some(count) if now >= self.not_before => Todo::Send(count, give_up.since(now)),
             Some(_) | None => Todo::Nothing,
         }
     }
 
-    /// Returns when the background has to look at the count.
-    pub(super) fn count_due(&self, counts: bool) -> Time {
-        match self.count.flight {
+    /// Returns when the background has to look at it, if the store has to be told this count.
+    pub(super) fn due(&self, wanted: Option<u32>) -> Time {
+        match self.flight {
             Some(flight) => flight.answered_by,
-            None => (self.wanted_count(counts)).map_or(Time::NEVER, |_| self.count.not_before),
+            None => wanted.map_or(Time::NEVER, |_| self.not_before),
         }
-    }
-
-    /// Returns whether nothing is left to do, and no reply to come.
-    pub(super) fn is_over(&self) -> bool {
-        let is_released = self.count.release == Release::Confirmed && !self.count.is_under_way();
-        self.phase() == Phase::Ended && is_released && self.asking == 0 && self.entries() == 0
-    }
-
-    /// Returns how long the lock stays taken after its release.
-    pub(super) fn min_hold(&self, now: Time) -> Duration {
-        let until = self.hold().and_then(|hold| hold.min_hold_until);
-        until.map_or(Duration::ZERO, |until| until.since(now))
     }
 }

@@ -23,20 +23,6 @@ impl Machine {
     }
 }
 
-impl Ownership {
-    /// Returns the number of entries but one, with a call that enters.
-    fn others(&self, cx: &Context) -> u32 {
-        let acquires = |call: &CallId| {
-            let call = cx.calls.get(call);
-            call.is_some_and(|call| matches!(call.work, Work::Acquire(_)))
-        };
-        let count = &self.count;
-        let is_entered =
-            count.entering().or(count.retries).is_some() || count.waiting.iter().any(acquires);
-        self.entries().saturating_sub(1) + u32::from(is_entered)
-    }
-}
-
 impl Slot {
     /// Removes an entry. Returns the next step of its call.
     pub(super) fn leave(
@@ -92,7 +78,7 @@ impl Slot {
         // The result of the body waits for one response time-out. The background makes further attempts.
         let patience = cx.settings.response_timeout;
         if count == 0 {
-            own.count.restart(now, now + own.lease.max(patience));
+            own.count.restart(now, now + own.lease.full.max(patience));
         }
         let give_up = now + patience;
         if count == 0 || !own.count.is_under_way() {

@@ -12,16 +12,18 @@
 use std::time::Duration;
 
 use super::{
-    Owner,
-    count::{Count, Release},
+    CallId, Context, Owner,
+    call::Work,
+    count::{Count, Release, Todo},
     hold::Hold,
     output::{Claimed, Loss},
+    renewals::Lease,
     requests::Requests,
     tokens::Tokens,
 };
 use crate::{
     key::Key,
-    lease::{Time, valid_until},
+    lease::{Time, next_check},
     lost::LostCause,
     mode::Mode,
     options::LockOptions,
@@ -38,22 +40,10 @@ pub struct Ownership {
     status: Status,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
-    /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
-    pub(super) renewal_sent: Option<Time>,
     pub(super) count: Count,
     /// A lost ownership never comes back.
     pub(super) lost: Option<LostCause>,
-    /// The lease of its holds, and of all its renewals. Nested calls share it.
-    pub(super) lease: Duration,
-    /// The last lease that the store confirmed as the TTL, and when its request was sent.
-    pub(super) confirmed_lease: Duration,
-    pub(super) confirmed_at: Time,
-    pub(super) valid_until: Time,
-    /// When a change by another client was reported, or reports stopped, or a request failed, until a later request
-    /// confirms the ownership.
-    pub(super) doubted_at: Option<Time>,
-    /// Whether the next renewal is due because of a doubt.
-    pub(super) is_checked: bool,
+    pub(super) lease: Lease,
     /// How many acquires of the owner are under way.
     pub(super) asking: u8,
     /// When the schedule looks at it.
@@ -107,6 +97,16 @@ pub enum Phase {
     Lost,
     /// The lock is being released, or is released.
     Ended,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The lease or the `max_hold` has ended.
+    Lost(LostCause),
+    /// A renewal by this lease. Zero leaves the lease as it is: the reply shows whether the lock still exists.
+    Renewal(Duration),
+    Nothing,
 }
 
 impl Phase {
@@ -170,15 +170,9 @@ impl Ownership {
             status: Status::Asking,
             requests: Requests::default(),
             tokens: Tokens::new(tokens),
-            renewal_sent: None,
             count: Count::default(),
             lost: None,
-            lease,
-            confirmed_lease: lease,
-            confirmed_at: Time::default(),
-            valid_until: Time::default(),
-            doubted_at: None,
-            is_checked: false,
+            lease: Lease::new(lease),
             asking: 0,
             due: None,
         }
@@ -248,9 +242,16 @@ impl Ownership {
         self.hold().is_some_and(|hold| hold.has(number))
     }
 
-    /// Returns how often the lease of the present hold was renewed.
-    pub(super) fn renewals(&self) -> u32 {
-        self.hold().map_or(0, |hold| hold.renewals)
+    /// Returns the number of entries but one, with a call that enters.
+    pub(super) fn others(&self, cx: &Context) -> u32 {
+        let acquires = |call: &CallId| {
+            let call = cx.calls.get(call);
+            call.is_some_and(|call| matches!(call.work, Work::Acquire(_)))
+        };
+        let count = &self.count;
+        let is_entered =
+            count.entering().or(count.retries).is_some() || count.waiting.iter().any(acquires);
+        self.entries().saturating_sub(1) + u32::from(is_entered)
     }
 
     /// Returns how long the ownership is retained after the hold.
@@ -283,16 +284,16 @@ impl Ownership {
     pub fn valid_until(&self, now: Time) -> Result<Time, LostCause> {
         match self.lost.or_else(|| self.ended_by_clock(now)) {
             Some(cause) => Err(cause),
-            None => Ok(self.valid_until.min(self.hold_until())),
+            None => Ok(self.lease.valid_until.min(self.hold_until())),
         }
     }
 
     /// Returns the cause if the lease or the `max_hold` has ended. The earlier end counts.
     pub(super) fn ended_by_clock(&self, now: Time) -> Option<LostCause> {
-        let (end, cause) = if self.hold_until() <= self.valid_until {
+        let (end, cause) = if self.hold_until() <= self.lease.valid_until {
             (self.hold_until(), LostCause::MaxHold)
         } else {
-            (self.valid_until, LostCause::Expired)
+            (self.lease.valid_until, LostCause::Expired)
         };
         (now >= end).then_some(cause)
     }
@@ -300,7 +301,7 @@ impl Ownership {
     /// Returns the rest of its lease.
     #[must_use]
     pub fn left(&self, now: Time) -> Duration {
-        self.valid_until.since(now)
+        self.lease.valid_until.since(now)
     }
 
     /// Returns the cause if the hold was marked as lost.
@@ -331,11 +332,7 @@ impl Ownership {
         let mut hold = Hold::new((terms, mode), token, self.hold(), now);
         let number = hold.add(terms, None, now);
         self.change(|status| *status = Status::Owned(hold, Purpose::Hold));
-        self.lease = terms.lease;
-        self.confirmed_lease = grant.ttl.min(terms.lease);
-        self.confirmed_at = grant.since;
-        self.valid_until = valid_until(grant.since, self.confirmed_lease);
-        self.end_doubt(grant.since);
+        self.lease.begin(terms.lease, grant);
         self.count.known = Some(1);
         Some(number)
     }
@@ -355,7 +352,7 @@ impl Ownership {
     pub(super) fn may_join(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
         let is_shared = self.used() == Mode::Shared && mode == Mode::Shared;
         let ends_alike = (self.hold_until() == Time::NEVER) == terms.max_hold.is_none();
-        let is_sure = self.valid_until(now).is_ok() && self.doubted_at.is_none();
+        let is_sure = self.valid_until(now).is_ok() && !self.lease.is_doubted();
         self.phase() == Phase::Held
             && is_shared
             && ends_alike
@@ -363,28 +360,11 @@ impl Ownership {
             && self.fits(terms, mode, now)
     }
 
-    /// Notes that the store confirmed this lease for a request sent at `sent_at`.
-    pub(super) fn confirm(&mut self, sent_at: Time, lease: Duration) {
-        // Both from one request, because replies may overtake each other: the one whose lease ends last.
-        if sent_at + lease >= self.confirmed_at + self.confirmed_lease && !lease.is_zero() {
-            (self.confirmed_lease, self.confirmed_at) = (lease, sent_at);
-        }
-        self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
-        self.end_doubt(sent_at);
-    }
-
     /// Doubts it from now on, until a later request confirms it. A renewal does so at once if it `is_checked`.
     pub(super) fn doubt(&mut self, is_checked: bool, now: Time) {
         if !matches!(self.phase(), Phase::Lost | Phase::Ended) {
-            self.doubted_at = Some(now);
-            self.is_checked |= is_checked;
+            self.lease.doubt(is_checked, now);
         }
-    }
-
-    /// Ends a doubt that is older than a request which the store confirmed.
-    pub(super) fn end_doubt(&mut self, sent_at: Time) {
-        self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
-        self.is_checked &= self.doubted_at.is_some();
     }
 
     /// Applies a grant of the store. Returns `None` if the same owner had the lock and lost it, because holds of that
@@ -392,7 +372,7 @@ impl Ownership {
     pub(super) fn granted(&mut self, grant: Grant) -> Option<Grant> {
         let is_again = self.tokens.are_before(grant.fence);
         self.requests.granted(grant);
-        self.end_doubt(grant.since);
+        self.lease.end_doubt(grant.since);
         if is_again {
             self.requests.retire();
         }
@@ -401,25 +381,15 @@ impl Ownership {
 
     /// Returns the grant, if the next hold may use it: it has to confirm an ownership in doubt.
     pub(super) fn grant(&self) -> Option<Grant> {
-        let is_doubted = self.doubted_at.is_some() || self.requests.is_retired();
+        let is_doubted = self.lease.is_doubted() || self.requests.is_retired();
         self.requests
             .grant()
             .filter(|_| !is_doubted && self.lost.is_none())
     }
 
-    /// Returns the ownership as it was confirmed last.
-    pub(super) fn confirmed(&self) -> Grant {
-        Grant {
-            fence: 0,
-            since: self.confirmed_at,
-            ttl: self.confirmed_lease,
-            wanted: false,
-        }
-    }
-
     /// Leaves it to the next call of this client, as it was confirmed last.
     pub(super) fn pass_on(&mut self) {
-        let grant = self.confirmed();
+        let grant = self.lease.confirmed();
         self.requests.passed_on(grant);
         self.change(|status| status.serve(Purpose::NextCall));
     }
@@ -449,7 +419,9 @@ impl Ownership {
         let is_like = match self.phase() {
             Phase::Asking => mode == self.mode,
             Phase::HandedOver => {
-                now < self.valid_until && lease == self.lease && mode.fits_grant(self.mode)
+                now < self.lease.valid_until
+                    && lease == self.lease.full
+                    && mode.fits_grant(self.mode)
             }
             _ => return false,
         };
@@ -470,8 +442,9 @@ impl Ownership {
     /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
     /// would set the old one.
     pub(super) fn fits(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
-        let is_like = terms.watchdog && terms.lease == self.lease && mode.fits_grant(self.mode);
-        is_like && self.confirmed().is_fresh(terms.lease, now)
+        let is_like =
+            terms.watchdog && terms.lease == self.lease.full && mode.fits_grant(self.mode);
+        is_like && self.lease.is_fresh(now)
     }
 
     /// Returns whether nothing about it is in doubt, and its lease will last for a while.
@@ -479,8 +452,8 @@ impl Ownership {
         let is_kept = !self.min_hold(now).is_zero();
         self.phase() == Phase::Held
             && self.lost.is_none()
-            && self.doubted_at.is_none()
-            && self.confirmed().is_fresh(self.lease, now)
+            && !self.lease.is_doubted()
+            && self.lease.is_fresh(now)
             && !is_kept
             && self.count.is_settled(1)
             && !self.requests.is_in_doubt()
@@ -508,7 +481,7 @@ impl Ownership {
             mode: self.mode,
             site: hold.site,
             cause,
-            lease: self.confirmed_lease,
+            lease: self.lease.confirmed,
             entries: hold.numbers(),
         }
     }
@@ -532,7 +505,7 @@ impl Ownership {
             self.count.release = Release::Unsent;
             // Its hold has ended well.
             self.status.leave(Exit::Release { ends_hold: false });
-            self.count.restart(now, now + self.lease);
+            self.count.restart(now, now + self.lease.full);
         }
     }
 
@@ -540,7 +513,116 @@ impl Ownership {
     pub(super) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
         self.change(|status| status.leave(Exit::Release { ends_hold }));
-        self.count.restart(now, now + self.lease);
+        self.count.restart(now, now + self.lease.full);
+    }
+
+    /// Returns the count that the store has to be told, if it is not known to have it. `counts`: whether the store counts
+    /// nested entries.
+    #[must_use]
+    pub fn wanted_count(&self, counts: bool) -> Option<u32> {
+        let is_off = self.count.known.is_none() || self.count.is_in_doubt;
+        match &self.status {
+            // The store does not count the calls that share a hold.
+            Status::Owned(hold, Purpose::Hold) if counts && hold.used == Mode::Exclusive => {
+                (is_off && self.count.retries.is_none()).then(|| hold.entries())
+            }
+            // An exclusive lock that became a shared one.
+            Status::Owned(_, Purpose::Hold) if self.mode == Mode::Shared => is_off.then_some(1),
+            Status::Leaving(_, Exit::Release { .. }) => {
+                (self.count.release != Release::Confirmed).then_some(0)
+            }
+            Status::Asking | Status::Owned(..) | Status::Leaving(..) => None,
+        }
+    }
+
+    /// Returns what the background has to do about the count.
+    pub(super) fn todo(&self, counts: bool, now: Time) -> Todo {
+        let is_release = self.phase() == Phase::Ended;
+        self.count.todo(self.wanted_count(counts), is_release, now)
+    }
+
+    /// Returns whether nothing is left to do, and no reply to come.
+    pub(super) fn is_over(&self) -> bool {
+        let is_released = self.count.release == Release::Confirmed && !self.count.is_under_way();
+        self.phase() == Phase::Ended && is_released && self.asking == 0 && self.entries() == 0
+    }
+
+    /// Returns how long the lock stays taken after its release.
+    pub(super) fn min_hold(&self, now: Time) -> Duration {
+        let until = self.hold().and_then(|hold| hold.min_hold_until);
+        until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+
+    /// Returns what is due.
+    pub(super) fn come_due(&self, now: Time) -> Due {
+        let (end, due) = self.end_by_clock();
+        match self.renewal(now) {
+            _ if now >= end => due,
+            Some(lease) if now >= self.renewal_due(now) => Due::Renewal(lease),
+            _ => Due::Nothing,
+        }
+    }
+
+    /// Returns when the hold or the ownership ends by the clock, and how, if that was not noticed yet.
+    fn end_by_clock(&self) -> (Time, Due) {
+        let end = self.lease.valid_until;
+        match &self.status {
+            Status::Owned(hold, Purpose::Hold) if self.lost.is_none() && hold.until <= end => {
+                (hold.until, Due::Lost(LostCause::MaxHold))
+            }
+            Status::Owned(_, Purpose::Retention(until)) if *until < end => (*until, Due::Nothing),
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => {
+                (end, Due::Lost(LostCause::Expired))
+            }
+            Status::Asking | Status::Owned(_, Purpose::NextCall) | Status::Leaving(..) => {
+                (Time::NEVER, Due::Nothing)
+            }
+        }
+    }
+
+    /// Returns when the schedule has to look at it.
+    pub(super) fn next_due(&self, now: Time, counts: bool) -> Time {
+        let (end, _) = self.end_by_clock();
+        let renewal = self.renewal(now).map(|_| self.renewal_due(now));
+        let due = end.min(renewal.unwrap_or(Time::NEVER));
+        let count_due = self.count.due(self.wanted_count(counts));
+        next_check(due.min(count_due), now)
+    }
+
+    /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
+    fn renewal(&self, now: Time) -> Option<Duration> {
+        match &self.status {
+            Status::Owned(hold, Purpose::Hold) if hold.wants_renewals() && now < hold.until => {
+                Some(self.lease.full)
+            }
+            Status::Owned(_, Purpose::Hold) => self.lease.is_doubted().then_some(Duration::ZERO),
+            Status::Owned(_, Purpose::Retention(_)) => Some(self.lease.full),
+            // A caller that is not polled must not keep the lock.
+            Status::Asking | Status::Owned(_, Purpose::NextCall) | Status::Leaving(..) => None,
+        }
+    }
+
+    fn renewal_due(&self, now: Time) -> Time {
+        self.lease.renewal_due(self.tokens.is_fence_due(), now)
+    }
+
+    /// Notes that a renewal is sent. Returns the least new fence that it asks for, or 0.
+    pub(super) fn begin_renewal(&mut self, now: Time) -> u64 {
+        self.lease.renewal_sent = Some(now);
+        self.tokens.ask()
+    }
+
+    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. If the lease has ended,
+    /// a late reply does not revive it, because other owners may have had the lock since.
+    pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
+        if now < self.lease.valid_until {
+            self.lease.confirm(sent_at, lease);
+            self.tokens.renewed(fence, sent_at, lease);
+            if let Some(hold) = self.hold_mut() {
+                hold.renewals = hold.renewals.saturating_add(1);
+            }
+            self.lease.renewal_sent = None;
+        }
     }
 
     /// Panics if the ownership is not consistent.
@@ -561,8 +643,11 @@ impl Ownership {
             "the hold tolerates no more than the store",
         );
         if matches!(self.phase(), Phase::Held | Phase::Retained) {
-            let left = self.valid_until.since(now);
-            is(left <= self.lease, "no lease ends later than the server's");
+            let left = self.lease.valid_until.since(now);
+            is(
+                left <= self.lease.full,
+                "no lease ends later than the server's",
+            );
         }
     }
 }

@@ -1,110 +1,112 @@
-//! When an ownership is renewed, and what the reply to a renewal confirms.
+//! The lease of an ownership, and when it is renewed.
 
 use std::time::Duration;
 
-use super::{
-    hold::Hold,
-    ownership::{Ownership, Phase},
-};
 use crate::{
-    lease::{Time, next_check, renewal_attempt, renewal_due},
-    lost::LostCause,
+    lease::{Time, renewal_attempt, renewal_due, valid_until},
+    store::Grant,
 };
 
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
 /// request.
 const SOON: Duration = Duration::from_millis(20);
 
-/// What is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    /// The lease or the `max_hold` has ended.
-    Lost(LostCause),
-    /// A renewal by this lease. Zero leaves the lease as it is: the reply shows whether the lock still exists.
-    Renewal(Duration),
-    Nothing,
+/// The lease of an ownership, as far as the store has confirmed it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    /// The lease of the holds, and of all renewals. Nested calls share it.
+    pub(super) full: Duration,
+    /// The last lease that the store confirmed as the TTL, and when its request was sent.
+    pub(super) confirmed: Duration,
+    confirmed_at: Time,
+    pub(super) valid_until: Time,
+    /// When a change by another client was reported, or reports stopped, or a request failed, until a later request
+    /// confirms the ownership.
+    doubted_at: Option<Time>,
+    /// Whether the next renewal is due because of a doubt.
+    is_checked: bool,
+    /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
+    pub(super) renewal_sent: Option<Time>,
 }
 
-impl Ownership {
-    /// Returns what is due.
-    pub(super) fn come_due(&self, now: Time) -> Due {
-        let (end, due) = self.end_by_clock();
-        match self.renewal(now) {
-            _ if now >= end => due,
-            Some(lease) if now >= self.renewal_due(now) => Due::Renewal(lease),
-            _ => Due::Nothing,
+impl Lease {
+    pub(super) fn new(full: Duration) -> Self {
+        Self {
+            full,
+            confirmed: full,
+            confirmed_at: Time::default(),
+            valid_until: Time::default(),
+            doubted_at: None,
+            is_checked: false,
+            renewal_sent: None,
         }
     }
 
-    /// Returns when the hold or the ownership ends by the clock, and how, if that was not noticed yet.
-    fn end_by_clock(&self) -> (Time, Due) {
-        match self.phase() {
-            Phase::Held if self.lost.is_none() && self.hold_until() <= self.valid_until => {
-                (self.hold_until(), Due::Lost(LostCause::MaxHold))
-            }
-            Phase::Held | Phase::Retained => match self.retained_until() {
-                Some(until) if until < self.valid_until => (until, Due::Nothing),
-                _ => (self.valid_until, Due::Lost(LostCause::Expired)),
-            },
-            Phase::Asking | Phase::HandedOver | Phase::Lost | Phase::Ended => {
-                (Time::NEVER, Due::Nothing)
-            }
+    /// Begins with a grant of the store or of the hold before.
+    pub(super) fn begin(&mut self, full: Duration, grant: Grant) {
+        (self.full, self.confirmed) = (full, grant.ttl.min(full));
+        self.confirmed_at = grant.since;
+        self.valid_until = valid_until(grant.since, self.confirmed);
+        self.end_doubt(grant.since);
+    }
+
+    /// Notes that the store confirmed this lease for a request sent at `sent_at`.
+    pub(super) fn confirm(&mut self, sent_at: Time, lease: Duration) {
+        // Both from one request, because replies may overtake each other: the one whose lease ends last.
+        if sent_at + lease >= self.confirmed_at + self.confirmed && !lease.is_zero() {
+            (self.confirmed, self.confirmed_at) = (lease, sent_at);
+        }
+        self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
+        self.end_doubt(sent_at);
+    }
+
+    /// Returns it as a grant, as it was confirmed last.
+    pub(super) fn confirmed(&self) -> Grant {
+        Grant {
+            fence: 0,
+            since: self.confirmed_at,
+            ttl: self.confirmed,
+            wanted: false,
         }
     }
 
-    /// Returns when the schedule has to look at it.
-    pub(super) fn next_due(&self, now: Time, counts: bool) -> Time {
-        let (end, _) = self.end_by_clock();
-        let renewal = self.renewal(now).map(|_| self.renewal_due(now));
-        let due = end.min(renewal.unwrap_or(Time::NEVER));
-        next_check(due.min(self.count_due(counts)), now)
+    /// Returns whether enough of a lease like this is left to renew it.
+    pub(super) fn is_fresh(&self, now: Time) -> bool {
+        self.confirmed().is_fresh(self.full, now)
     }
 
-    fn wants_renewals(&self) -> bool {
-        self.hold().is_some_and(Hold::wants_renewals)
+    /// Doubts it from now on, until a later request confirms it. A renewal does so at once if it `is_checked`.
+    pub(super) fn doubt(&mut self, is_checked: bool, now: Time) {
+        self.doubted_at = Some(now);
+        self.is_checked |= is_checked;
     }
 
-    /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
-    fn renewal(&self, now: Time) -> Option<Duration> {
-        match self.phase() {
-            // A caller that is not polled must not keep the lock.
-            Phase::Asking | Phase::HandedOver | Phase::Lost | Phase::Ended => None,
-            Phase::Retained => Some(self.lease),
-            Phase::Held if self.wants_renewals() && now < self.hold_until() => Some(self.lease),
-            Phase::Held => self.doubted_at.map(|_| Duration::ZERO),
-        }
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubted_at.is_some()
     }
 
-    /// Returns when the next renewal is due: later, if one is under way.
-    fn renewal_due(&self, now: Time) -> Time {
-        let mut due = renewal_due(self.confirmed_at, self.confirmed_lease);
-        if self.confirmed_lease < self.lease {
+    /// Ends a doubt that is older than a request which the store confirmed.
+    pub(super) fn end_doubt(&mut self, sent_at: Time) {
+        self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
+        self.is_checked &= self.doubted_at.is_some();
+    }
+
+    /// Ends every doubt, because of a message that the store sent after all that was reported.
+    pub(super) fn outdate_doubt(&mut self) {
+        self.doubted_at = None;
+    }
+
+    /// Returns when the next renewal is due: later, if one is under way. A new fence is asked for at once.
+    pub(super) fn renewal_due(&self, is_fence_due: bool, now: Time) -> Time {
+        let mut due = renewal_due(self.confirmed_at, self.confirmed);
+        if self.confirmed < self.full {
             due = due.min(self.confirmed_at + SOON);
         }
-        if self.is_checked || self.tokens.is_fence_due() {
+        if self.is_checked || is_fence_due {
             due = now;
         }
-        let pause = renewal_attempt(self.confirmed_lease);
+        let pause = renewal_attempt(self.confirmed);
         let sent = self.renewal_sent.map(|sent| sent + pause);
         due.max(sent.unwrap_or(due))
-    }
-
-    /// Notes that a renewal is sent. Returns the least new fence that it asks for, or 0.
-    pub(super) fn begin_renewal(&mut self, now: Time) -> u64 {
-        self.renewal_sent = Some(now);
-        self.tokens.ask()
-    }
-
-    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. If the lease has ended,
-    /// a late reply does not revive it, because other owners may have had the lock since.
-    pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
-        if now < self.valid_until {
-            self.confirm(sent_at, lease);
-            self.tokens.renewed(fence, sent_at, lease);
-            if let Some(hold) = self.hold_mut() {
-                hold.renewals = hold.renewals.saturating_add(1);
-            }
-            self.renewal_sent = None;
-        }
     }
 }

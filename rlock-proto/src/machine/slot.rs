@@ -374,7 +374,7 @@ impl Slot {
         let own = self.current_mut().expect("there is one now");
         if own.phase() == Phase::Asking {
             // A call before may have asked for less.
-            own.lease = own.lease.max(lease);
+            own.lease.full = own.lease.full.max(lease);
         }
         own
     }
@@ -450,7 +450,7 @@ impl Slot {
                 waiting.into_iter().for_each(|call| cx.wake(call));
                 let keeps = matches!(cause, LostCause::MaxHold | LostCause::Revoked)
                     && is_held
-                    && cx.now < own.valid_until;
+                    && cx.now < own.lease.valid_until;
                 if !keeps {
                     self.drop_lost(owner, cx);
                 }
@@ -638,7 +638,7 @@ impl Context {
     /// Reports that the hold with this first entry has ended.
     pub(super) fn ended(&mut self, own: &Ownership, first: u32, end: HoldEnd) {
         let end = own.lost.map_or(end, |_| HoldEnd::Lost);
-        let (owner, renewals) = (own.owner, own.renewals());
+        let (owner, renewals) = (own.owner, own.hold().map_or(0, |hold| hold.renewals));
         self.outputs.push(Output::Ended {
             owner,
             first,
