@@ -24,7 +24,7 @@ pub struct Report {
     pub took: Duration,
     /// The violated properties, each with the steps that lead there.
     pub broken: Vec<(&'static str, Vec<String>)>,
-    /// The states that must occur, and did not.
+    /// The states and situations that must occur, and did not.
     pub unseen: Vec<&'static str>,
 }
 
@@ -42,7 +42,7 @@ impl Report {
         )
     }
 
-    /// Returns whether no property is violated and every required state occurred.
+    /// Returns whether no property is violated and everything that is required occurred.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.broken.is_empty() && self.unseen.is_empty()
@@ -86,7 +86,7 @@ fn threads() -> usize {
 fn report(name: &'static str, started: Instant, checker: &impl Checker<Protocol>) -> Report {
     let took = started.elapsed();
     let found = checker.discoveries();
-    let (mut broken, mut unseen) = (Vec::new(), Vec::new());
+    let (mut broken, mut unseen) = (Vec::new(), checker.model().unseen());
     for Property {
         expectation, name, ..
     } in checker.model().properties()

@@ -11,7 +11,10 @@ mod seen;
 mod state;
 mod steps;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use stateright::{Model, Property};
 
@@ -26,13 +29,25 @@ pub use self::{
 #[derive(Clone, Debug)]
 pub struct Protocol {
     config: Config,
+    occurred: Arc<seen::Occurred>,
 }
 
 impl Protocol {
     /// Creates a model with this configuration.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config }
+        Self {
+            config,
+            occurred: Arc::default(),
+        }
+    }
+
+    /// Returns the situations that must occur, and have not occurred in any step so far.
+    #[must_use]
+    pub fn unseen(&self) -> Vec<&'static str> {
+        let situations = properties::situations(&self.config).into_iter();
+        let unseen = situations.filter(|situation| !self.occurred.has(*situation));
+        unseen.map(seen::Situation::text).collect()
     }
 }
 
@@ -58,6 +73,7 @@ impl Model for Protocol {
         if catch_unwind(take).is_err() {
             next.breaks(Rule::Consistent);
         }
+        self.occurred.add(next.seen);
         Some(next)
     }
 

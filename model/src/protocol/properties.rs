@@ -89,7 +89,6 @@ pub(super) fn of(config: &Config) -> Vec<P> {
     if config.is_tidy() {
         all.extend(tidy());
     }
-    all.extend(situations(config).into_iter().map(Situation::occurs));
     all.extend(survived(config));
     all
 }
@@ -192,7 +191,7 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
 }
 
 /// Returns the situations that must occur.
-fn situations(config: &Config) -> Vec<Situation> {
+pub(super) fn situations(config: &Config) -> Vec<Situation> {
     use Situation::{
         Behind, Downgraded, HandedOff, HandedOver, Joined, Kept, MaxHold, Nested, Paused, Refused,
         RetainedAgain, RetainedAsked, RetainedAtDrain, RetainedUntilEnd, RetainedWanted, Several,

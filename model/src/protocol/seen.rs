@@ -1,8 +1,11 @@
 //! Situations that must occur in a world.
 
-use std::hash::{Hash, Hasher};
+use std::{
+    hash::{Hash, Hasher},
+    sync::atomic::{AtomicU32, Ordering},
+};
 
-/// Defines each situation, with a property that it occurs.
+/// Defines each situation, with its text.
 macro_rules! situations {
     ($($name:ident = $text:literal,)+) => {
         /// A situation.
@@ -12,12 +15,10 @@ macro_rules! situations {
         }
 
         impl Situation {
-            /// Returns the property that it occurs.
-            pub(super) fn occurs(self) -> stateright::Property<super::Protocol> {
+            /// Returns what happens then.
+            pub(super) fn text(self) -> &'static str {
                 match self {
-                    $(Self::$name => stateright::Property::sometimes($text, |_, state: &super::State| {
-                        state.seen.has(Self::$name)
-                    }),)+
+                    $(Self::$name => $text,)+
                 }
             }
         }
@@ -55,10 +56,6 @@ impl Seen {
     pub(super) fn note(&mut self, situation: Situation) {
         self.0 |= 1 << situation as u32;
     }
-
-    pub(super) fn has(self, situation: Situation) -> bool {
-        self.0 & 1 << situation as u32 != 0
-    }
 }
 
 impl PartialEq for Seen {
@@ -71,4 +68,18 @@ impl Eq for Seen {}
 
 impl Hash for Seen {
     fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// The situations of all steps so far. A step counts although another one has led to the same state before.
+#[derive(Debug, Default)]
+pub(super) struct Occurred(AtomicU32);
+
+impl Occurred {
+    pub(super) fn add(&self, seen: Seen) {
+        self.0.fetch_or(seen.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn has(&self, situation: Situation) -> bool {
+        self.0.load(Ordering::Relaxed) & 1 << situation as u32 != 0
+    }
 }
