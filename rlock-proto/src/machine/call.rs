@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    Owner,
-    input::Inside,
-    output::{Entered, Refusal},
+    By, CallId, Context, Entry, IDLE, Owner, Ownership,
+    input::{Failure, Inside},
+    output::{Ask, Claimed, Entered, Refusal, Request},
 };
 use crate::{
     few::{self, Few, one},
@@ -16,6 +16,9 @@ use crate::{
     options::{LockOptions, Wait},
     store::{GRACE, Grant},
 };
+
+/// The last part of a wait, in which no further request is sent.
+const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
@@ -243,5 +246,125 @@ impl Acquisition {
     /// Returns the outcome of a call whose wait ends while another owner has the lock at this index.
     pub(super) fn taken(&self, at: usize, ttl: Option<Duration>) -> Refusal {
         Refusal::Taken(self.locks[at].key.clone(), ttl)
+    }
+
+    /// Returns whether no further request is worth sending.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        !self.asks_once() && self.deadline.since(now) <= LEAST_REQUEST_TIME
+    }
+
+    /// Returns the time-out of one request.
+    pub(super) fn request_timeout(&self, cx: &Context) -> Duration {
+        let most = cx.settings.response_timeout;
+        if self.asks_once() {
+            most
+        } else {
+            self.deadline.since(cx.now).min(most)
+        }
+    }
+
+    /// Returns until when the call waits for other calls of its client.
+    pub(super) fn limit(&self, cx: &Context) -> Time {
+        if self.asks_once() {
+            self.started + cx.settings.response_timeout
+        } else {
+            self.deadline
+        }
+    }
+
+    /// Returns a request, which is sent now.
+    pub(super) fn sends(
+        &mut self,
+        id: CallId,
+        claims: Few<Claimed>,
+        what: Ask,
+        timeout: Duration,
+        cx: &mut Context,
+    ) -> Box<Request> {
+        let number = cx.number();
+        self.stage = Stage::Asking(number);
+        (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
+        Box::new(Request {
+            number,
+            call: Some(id),
+            claims,
+            what,
+            timeout,
+        })
+    }
+
+    /// Refuses the call, because the hold of this key that it is inside is lost.
+    pub(super) fn refuse_as_lost(&mut self, key: &Key, cause: LostCause) {
+        self.stage = Stage::Refused(Refusal::Lost(key.clone(), cause));
+    }
+
+    /// Refuses an attempt for the same as another one, whose request the store has refused, if it was sent since this one
+    /// began.
+    pub(super) fn follow_refusal(&mut self, key: &Key, mode: Mode, sent_at: Time) {
+        let at = self.position(key);
+        if self.stage == Stage::Ready && self.locks[at].mode == mode && self.started < sent_at {
+            self.stage = Stage::Refused(self.taken(at, None));
+        }
+    }
+
+    /// Returns whether the call is queued for this key, and wants nothing but to join its shared ownership.
+    pub(super) fn may_join(&self, key: &Key) -> bool {
+        let Stage::Queued(at) = self.stage else {
+            return false;
+        };
+        let lock = &self.locks[at];
+        lock.key == *key && lock.mode == Mode::Shared && self.fresh().len() == 1
+    }
+
+    /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled.
+    pub(super) fn joins(&mut self, key: &Key, own: &Ownership, number: u32) {
+        let at = self.position(key);
+        self.locks[at].enters(own, number, Some(By::Local));
+        self.stage = Stage::Joined(at);
+    }
+
+    /// Enters the stage after a failed request.
+    pub(super) fn fails(&mut self, failure: Failure, cx: &mut Context) {
+        // The wait ended during the last request, so an earlier reply is more precise.
+        let earlier = self.contended.filter(|_| failure.maybe_executed);
+        self.stage = if self.asks_once() || !failure.transient {
+            Stage::Refused(Refusal::Failed)
+        } else if !self.is_over(cx.now) {
+            self.pause(Refusal::Failed, cx)
+        } else if let Some((at, ttl)) = earlier {
+            Stage::Pausing(self.deadline, self.taken(at, ttl))
+        } else {
+            Stage::Refused(Refusal::Failed)
+        };
+    }
+
+    /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then,
+    /// so a call that asks once asks again.
+    pub(super) fn on_split(&mut self, cx: &mut Context) {
+        self.stage = if cx.now + LEAST_REQUEST_TIME < self.limit(cx) {
+            self.pause(Refusal::Split, cx)
+        } else {
+            Stage::Refused(Refusal::Split)
+        };
+    }
+
+    /// Returns a pause of at most half of the time left, so that none ends the wait.
+    pub(super) fn pause(&mut self, otherwise: Refusal, cx: &mut Context) -> Stage {
+        let pause = cx.spread().after_failures(self.failures);
+        self.failures += 1;
+        let until = cx.now + pause.min(self.limit(cx).since(cx.now) / 2);
+        Stage::Pausing(until, otherwise)
+    }
+}
+
+impl Wanted {
+    pub(super) fn enters(&mut self, own: &Ownership, number: u32, began: Option<By>) {
+        let entry = Entry {
+            key: self.key.clone(),
+            owner: own.owner,
+            number,
+        };
+        let hold = own.hold();
+        self.entered = hold.map(|hold| hold.entered(entry, own.mode, began));
     }
 }

@@ -18,12 +18,18 @@ use super::{
     call::{Call, Stage},
     count::Todo,
     hold::Hold,
-    output::{HoldEnd, Output},
-    ownership::{Ownership, Phase},
+    input::Event,
+    output::{HoldEnd, Output, Renew, Revoked},
+    ownership::{Due, Ownership, Phase},
     schedule::Target,
 };
 use crate::{
-    key::Key, lease::Time, lost::LostCause, mode::Mode, options::LockOptions, store::GRACE,
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    mode::Mode,
+    options::LockOptions,
+    store::{GRACE, RenewalOutcome},
 };
 
 /// What a call that wants to use a key does next.
@@ -530,6 +536,145 @@ impl Slot {
         }
     }
 
+    /// Applies what happened to the lock of this owner.
+    pub(super) fn on(&mut self, owner: Owner, event: Event, cx: &mut Context) {
+        let now = cx.now;
+        let is_current = self.current().is_some_and(|own| own.owner == owner);
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        match event {
+            Event::Renewed {
+                mode,
+                lease,
+                sent_at,
+                outcome,
+            } => {
+                let mut is_wanted = false;
+                if let Some(RenewalOutcome::Held { wanted, fence }) = outcome {
+                    own.renewed(sent_at, lease, fence, now);
+                    is_wanted = wanted && is_current;
+                    if own.lease.renewal_sent.is_none() {
+                        // The next look is later.
+                        cx.schedule.remove(Target::Own(owner), &mut own.due);
+                    }
+                }
+                own.tokens.end_wish();
+                // A renewal of the exclusive lock may be executed when that is shared already.
+                let is_outdated = mode != own.mode;
+                let cause = own.ended_by_clock(now).unwrap_or(LostCause::Removed);
+                self.wanted |= is_wanted;
+                if outcome == Some(RenewalOutcome::Lost) && !is_outdated {
+                    self.lose(owner, cause, cx);
+                }
+            }
+            Event::Granted {
+                fence, ttl, wanted, ..
+            } => {
+                if own.phase().is_pending() && own.requests.is_new(fence) {
+                    own.requests.handed_off(fence, ttl, wanted);
+                    // Reports and messages arrive in the server's order: what was reported before preceded the grant.
+                    own.lease.outdate_doubt();
+                    self.arrived(wanted, cx);
+                    self.wake_for_grant(cx);
+                }
+            }
+            Event::Wanted => self.wanted |= is_current,
+            // Another client tries to acquire a lock that this one shares with others.
+            Event::Retry { after, .. } if own.phase() == Phase::Retained => {
+                own.end_retention(now + after);
+            }
+            Event::Retry { after, .. } => {
+                own.requests.ask_by(now + after);
+                self.wake_turn(cx);
+            }
+            Event::Changed => {
+                // Other holders come, go and renew their leases. Renewals find a loss.
+                if own.mode == Mode::Exclusive {
+                    own.doubt(true, now);
+                }
+                own.requests.changed();
+                self.wake_turn(cx);
+            }
+            Event::Missed { is_heard } => {
+                own.doubt(is_heard, now);
+                // A report of a change may be due to a renewal. This is not.
+                own.lease.renewal_sent = None;
+                own.requests.ask_by(now);
+                self.wake_turn(cx);
+            }
+            Event::Revoke { token, at_once } => {
+                let revoked = self.revocable(owner, token, at_once);
+                self.revoke(owner, revoked, at_once, cx);
+                cx.outputs.push(Output::Revoked(revoked));
+            }
+        }
+    }
+
+    /// Returns what becomes of a lock that another client asks for, or takes.
+    fn revocable(&self, owner: Owner, token: Option<u64>, at_once: bool) -> Revoked {
+        let Some(own) = self.find(owner) else {
+            return Revoked::NotHeld;
+        };
+        let is_other = token.is_some_and(|token| !own.may_have(token));
+        let phase = own.phase();
+        // The reply with the token may be on its way, so the store compares the token.
+        let is_unknown = token.is_some() && own.requests.grant().is_none();
+        match phase {
+            Phase::Lost | Phase::Ended => Revoked::NotHeld,
+            _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,
+            _ if is_other => Revoked::OtherHold,
+            Phase::Retained => Revoked::Retained,
+            Phase::Held if own.lost().is_none() => Revoked::Lost,
+            Phase::Asking | Phase::HandedOver | Phase::Held => Revoked::Given,
+        }
+    }
+
+    fn revoke(&mut self, owner: Owner, revoked: Revoked, at_once: bool, cx: &mut Context) {
+        match revoked {
+            Revoked::NotHeld | Revoked::OtherHold => {}
+            Revoked::Retained => {
+                if let Some(own) = self.find_mut(owner) {
+                    own.end_retention(cx.now);
+                }
+            }
+            Revoked::Lost | Revoked::Given if at_once => self.take_away(owner, cx),
+            Revoked::Lost | Revoked::Given => {
+                self.lose(owner, LostCause::Revoked, cx);
+                if let Some(own) = self.find_mut(owner) {
+                    own.revoked(cx.now);
+                }
+            }
+        }
+    }
+
+    /// Does what is due for an ownership.
+    pub(super) fn come_due(&mut self, owner: Owner, cx: &mut Context) {
+        let now = cx.now;
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        own.due = None;
+        match own.come_due(now) {
+            Due::Lost(cause) => self.lose(owner, cause, cx),
+            Due::Renewal(lease) => {
+                let (confirmed, left) = (own.lease.confirmed, own.left(now));
+                let mode = own.mode;
+                let renew = Renew {
+                    fence: own.begin_renewal(now),
+                    key: self.key.clone(),
+                    owner,
+                    mode,
+                    lease,
+                    confirmed,
+                    left,
+                };
+                cx.outputs.push(Output::Renew(Box::new(renew)));
+            }
+            Due::Nothing => {}
+        }
+    }
+
     /// Does what follows from the state of the slot, whatever the input was: ends a retention or a shared ownership that a
     /// call waits for, releases ended ownerships, schedules the next check, and forgets those that are over.
     pub(super) fn settle(&mut self, cx: &mut Context) {
@@ -631,19 +776,5 @@ impl Slot {
             self.queue.iter().chain(&self.turn).all(exists),
             "calls exist",
         );
-    }
-}
-
-impl Context {
-    /// Reports that the hold with this first entry has ended.
-    pub(super) fn ended(&mut self, own: &Ownership, first: u32, end: HoldEnd) {
-        let end = own.lost.map_or(end, |_| HoldEnd::Lost);
-        let (owner, renewals) = (own.owner, own.hold().map_or(0, |hold| hold.renewals));
-        self.outputs.push(Output::Ended {
-            owner,
-            first,
-            end,
-            renewals,
-        });
     }
 }

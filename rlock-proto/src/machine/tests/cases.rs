@@ -8,8 +8,9 @@ mod unpolled;
 use self::client::*;
 use super::super::*;
 use crate::{
+    mode::Mode,
     options::{LockOptions, Wait},
-    store::{Acquired, QueuePlace, TakenBy},
+    store::{Acquired, QueuePlace, RenewalOutcome, TakenBy},
 };
 
 #[test]

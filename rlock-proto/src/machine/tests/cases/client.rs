@@ -2,8 +2,9 @@
 
 use super::super::super::*;
 use crate::{
+    mode::Mode,
     options::LockOptions,
-    store::{Acquired, QueuePlace, Released, TakenBy},
+    store::{Acquired, QueuePlace, Released, RenewalOutcome, TakenBy},
 };
 
 /// A hold by it is valid for 2,968 ms, and is renewed every 1,000 ms.

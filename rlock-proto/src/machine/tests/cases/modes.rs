@@ -1,7 +1,7 @@
 //! Shared holds and permits of one client.
 
 use super::{client::*, *};
-use crate::mode::Mode;
+use crate::{mode::Mode, store::RenewalOutcome};
 
 fn shared() -> LockOptions {
     with(|terms| terms.mode = Mode::Shared)
