@@ -191,7 +191,7 @@ impl Ownership {
         }
     }
 
-    /// Changes the state. No other function does.
+    /// Enters another phase. No other function does.
     fn change(&mut self, change: impl FnOnce(&mut Status)) {
         let was = self.phase();
         change(&mut self.status);
@@ -430,13 +430,9 @@ impl Ownership {
 
     /// Returns whether this may be the token of the present hold, or of the grant that the next one begins with.
     pub(super) fn may_have(&self, token: u64) -> bool {
-        match self.token() {
-            Some(last) => token == last,
-            None => {
-                let grant = self.requests.grant();
-                grant.is_none_or(|grant| self.tokens.have(token, grant.fence))
-            }
-        }
+        let has = |grant: Grant| self.tokens.have(token, grant.fence);
+        let is_next = || self.requests.grant().is_none_or(has);
+        self.token().map_or_else(is_next, |last| token == last)
     }
 
     /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
@@ -631,7 +627,7 @@ impl Ownership {
         let is_empty = self.entries() == 0;
         match self.phase() {
             Phase::Asking | Phase::HandedOver | Phase::Retained => {
-                is(is_empty, "a hold has entries")
+                is(is_empty, "a hold has entries");
             }
             Phase::Held => is(!is_empty, "a hold has entries"),
             Phase::Lost => is(self.lost.is_some(), "the cause is known"),

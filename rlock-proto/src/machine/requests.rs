@@ -143,7 +143,7 @@ impl Requests {
     pub(super) fn not_granted(&mut self, since: Time) {
         match self.standing {
             Standing::Absent | Standing::Waiting { queued: None, .. } => {
-                self.standing = Standing::Absent
+                self.standing = Standing::Absent;
             }
             // The owner may still have its place.
             Standing::Waiting { .. } | Standing::Granted(_) => self.wait_behind(since),

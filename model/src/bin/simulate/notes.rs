@@ -158,7 +158,9 @@ impl Note {
                 token: None,
                 at_once: true,
             } => {
-                if !matches!(phase, None | Some(Phase::Lost | Phase::Ended)) {
+                if let Some(Phase::Asking | Phase::HandedOver | Phase::Held | Phase::Retained) =
+                    phase
+                {
                     self.is_over = Some("was taken by force");
                 }
             }
