@@ -13,8 +13,8 @@ use rlock_proto::{
     mode::Mode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Entry, Event, QueuePlace, ReleaseRequest, Released,
-        Renewal, RenewalOutcome, TakenBy,
+        AcquireRequest, Acquired, Claim, Notification, QueuePlace, ReleaseRequest, Released,
+        Renewal, RenewalOutcome, StoredLock, TakenBy,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
@@ -166,7 +166,7 @@ impl Scripted {
     }
 
     /// Returns the notifications since the last call.
-    fn notified(&mut self) -> Vec<Event> {
+    fn notified(&mut self) -> Vec<Notification> {
         self.rounds += 1;
         let last = format!("round {}", self.rounds);
         let mut notified = Vec::new();
@@ -227,14 +227,14 @@ fn read<T: FromRedisValue>(value: &Value) -> T {
 }
 
 /// Returns the reply of `inspect.lua`.
-fn entry_of(reply: &Value) -> Option<Entry> {
+fn entry_of(reply: &Value) -> Option<StoredLock> {
     let items: Vec<Value> = read(reply);
     let [owner, count, ttl, fence, _queue, number, others] = &items[..] else {
         assert!(items.is_empty(), "{items:?}");
         return None;
     };
     let others: Vec<String> = read(others);
-    let entry = Entry {
+    let entry = StoredLock {
         owner: read(owner),
         count: read(count),
         ttl: Some(Duration::from_millis(read(ttl))),
@@ -247,7 +247,7 @@ fn entry_of(reply: &Value) -> Option<Entry> {
     Some(entry)
 }
 
-fn notification(text: &str) -> Event {
+fn notification(text: &str) -> Notification {
     let words: Vec<&str> = text.splitn(4, ' ').collect();
     let [name, what, ms, lock] = words[..] else {
         panic!("`{text}` to a waiter")
@@ -261,17 +261,17 @@ fn notification(text: &str) -> Event {
         Duration::from_millis(ms.parse().expect("a number")),
     );
     match what.split_once('/') {
-        Some((fence, others_wait)) => Event::Granted {
+        Some((fence, others_wait)) => Notification::Granted {
             key,
             owner,
             fence: fence.parse().expect("a number"),
             ttl: after,
             wanted: others_wait == "1",
         },
-        None if what == "wanted" => Event::Wanted { key, owner },
+        None if what == "wanted" => Notification::Wanted { key, owner },
         None => {
             assert!(what.is_empty(), "`{text}`");
-            Event::Retry { key, owner, after }
+            Notification::Retry { key, owner, after }
         }
     }
 }
@@ -465,7 +465,7 @@ fn a_waiter_that_is_gone_uses_a_fence_up() {
         scripted.apply(&step);
     }
     let told = scripted.apply(&release(0, 0)).notifications;
-    let [Event::Granted { owner, fence, .. }] = told[..] else {
+    let [Notification::Granted { owner, fence, .. }] = told[..] else {
         panic!("{told:?}");
     };
     assert_eq!(owner, holder.owner);
