@@ -155,12 +155,12 @@ impl Bound {
                 (text, format!("{times:.2} ×"), times >= least)
             }
             BestPeerAtMost(most) => {
-                let (best, times) = beside_best_peer(results, kind, metric);
+                let (best, times) = against_best_peer(results, kind, metric);
                 let text = format!("{whose} ≤ {most} × best peer");
                 (text, format!("{times:.2} × {best}"), times <= most)
             }
             AheadOfPeers => {
-                let (best, times) = beside_best_peer(results, kind, metric);
+                let (best, times) = against_best_peer(results, kind, metric);
                 let ahead = if metric.more_is_better() {
                     times > 1.0
                 } else {
@@ -182,7 +182,7 @@ impl Bound {
 
 /// Returns the best peer and the ratio to it, by rounds like the ratio to the floor. Without a peer
 /// the ratio is NaN, so no bound holds.
-fn beside_best_peer(results: &Results, kind: Kind, metric: Metric) -> (&'static str, f64) {
+fn against_best_peer(results: &Results, kind: Kind, metric: Metric) -> (&'static str, f64) {
     let peers = results.contestants.iter().filter(|kind| kind.is_peer());
     let ratios = peers
         .map(|peer| (peer.name(), results.ratio_between(kind, *peer, metric)))

@@ -87,7 +87,7 @@ async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
         async move {
             for _ in 0..own {
                 let guard = lock.acquire().await?;
-                // The other tasks queue meanwhile.
+                // Lets the other tasks queue.
                 tokio::task::yield_now().await;
                 guard.release().await?;
             }
@@ -137,7 +137,7 @@ async fn raw(server: &RedisServer, pairs: usize) -> Result<()> {
         let taken: bool = set.query_async(&mut connection).await?;
         let mut unlock = unlock.key(KEY);
         let given: bool = unlock.arg("token").invoke_async(&mut connection).await?;
-        ensure!(taken && given, "nobody else wants the key");
+        ensure!(taken && given, "no other task uses the key");
     }
     Ok(())
 }

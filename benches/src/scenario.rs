@@ -102,7 +102,9 @@ impl Scenario {
             Self::Pair => "Uncontended acquire and release, one task, one thread",
             Self::PairThreads => "The same task on a runtime of two threads",
             Self::OwnKeys => "64 tasks, a key each",
-            Self::Cluster => "64 tasks, a key each: a cluster of three masters beside one server",
+            Self::Cluster => {
+                "64 tasks, a key each: a cluster of three masters, compared with one server"
+            }
             Self::Quorum3 => "A quorum of three servers: one task, then 64 tasks with a key each",
             Self::Quorum5 => "A quorum of five servers: one task, then 64 tasks with a key each",
             Self::OneKey => "16 tasks of one process, one key",

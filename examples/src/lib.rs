@@ -35,8 +35,8 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Pays an order once, however many callers try at the same time: looking and writing are far
-    /// apart, and nobody gets in between.
+    /// Pays an order once, however many callers try at the same time: much time passes between the look and the
+    /// write, but no other call gets in between.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Orders {
         self.pay(id, cents).await
     }
 
-    /// Takes longer than its lease; the watchdog renews it meanwhile.
+    /// Takes longer than its lease, which the watchdog renews until the work is done.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Orders {
         Ok(self.paid(id).unwrap_or(0))
     }
 
-    /// Gives up soon when somebody else is at work on the order.
+    /// Gives up soon if another call is working on the order.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Times `rlock run -- true` beside `flock -n FILE true` and `true` alone, in turns, with a server on this machine:
-//! `cargo bench -p rlock-cli --bench overhead -- [ROUNDS]`.
+//! Times `rlock run -- true`, `flock -n FILE true` and `true` alone, in turns, with a server on this machine: `cargo
+//! bench -p rlock-cli --bench overhead -- [ROUNDS]`.
 
 use std::{
     env,

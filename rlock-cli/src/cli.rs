@@ -11,8 +11,8 @@ use crate::{
 
 /// Distributed locks on Redis or Valkey, from the command line.
 ///
-/// A lock is held by one process at a time, on any machine. It is renewed while it is held, and is free after its
-/// lease if its holder dies.
+/// One process at a time holds a lock, on whatever machine it runs. `rlock` renews the lock while it is held, and if
+/// its holder dies, the lock becomes free when its lease ends.
 #[derive(Debug, Parser)]
 #[command(
     name = "rlock",
@@ -33,23 +33,23 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Holds locks while a command runs
     Run(RunOptions),
-    /// Runs a command on the first of the hosts that call it for a scheduled time
+    /// Runs a scheduled command on only one of the hosts that start it
     Once(OnceOptions),
     /// Runs a command on the host that leads an election, and campaigns again when it ends
     Elect(ElectOptions),
     /// Shows who leads an election, or asks the leader to resign
     Leader(LeaderOptions),
-    /// Waits until a lock is free, and takes nothing
+    /// Waits until a lock is free, without taking it
     Wait(WaitOptions),
-    /// Lists the locks that are held, and their holders
+    /// Lists the locks that are held, with their holders
     Ls(LsOptions),
     /// Shows one lock: its holder, its lease, and who waits for it
     Inspect(InspectOptions),
     /// Takes a lock from its holder
     Release(ReleaseOptions),
-    /// Shows the locks that are held as a live table, those with the most waiters first
+    /// Shows a live table of the locks that are held, those with the most waiters first
     Top(TopOptions),
-    /// Checks whether the servers of a store are fit for locks
+    /// Checks whether the servers of a store are set up for safe locks
     Doctor(DoctorOptions),
     /// Prints the completion script of a shell
     Completions {

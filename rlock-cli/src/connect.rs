@@ -13,7 +13,7 @@ use crate::{
 /// Where the locks are.
 #[derive(Debug, Args)]
 pub(crate) struct StoreOptions {
-    /// The URL of the store; several URLs are the servers of a quorum
+    /// The URL of the store, or several URLs for the servers of a quorum
     ///
     /// `redis://host:6379/`, `rediss://…` for TLS, `unix:///path`, `redis-sentinel://host1,host2,host3/service` or
     /// `redis-cluster://host1,host2,host3`. Repeat the option for each server of a quorum, or separate the URLs by
@@ -30,7 +30,7 @@ pub(crate) struct StoreOptions {
     urls: Vec<String>,
     /// The prefix of the names of keys on the server
     ///
-    /// Processes exclude each other only under the same prefix.
+    /// Processes exclude each other only if they use the same prefix.
     #[arg(
         long,
         env = "RLOCK_PREFIX",

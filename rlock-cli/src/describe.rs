@@ -13,8 +13,8 @@ const MOST_QUEUED: usize = 100;
 /// How many columns of a list a leader's value takes at most.
 const VALUE_COLUMNS: usize = 40;
 
-/// Shows the holder as `service@host pid`, and what it has announced as a leader in brackets. What is no holder is in
-/// parentheses.
+/// Shows the holder as `service@host pid`, and what it has announced as a leader in brackets. Everything that is not
+/// a holder is in parentheses.
 pub(crate) fn holder(info: &LockInfo) -> String {
     let mode = mode(info).map_or_else(String::new, |mode| format!(" ({mode})"));
     let Some(holder) = &info.holder else {

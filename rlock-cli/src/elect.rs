@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct ElectOptions {
     /// The name of the election, which is the key of a lock
     name: String,
-    /// What this process announces while it leads, for example its address: at most 1,024 bytes
+    /// A value to announce while this process leads, such as its address: at most 1,024 bytes
     #[arg(long, value_name = "TEXT")]
     value: Option<String>,
     /// How long a leader that has died or is cut off blocks the next one

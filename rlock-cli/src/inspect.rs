@@ -53,7 +53,7 @@ pub(crate) async fn inspect(
     })
 }
 
-/// Shows a lock, one fact a line.
+/// Shows a lock, one fact per line.
 fn text(info: &LockInfo) -> String {
     let mut facts = vec![("key", escaped(&info.key).into_owned())];
     facts.push(("holder", holder(info)));
@@ -105,7 +105,7 @@ fn text(info: &LockInfo) -> String {
     facts.iter().map(line).collect()
 }
 
-/// Describes the holder of the lock, also one that does not reply.
+/// Describes the holder of the lock, even one that does not reply.
 fn holder(info: &LockInfo) -> String {
     let Some(holder) = &info.holder else {
         let free = match info.ttl {

@@ -21,10 +21,10 @@ use crate::{
 pub(crate) struct LeaderOptions {
     /// The name of the election
     name: String,
-    /// Prints the present leader, then each change, until interrupted
+    /// Prints the current leader, then each change, until interrupted
     #[arg(long)]
     watch: bool,
-    /// Asks the leader to resign after its present work
+    /// Asks the leader to resign after its current work
     #[arg(long, conflicts_with = "watch")]
     resign: bool,
 }
@@ -73,8 +73,9 @@ async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
     }
     if !json {
         let name = escaped(name);
-        let text =
-            format!("the leader of `{name}` was asked, and resigns after its present work\n");
+        let text = format!(
+            "the leader of `{name}` was asked to resign, and does so after its current work\n"
+        );
         output::text(text.as_bytes())?;
     }
     Ok(Status::SUCCESS)

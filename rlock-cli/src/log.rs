@@ -18,10 +18,10 @@ use tracing::{
 
 use crate::text::{escaped, json};
 
-/// What is logged, and how.
+/// The options that decide what is logged, and how.
 #[derive(Debug, Args)]
 pub(crate) struct LogOptions {
-    /// Logs errors only: nothing when a lock is taken
+    /// Logs only errors, so nothing when a lock is taken
     #[arg(
         short,
         long,
@@ -30,10 +30,10 @@ pub(crate) struct LogOptions {
         conflicts_with = "verbose"
     )]
     pub(crate) quiet: bool,
-    /// Logs more: each step, or details if given twice
+    /// Logs each step, and more details if given twice
     #[arg(short, long, global = true, display_order = 101, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Writes log lines and data as JSON, one object a line
+    /// Writes log lines and data as JSON, one object per line
     #[arg(long, global = true, display_order = 102)]
     pub(crate) json: bool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct LogOptions {
 struct Lines {
     most: Level,
     json: bool,
-    /// Whether the client logs what its server is not fit for.
+    /// Whether the client logs its checks of the server.
     checks_server: bool,
 }
 
@@ -81,8 +81,8 @@ fn diverted() -> MutexGuard<'static, Option<String>> {
     DIVERTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Logs this process's events from now on. Without `checks_server`, what the server is not fit for is left to
-/// `rlock doctor`: a subcommand that takes no locks does not need it.
+/// Logs this process's events from now on. Without `checks_server`, leaves out the client's checks of the server,
+/// which a subcommand that takes no locks leaves to `rlock doctor`.
 pub(crate) fn install(options: &LogOptions, checks_server: bool) {
     let most = match (options.quiet, options.verbose) {
         (true, _) => Level::ERROR,

@@ -23,7 +23,7 @@ pub(crate) struct LsOptions {
     /// Which keys to list: `*` stands for any text, `?` for one character, `\` takes the next one literally
     #[arg(value_name = "GLOB", default_value = "*", hide_default_value = true)]
     glob: String,
-    /// Scans all keys on the store for locks without a reply or a holder, and not only the first 10,000
+    /// Scans all keys on the store, not only the first 10,000, for locks without a holder or whose holder does not reply
     #[arg(long)]
     scan: bool,
     /// Lists again after each interval, until interrupted

@@ -66,7 +66,7 @@ pub(crate) const RUN: &[Section] = &[
             ("without option", "no other command holds the locks"),
             (
                 "-s, --shared",
-                "other commands with --shared run at the same time, those without it do not",
+                "other commands with --shared may run at the same time, but those without it may not",
             ),
             (
                 "--permits N",
@@ -74,8 +74,8 @@ pub(crate) const RUN: &[Section] = &[
             ),
         ],
         text: "The option applies to all keys. Waiters of all modes are served in the order in which they came, except \
-               on a quorum. A shared hold may have the token of another reader. Its token is smaller than that of \
-               every later exclusive one. Tokens of permits are not ordered.",
+               on a quorum. A shared hold may have the same token as another reader, but a smaller one than every \
+               later exclusive hold. Tokens of permits are not ordered.",
     },
     Section {
         title: "Environment of the command",
@@ -83,13 +83,13 @@ pub(crate) const RUN: &[Section] = &[
             ("RLOCK_KEY", "the key of the first lock"),
             (
                 "RLOCK_TOKEN",
-                "its fencing token, which is larger than that of every earlier holder; Modes has the exceptions",
+                "its fencing token, which is larger than that of every earlier holder, except as described under Modes",
             ),
             ("RLOCK_OWNER", "its owner, as the store knows it"),
             ("RLOCK_KEYS", "the number of locks"),
             (
                 "RLOCK_KEY_N",
-                "the key of lock N, in the order of the options; RLOCK_TOKEN_N, RLOCK_OWNER_N likewise",
+                "the key of lock N, in the order of the options; also RLOCK_TOKEN_N and RLOCK_OWNER_N",
             ),
             (
                 "RLOCK_HELD",
@@ -103,8 +103,8 @@ pub(crate) const RUN: &[Section] = &[
         terms: &[],
         text: "The command inherits the standard streams, and has a process group of its own. HUP, INT, TERM, QUIT, \
                USR1 and USR2 are passed on to the whole group. The locks are released after the whole group has \
-               ended, even if the command ends first. A process that leaves the group (setsid) is not waited for. If \
-               rlock is killed, Linux sends --signal to the command, and the locks are free after their lease.",
+               ended, even if the command ends first. rlock does not wait for a process that leaves the group (setsid). \
+               If rlock is killed, Linux sends --signal to the command, and the locks become free when their lease ends.",
     },
 ];
 
@@ -142,7 +142,7 @@ pub(crate) const ONCE: &[Section] = &[
         terms: &[
             (
                 "until tick + window",
-                "a host may run the tick, by its own clock",
+                "a host whose clock shows this time may run the tick",
             ),
             (
                 "until tick + 2 windows",
@@ -164,7 +164,7 @@ pub(crate) const ONCE: &[Section] = &[
                 "frees the tick at once if the command fails, and after --lease if its host dies; each host tries once",
             ),
         ],
-        text: "All hosts of a job need the same choice. With --retry, --lease has to be shorter than the window. No lock can \
+        text: "All hosts of a job have to make the same choice. With --retry, --lease has to be shorter than the window. No lock can \
                tell whether the command of a dead host has done its work, so such a command must be safe to run again.",
     },
     Section {
@@ -177,7 +177,7 @@ pub(crate) const ONCE: &[Section] = &[
             ),
             ("RLOCK_TOKEN", "its fencing token, as for rlock run"),
         ],
-        text: "Processes, signals and the other variables are those of rlock run.",
+        text: "Processes, signals and the other variables are as for rlock run.",
     },
 ];
 

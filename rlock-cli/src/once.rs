@@ -30,26 +30,27 @@ use crate::{
 pub(crate) struct OnceOptions {
     /// The name of the job
     name: String,
-    /// The scheduled time that the call is for, the same on all hosts: `2026-11-27T02:00Z` or `@1795744800`
+    /// The scheduled time, or tick, to run for, the same on all hosts: `2026-11-27T02:00Z` or `@1795744800`
     ///
     /// Without it, the tick is the multiple of the window since 1970 that is nearest to this host's clock, and `rlock` logs a
     /// warning.
     #[arg(long, env = "RLOCK_TICK", value_name = "TIME", value_parser = tick::parse)]
     tick: Option<Tick>,
-    /// How long after the tick a host may still run it: longer than the clocks of two hosts differ. 1s to 8h, 10m by default
+    /// How long after the tick a host may still run it. 1s to 8h, 10m by default
     ///
-    /// The same on all hosts. Required without `--tick`: all scheduled times then have to be multiples of it.
+    /// Must be longer than the clocks of two hosts differ, and the same on all hosts. Required without `--tick`, in which
+    /// case all scheduled times have to be multiples of it.
     #[arg(long, value_name = "DURATION", value_parser = duration::window)]
     window: Option<Duration>,
-    /// Lets another host that was called with `--retry` run the command if it fails or its host dies
+    /// Lets another host with `--retry` run the command if it fails or its host dies
     ///
-    /// The hosts then wait until the tick is done, at most for its window.
+    /// The other hosts then wait until the tick is done, but no longer than its window.
     #[arg(long)]
     retry: bool,
-    /// Runs the command even if the tick is done or over, for example by hand, but not while a host runs it
+    /// Runs the command by hand even if the tick is done or over, but not while another host runs it
     #[arg(long, conflicts_with = "retry")]
     again: bool,
-    /// How long the store keeps the lock without renewal: with `--retry`, the time until another host replaces a dead one
+    /// How long the store keeps the lock without a renewal: with `--retry`, the time until another host replaces a dead one
     ///
     /// Without `--retry`, the store keeps it at least until two windows after the tick.
     #[arg(
@@ -60,7 +61,7 @@ pub(crate) struct OnceOptions {
         value_parser = duration::lease
     )]
     lease: Duration,
-    /// The exit status of the hosts that do not run the command
+    /// The exit status on hosts that do not run the command
     #[arg(short = 'E', long, value_name = "N", default_value_t = 0)]
     conflict_exit_code: u8,
     #[command(flatten)]

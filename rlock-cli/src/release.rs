@@ -36,13 +36,13 @@ pub(crate) struct ReleaseOptions {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Way {
-    /// Asks the holder: its body is stopped, and then the lock is released
+    /// Asks the holder to release the lock, which stops its body first
     #[arg(long)]
     ask: bool,
-    /// Takes the lock if the present hold has this token; a later hold is not touched
+    /// Takes the lock if the current hold has this token; a later hold is not touched
     #[arg(long, value_name = "N")]
     token: Option<u64>,
-    /// Takes the lock from its holder, even a silent one; its body may run on beside the next holder
+    /// Takes the lock from its holder, even if it does not reply; its body may run on while the next holder works
     #[arg(long)]
     force: bool,
 }
@@ -145,7 +145,7 @@ async fn released(
             (true, true) => Ok("taken from the holder with this token"),
             (true, false) => Ok("taken from its holder"),
             (false, true) => Err(format!("no holder that replies has the token {token}")),
-            (false, false) => Err(format!("its present hold has another token than {token}")),
+            (false, false) => Err(format!("its current hold has another token than {token}")),
         }
     } else if client.force_release(key).await? {
         Ok(if has_several {
@@ -213,9 +213,9 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
         Way { ask: true, .. } if has_several => "; their bodies are stopped at the next await",
         Way { ask: true, .. } => "; its body is stopped at its next await",
         Way { force: true, .. } if has_several => {
-            "; their bodies may run on beside the next holder"
+            "; their bodies may run on while the next holder works"
         }
-        _ => "; its body may run on beside the next holder",
+        _ => "; its body may run on while the next holder works",
     };
     format!(
         "lock `{key}` is {}; {action}{effect}",

@@ -35,7 +35,7 @@ use crate::{
 #[derive(Debug, Clone, Args)]
 #[command(after_long_help = manual::help(manual::RUN))]
 pub(crate) struct RunOptions {
-    /// What to lock; several keys are acquired together, all or none
+    /// The key to lock; several keys are acquired together, all or none
     #[arg(short, long = "key", value_name = "KEY", required = true, num_args = 1..)]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct RunOptions {
     /// Takes one of N permits: at most N commands with this option run at once
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
-    /// How long the store keeps a lock without renewal, after a crash for example
+    /// How long the store keeps a lock without a renewal, for example after a crash
     #[arg(
         long,
         env = "RLOCK_LEASE",
@@ -58,7 +58,7 @@ pub(crate) struct RunOptions {
         value_parser = duration::lease
     )]
     pub(crate) lease: Duration,
-    /// How long the locks may be held, not less than `--min-hold`; after that time they count as lost
+    /// How long the locks may be held before they count as lost; not less than `--min-hold`
     #[arg(long, value_name = "DURATION", value_parser = duration::max_hold)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the locks for at least this long if the command succeeds, even if it ends earlier
@@ -135,7 +135,7 @@ pub(crate) enum OnLost {
     Continue,
 }
 
-/// How long the end of `rlock` may take to release its locks. The lease ends it otherwise.
+/// How long `rlock` tries to release its locks before it ends. Otherwise, the locks end with their lease.
 pub(crate) const GIVE_BACK: Duration = Duration::from_secs(2);
 /// The same if the store has not replied before: for a whole lease, for example.
 const GIVE_BACK_TO_SILENT_STORE: Duration = Duration::from_millis(200);
@@ -361,7 +361,7 @@ pub(crate) async fn refuse_own(client: &LockClient, keys: &[String]) -> Result<(
             && around.contains(&info.owner)
         {
             let message = format!(
-                "lock `{key}` is held by an outer `rlock`, which would wait for itself: leave out the inner `rlock`, or give it \
+                "lock `{key}` is held by an outer `rlock`, which would deadlock with itself: leave out the inner `rlock`, or give it \
                  another key"
             );
             return Err(Failure::new(Status::USAGE, message));
@@ -418,7 +418,7 @@ async fn taken(client: &LockClient, keys: &[String]) -> Failure {
     Failure::new(Status::TAKEN, message)
 }
 
-/// Lets the client undo its requests: it leaves the wait queue, and releases what it was granted meanwhile.
+/// Lets the client undo its requests: it leaves the wait queue, and releases the locks that it was granted before that.
 pub(crate) async fn give_back(client: &LockClient, signals: &mut Signals, limit: Duration) {
     let shutdown = timeout(limit, client.shutdown());
     if let Ok(Ok(Err(error))) = signals.interrupt(shutdown).await {

@@ -15,7 +15,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Returns `None` if the standard output is no terminal.
+    /// Returns `None` if the standard output is not a terminal.
     pub(crate) fn of_stdout() -> Option<Self> {
         let stdout = io::stdout();
         if !stdout.is_terminal() {

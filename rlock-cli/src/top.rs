@@ -31,10 +31,10 @@ pub(crate) struct TopOptions {
     /// Which keys to show: `*` stands for any text, `?` for one character, `\` takes the next one literally
     #[arg(value_name = "GLOB", default_value = "*", hide_default_value = true)]
     glob: String,
-    /// Also finds locks whose holders do not reply, by a scan of all keys on the store
+    /// Scans all keys on the store, to find also locks whose holders do not reply
     #[arg(long)]
     scan: bool,
-    /// How often to look
+    /// How often to refresh
     #[arg(
         short,
         long,

@@ -23,10 +23,11 @@ use crate::{
     lock::Lock,
 };
 
-/// A client of one store. Clones are cheap, and share connections and background.
+/// A client of one store. Clones are cheap, because they share the connections and the background thread.
 ///
-/// The background ends after the last clone, lock and guard are dropped, once it has released the
-/// dropped locks. An [installed](LockClient::install) client is never dropped: shut it down.
+/// The background thread ends when the last clone, lock and guard have been dropped and their locks are released. An
+/// [installed](LockClient::install) client is never dropped, so [drain](LockClient::drain) it or [shut it
+/// down](LockClient::shutdown) before the process ends.
 #[derive(Clone)]
 pub struct LockClient {
     handle: ClientHandle,
@@ -40,12 +41,11 @@ impl LockClient {
         LockClientBuilder::default()
     }
 
-    /// Connects to a store with the default options, as [`LockClientBuilder::connect`], which lists
-    /// the URLs.
+    /// Connects to a store with the default options. [`LockClientBuilder::connect`] lists the URLs.
     ///
     /// # Errors
     ///
-    /// As [`LockClientBuilder::connect`].
+    /// Same as [`LockClientBuilder::connect`].
     ///
     /// # Cancel safety
     ///
@@ -70,12 +70,12 @@ impl LockClient {
         Self::builder().connect(url).await
     }
 
-    /// Connects to the store that `RLOCK_URL` names, with the options of `RLOCK_PREFIX`, `RLOCK_LEASE` and
-    /// `RLOCK_WAIT`. The command `rlock` reads the same variables. [`LockClientBuilder::env`] describes them.
+    /// Connects to the store in `RLOCK_URL`, with the options in `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT`,
+    /// which the command `rlock` reads too. [`LockClientBuilder::env`] describes them.
     ///
     /// # Errors
     ///
-    /// As [`LockClientBuilder::connect_env`].
+    /// Same as [`LockClientBuilder::connect_env`].
     ///
     /// # Cancel safety
     ///
@@ -96,12 +96,12 @@ impl LockClient {
         Self::builder().connect_env().await
     }
 
-    /// Makes a client with the default options, without waiting for its servers, as
+    /// Makes a client with the default options, without waiting for its servers. See
     /// [`LockClientBuilder::connect_lazy`].
     ///
     /// # Errors
     ///
-    /// As [`LockClientBuilder::connect_lazy`].
+    /// Same as [`LockClientBuilder::connect_lazy`].
     ///
     /// # Examples
     ///
@@ -121,59 +121,58 @@ impl LockClient {
         Self::builder().connect_lazy(url)
     }
 
-    /// Connects from synchronous code, as [`connect`](Self::connect). Blocks the thread until the
+    /// Connects from synchronous code, like [`connect`](Self::connect). Blocks the thread until the
     /// client is connected.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    /// Same as [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn connect_blocking(url: &str) -> Result<Self, LockError> {
         Self::builder().connect_blocking(url)
     }
 
-    /// Connects to a quorum of independent servers with the default options. A lock is granted if a
-    /// majority of the servers grants it. This is the algorithm that Redis calls [Redlock].
+    /// Connects to a quorum of independent servers with the default options. A call has the lock as soon as a
+    /// majority of the servers has granted it. Redis calls this algorithm [Redlock].
     ///
-    /// Each URL names one server or Sentinel service, as listed at [`LockClientBuilder::connect`].
-    /// All clients must name the same servers in the same order. Three servers tolerate the failure
-    /// of one, five that of two. Four servers tolerate one failure, like three. The servers must
-    /// fail independently: other machines, other disks, no replication between them.
+    /// Each URL names one server or Sentinel service, as listed at [`LockClientBuilder::connect`]. All clients must
+    /// name the same servers in the same order. Three servers tolerate the failure of one, and five that of two; a
+    /// fourth server does not help. The servers must fail independently, so put them on different machines and disks,
+    /// without replication between them.
     ///
-    /// A server with two addresses in the list would be counted twice. The client therefore
-    /// compares the `run_id` in the servers' `INFO`. It refuses such a list, and does not count a
-    /// duplicate that it detects later. A server that hides its `run_id` is not checked.
+    /// A server that the list names by two addresses would count twice. The client therefore compares the `run_id` in
+    /// the servers' `INFO`, refuses such a list, and does not count a duplicate that it detects later. It cannot
+    /// check a server that hides its `run_id`.
     ///
-    /// - **An acquire** asks all servers at once. The lease counts from before the first request,
-    ///   less 1 % and 2 ms for clocks that run at different speeds. The call returns as soon as a
-    ///   majority has granted the lock. If a majority has replied without doing so, the client
-    ///   waits for the other servers ten times as long as the majority took, at least 20 and at
-    ///   most 250 ms. It releases the grants of a minority.
+    /// - **An acquire** asks all servers at once. The lease counts from before the first request, less 1 % and 2 ms
+    ///   for clocks that run at different speeds. The call returns as soon as a majority has granted the lock. If a
+    ///   majority has replied but not granted it, the client waits for the other servers ten times as long as the
+    ///   majority took, at least 20 and at most 250 ms. If only a minority grants the lock, the client releases it
+    ///   there.
     /// - **A release** goes to all servers. A server that is unreachable for more than about four
     ///   seconds keeps the lock until its lease ends there.
-    /// - **A server that restarts** takes part again as soon as it is reachable. Without its data, it
-    ///   lacks a held lock until that hold ends.
-    /// - **Waiters** are notified by a release at every server, and ask again after random pauses.
-    ///   They are served in no order.
-    /// - **Fencing tokens** are the largest of a majority. They grow as long as the clocks of the
+    /// - **A server that restarts** takes part again as soon as it is reachable. If it has lost its data, the current
+    ///   holders do without its grant until they release their locks.
+    /// - **Waiters** are notified by a release at every server, and ask again after random pauses, so they are not
+    ///   served in order.
+    /// - **Fencing tokens** are the largest that a majority has returned. They grow as long as the clocks of the
     ///   servers differ by less than the shortest lease.
     ///
     /// # Limits
     ///
-    /// A quorum costs one request per server, and tolerates the failure of a minority. It does not
-    /// make a lock safer than a lease can be:
+    /// A quorum costs one request per server and tolerates the failure of a minority, but it cannot make a lock safer
+    /// than a lease is:
     ///
     /// - A process that is paused for longer than its lease acts once more when it resumes. That is
     ///   the core of [Martin Kleppmann's critique][critique]. Storage that checks the
     ///   [fencing token](crate::LockGuard::fencing_token) refuses the late write.
-    /// - The clocks must run at about the same speed. A server whose clock jumps forward ends its
-    ///   leases early. A majority of such servers admits a second holder. [Antirez' reply][reply]
-    ///   argues that this can be prevented. The client cannot detect it.
-    /// - **A server that restarts without its data votes again.** Servers 1, 2 and 3 grant a lock. 3
-    ///   restarts empty, and 1 and 2 become unreachable. Then 3, 4 and 5 can grant it a second time.
-    ///   Let servers keep their data (`appendonly yes`, `appendfsync always`), or keep a crashed
-    ///   server down for longer than the longest lease. The second holder still has the larger
-    ///   token, unless the clocks of these servers are behind by more than the time between the two
-    ///   grants.
+    /// - The clocks must run at about the same speed. A server whose clock jumps forward ends its leases early, so a
+    ///   majority of such servers admits a second holder, which the client cannot detect. [Antirez' reply][reply]
+    ///   argues that such jumps can be prevented.
+    /// - **A server that restarts without its data votes again.** Suppose that servers 1, 2 and 3 of five grant a
+    ///   lock, 3 restarts empty, and 1 and 2 become unreachable. Then 3, 4 and 5 can grant it a second time. To
+    ///   prevent that, let servers keep their data (`appendonly yes`, `appendfsync always`), or keep a crashed server
+    ///   down for longer than the longest lease. The second holder still has the larger token, unless the clocks of
+    ///   these servers are behind by more than the time between the two grants.
     ///
     /// [Redlock]: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
     /// [critique]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
@@ -215,8 +214,8 @@ impl LockClient {
         Self::builder().connect_quorum(urls).await
     }
 
-    /// Makes a client of a new embedded store with the default options: no server, the same
-    /// semantics within this process.
+    /// Makes a client of a new embedded store with the default options. It needs no server, and its locks have the
+    /// same semantics, but only within this process.
     ///
     /// # Panics
     ///
@@ -267,13 +266,12 @@ impl LockClient {
 
     /// Makes this the client of annotated functions within `future`, instead of the installed one.
     ///
-    /// Spawned tasks inherit it only by
-    /// [`in_current_scope`](crate::InCurrentScope::in_current_scope). The closures of
-    /// `spawn_blocking` do not inherit it.
+    /// Spawned tasks inherit it only through [`in_current_scope`](crate::InCurrentScope::in_current_scope), and
+    /// closures of `spawn_blocking` never do.
     ///
     /// # Cancel safety
     ///
-    /// As that of `future`.
+    /// Same as the wrapped future.
     ///
     /// # Examples
     ///
@@ -293,15 +291,15 @@ impl LockClient {
 
     /// Returns a handle to the lock of this key, with the client's default options.
     ///
-    /// This method sends nothing. The key is taken verbatim: `client.lock("order:{id}")` without
-    /// `format!` locks that text for every order. Put values into the key with
-    /// [`key!`](macro@crate::key), as the attribute does, or through [`escape`](crate::escape) if the
-    /// parts of the key are known only at run time.
+    /// This method sends no request. It takes the key verbatim, so `client.lock("order:{id}")` without `format!`
+    /// locks that one text for every order. Put values into the key with [`key!`](macro@crate::key), which encodes
+    /// them as the attribute does, or with [`escape`](crate::escape) if the parts of the key are known only at run
+    /// time.
     ///
     /// # Errors
     ///
-    /// An acquire returns [`LockError::InvalidKey`](crate::LockError::InvalidKey) if the key is
-    /// empty, longer than 1,024 bytes, or has braces that mark no hash tag.
+    /// An acquire returns [`LockError::InvalidKey`](crate::LockError::InvalidKey) if the key is empty, longer than
+    /// 1,024 bytes, or has braces that do not mark a hash tag.
     ///
     /// # Examples
     ///
@@ -322,15 +320,15 @@ impl LockClient {
         self.lock_of(smallvec![(key.into(), false)])
     }
 
-    /// Returns a handle to the lock of several keys, as [`lock`](Self::lock), with one guard for all of them.
+    /// Returns a handle to a lock of several keys, which are acquired together and have one guard.
     ///
-    /// The keys are acquired atomically: all or none. While one of them is taken, the call waits for that one and holds
-    /// none of the others. Calls that name the same keys in another order therefore do not deadlock. A key that is named
-    /// twice is locked once. A call inside a lock of one of the keys re-enters that lock.
+    /// A call acquires all keys or none: while one of them is taken, it waits for that one and holds none of the
+    /// others. Calls that name the same keys in another order therefore cannot deadlock. A key that is named twice is
+    /// locked once, and a call inside a lock of one of the keys re-enters that lock.
     ///
-    /// On a Redis Cluster, keys of different hash slots are taken one after the other, and given back if one of them is
-    /// taken. Until then, another [`try_acquire`](crate::Lock::try_acquire) finds them taken. Keys with the same hash tag,
-    /// as in `{tenant}:order`, are taken at once.
+    /// On a Redis Cluster, the client acquires keys of different hash slots one after the other, and releases them if
+    /// one of them is taken. Until then, another [`try_acquire`](crate::Lock::try_acquire) finds them taken. Keys
+    /// with the same hash tag, as in `{tenant}:order`, are acquired in one step.
     ///
     /// # Errors
     ///

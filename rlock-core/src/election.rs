@@ -37,8 +37,8 @@ const LESS_OFTEN: Duration = Duration::from_secs(5);
 const BRIEF: Duration = Spread::LONGEST;
 
 impl LockClient {
-    /// Returns a handle to an election. The leader holds the lock of this name exclusively, so the name is a key, and all
-    /// commands and metrics of locks show it.
+    /// Returns a handle to an election. The leader holds the lock of this name exclusively, so the name follows the
+    /// rules for keys, and commands and metrics show it like any other lock.
     ///
     /// # Examples
     ///
@@ -68,9 +68,9 @@ impl LockClient {
 
 /// A handle to an election, from [`LockClient::election`]. It can be used any number of times.
 ///
-/// Each leadership is a *term* with a number, its [fencing token](LockGuard::fencing_token), which is larger than those of all
-/// terms before. A process can check whether it leads, but another one may lead a moment later: what a leader writes to a
-/// database, it writes with its [fence](Term::fence).
+/// Each leadership is a *term* with a number, its [fencing token](LockGuard::fencing_token), which is larger than
+/// that of every earlier term. A process can check whether it leads, but another one may lead a moment later. So a
+/// leader that writes to a database should do so with the [fence](Term::fence) of its term.
 #[derive(Clone, Debug)]
 #[must_use = "an election does nothing until a process campaigns"]
 pub struct Election {
@@ -79,15 +79,15 @@ pub struct Election {
 }
 
 impl Election {
-    /// Sets the lease: how long a leader that has died or is cut off blocks its successor. A leader that dies right after it has
-    /// taken over blocks it for a second, even with a shorter lease. As [`Lock::lease`].
+    /// Sets the [lease](Lock::lease): how long a leader that has died or is cut off blocks its successor. A leader
+    /// that dies right after it has taken over blocks it for a second, even if the lease is shorter.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
     }
 
-    /// Limits each term: a leader that still leads after this time loses its leadership, as with [`Lock::max_hold`]. By default
-    /// a body that hangs leads for as long as its process lives.
+    /// Limits each term: a leader that still leads after this time loses its leadership, as with [`Lock::max_hold`].
+    /// By default, there is no limit, so a body that hangs leads for as long as its process lives.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.lock = self.lock.max_hold(max_hold);
         self
@@ -97,7 +97,7 @@ impl Election {
         self.client.key(self.name())
     }
 
-    /// Returns the name.
+    /// Returns the name of the election.
     #[must_use]
     pub fn name(&self) -> &str {
         self.lock.key()
@@ -107,7 +107,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], except `Timeout`.
+    /// Same as [`Lock::acquire`], except `Timeout`.
     ///
     /// # Cancel safety
     ///
@@ -155,22 +155,22 @@ impl Election {
         }
     }
 
-    /// Campaigns, runs the body while this process leads, and resigns when the body returns. If the leadership is lost, the
-    /// body is dropped at its next await, and the process campaigns again after a pause. It also campaigns again while the store
-    /// does not reply.
+    /// Campaigns, runs the body while this process leads, and resigns when the body returns. If the leadership is
+    /// lost, the body is dropped at its next await, and the process campaigns again after a pause. It also keeps
+    /// campaigning while the store does not reply.
     ///
-    /// The body has ended, and its values are dropped, before another process can lead, unless the leadership is lost
-    /// first: the body runs as in [`Lock::run`].
+    /// Another process can lead only after the body has ended and its values are dropped, as in [`Lock::run`], unless
+    /// the leadership is lost first.
     ///
     /// If the leadership turns out to be lost when the body returns, its output is dropped, and the process campaigns again.
     ///
-    /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term, so one that
-    /// owns state clones it: `move |term| { let db = db.clone(); async move { … } }`.
+    /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term,
+    /// so a body that owns state has to clone it: `move |term| { let db = db.clone(); async move { … } }`.
     ///
     /// # Errors
     ///
-    /// Those that another attempt cannot mend: the client is shut down or drained, an option is out of bounds, the store
-    /// refuses the request.
+    /// Only errors that another attempt cannot solve: the client is shut down or drained, an option is out of bounds,
+    /// or the store refuses the request.
     ///
     /// # Panics
     ///
@@ -224,26 +224,27 @@ impl Election {
         }
     }
 
-    /// Returns the present leader, or `None` if there is none.
+    /// Returns the current leader, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// As [`LockClient::inspect`].
+    /// Same as [`LockClient::inspect`].
     pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
         let info = self.client.inspect_holder(self.name()).await?;
         Ok(info.and_then(|info| Leader::of(info, SystemTime::now())))
     }
 
-    /// Follows the election: first the present leader, if there is one, then each change.
+    /// Follows the election: yields the current leader first, if there is one, and then each change.
     ///
-    /// Leaders announce their terms and values to all clients of the store, so no client polls. A slow reader may miss terms in
-    /// between, never the latest. A client that was cut off asks for the leader when it is connected again. A
-    /// leader that does not reply is left out until it does. Nothing is announced when a leader resigns or dies, until the next
-    /// one leads.
+    /// Leaders announce their terms and values to all clients of the store, so no client polls. A slow reader may
+    /// miss terms in between, but never the latest. A client that was cut off asks for the leader when it is
+    /// connected again, and leaves out a leader that does not reply until it does. A leader that resigns or dies is
+    /// not announced; the next change is its successor.
     ///
-    /// A term that ends at once may not be announced. The messages are not signed, so a user who may publish to the clients'
-    /// channels can announce a term that no process leads, which hides smaller ones from this client until all its changes of the
-    /// election are dropped. [`Election::leader`] asks the store, and no message changes a [fence](Term::fence).
+    /// A term that ends at once may not be announced. The messages are not signed, so a user who may publish to the
+    /// clients' channels can announce a term that no process leads. That hides terms with smaller numbers from this
+    /// client until it has dropped all [`Changes`] of the election. [`Election::leader`] is not affected, because it
+    /// asks the store, and no message changes a [fence](Term::fence).
     ///
     /// # Errors
     ///
@@ -274,14 +275,14 @@ impl Election {
         })
     }
 
-    /// Asks the leader to resign after its present work. Returns whether there is a leader that received the request.
+    /// Asks the leader to resign after its current work. Returns whether a leader has received the request.
     ///
-    /// [`Term::resign_requested`] resolves in the leader, which may ignore it. To stop the leader's body at its next await
-    /// instead, call [`LockClient::ask_release`].
+    /// In the leader, [`Term::resign_requested`] resolves, which it may ignore. To stop the leader's body at its next
+    /// await instead, call [`LockClient::ask_release`].
     ///
     /// # Errors
     ///
-    /// As [`LockClient::ask_release`].
+    /// Same as [`LockClient::ask_release`].
     pub async fn request_resign(&self) -> Result<bool, LockError> {
         let info = self.client.inspect_holder(self.name()).await?;
         let term = info.and_then(|info| Some((info.owner_id()?, info.token?)));
@@ -310,7 +311,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Returns the term.
+    /// Returns the term in which this process leads.
     #[must_use]
     pub fn term(&self) -> &Term {
         &self.term
@@ -321,7 +322,7 @@ impl Leadership {
         &self.guard
     }
 
-    /// Resolves to the cause when the leadership is lost, as [`LockGuard::lost`].
+    /// Resolves to the cause when the leadership is lost, like [`LockGuard::lost`].
     pub async fn lost(&self) -> LostCause {
         self.guard.lost().await
     }
@@ -334,7 +335,7 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// As [`LockGuard::release`].
+    /// Same as [`LockGuard::release`].
     pub async fn resign(self) -> Result<(), LockError> {
         self.guard.release().await
     }
@@ -346,7 +347,7 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// A term in which this process leads. A handle does not prolong the term, and can be sent to other tasks.
+/// A term in which this process leads. The handle can be sent to other tasks, and does not prolong the term.
 #[derive(Clone)]
 pub struct Term(Entry);
 
@@ -376,7 +377,8 @@ impl Term {
         self.0.token()
     }
 
-    /// Returns the fence, by which a database refuses what a former leader writes: see [`fencing`](crate::fencing).
+    /// Returns the fence, with which a database can refuse the writes of a former leader, as
+    /// [`fencing`](crate::fencing) describes.
     #[must_use]
     pub fn fence(&self) -> Fence {
         only_fence([&self.0].into_iter())
@@ -394,8 +396,8 @@ impl Term {
         self.0.lost().await
     }
 
-    /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the election. The
-    /// value belongs to the term. A later one replaces it, and an empty one withdraws it.
+    /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the
+    /// election. The value belongs to the term. A later value replaces it, and an empty one withdraws it.
     ///
     /// # Errors
     ///
@@ -416,11 +418,13 @@ impl Term {
     }
 
     /// Resolves when another client has [asked](Election::request_resign) this leader to resign, or its own client
-    /// [drains](LockClient::drain). Finish the present work, then return from the body, or call [`Leadership::resign`].
+    /// [drains](LockClient::drain). Finish the current work, then return from the body, or call
+    /// [`Leadership::resign`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future has no effect. A later call resolves at once.
+    /// Dropping the future has no effect, because once the leader is asked to resign, each later call resolves at
+    /// once.
     pub async fn resign_requested(&self) {
         tokio::select! {
             () = self.office().resign.wait() => {}
@@ -441,9 +445,9 @@ impl fmt::Debug for Term {
 pub struct Leader {
     /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`].
     pub term: u64,
-    /// What the leader has [announced](Term::announce).
+    /// The value that the leader has [announced](Term::announce).
     pub value: Option<String>,
-    /// Since when it leads, by the clock of this process. `None` if the leader did not reply.
+    /// When its term began, by the clock of this process. `None` if the leader did not reply.
     pub since: Option<SystemTime>,
     /// The leader's process. `None` if it did not reply.
     pub holder: Option<Holder>,
@@ -479,8 +483,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Returns the present leader at the first call, then waits for a later term, or another value of the same one. Returns
-    /// `None` when the client is shut down.
+    /// Returns the current leader at the first call. Later calls wait for the next term, or for another value of the
+    /// same one. Returns `None` when the client is shut down.
     ///
     /// # Cancel safety
     ///
@@ -550,7 +554,7 @@ impl Changes {
         }
     }
 
-    /// Returns the same as a stream.
+    /// Converts these changes into a stream.
     pub fn into_stream(self) -> impl Stream<Item = Leader> + Send {
         stream::unfold(self, async |mut changes| {
             let leader = changes.next().await?;

@@ -11,13 +11,14 @@ use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode:
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
-/// [`kind`](Self::kind) says what the caller can do, with the statuses of HTTP and gRPC.
+/// [`kind`](Self::kind) classifies the error by what its caller can do, and suggests statuses of HTTP and gRPC.
 ///
-/// - `{}` names the lock and what to do. It has no hosts, processes, addresses or words of the store, so a service can send
-///   it to its own callers. Only [`connect`](crate::LockClient::connect) and its siblings name the address that they were
-///   given.
+/// - `{}` names the lock and what to do. It contains no hosts, processes, addresses or texts of the store, so a
+///   service can send it to its own callers. Only [`connect`](crate::LockClient::connect) and its variants name the
+///   address that they were given.
 /// - `{:#}` adds the holder, hints for the programmer, and the reason of the store. Use it in logs.
-/// - `{:?}` is the name of the variant and the text of `{:#}`, for `unwrap`, `expect` and a `main` that returns the error.
+/// - `{:?}` is the name of the variant followed by the text of `{:#}`, for `unwrap`, `expect` and a `main` that
+///   returns the error.
 ///
 /// # Examples
 ///
@@ -29,7 +30,7 @@ use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode:
 ///         Ok(()) => println!("done"),
 ///         Err(LockError::Timeout { remaining, .. }) => println!("another process runs it: {remaining:?}"),
 ///         Err(LockError::Unavailable { source, .. }) => println!("the store is down: {source}"),
-///         // The body may have run beside another holder.
+///         // Another holder may have run at the same time as the body.
 ///         Err(LockError::Lost { key, cause, .. }) => println!("{key} was lost: {cause}"),
 ///         Err(error) => return Err(error),
 ///     }
@@ -52,8 +53,7 @@ pub enum LockError {
         key: String,
         /// How long the call waited.
         waited: Duration,
-        /// The rest of the holder's lease, as of the last reply, if known. A live holder renews its
-        /// lease.
+        /// How much of the holder's lease was left at the last reply, if known. A live holder renews its lease.
         remaining: Option<Duration>,
         /// The holder, as it described itself. `None` if it did not reply during the wait, or if the
         /// call asked only once.
@@ -63,8 +63,8 @@ pub enum LockError {
         details: Box<str>,
     },
 
-    /// The lock was lost while it was held. Another call may hold it since then, so the body was no
-    /// longer protected. Storage that checks the fencing token refuses its late writes.
+    /// The lock was lost while it was held. Another call may have held it since, so the rest of the body was not
+    /// protected. Storage that checks the fencing token refuses its late writes.
     #[non_exhaustive]
     Lost {
         /// The key of the lock.
@@ -73,8 +73,8 @@ pub enum LockError {
         cause: LostCause,
     },
 
-    /// The store did not reply in time. The client undoes the request in the background. A lock that
-    /// remains ends with its lease.
+    /// The store did not reply in time. The client undoes the request in the background, and if that fails, the lock
+    /// ends with its lease.
     #[non_exhaustive]
     Unavailable {
         /// The action that failed, with its key.
@@ -85,8 +85,8 @@ pub enum LockError {
         source: Arc<dyn Error + Send + Sync>,
     },
 
-    /// The store refuses the request, and would refuse it again: a missing permission, a wrong
-    /// password, a key of a foreign type. Or the client does not trust the server's certificate.
+    /// The store refuses the request and would refuse it again, for example because of a missing permission, a wrong
+    /// password or a key of another type. Also if the client does not trust the server's certificate.
     #[non_exhaustive]
     Store {
         /// The action that failed, with its key.
@@ -122,18 +122,18 @@ pub enum LockError {
         key: String,
     },
 
-    /// A blocking call was made on a thread that runs Tokio tasks, which it would block. Tasks of
-    /// other executors are not detected. The body of a `block_on` of a multi-thread runtime, such as
-    /// `main`, blocks no other task, and may make the call.
+    /// A blocking call was made on a thread that runs Tokio tasks, which it would block. Tasks of other executors are
+    /// not detected. The future of a `block_on` of a multi-thread runtime, such as an async `main`, may make the
+    /// call, because it blocks no other task.
     #[non_exhaustive]
     BlockingInAsync {
         /// The action that failed, with its key.
         action: String,
     },
 
-    /// The call is inside a hold of the same key whose mode does not admit it: an exclusive call inside a shared hold or
-    /// a permit, or a shared call and a permit inside each other. Waiting would never end, because the call itself keeps
-    /// the lock.
+    /// The call is inside a hold of the same key whose mode does not admit it: an exclusive call inside a shared hold
+    /// or a permit, a shared call inside a permit, or a permit inside a shared hold. Waiting would never end, because
+    /// the call itself keeps the lock.
     #[non_exhaustive]
     Upgrade {
         /// The key.
@@ -144,8 +144,8 @@ pub enum LockError {
         wanted: Mode,
     },
 
-    /// The client is [draining](crate::LockClient::drain). It serves the calls that began earlier, and
-    /// calls inside a hold.
+    /// The client is [draining](crate::LockClient::drain). It still serves the calls that began earlier, and calls
+    /// inside a hold.
     #[non_exhaustive]
     Draining {
         /// The action that failed, with its key.
@@ -159,8 +159,8 @@ pub enum LockError {
         action: String,
     },
 
-    /// A [`shutdown`](crate::LockClient::shutdown) or [`drain`](crate::LockClient::drain) ended while locks were in use: a
-    /// body has not stopped, because it blocks its thread or does not await, or a
+    /// A [`shutdown`](crate::LockClient::shutdown) or [`drain`](crate::LockClient::drain) ended while locks were in
+    /// use, because a body has not stopped (it blocks its thread or does not await), or a
     /// [guard](crate::CurrentHold::guard) that it took was not dropped. Each lock ends with its lease.
     #[non_exhaustive]
     InUse {
@@ -206,8 +206,8 @@ impl LockError {
         self
     }
 
-    /// Makes an error of this kind, for a test of code that handles errors: of a `From<LockError>`, or of a handler that
-    /// turns errors into statuses. Its key is `test`.
+    /// Makes an error of this kind for tests of code that handles errors, such as a `From<LockError>` or a handler
+    /// that turns errors into statuses. Its key is `test`.
     ///
     /// # Examples
     ///
@@ -269,10 +269,10 @@ impl LockError {
         }
     }
 
-    /// Returns the key of the failed call. Returns `None` for variants without a key; their
-    /// `action` names it. If the call acquires several keys, this is the key that caused the error;
-    /// for [`NoClient`](Self::NoClient), it is the template of the first. With
-    /// [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the name of the lock.
+    /// Returns the key of the failed call, or `None` for variants without a field for it, whose `action` names it. If
+    /// the call acquires several keys, this is the key that caused the error; for [`NoClient`](Self::NoClient), it is
+    /// the template of the first. With [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the name of the
+    /// lock.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {
@@ -286,8 +286,8 @@ impl LockError {
         }
     }
 
-    /// Returns the holder of the lock, as it described itself, for a [`Timeout`](Self::Timeout). `None`
-    /// if it is not known.
+    /// Returns the holder of the lock, as it described itself, for a [`Timeout`](Self::Timeout), or `None` if it is
+    /// not known.
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         match self {
@@ -329,9 +329,9 @@ impl LockError {
         self.kind() == ErrorKind::Outage
     }
 
-    /// Returns whether the [kind](Self::kind) is [`Closing`](ErrorKind::Closing): this client no longer locks, because this
-    /// process stops. Another instance may serve the call. If the variant is [`Lost`](Self::Lost), the shutdown stopped the
-    /// body of the call, which may have done a part of its work.
+    /// Returns whether the [kind](Self::kind) is [`Closing`](ErrorKind::Closing): this client takes no more locks,
+    /// because its process is stopping. Another instance may serve the call. If the variant is [`Lost`](Self::Lost),
+    /// the shutdown stopped the body of the call, which may have done a part of its work.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.kind() == ErrorKind::Closing
@@ -340,7 +340,7 @@ impl LockError {
     /// Returns whether the [kind](Self::kind) is [`Lost`](ErrorKind::Lost): the lock was lost while the body ran, so another
     /// call may have run at the same time.
     ///
-    /// Returns `false` for a body that a shutdown stopped, which [`is_closing`](Self::is_closing).
+    /// Returns `false` if a shutdown stopped the body, for which [`is_closing`](Self::is_closing) returns `true`.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.kind() == ErrorKind::Lost

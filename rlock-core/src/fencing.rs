@@ -4,10 +4,10 @@
 //! prevent that. The database can. It keeps the largest token of each key in a table, and each transaction begins with a
 //! *guard*: one statement that takes the row of the key if the transaction's token is not smaller, and returns the token.
 //!
-//! The guard locks the row until the transaction ends. So if a stale holder and its successor write at the same time, the
-//! database puts one of them first: either the stale transaction commits before the successor begins to read, or its
-//! guard returns no row, and it rolls back. Clocks play no part. A check that only reads the row would not do, because the
-//! successor may commit between the check and the write.
+//! The guard locks the row until the transaction ends. So if a stale holder and its successor write at the same time,
+//! the database puts one of them first: either the stale transaction commits before the successor begins to read, or
+//! its guard returns no row, and it rolls back. Clocks play no part in this. A check that only reads the row would
+//! not be enough, because the successor may commit between the check and the write.
 //!
 //! | | table | guard |
 //! | --- | --- | --- |
@@ -28,12 +28,12 @@
 //! tx.commit().await?;
 //! ```
 //!
-//! Run it on the connection of the transaction, before any `SELECT`, and outside savepoints, because rolling one back would
-//! release the row. A *serialization failure* or a *deadlock* of the database is not stale: run the whole transaction again, with
-//! the same fence.
+//! Run the guard on the connection of the transaction, before any `SELECT`, and outside savepoints, because rolling
+//! one back would release the row. A *serialization failure* or a *deadlock* of the database does not mean that the
+//! hold is stale: run the whole transaction again, with the same fence.
 //!
-//! The statements use the table `rlock_fence`. Copy their text if yours has another name. The page *Database transactions*
-//! of the book has examples for sqlx, tokio-postgres, diesel and rusqlite.
+//! The statements use the table `rlock_fence`. If your table has another name, copy their text. The page *Database
+//! transactions* of the book has examples for sqlx, tokio-postgres, diesel and rusqlite.
 //!
 //! The idea of a token that the storage checks is Martin Kleppmann's:
 //! [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
@@ -67,17 +67,17 @@ const TOKEN_RANGE: &str = "a token is a number from 1 to 9007199254740991";
 /// [`LockGuard::fence`](crate::LockGuard::fence) and [`CurrentHold::fence`](crate::CurrentHold::fence) return it, and
 /// [`fencing`](self) has the statements that check it in a database.
 ///
-/// The token is from 1 to 2^53 − 1, so a `BIGINT` column and a JSON number hold it exactly; an `INTEGER` of 32 bits is too
-/// small. The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case would refuse
-/// `order:a` because of `order:A`. Clients with different [prefixes](crate::LockClientBuilder::prefix) have different locks
-/// with the same key; give each prefix a table of its own.
+/// The token is from 1 to 2^53 − 1, so a `BIGINT` column and a JSON number hold it exactly; an `INTEGER` of 32 bits
+/// is too small. The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case
+/// would refuse `order:a` because of `order:A`. Clients with different [prefixes](crate::LockClientBuilder::prefix)
+/// have different locks with the same key, so give each prefix a table of its own.
 ///
 /// # Text
 ///
-/// `Display` writes `<key>@<token>` and `FromStr` reads it. `%` and everything but visible ASCII is percent-encoded, so the
-/// text fits into an HTTP header and a line of a log. What [`escape`](crate::escape) has encoded is encoded once more. Other
-/// texts may be the same fence, so compare fences, and not their texts. The text names the key
-/// even if the client [redacts](crate::LockClientBuilder::redact_keys) keys; `Debug` does not.
+/// `Display` writes `<key>@<token>` and `FromStr` reads it. `%` and everything but visible ASCII is percent-encoded,
+/// even if [`escape`](crate::escape) has already encoded it, so the text fits into an HTTP header and a log line.
+/// Different texts can stand for the same fence, so compare fences, not texts. The text names the key even if the
+/// client [redacts](crate::LockClientBuilder::redact_keys) keys; `Debug` does not.
 ///
 /// With the feature `serde`, a fence is `{"key": "order:42", "token": 3528710470123520}`.
 ///
@@ -142,7 +142,7 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`ParseFenceError`] if no lock can have this key, or no hold this token.
+    /// [`ParseFenceError`] if no lock can have this key, or no hold can have this token.
     pub fn new(key: &str, token: u64) -> Result<Self, ParseFenceError> {
         let invalid = |reason| ParseFenceError::new(&format!("{key}@{token}"), reason);
         if !(1..END).contains(&token) {
@@ -172,7 +172,7 @@ impl Fence {
         self.token.cast_signed()
     }
 
-    /// Checks the token that the guard of a transaction returned: `None` if it returned no row.
+    /// Checks the token that the guard of a transaction returned, or `None` if it returned no row.
     ///
     /// # Errors
     ///
@@ -300,7 +300,7 @@ impl Stale {
         self.fence.token()
     }
 
-    /// Returns the larger token that the storage has seen. Returns `None` if the guard did not return it: those of
+    /// Returns the larger token that the storage has seen, or `None` if the guard did not return it. The guards of
     /// Postgres and SQLite return no row instead.
     #[must_use]
     pub fn newer(&self) -> Option<u64> {
@@ -325,12 +325,12 @@ impl fmt::Display for Stale {
 
 impl Error for Stale {}
 
-/// Returns the least token of a lock that the store grants at this time, by the clock of the store. Tokens count twice each
-/// microsecond since 1970.
+/// Returns the smallest token of a lock that the store grants at this time, by the clock of the store. Tokens grow by
+/// two each microsecond, starting from 0 in 1970.
 ///
-/// This tells when rows of [`fencing`](self)'s table with smaller tokens can be deleted: as soon as no process that was paused
-/// since then can resume and write. A client that keeps a lock for its next calls gives them tokens of the same grant, so a
-/// hold that began later may have a smaller token.
+/// Use it to delete old rows of [`fencing`](self)'s table: rows with smaller tokens are no longer needed when no
+/// process that was paused before this time can resume and write. A client that keeps a lock for its next calls gives
+/// them tokens of the same grant, so a hold that began later may have a smaller token.
 ///
 /// # Examples
 ///

@@ -17,16 +17,16 @@ use crate::{
     owner::OwnerId,
 };
 
-/// A guard of a lock, which is held until the guard is released or dropped.
+/// A guard, which holds its lock until it is released or dropped.
 ///
-/// The guard of [`lock_all`](crate::LockClient::lock_all) has all of its [keys](Self::keys), and each key has a
-/// [token](Self::token) of its own. Such a guard is valid while all of its locks are.
+/// A guard of [`lock_all`](crate::LockClient::lock_all) holds the locks of all its [keys](Self::keys), each with a
+/// [token](Self::token) of its own. It is valid as long as all of these locks are.
 ///
-/// The watchdog renews the lease meanwhile. Dropping the guard releases the lock in the background,
-/// from anywhere: outside a runtime, while unwinding, in a thread's destructor. Only
+/// As long as the guard lives, the watchdog renews the lease. Dropping the guard releases the lock in the background
+/// and works anywhere: outside a runtime, while a panic unwinds, in a thread's destructor. Only
 /// [`release`](Self::release) waits for the store's reply and reports a loss.
 ///
-/// A leaked guard (`mem::forget`, for example) is renewed for as long as its process lives.
+/// The lock of a leaked guard (from `mem::forget`, for example) is renewed for as long as the process lives, unless
 /// [`max_hold`](crate::Lock::max_hold) limits that.
 ///
 /// # Examples
@@ -63,7 +63,7 @@ impl LockGuard {
         Self(GuardedLocks::Several(guards.collect()))
     }
 
-    /// Returns the key. Of several keys, returns the last one in ascending order; see [`keys`](Self::keys).
+    /// Returns the key. With several [keys](Self::keys), returns the last one in ascending order.
     #[must_use]
     pub fn key(&self) -> &str {
         self.entry().key()
@@ -75,7 +75,7 @@ impl LockGuard {
         self.each().map(Entry::key)
     }
 
-    /// Iterates over a guard of each lock, in ascending order of the keys. A guard of one lock yields itself.
+    /// Iterates over one guard for each lock, in ascending order of the keys. A guard of one lock yields itself.
     ///
     /// # Examples
     ///
@@ -97,26 +97,27 @@ impl LockGuard {
         }
     }
 
-    /// Returns the owner that has the lock, of several locks that of [`key`](Self::key). Nested entries share it.
-    /// Successive holds of this client may share it, too, because a local hand-over keeps the owner. Only the
-    /// [fencing token](Self::fencing_token) identifies a hold.
+    /// Returns the owner under which the store records the lock; with several keys, the owner of [`key`](Self::key).
+    /// Nested entries have the same owner, and so may successive holds of this client, because a local hand-over
+    /// keeps it. Only the [fencing token](Self::fencing_token) identifies a hold.
     #[must_use]
     pub fn owner(&self) -> OwnerId {
         self.entry().owner()
     }
 
-    /// Returns the fencing token. It is larger than that of every earlier hold of this key, and the
-    /// same for nested entries. A shared hold may have the token of another reader, and tokens of
-    /// permits are not ordered. Storage that refuses tokens below the largest it has seen refuses
-    /// writers that lost the lock.
+    /// Returns the fencing token, which is larger than that of every earlier hold of this key, and the same for
+    /// nested entries. Storage that refuses tokens below the largest it has seen therefore refuses writers that have
+    /// lost the lock. That needs an exclusive lock, because a shared hold may have the token of another reader, and
+    /// tokens of permits are not ordered.
     ///
-    /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
-    /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
+    /// A token fits a `BIGINT` column, a JSON number and a Lua number exactly, because it stays below 2^53 until the
+    /// year 2112. Only tokens of the same key can be compared.
     ///
     /// # Panics
     ///
-    /// If the guard has several keys, because a write must carry the token of the key that protects it. Use
-    /// [`token`](Self::token) there. A list of keys such as `"account:<ids[]>"` may have one key or several.
+    /// If the guard has several keys, because a write must carry the token of the key that protects it: use
+    /// [`token`](Self::token) instead. A list of keys such as `"account:<ids[]>"` may have one key in one call and
+    /// several in the next.
     ///
     /// # Examples
     ///
@@ -147,7 +148,7 @@ impl LockGuard {
     ///
     /// # Panics
     ///
-    /// As [`fencing_token`](Self::fencing_token).
+    /// Same as [`fencing_token`](Self::fencing_token).
     #[must_use]
     #[track_caller]
     pub fn fencing_token_i64(&self) -> i64 {
@@ -182,14 +183,14 @@ impl LockGuard {
         self.token(key).map(u64::cast_signed)
     }
 
-    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers: see [`fencing`](crate::fencing).
-    /// A nested guard has the fence of its hold.
+    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers, as
+    /// [`fencing`](crate::fencing) describes. A nested guard has the same fence as the hold that it re-entered.
     ///
     /// # Panics
     ///
-    /// If the guard has several exclusive locks, because each has a fence of its own: see [`fences`](Self::fences). Or if it has
-    /// none, because a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence: a later one may have a
-    /// smaller token.
+    /// If the guard has several exclusive locks, because each has a fence of its own: use [`fences`](Self::fences).
+    /// Also if it has none: a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence,
+    /// because a later hold may have a smaller token.
     ///
     /// # Examples
     ///
@@ -212,24 +213,24 @@ impl LockGuard {
         fencing::only_fence(self.each())
     }
 
-    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in one
-    /// transaction, in this order, so that transactions do not wait for each other in a circle. A shared lock and a permit have
-    /// none, so a write under such a lock alone is not guarded.
+    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in
+    /// one transaction, in this order, so that transactions do not deadlock. Shared locks and permits have no fence,
+    /// so a write that only such a lock protects is not checked.
     #[must_use]
     pub fn fences(&self) -> Vec<Fence> {
         fencing::fences(self.each())
     }
 
-    /// Returns the number of nested entries of the hold, which is 1 without nesting. Of several locks, returns that of
+    /// Returns the number of entries of the hold, which is 1 without nested calls. With several keys, returns that of
     /// [`key`](Self::key).
     #[must_use]
     pub fn count(&self) -> u32 {
         self.entry().count()
     }
 
-    /// Returns how long the hold remains valid without renewal. Returns zero once it is invalid. The
-    /// time counts from before the request was sent, less a margin for clock drift. Of several locks, the one that ends
-    /// first counts.
+    /// Returns how long the hold remains valid without a renewal, or zero once it is invalid. The time counts from
+    /// before the request was sent, less a margin for clock drift. With several keys, the lock that ends first
+    /// decides.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         self.each().map(Entry::valid_for).min().unwrap_or_default()
@@ -242,13 +243,12 @@ impl LockGuard {
         !self.valid_for().is_zero()
     }
 
-    /// Resolves to the cause when the hold is lost. Never resolves otherwise. Of several locks, the first one that is
-    /// lost counts; [`lost_key`](Self::lost_key) names it.
+    /// Resolves to the cause when the hold is lost, and never resolves otherwise. With several keys, the first loss
+    /// decides, and [`lost_key`](Self::lost_key) also returns its key.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future has no effect. If the hold was lost meanwhile, a later call resolves at
-    /// once.
+    /// Dropping the future has no effect. If the hold is lost before the next call, that call resolves at once.
     ///
     /// # Examples
     ///
@@ -275,11 +275,11 @@ impl LockGuard {
         }
     }
 
-    /// Resolves to the key and the cause when one of the locks is lost, as [`lost`](Self::lost).
+    /// Resolves to the key and the cause when one of the locks is lost, like [`lost`](Self::lost).
     ///
     /// # Cancel safety
     ///
-    /// As [`lost`](Self::lost).
+    /// Same as [`lost`](Self::lost).
     ///
     /// # Examples
     ///
@@ -300,7 +300,7 @@ impl LockGuard {
         (entry.key(), cause)
     }
 
-    /// Runs a future inside this hold. Acquires of the same key re-enter there.
+    /// Runs a future inside this hold, so that acquires of the same key in it re-enter the lock.
     ///
     /// # Cancel safety
     ///
@@ -329,21 +329,22 @@ impl LockGuard {
         Scope::current().inside(self.entries()).around(future).await
     }
 
-    /// Makes the exclusive lock a [shared](crate::Lock::shared) one, atomically: no other client gets it exclusively in
-    /// between. Lets in the readers that wait. The token and the lease stay as they are.
+    /// Turns the exclusive lock into a [shared](crate::Lock::shared) one and lets in the readers that wait. The
+    /// change is atomic, so no other client gets the lock exclusively in between. The token and the lease stay the
+    /// same.
     ///
-    /// Calls of this client may join at once. The background informs the store, which then admits readers of other
-    /// clients. A shared lock and a permit stay what they are.
+    /// Readers of this client can join at once, and those of other clients as soon as the background has informed the
+    /// store. Has no effect on a shared lock or a permit.
     ///
-    /// Needs the guard of an acquire. In the body of [`Lock::run`](crate::Lock::run) or of an annotated function, the
-    /// body counts as an entry, so a guard of [`current`](crate::current) cannot be downgraded.
+    /// Only the guard of an acquire can be downgraded. A guard from [`current`](crate::current) cannot, because the
+    /// body of [`Lock::run`](crate::Lock::run) or of an annotated function counts as an entry of its own.
     ///
-    /// A guard of several locks first checks that all can be downgraded, and then downgrades one after the other.
+    /// With several keys, first checks that all locks can be downgraded, and then downgrades one after the other.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the lock is lost. [`LockError::InvalidOption`] while other entries of the hold remain:
-    /// they rely on the exclusive lock.
+    /// [`LockError::Lost`] if the lock is lost. [`LockError::InvalidOption`] while other entries of the hold remain,
+    /// because they rely on the exclusive lock.
     ///
     /// # Examples
     ///
@@ -368,20 +369,20 @@ impl LockGuard {
     /// Releases the lock and waits for the store's reply. Releases several locks in parallel, even if one release fails,
     /// and returns the first error.
     ///
-    /// A local hand-over and a [retention](crate::Lock::retain) send no request. The lease and the
-    /// store's reports then decide whether the hold was lost.
+    /// No request is sent if the lock goes to the next call of this client or is [retained](crate::Lock::retain).
+    /// Then the lease and the store's reports decide whether the hold was lost.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the lock was lost before: work since then may have run beside another
-    /// holder. A lock that was held beyond its `max_hold` counts as lost, and is released.
-    /// [`LockError::Unavailable`] or [`LockError::Store`] if the store did not confirm the release.
-    /// The background retries, and the lease ends the hold at the latest.
+    /// [`LockError::Lost`] if the lock was lost before, so another holder may have worked at the same time since
+    /// then. A lock that was held beyond its `max_hold` counts as lost, and is released. [`LockError::Unavailable`]
+    /// or [`LockError::Store`] if the store did not confirm the release. The client then retries in the background,
+    /// and the lock ends with its lease at the latest.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lock is released in the background. While it is neither dropped nor polled, other
-    /// calls of this client wait for the lock.
+    /// If the future is dropped, the lock is released in the background. As long as the future is neither polled nor
+    /// dropped, other calls of this client keep waiting for the lock.
     ///
     /// # Examples
     ///
@@ -412,12 +413,12 @@ impl LockGuard {
         }
     }
 
-    /// Releases the lock from synchronous code, as [`release`](Self::release). Blocks the calling thread until the store
+    /// Releases the lock from synchronous code, like [`release`](Self::release). Blocks the calling thread until the store
     /// has replied.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The lock is then
+    /// Same as [`release`](Self::release), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The lock is then
     /// released in the background.
     ///
     /// # Examples
@@ -436,7 +437,7 @@ impl LockGuard {
     }
 
     /// Marks the work under the lock as failed, so that the lock becomes free at the end of the hold despite
-    /// [`min_hold`](crate::Lock::min_hold), and another process may try.
+    /// [`min_hold`](crate::Lock::min_hold) and another process can try.
     ///
     /// A guard does not know the outcome of the work, so one that is released or dropped without this mark keeps the lock
     /// for its `min_hold`, unless its thread panics. The end of a marked hold is `failed` in spans and metrics.

@@ -11,16 +11,14 @@ use crate::{mode::Mode, owner::OwnerId};
 pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
-    /// The owner as text, as [`OwnerId`] writes it, or text that begins with `kept` if there is none:
-    /// the holder has released the lock, and [`min_hold`](crate::Lock::min_hold) keeps it taken. Any
-    /// other text if other software wrote the lock: in a list, `(not a hash)` for a key of another type.
-    /// Of several holders, one.
+    /// The owner, as [`OwnerId`] writes it; if there are several holders, one of them. The text begins with `kept` if
+    /// the holder has released the lock and [`min_hold`](crate::Lock::min_hold) keeps it taken. It is any other text
+    /// if other software wrote the lock, and in a list, `(not a hash)` for a key of another type.
     pub owner: String,
-    /// The number of nested entries of the owner; 1 for a lock that is not nested. On a quorum, 0
-    /// while the lock is handed to the first owner in the queue. 0 also for a lock that other software
-    /// wrote without a count.
+    /// The number of entries of the owner, which is 1 without nested calls. It is 0 for a lock that other software
+    /// wrote without a count and, on a quorum, while the lock is handed to the first owner in the queue.
     pub count: u32,
-    /// How long the store keeps the lock without renewal; `None` if it does not end.
+    /// How long the store keeps the lock without a renewal, or `None` if it does not expire.
     pub ttl: Option<Duration>,
     /// The fencing token of the current hold, if its client replied. Otherwise the first of the 128
     /// tokens that belong to the last fence on the store, if the store still has it.
@@ -28,19 +26,18 @@ pub struct LockInfo {
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.
     pub retained: bool,
-    /// The holder's reply. `None` if there was none: the holder's process has ended, is stuck or cut
-    /// off, or its client has [`inspectable(false)`](crate::LockClientBuilder::inspectable). Then
-    /// [`ttl`](Self::ttl) shows when the lock becomes free.
+    /// The holder's reply, or `None` if there was none: the holder's process has ended, is stuck or cut off, or its
+    /// client has [`inspectable(false)`](crate::LockClientBuilder::inspectable). Then [`ttl`](Self::ttl) shows when
+    /// the lock becomes free.
     pub holder: Option<Holder>,
     /// The address of the holder's client, as the server sees it: `10.0.3.7:52114`. Only
     /// [`inspect`](crate::LockClient::inspect) sets it, for a holder that is connected and does not
     /// reply. The user of the inspecting client needs `+client|list`, and that of the holder
     /// `+client|setname`.
     pub address: Option<String>,
-    /// The owners that wait on the store, in their order, at most 100. Each stands for all callers
-    /// of its process.
+    /// The owners in the store's queue, in order, at most 100. Each stands for all waiting calls of its client.
     pub queue: Vec<OwnerId>,
-    /// The clients of the first ten owners in [`queue`](Self::queue), those that replied. Only
+    /// The clients of the first ten owners in [`queue`](Self::queue), as far as they replied. Only
     /// [`inspect`](crate::LockClient::inspect) asks them.
     pub waiters: Vec<Waiter>,
     /// The number of holders, at most 1,000 on a server: 1, unless the lock is [shared](crate::Lock::shared) or has
@@ -54,8 +51,8 @@ pub struct LockInfo {
 }
 
 impl LockInfo {
-    /// Returns the owner of the lock. Returns `None` if only
-    /// [`min_hold`](crate::Lock::min_hold) keeps it taken, or other software wrote it.
+    /// Returns the owner of the lock, or `None` if only [`min_hold`](crate::Lock::min_hold) keeps it taken or other
+    /// software wrote it.
     #[must_use]
     pub fn owner_id(&self) -> Option<OwnerId> {
         OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())
@@ -68,14 +65,13 @@ impl LockInfo {
     }
 }
 
-/// The reply of a lock's holder about itself. The client of the holder sends it; the store keeps none
-/// of it.
+/// The holder of a lock, as its client describes it in reply to an inspection. The store keeps none of this.
 ///
 /// Texts are at most 256 characters long, and contain no control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The mode in which it has the lock.
+    /// The mode in which it holds the lock.
     pub mode: Mode,
     /// The [service](crate::LockClientBuilder::service), if its client names one.
     pub service: Option<String>,
@@ -101,8 +97,8 @@ pub struct Holder {
     /// How long ago another client [asked](crate::LockClient::ask_release) the holder to release the
     /// lock, if its body has not stopped since.
     pub revoked_for: Option<Duration>,
-    /// What the leader of an [election](crate::LockClient::election) has announced, as it is: at most 1,024 bytes, with any
-    /// characters.
+    /// The value that the leader of an [election](crate::LockClient::election) has announced, unchanged: at most
+    /// 1,024 bytes, which may contain any characters.
     pub value: Option<String>,
     /// How many values the leader has announced in this term.
     pub(crate) values: u32,

@@ -1,8 +1,10 @@
 //! Distributed locks for Rust services, on Redis or Valkey servers or in memory.
 //!
-//! Calls of a function with [`macro@distributed_lock`] run one at a time for each key, in the whole
-//! fleet. The lock is re-entrant along the call chain. The client renews it while the body runs, and
-//! releases it on return, error, panic and cancellation. Each hold has a fencing token.
+//! A function with the attribute [`macro@distributed_lock`] runs one call at a time for each key, across all
+//! processes that use the same store. The lock is re-entrant, so a locked function can call another one that locks
+//! the same key. The client renews the lock while the body runs, and releases it whether the body returns, fails,
+//! panics or is cancelled. Each *hold*, from an acquire to its release, has a fencing token, with which a database
+//! can refuse a writer that has lost its lock.
 //!
 #![cfg_attr(feature = "macros", doc = "```")]
 #![cfg_attr(not(feature = "macros"), doc = "```ignore")]
@@ -28,13 +30,13 @@
 //!   templates for code without it.
 //! - [`LockClient`]: a client of one store. [`LockClientBuilder::connect`] lists the URLs,
 //!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
-//! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the
-//!   lock, [`Lock::run_blocking`] a closure. [`LockClient::lock_all`] makes a lock of several keys.
-//! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls hold at once;
-//!   [`LockGuard::downgrade`].
-//! - [`LockClient::election`]: one of several processes leads, in numbered terms.
-//! - [`current`]: the hold that the current call is inside, with its fencing token.
-//! - [`fencing`]: the statement with which a database refuses a holder that has lost its lock.
+//! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the lock,
+//!   [`Lock::run_blocking`] runs a closure, and [`LockClient::lock_all`] makes a lock of several keys.
+//! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls can hold at once. [`LockGuard::downgrade`]
+//!   turns an exclusive lock into a shared one.
+//! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
+//! - [`current`]: returns the hold that the running code is inside, with its fencing token.
+//! - [`fencing`]: the SQL statements with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.
 //!
 //! # Stores
@@ -49,10 +51,10 @@
 //!
 //! # Guarantees and limits
 //!
-//! Of all calls that lock a key through one store and prefix, one is inside at a time, unless its mode
-//! admits more. The limits are those of every lock with a lease. A process that is paused for longer
-//! than its lease can act once more when it resumes. A server that restarts without its data loses its
-//! locks. Begin each transaction with the guard of [`fencing`], which refuses the late writer.
+//! Of all calls that lock the same key through the same store and prefix, one at a time is inside, unless the lock is
+//! shared or has permits. The limits are those of every lock with a lease: a process that is paused for longer than
+//! its lease can act once more when it resumes, and a server that restarts without its data forgets its locks. So
+//! begin each database transaction with the guard of [`fencing`], which refuses the late writer.
 //!
 //! # Features
 //!
@@ -63,14 +65,14 @@
 //! | `serde` | no | `Serialize` and `Deserialize` for [`fencing::Fence`] |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
-//! Metrics need a recorder that is installed for the whole process. A recorder of one thread
-//! (`metrics::with_local_recorder`) is not supported: a client that finds one may use it for the
-//! whole process.
+//! Install the recorder of the metrics for the whole process. A recorder of one thread
+//! (`metrics::with_local_recorder`) is not supported, because a client that finds one may use it for the whole
+//! process.
 //!
 //! # Runtimes
 //!
-//! A client runs its background on a thread of its own, named `rlock`. Its futures can be awaited on
-//! any executor, and its guards can be dropped on any thread.
+//! A client runs its background tasks on a thread of its own, named `rlock`. So its futures can be awaited on any
+//! executor, and its guards can be dropped on any thread.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
@@ -204,7 +206,8 @@ pub mod __fuzzing {
     }
 }
 
-/// The traits that the attribute requires of types. Errors of the compiler show their path, so it names the attribute.
+/// The traits that the attribute requires of types. The compiler's errors show their path, so the path names the
+/// attribute.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod attribute {

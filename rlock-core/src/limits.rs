@@ -68,8 +68,7 @@ pub(crate) fn lock(
         );
         return check(false, "max_hold", duration(max_hold), &reason);
     }
-    let reason =
-        "a lock is retained for 24h at most; each call of this client starts that time anew";
+    let reason = "a lock is retained for 24h at most; each call of this client restarts that time";
     within("retain", options.retain, zero_to_day, reason)
 }
 

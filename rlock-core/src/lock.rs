@@ -21,8 +21,8 @@ use crate::{
     run::{BlockingBody, OnLost, Run, Session, has_failed},
 };
 
-/// A handle to a lock, and the options to acquire it with. [`LockClient::lock`](crate::LockClient::lock) makes it. It holds
-/// no lock itself, and can be used any number of times.
+/// A handle to a lock, with the options to acquire it, from [`LockClient::lock`](crate::LockClient::lock). The handle
+/// itself holds nothing, so it can be kept and used any number of times.
 ///
 /// [`LockClient::lock_all`](crate::LockClient::lock_all) makes a lock of several keys, which are acquired together. The
 /// options then apply to each key, and [`wait`](Self::wait) to all of them together.
@@ -69,7 +69,7 @@ impl Lock {
         }
     }
 
-    /// Returns the key, as given. Of several keys, returns the first one.
+    /// Returns the key, as given. With several keys, returns the first one.
     #[must_use]
     pub fn key(&self) -> &str {
         self.keys.first().map_or("", |(key, _)| key)
@@ -83,7 +83,7 @@ impl Lock {
 
     /// Adds keys whose locks are [shared](Self::shared), whatever the mode of the others.
     ///
-    /// A key that is also among the others is not shared.
+    /// A key that is also in the other list is not shared.
     ///
     /// # Examples
     ///
@@ -174,7 +174,7 @@ impl Lock {
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
         let (client, request) = (self.client.clone(), self.request(wait, purpose));
         async move {
-            // A reference, because a value that is moved doubles the future's size.
+            // Borrowed, because moving the value doubles the size of the future.
             let request = request.as_ref().map_err(LockError::clone)?;
             // Boxed, because each caller's future would otherwise be as large as this one.
             let entries = Box::pin(acquire::acquire(&client, request)).await?;
@@ -200,28 +200,28 @@ impl Lock {
         block_on(action, call)?
     }
 
-    /// Acquires the lock, and waits for it if another call holds it in a mode that excludes this one.
-    /// Inside a body that holds the same key with this client or a clone of it, re-enters that hold.
+    /// Acquires the lock, and waits while another call holds it in a mode that excludes this one. Inside a body that
+    /// already holds the same key through this client or a clone of it, re-enters that hold instead.
     ///
-    /// Of several keys, acquires all locks or none, and waits for all that are taken.
+    /// With several keys, acquires all locks or none, and waits for those that are taken.
     ///
     /// The returned future borrows nothing: it can be kept, or spawned as a task.
     ///
     /// # Errors
     ///
-    /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait. Of several keys, it names the one that was
-    ///   still taken.
+    /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait. With several keys, it names the one that
+    ///   was still taken.
     /// - [`LockError::Unavailable`] or [`LockError::Store`] if the store did not grant it.
-    /// - [`LockError::Lost`] if the hold to re-enter is lost.
+    /// - [`LockError::Lost`] if the hold that the call re-enters is lost.
     /// - [`LockError::Upgrade`] inside a hold of the same key whose mode does not admit this call.
-    /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before anything is sent.
-    /// - [`LockError::Draining`] if the client drained before the call, [`LockError::Closed`] after
+    /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before any request is sent.
+    /// - [`LockError::Draining`] if the client was already draining before the call, [`LockError::Closed`] after
     ///   shutdown.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in the queue. A lock that was granted meanwhile is
-    /// released in the background.
+    /// Dropping the future gives up the place in the queue. If the lock has been granted by then, the client releases
+    /// it in the background.
     ///
     /// # Examples
     ///
@@ -247,7 +247,7 @@ impl Lock {
         self.acquire_for(Purpose::Guard)
     }
 
-    /// Acquires the lock, as [`acquire`](Self::acquire).
+    /// Acquires the lock, like [`acquire`](Self::acquire).
     pub(crate) fn acquire_for(
         &self,
         purpose: Purpose,
@@ -255,28 +255,30 @@ impl Lock {
         self.call(self.options.wait, purpose)
     }
 
-    /// Acquires the lock if it is free, and several locks if all are. Returns `None` if another call holds it, or waits for
-    /// it in this process, or if another client [retains](Self::retain) it. That client then releases it.
+    /// Acquires the lock if it is free or, with several keys, if all are. Returns `None` if another call holds it, or
+    /// if a call of this process already waits for it. Also returns `None` if another client [retains](Self::retain)
+    /// it, but that client then releases it, so a later attempt can succeed.
     ///
     /// Never waits for a holder, regardless of [`wait`](Self::wait). If the store does not reply, the
     /// call ends after the client's
     /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default.
     ///
-    /// For a [shared](Self::shared) lock or a [permit](Self::permits), the call first waits for the reply
-    /// to a request of another call of this client for this key, at most for the response timeout. Then
-    /// it joins that call, asks for itself, or returns `None`.
+    /// If another call of this client has a request for this key in flight, an attempt at a [shared](Self::shared)
+    /// lock or a [permit](Self::permits) first waits for the reply, at most for the response time-out. Then it joins
+    /// that call, sends its own request, or returns `None`.
     ///
-    /// On a [quorum](crate::LockClient::connect_quorum), calls that begin at once may each get some of the servers. The lock is
-    /// not taken then, so the call asks again until one of them has a majority.
+    /// On a [quorum](crate::LockClient::connect_quorum), calls that begin at the same time may each get some of the
+    /// servers, but none of them a majority. The lock is not taken then, so the call asks again until one of them has
+    /// a majority.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), except `Timeout`. [`LockError::Unavailable`](crate::LockError::Unavailable) if no
+    /// Same as [`acquire`](Self::acquire), except `Timeout`. [`LockError::Unavailable`](crate::LockError::Unavailable) if no
     /// call gets a majority of a quorum within the response time-out.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -306,13 +308,13 @@ impl Lock {
     /// Acquires the lock, runs the future inside it, and releases the lock, as the attribute does
     /// with the body of a function.
     ///
-    /// Acquires of the same key inside the future re-enter. If the lock is lost, the future is
-    /// dropped at its next await. The future's values are dropped before the lock is released. This
-    /// method returns, or a panic resumes, after the release. If the store does not confirm the
-    /// release, the client logs a warning, repeats it in the background, and returns the output.
+    /// Inside the future, acquires of the same key re-enter the lock. If the lock is lost, the future is dropped at
+    /// its next await. When the future has ended, its values are dropped first, then the lock is released, and only
+    /// then does this method return or a panic resume. If the store does not confirm the release, this method still
+    /// returns the output, and the client logs a warning and repeats the release in the background.
     ///
-    /// The returned future borrows nothing but what `future` borrows, so it can be spawned. A spawned
-    /// call continues under the lock if its caller goes away:
+    /// The returned future borrows only what `future` borrows, so it can be spawned. A spawned call continues under
+    /// the lock even if its caller goes away:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -326,9 +328,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and the future did not start then. [`LockError::Lost`] if the
-    /// lock was lost: the future may have done a part of its work, or all of it, beside another
-    /// holder.
+    /// Same as [`acquire`](Self::acquire), in which case the future has not started. [`LockError::Lost`] if the lock
+    /// was lost: the future may have done part or all of its work while another call held the lock.
     ///
     /// # Panics
     ///
@@ -336,9 +337,9 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the returned future drops the inner future, then releases the lock in the
-    /// background. Work that the inner future has started elsewhere, as in `spawn_blocking`, continues
-    /// without the lock, unless it has a [guard](crate::CurrentHold::guard).
+    /// Dropping the returned future drops the inner future, then releases the lock in the background. Work that the
+    /// inner future has started elsewhere, for example in `spawn_blocking`, continues without the lock, unless it has
+    /// a [guard](crate::CurrentHold::guard).
     ///
     /// # Examples
     ///
@@ -359,7 +360,7 @@ impl Lock {
         Self::run_after(self.acquire_for(Purpose::Body), future)
     }
 
-    /// Runs the future inside the locks that were acquired for a body, as [`run`](Self::run).
+    /// Runs the future inside the locks that were acquired for a body, like [`run`](Self::run).
     pub(crate) fn run_after<F: Future>(
         acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
         future: F,
@@ -370,12 +371,12 @@ impl Lock {
         Run::new(session, Box::pin(future.map(Ok)), has_failed, Err)
     }
 
-    /// Acquires the lock from synchronous code, as [`acquire`](Self::acquire). Blocks the calling
+    /// Acquires the lock from synchronous code, like [`acquire`](Self::acquire). Blocks the calling
     /// thread.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    /// Same as [`acquire`](Self::acquire), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     ///
     /// # Examples
     ///
@@ -396,20 +397,20 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    /// Same as [`try_acquire`](Self::try_acquire), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn try_acquire_blocking(&self) -> Result<Option<LockGuard>, LockError> {
         self.blocking(self.try_acquire())
     }
 
-    /// Runs a closure inside the lock from synchronous code, as [`run`](Self::run). Nested calls
+    /// Runs a closure inside the lock from synchronous code, like [`run`](Self::run). Nested calls
     /// on the same thread re-enter.
     ///
-    /// A closure cannot be stopped from outside. A long one should check
-    /// [`current`](crate::current).
+    /// The closure cannot be stopped from outside, so a long one should check the hold that
+    /// [`current`](crate::current) returns.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    /// Same as [`run`](Self::run), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     ///
     /// # Panics
     ///

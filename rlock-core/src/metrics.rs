@@ -1,7 +1,8 @@
 //! The metrics of locks, by the facade `metrics`. `docs/operations.md` explains each of them.
 //!
-//! The handles of a lock's metrics are made once for each name, so an acquire does not allocate for them. Handles that
-//! were made without a recorder never record anything. They are therefore made anew when a recorder has been installed.
+//! The handles of a lock's metrics are made once for each name, so an acquire does not allocate for them. Handles
+//! that were made without a recorder never record anything. They are therefore replaced when a recorder has been
+//! installed.
 
 mod list;
 mod locks;

@@ -84,30 +84,31 @@ pub(crate) struct Replicas {
 /// Defines the setters of [`LockOptions`] for a type with a method `options`.
 macro_rules! lock_option_setters {
     () => {
-        /// Sets the name of the lock in metrics, in spans and for [inspection](crate::Holder::lock).
-        /// The attribute sets its key template. A lock without a name is called `unnamed` there.
+        /// Sets the name of the lock in metrics, in spans and for [inspection](crate::Holder::lock). The attribute
+        /// uses its key template as the name. A lock without a name appears as `unnamed`.
         ///
-        /// A name stands for many keys, such as `order:<id>` for `order:42`: metrics have one series
-        /// for each name.
+        /// Choose one name for many keys, such as `order:<id>` for `order:42`, because metrics have one series for
+        /// each name.
         pub fn name(mut self, name: &'static str) -> Self {
             self.options().site = Site::new(name);
             self
         }
 
-        /// Shares the lock with other shared holders. Use it for readers; an exclusive holder writes alone.
-        /// Replaces [`permits`](crate::Lock::permits), if that was set before.
+        /// Shares the lock with other shared holders. Use it for readers that may run at the same time, while a
+        /// writer that holds the lock exclusively runs alone. Replaces [`permits`](crate::Lock::permits), if that was
+        /// set before.
         ///
-        /// Except on a quorum, waiters of all modes are served in the order in which they came, so a reader
-        /// that comes after a waiting writer waits for it. Readers that wait together are let in together.
+        /// Waiters of all modes are served in the order in which they came, except on a quorum. So a reader that
+        /// comes after a waiting writer waits for it, and readers that wait next to each other are let in together.
         ///
-        /// To the store, all calls of a client that share a lock are one holder. While no call waits for the
-        /// lock, further calls with one key join without a request, if they ask for the same
-        /// [`lease`](crate::Lock::lease) with the [watchdog](crate::Lock::watchdog), with or without a
-        /// [`max_hold`](crate::Lock::max_hold) like the others. The lock is released after the last one. The
-        /// latest `max_hold` counts for all.
+        /// To the store, all calls of a client that share a lock are one holder. As long as no call waits for the
+        /// lock, a further call with one key joins without a request, provided that it asks for the same
+        /// [`lease`](crate::Lock::lease) with the [watchdog](crate::Lock::watchdog), and sets a
+        /// [`max_hold`](crate::Lock::max_hold) if and only if the others do. The lock is released after the last of
+        /// them, and the latest `max_hold` applies to all.
         ///
-        /// A shared call inside a shared or an exclusive hold of the same key enters it. An exclusive call
-        /// inside a shared hold fails with [`LockError::Upgrade`](crate::LockError::Upgrade).
+        /// A shared call inside a shared or an exclusive hold of the same key re-enters it. An exclusive call inside
+        /// a shared hold fails with [`LockError::Upgrade`](crate::LockError::Upgrade).
         ///
         /// # Examples
         ///
@@ -127,23 +128,23 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Takes one of this many permits: at most this many calls of the fleet hold the lock at once.
-        /// Replaces [`shared`](crate::Lock::shared), if that was set before.
+        /// Takes one of this many permits, so that at most this many calls hold the lock at once, in all processes
+        /// together. Replaces [`shared`](crate::Lock::shared), if that was set before.
         ///
-        /// Each call has a permit of its own, with a lease of its own. A permit whose process died is free
-        /// when its lease ends. Waiters are served in the order in which they came. If calls ask for
-        /// different numbers, each is let in while fewer than its own number of permits are taken.
+        /// Each call has a permit of its own, with a lease of its own, so the permit of a process that died becomes
+        /// free when its lease ends. Waiters are served in the order in which they came. If calls ask for different
+        /// numbers, each is let in while fewer than its own number of permits are taken.
         ///
-        /// The fencing tokens of permits identify holds. Several are valid at once, so the tokens have no
-        /// order.
+        /// The fencing token of a permit identifies its hold, but several holds are valid at once, so the tokens have
+        /// no order.
         ///
-        /// A permit is not [retained](crate::Lock::retain): the client's default does not apply.
+        /// Permits are not [retained](crate::Lock::retain), even if the client's default says so.
         ///
         /// # Errors
         ///
-        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) for zero, and with
-        /// a `retain` that is set after this option. It also returns it on a quorum, where several holders
-        /// could each have a majority.
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) for zero permits, for a
+        /// `retain` that is set after this option, and on a quorum, where each of several holders could have a
+        /// majority.
         ///
         /// # Examples
         ///
@@ -164,8 +165,8 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Sets the lease: how long the store keeps the lock without renewal, after a crash for
-        /// example. Accepts 10 milliseconds to 24 hours.
+        /// Sets the lease: how long the store keeps the lock without a renewal, for example after a crash. Accepts 10
+        /// milliseconds to 24 hours.
         ///
         /// Nested calls share the lease of the hold that they enter, and their own option is ignored.
         ///
@@ -180,9 +181,9 @@ macro_rules! lock_option_setters {
 
         /// Sets how long an acquire may take in total. At most 366 days.
         ///
-        /// Zero asks once and never waits for a holder. If the store does not reply, the acquire ends
-        /// after the client's [`response_timeout`](crate::LockClientBuilder::response_timeout), 2
-        /// seconds by default.
+        /// With zero, the acquire asks once and never waits for a holder. If the store does not reply, the acquire
+        /// ends after the client's [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by
+        /// default.
         ///
         /// # Errors
         ///
@@ -199,21 +200,20 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Enables or disables renewal of the lease while the lock is held. Without renewal, the
-        /// hold is lost when its lease ends.
+        /// Enables or disables the watchdog, which renews the lease while the lock is held. Without it, the hold is
+        /// lost when its lease ends.
         pub fn watchdog(mut self, renew: bool) -> Self {
             self.options().watchdog = renew;
             self
         }
 
-        /// Sets how long the lock may be held. After that time the hold is lost, so work that hangs
-        /// does not hold its lock forever. Unlimited by default.
+        /// Sets how long the lock may be held before the hold counts as lost, so that work that hangs does not keep
+        /// its lock forever. Unlimited by default.
         ///
-        /// The client then drops a body at its next await, and releases the lock. It does not renew the lease any
-        /// more, so a guard, or a body that blocks its thread, keeps the lock until the lease ends.
+        /// After that time, the client drops the body at its next await and releases the lock. It also stops renewing
+        /// the lease, so a guard, or a body that blocks its thread, keeps the lock only until the lease ends.
         ///
-        /// The option counts for the call that acquires the lock. Nested calls share that call's limit, and
-        /// their own option is ignored.
+        /// The call that acquires the lock sets the limit. Nested calls share it, and their own option is ignored.
         ///
         /// # Errors
         ///
@@ -224,15 +224,15 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Keeps the lock for at least this long, even if it is released earlier. A quick scheduled job
-        /// then does not run twice on machines whose clocks differ. Zero has no effect. At most 24 hours.
+        /// Keeps the lock for at least this long, even if it is released earlier, so that a quick scheduled job does
+        /// not run twice on machines whose clocks differ. Zero has no effect. At most 24 hours.
         ///
         /// The release does not wait: the store keeps the lock until this time has passed since the
         /// acquire. Only a success keeps it, so that another process can try at once after a failure:
         ///
-        /// - A body fails if it returns `Err`, panics, is cancelled or loses its lock. This counts for the attribute,
-        ///   for [`Lock::run`](crate::Lock::run) and for [`Lock::run_blocking`](crate::Lock::run_blocking). An output that
-        ///   is no `Result` is a success.
+        /// - A body fails if it returns `Err`, panics, is cancelled or loses its lock. This applies to the attribute,
+        ///   [`Lock::run`](crate::Lock::run) and [`Lock::run_blocking`](crate::Lock::run_blocking). An output that is
+        ///   not a `Result` is a success.
         /// - A guard does not know the outcome, so its end counts as a success unless its thread panics, its lock was
         ///   lost, or it was [marked as failed](crate::LockGuard::mark_failed).
         ///
@@ -247,25 +247,26 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Keeps the lock for this long after its last hold, for this client's next call. That call
-        /// costs no request if it asks for the same [`lease`](crate::Lock::lease) with the
-        /// [watchdog](crate::Lock::watchdog). Otherwise the client releases the lock and acquires it
-        /// again. Zero releases the lock after its last hold. At most 24 hours.
+        /// Keeps the lock for this long after its last hold, so that this client's next call for it sends no request.
+        /// If that call does not ask for the same [`lease`](crate::Lock::lease) with the
+        /// [watchdog](crate::Lock::watchdog), the client releases the lock and acquires it again. With zero, the lock
+        /// is released after its last hold. At most 24 hours.
         ///
-        /// Retention suits keys with affinity, such as a tenant whose jobs mostly run on one node.
-        /// Another client that waits for the lock sends a message, which ends the retention at once. If
-        /// the message is lost, the retention ends after this time and one second at the latest. A call
-        /// that does not wait, such as [`try_acquire`](crate::Lock::try_acquire), finds a retained lock
-        /// taken. It ends the retention as well, so a later attempt can succeed. The
-        /// client also releases the lock when it drains, shuts down or is dropped. If its process is
-        /// killed, the lock ends with its lease.
+        /// Retention suits keys that one process uses most of the time, such as a tenant whose jobs mostly run on one
+        /// node.
+        ///
+        /// Another client that waits for the lock sends a message, which ends the retention at once. If the message
+        /// is lost, the retention ends at the latest after this time and one second. A call that does not wait, such
+        /// as [`try_acquire`](crate::Lock::try_acquire), finds a retained lock taken, but ends the retention as well,
+        /// so a later attempt can succeed. The client also releases the lock when it drains, shuts down or is
+        /// dropped. If its process is killed, the lock ends with its lease.
         ///
         /// If a call is cancelled, or fails to acquire several keys, the client releases the retained
         /// locks of its keys.
         ///
-        /// A release that leads to a retention or to a local hand-over sends no request. It fails only
-        /// if the lease has ended or the store has reported a loss. The option has no effect with
-        /// [`wait_for_replicas`](crate::LockClientBuilder::wait_for_replicas), where each hold is confirmed.
+        /// A release sends no request if the client retains the lock or passes it to its own next call, so it fails
+        /// only if the lease has ended or the store has reported a loss. The option has no effect with
+        /// [`wait_for_replicas`](crate::LockClientBuilder::wait_for_replicas), where each hold has to be confirmed.
         ///
         /// # Errors
         ///

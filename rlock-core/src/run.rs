@@ -1,6 +1,6 @@
 //! Bodies inside their locks: acquire, try, finally release.
 //!
-//! Each annotated function compiles the generic part anew, so that part is thin.
+//! Every annotated function instantiates the generic part, so that part is thin.
 
 use std::{
     any::Any,
@@ -220,7 +220,7 @@ impl BlockingBody {
         inside
     }
 
-    /// Releases the locks after the call. Returns an error if a lock was lost meanwhile.
+    /// Releases the locks after the call. Returns an error if a lock was lost during the call.
     pub(crate) fn leave<T>(mut self, returned: T) -> Result<T, LockError> {
         let end = BodyEnd::returned(has_failed(&returned)).of_holds();
         let guard = self.guard.take();

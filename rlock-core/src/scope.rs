@@ -16,20 +16,18 @@ use crate::{
 
 /// Carries the current chain of locks, and the client of the current scope, into another task.
 ///
-/// A spawned task is not inside the locks of the task that spawned it: both run at the same time, so
-/// a shared lock would not exclude them from each other. A body that waits for the task carries its
-/// locks over on purpose with this trait. The trait does not keep a lock beyond the end of the body.
-/// A [guard](CurrentHold::guard) that moves into the task does.
+/// A spawned task is not inside the locks of the task that spawned it, because both run at the same time and their
+/// common lock would not keep them apart. A body that waits for the task can carry its locks over with this trait.
+/// That does not keep a lock beyond the end of the body; a [guard](CurrentHold::guard) that moves into the task does.
 pub trait InCurrentScope: Future + Sized {
     /// Returns this future inside the caller's locks.
     ///
-    /// A nested acquire there re-enters for as long as the hold lasts. After that, it acquires the
-    /// lock anew. [`current`] returns the caller's hold, which becomes invalid when the caller's own
-    /// call ends.
+    /// In the future, a nested acquire re-enters the hold as long as that lasts, and afterwards acquires the lock
+    /// itself. [`current`] returns the caller's hold, which becomes invalid when the caller's own call ends.
     ///
     /// # Cancel safety
     ///
-    /// As that of this future.
+    /// Same as the wrapped future.
     ///
     /// # Examples
     ///
@@ -58,7 +56,7 @@ impl<F: Future> InCurrentScope for F {
     }
 }
 
-/// Returns the innermost hold that the current call is inside, or `None` outside of any body.
+/// Returns the innermost hold that the calling code is inside, or `None` outside of any locked body.
 ///
 /// # Examples
 ///
@@ -84,15 +82,14 @@ pub fn current() -> Option<CurrentHold> {
     innermost().map(CurrentHold)
 }
 
-/// The hold that a body runs in, from [`current`]. A handle does not keep the hold; a [guard](Self::guard) does.
+/// The hold that a body runs in, from [`current`]. The handle does not keep the lock; a [guard](Self::guard) does.
 ///
-/// The hold of a call with several keys has all of its [keys](Self::keys), and each key has a [token](Self::token) of
-/// its own. Such a hold is valid while all of its locks are.
+/// The hold of a call with several [keys](Self::keys) has a [token](Self::token) for each of them, and is valid as
+/// long as all of its locks are.
 ///
-/// A handle can outlive the body, and can be sent to another task. It follows the call or guard
-/// that it was obtained in. When that call or guard ends or starts its release,
-/// [`is_valid`](Self::is_valid) returns `false` and [`lost`](Self::lost) resolves. This holds even
-/// if an outer call still holds the key.
+/// The handle can be sent to another task and can outlive the body. It belongs to the call or guard in which it was
+/// obtained: as soon as that ends or starts its release, [`is_valid`](Self::is_valid) returns `false` and
+/// [`lost`](Self::lost) resolves, even if an outer call still holds the key.
 #[derive(Clone)]
 pub struct CurrentHold(Arc<ChainLink>);
 
@@ -102,13 +99,13 @@ impl CurrentHold {
         self.0.entries.last().expect("a call has a lock")
     }
 
-    /// Returns the key. Of several keys, returns the last one in ascending order; see [`keys`](Self::keys).
+    /// Returns the key. With several [keys](Self::keys), returns the last one in ascending order.
     #[must_use]
     pub fn key(&self) -> &str {
         self.entry().key()
     }
 
-    /// Returns the keys of the call in ascending order, each once. Those of its callers are not among them.
+    /// Returns the keys of the call in ascending order, each once. The keys of its callers are not included.
     ///
     /// # Examples
     ///
@@ -132,23 +129,25 @@ impl CurrentHold {
         self.0.entries.iter().map(Entry::key)
     }
 
-    /// Returns the owner that has the lock, of several locks that of [`key`](Self::key).
+    /// Returns the owner under which the store records the lock; with several keys, the owner of [`key`](Self::key).
     #[must_use]
     pub fn owner(&self) -> OwnerId {
         self.entry().owner()
     }
 
-    /// Returns the fencing token. It is larger than that of every earlier hold of this key. A shared
-    /// hold may have the token of another reader, and tokens of permits are not ordered. Storage that
-    /// refuses tokens below the largest it has seen refuses writers that lost the lock.
+    /// Returns the fencing token, which is larger than that of every earlier hold of this key. Storage that refuses
+    /// tokens below the largest it has seen therefore refuses writers that have lost the lock. That needs an
+    /// exclusive lock, because a shared hold may have the token of another reader, and tokens of permits are not
+    /// ordered.
     ///
-    /// A token is an integer below 2^53 until the year 2112, so a `BIGINT` column, a
-    /// JSON number and a Lua number hold it exactly. Only tokens of the same key can be compared.
+    /// A token fits a `BIGINT` column, a JSON number and a Lua number exactly, because it stays below 2^53 until the
+    /// year 2112. Only tokens of the same key can be compared.
     ///
     /// # Panics
     ///
-    /// If the call has several keys, because a write must carry the token of the key that protects it. Use
-    /// [`token`](Self::token) there. A list of keys such as `"account:<ids[]>"` may have one key or several.
+    /// If the call has several keys, because a write must carry the token of the key that protects it: use
+    /// [`token`](Self::token) instead. A list of keys such as `"account:<ids[]>"` may have one key in one call and
+    /// several in the next.
     #[must_use]
     #[track_caller]
     pub fn fencing_token(&self) -> u64 {
@@ -160,7 +159,7 @@ impl CurrentHold {
     ///
     /// # Panics
     ///
-    /// As [`fencing_token`](Self::fencing_token).
+    /// Same as [`fencing_token`](Self::fencing_token).
     #[must_use]
     #[track_caller]
     pub fn fencing_token_i64(&self) -> i64 {
@@ -198,14 +197,14 @@ impl CurrentHold {
         self.token(key).map(u64::cast_signed)
     }
 
-    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers: see [`fencing`](crate::fencing).
-    /// A nested call has the fence of its hold.
+    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers, as
+    /// [`fencing`](crate::fencing) describes. A nested call has the same fence as the hold that it re-entered.
     ///
     /// # Panics
     ///
-    /// If the call has several exclusive locks, because each has a fence of its own: see [`fences`](Self::fences). Or if it has
-    /// none, because a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence: a later one may have a
-    /// smaller token.
+    /// If the call has several exclusive locks, because each has a fence of its own: use [`fences`](Self::fences).
+    /// Also if it has none: a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence,
+    /// because a later hold may have a smaller token.
     ///
     /// # Examples
     ///
@@ -228,22 +227,23 @@ impl CurrentHold {
         fencing::only_fence(self.0.entries.iter())
     }
 
-    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in one
-    /// transaction, in this order, so that transactions do not wait for each other in a circle. A shared lock and a permit have
-    /// none, so a write under such a lock alone is not guarded.
+    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in
+    /// one transaction, in this order, so that transactions do not deadlock. Shared locks and permits have no fence,
+    /// so a write that only such a lock protects is not checked.
     #[must_use]
     pub fn fences(&self) -> Vec<Fence> {
         fencing::fences(self.0.entries.iter())
     }
 
-    /// Returns the number of nested entries of the hold, of several locks that of [`key`](Self::key).
+    /// Returns the number of entries of the hold, which is 1 without nested calls. With several keys, returns that of
+    /// [`key`](Self::key).
     #[must_use]
     pub fn count(&self) -> u32 {
         self.entry().count()
     }
 
-    /// Returns how long the hold remains valid without renewal. Returns zero once the hold is
-    /// invalid or its call has ended. Of several locks, the one that ends first counts.
+    /// Returns how long the hold remains valid without a renewal, or zero once it is invalid or its call has ended.
+    /// With several keys, the lock that ends first decides.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         let valid_for = |entry: &Entry| match entry.left() {
@@ -260,31 +260,32 @@ impl CurrentHold {
         !self.valid_for().is_zero()
     }
 
-    /// Returns a guard that keeps the hold, for work that a body starts elsewhere: in `spawn_blocking`, in a thread, in
-    /// a spawned task.
+    /// Returns a guard that keeps the lock, for work that a body starts elsewhere: in `spawn_blocking`, in a thread,
+    /// in a spawned task.
     ///
-    /// If the caller of a locked call goes away, the body is dropped and its lock is released. Work that the body
-    /// started elsewhere continues. Move a guard into that work: the lock is released when the call has ended and each
+    /// When a locked call is cancelled, its body is dropped and its lock is released, but work that the body has
+    /// started elsewhere continues. Move a guard into that work, and the lock stays until the call has ended and each
     /// of its guards is released or dropped. This method sends no request.
     ///
-    /// The guard keeps the locks of all keys of this call. [`guards`](Self::guards) also keeps those of its callers.
+    /// The guard keeps the locks of all keys of this call. A guard from [`guards`](Self::guards) also keeps those of
+    /// its callers.
     ///
-    /// - **A loss** stops the body, but not the work. Check [`is_valid`](LockGuard::is_valid) there, or await
+    /// - **A loss** stops the body, but not the work, which has to check [`is_valid`](LockGuard::is_valid) or await
     ///   [`lost`](LockGuard::lost).
     /// - **[`max_hold`](crate::Lock::max_hold)** counts from the acquire of the call, and so does a lease without
     ///   [`watchdog`](crate::Lock::watchdog).
-    /// - **Re-entry**: the work is not inside the lock, so an acquire of its key there waits for the guard. A task
-    ///   enters the hold in [`LockGuard::scope`].
-    /// - **At the end of the client**, [`drain`](crate::LockClient::drain) waits for guards, and
-    ///   [`shutdown`](crate::LockClient::shutdown) treats them as bodies.
+    /// - **Re-entry**: the work is not inside the lock, so an acquire of the same key there waits for the guard,
+    ///   unless it runs in [`LockGuard::scope`].
+    /// - **Shutdown**: [`drain`](crate::LockClient::drain) waits for guards, and
+    ///   [`shutdown`](crate::LockClient::shutdown) treats them like bodies.
     ///
-    /// The other way is to spawn the whole locked call and to await its handle, as [`Lock::run`](crate::Lock::run)
-    /// shows. Then the body is not dropped either.
+    /// Alternatively, spawn the whole locked call and await its handle, as [`Lock::run`](crate::Lock::run) shows.
+    /// Then nothing drops the body early.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if the hold was lost, or has ended. If it has ended, the cause is [`LostCause::Released`]:
-    /// take the guard in the body, before the work starts.
+    /// [`LockError::Lost`] if the hold was lost or has ended. If it has ended, the cause is [`LostCause::Released`];
+    /// to avoid that, take the guard in the body, before the work starts.
     ///
     /// # Examples
     ///
@@ -313,16 +314,16 @@ impl CurrentHold {
         kept.map(LockGuard::new)
     }
 
-    /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks of
-    /// its callers. Otherwise as [`guard`](Self::guard).
+    /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks
+    /// of its callers. Otherwise it is like [`guard`](Self::guard).
     ///
-    /// The locks of callers that have ended are left out. If calls of two clients lock the same key inside each other, the
-    /// guard names that key twice, and its [`token`](LockGuard::token) is that of the inner call. [`LockGuard::iter`] has
-    /// both.
+    /// Leaves out the locks of callers that have ended. If nested calls lock the same key through two clients, the
+    /// guard has that key twice: [`token`](LockGuard::token) returns the token of the inner call, and
+    /// [`LockGuard::iter`] yields both.
     ///
     /// # Errors
     ///
-    /// As [`guard`](Self::guard), for each lock. No lock is kept then.
+    /// Same as [`guard`](Self::guard), for each lock. If one fails, no lock is kept.
     ///
     /// # Examples
     ///
@@ -352,16 +353,14 @@ impl CurrentHold {
         Ok(LockGuard::new(kept))
     }
 
-    /// Resolves to the cause when the hold is lost. Resolves to [`LostCause::Released`] when the
-    /// hold is released. Of several locks, the first one that ends counts.
+    /// Resolves when the hold ends: to the cause if it was lost, or to [`LostCause::Released`] if it was released.
+    /// With several keys, the lock that ends first decides.
     ///
-    /// The first event counts: a hold that was lost before its release resolves to the cause of the
-    /// loss.
+    /// A hold that is lost before its release resolves to the cause of the loss.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future has no effect. If the hold has ended meanwhile, a later call resolves at
-    /// once.
+    /// Dropping the future has no effect. If the hold ends before the next call, that call resolves at once.
     ///
     /// # Examples
     ///

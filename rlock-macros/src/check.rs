@@ -139,7 +139,7 @@ fn unquoted_forever(function: &Function, args: &Args) -> syn::Result<()> {
             error(
                 written.span(),
                 format_args!(
-                    "`forever` is no parameter of `{}`: write `wait = \"forever\"`",
+                    "`forever` is not a parameter of `{}`: write `wait = \"forever\"`",
                     function.signature.ident
                 ),
             )
@@ -258,7 +258,7 @@ fn no_parameter(
     }
     let _ = match &**root {
         "self" => write!(message, "`{name}` has no `self`"),
-        _ => write!(message, "`{root}` is no parameter of `{name}`"),
+        _ => write!(message, "`{root}` is not a parameter of `{name}`"),
     };
     let parameters = function
         .bindings

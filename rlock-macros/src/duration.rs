@@ -92,7 +92,7 @@ fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, St
     let (name, form) = (option.name(), option.form());
     let time = humantime::parse_duration(text).map_err(|error| {
         let wrong = problem(text, error);
-        format!("`{name} = {text:?}` is no duration: {wrong}; for example `{form}`")
+        format!("`{name} = {text:?}` is not a duration: {wrong}; for example `{form}`")
     })?;
     let wrong = match time {
         time if time < bounds.least => "too short",
@@ -102,12 +102,12 @@ fn parse(option: LockOption, text: &str, bounds: &Bounds) -> Result<Duration, St
     Err(format!("`{name} = {text:?}` is {wrong}: {}", bounds.text))
 }
 
-/// Returns what is wrong with a text that is no duration. The parser's message has an example of its own.
+/// Returns what is wrong with a text that is not a duration. The parser's message has an example of its own.
 fn problem(text: &str, error: Error) -> String {
     match error {
         _ if text.trim_start().starts_with('-') => "a duration is not negative".to_owned(),
         Error::UnknownUnit { unit, .. } if unit.is_empty() => "each number needs a unit".to_owned(),
-        Error::UnknownUnit { unit, .. } => format!("`{unit}` is no unit of time"),
+        Error::UnknownUnit { unit, .. } => format!("`{unit}` is not a unit of time"),
         Error::NumberOverflow => "the number is too large or too precise".to_owned(),
         Error::Empty | Error::InvalidCharacter(_) | Error::NumberExpected(_) => {
             "a duration is a number and a unit".to_owned()
@@ -155,7 +155,7 @@ mod tests {
             ("1h30", "each number needs a unit"),
             ("-5s", "a duration is not negative"),
             ("-5", "a duration is not negative"),
-            ("30 parsecs", "`parsecs` is no unit of time"),
+            ("30 parsecs", "`parsecs` is not a unit of time"),
             (
                 "99999999999999999999s",
                 "the number is too large or too precise",
@@ -165,7 +165,7 @@ mod tests {
             assert_eq!(
                 parse("lease", text, &LEASE),
                 Err(format!(
-                    "`lease = {text:?}` is no duration: {problem}; for example `lease = \"30s\"`"
+                    "`lease = {text:?}` is not a duration: {problem}; for example `lease = \"30s\"`"
                 ))
             );
         }

@@ -18,7 +18,7 @@ mod plan;
 
 pub(crate) use self::keys::texts;
 
-/// Writes the function anew, with its body under the lock.
+/// Rewrites the function so that its body runs under the lock.
 pub(crate) fn expand(function: &Function, args: &Args) -> TokenStream {
     let (inner_attributes, statements) = function.split_body();
     let mut signature = function.signature.clone();
@@ -184,7 +184,7 @@ fn run(function: &Function, body: &TokenStream, output: &Type, args: &Args) -> T
         let core = core(args, site);
         let plan = plan::name(site);
         let judged = judged("returned_by", &run, at_type, args);
-        // A future as the output is no forgotten `await`.
+        // A future as the output is not a forgotten `await`.
         let allow = args
             .allow_future_output
             .then(|| quote_spanned!(site=> #[allow(clippy::async_yields_async)]));

@@ -1,4 +1,4 @@
-//! What is left of a rejected attribute: the item as it was, beside the errors.
+//! The expansion of a rejected attribute: the errors, and the item as it was.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -41,10 +41,10 @@ mod tests {
     use quote::quote;
 
     #[test]
-    fn a_rejected_attribute_leaves_the_function_as_it_was_beside_the_errors() {
+    fn a_rejected_attribute_leaves_the_function_as_it_was_and_adds_the_errors() {
         for args in [
             quote!(),
-            quote!(key = "<nobody>"),
+            quote!(key = "<unknown>"),
             quote!(key = ),
             quote!(key = "k", lease = f(1, ) g),
         ] {

@@ -145,8 +145,8 @@ pub(crate) fn with_block(body: TokenStream, block: &Group) -> TokenStream {
     tokens.into_iter().collect()
 }
 
-/// Takes the statements out of an async block by which async-trait binds the parameters anew, so
-/// that a key can name the parts of one, and counts as a use.
+/// Takes the statements out of an async block with which async-trait rebinds the parameters, so that a key can name
+/// the parts of one, and counts as a use.
 ///
 /// Of `async fn pay(&self, id: Id, (total, tax): (Money, Money))` async-trait makes
 /// `fn pay<'life0>(&'life0 self, id: Id, __arg2: (Money, Money))` with, ahead of the user's body,
@@ -166,13 +166,13 @@ pub(crate) fn take_parameters(
     let mut rest = TokenStream::new();
     let mut ahead = true;
     for (index, statement) in parsed.into_iter().enumerate() {
-        let anew = match &statement {
+        let rebound = match &statement {
             Stmt::Local(local) if ahead => parameter_of(local, parameters),
             _ => None,
         };
         let is_edge = index == 0 && matches!(statement, Stmt::Expr(Expr::If(_), None));
-        ahead &= anew.is_some() || is_edge;
-        match (statement, anew) {
+        ahead &= rebound.is_some() || is_edge;
+        match (statement, rebound) {
             (Stmt::Local(local), Some(parameter)) if take(&local, parameter, parameters) => {
                 taken.push(local);
             }
@@ -186,7 +186,7 @@ pub(crate) fn take_parameters(
     }
 }
 
-/// Finds the parameter that a `let` binds anew, if it does no more than that.
+/// Finds the parameter that a `let` rebinds, if it does no more than that.
 fn parameter_of(local: &Local, parameters: &[Binding]) -> Option<usize> {
     let name = variable(&local.init.as_ref()?.expr)?;
     parameters
@@ -217,10 +217,10 @@ fn take(local: &Local, parameter: usize, parameters: &mut Vec<Binding>) -> bool 
     let Binding {
         name, mutability, ..
     } = &mut parameters[parameter];
-    if let Pat::Ident(anew) = &local.pat {
-        let is_it = anew.ident == *name;
+    if let Pat::Ident(rebound) = &local.pat {
+        let is_it = rebound.ident == *name;
         if is_it {
-            *mutability = anew.mutability;
+            *mutability = rebound.mutability;
         }
         return is_it;
     }

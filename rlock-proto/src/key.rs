@@ -50,7 +50,8 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// [`InvalidKey`] for an empty text, one of more than [`MAX_KEY_BYTES`], and braces that are no Redis Cluster hash tag.
+    /// [`InvalidKey`] for an empty text, for one of more than [`MAX_KEY_BYTES`], and for braces that are not a Redis
+    /// Cluster hash tag.
     pub fn parse(key: &str) -> Result<Self, InvalidKey> {
         let invalid = |reason: &str| Err(InvalidKey::new(shortened(key), reason));
         if key.is_empty() {
@@ -75,7 +76,7 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse). The error of a hidden key does not have its text.
+    /// Same as [`parse`](Self::parse), but the error of a hidden key does not contain its text.
     pub fn parse_hidden(key: &str, is_hidden: bool, site: Site) -> Result<Self, InvalidKey> {
         match Self::parse(key) {
             Ok(key) => Ok(Self { is_hidden, ..key }),
@@ -167,18 +168,18 @@ pub fn shortened(key: &str) -> String {
     }
 }
 
-/// Renders a value for use inside a key, as a placeholder of the attribute does. Use it for each
-/// value in a key that is assembled at run time. If the template of the key is known at compile time,
-/// the macro `key!` of `rlock-core` escapes all values.
+/// Encodes a value for use in a key, as a placeholder of the attribute does. Use it for each value in a key that you
+/// put together at run time. If the template of the key is known at compile time, the macro `key!` of `rlock-core`
+/// encodes all values.
 ///
-/// Percent-encodes `%`, `:`, `{`, `}` and control characters. A value can therefore neither run into
-/// its neighbours, nor name another lock, nor move the key to another Redis Cluster slot.
+/// Percent-encodes `%`, `:`, `{`, `}` and control characters. So a value can neither run into its neighbours, nor
+/// name another lock, nor move the key to another Redis Cluster slot.
 ///
 /// # Panics
 ///
-/// This function does not panic. If the `Display` of the value returns an error, so does that of the
-/// escaped value, because a part of a text would be the key of other values too. `format!` and
-/// `to_string` panic then, as they do for the value itself, and `write!` returns the error.
+/// This function does not panic. If the `Display` of the value returns an error, so does that of the escaped value,
+/// because an incomplete text could also be the key of other values. Then `format!` and `to_string` panic, as they do
+/// for the value itself, and `write!` returns the error.
 ///
 /// # Examples
 ///
@@ -221,7 +222,7 @@ pub fn escaped(value: &dyn Display) -> Result<String, fmt::Error> {
     Ok(escaped)
 }
 
-/// Decodes the output of [`escape`]. Returns `None` for a text that is no such output.
+/// Decodes the output of [`escape`]. Returns `None` for any other text.
 #[must_use]
 pub fn unescape(text: &str) -> Option<String> {
     let mut parts = text.split('%');

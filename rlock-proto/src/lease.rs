@@ -74,9 +74,8 @@ fn nanos(duration: Duration) -> u64 {
 
 /// Returns the end of the validity of a lease whose request was sent at `sent_at`.
 ///
-/// The lease counts from before the request was sent, because the server may have started it at any
-/// moment since. The margin covers clocks that run at different speeds. It is the drift term of
-/// Redlock: 1 % and 2 ms.
+/// The lease counts from before the request was sent, because the server may have started it at any moment since. It
+/// is shorter by a margin of 1 % and 2 ms, the drift term of Redlock, because clocks may run at different speeds.
 #[must_use]
 pub fn valid_until(sent_at: Time, lease: Duration) -> Time {
     let margin = lease / 100 + Duration::from_millis(2);

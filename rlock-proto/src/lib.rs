@@ -1,9 +1,9 @@
-//! The decisions of [`rlock-core`](https://docs.rs/rlock-core), without I/O: everything that a client of distributed locks
-//! decides, and nothing that it does.
+//! The protocol of [`rlock-core`](https://docs.rs/rlock-core) without I/O: this crate makes all decisions of a client
+//! of distributed locks, and leaves it to its caller to carry them out.
 //!
-//! This crate has no runtime, clock, socket, thread, random number or log, so a model checker explores it and a simulator runs it
-//! as it ships. Use `rlock-core` to lock something. Use this crate to build another shell around the same protocol, or to check it.
-//! The form is that of `quinn-proto` and of the core of `rustls`.
+//! It has no runtime, clock, socket, thread, random number or log, so a model checker and a simulator can run the
+//! same code that ships. To lock something, use `rlock-core`. Use this crate to build another shell around the same
+//! protocol, or to check it. `quinn-proto` and the core of `rustls` are built in the same way.
 //!
 //! # What goes in, and what comes out
 //!
@@ -18,22 +18,23 @@
 //! | a body has ended, or a call was dropped | `Leave`, `Cancel` | a `Step` of the call that ends, `Send` for a release, `Ended` |
 //! | [`Machine::due`](machine::Machine::due) has come | `Time` | `Renew`, `Lost` |
 //!
-//! Any input may also wake other calls (`Wake`), and leave a request to the background (`Send`).
+//! Any input may also wake other calls (`Wake`), or leave a request to the background (`Send`).
 //!
-//! The shell sends a [`Request`](machine::Request) to a store, as the types of [`store`] say, and gives it back with the reply, or with
-//! a failure if none has come within the request's time-out, for which the machine has no timer. [`embedded`] has the rules of such a
-//! store, and [`redlock`] makes one store of several.
+//! The shell sends a [`Request`](machine::Request) to a store, whose interface the types of [`store`] describe. It
+//! returns the request to the machine with the reply, or with a failure if no reply came within the request's
+//! time-out; the shell keeps the timer for that. [`embedded`] implements the rules of such a store in memory, and
+//! [`redlock`] combines several stores into one.
 //!
 //! # What never happens
 //!
-//! - Two exclusive holds of one key are never valid at once, as long as the store keeps what it replied and clocks differ by less
-//!   than the margin of [`lease::valid_until`]. A lease counts from before its request was sent, so a late reply makes it shorter,
-//!   and revives nothing.
+//! - Two exclusive holds of one key are never valid at once, as long as the store keeps what it replied and clocks
+//!   differ by less than the margin of [`lease::valid_until`]. A lease counts from before its request was sent, so a
+//!   late reply only makes it shorter, and cannot revive it.
 //! - The machine never assumes that a request without a reply was not executed, even if its call fails. The request is *in doubt*, and
 //!   the next request of the same owner, or its release, settles it. If a grant arrives after its caller gave up, the next call of the
 //!   client uses the lock, or the machine releases it.
 //! - The token of a hold is never smaller than that of an earlier hold of its key, as long as the store's fences grow.
-//! - The machine never waits. Whatever has to happen later has a deadline, and `due` returns the next one.
+//! - The machine never waits. Everything that has to happen later has a deadline, and `due` returns the next one.
 //!
 //! # Examples
 //!

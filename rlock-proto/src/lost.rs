@@ -4,20 +4,17 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostCause {
-    /// The store no longer has the lock: it expired there, was deleted, evicted or flushed.
+    /// The store no longer has the lock, because it expired there, or was deleted, evicted or flushed.
     #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
     Removed,
-    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that
-    /// another process handed off has a lease of one second until its first renewal. The log line
-    /// `lock lost` has the lease.
+    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that another client
+    /// handed over has a lease of only one second until its first renewal. The log line `lock lost` names the lease.
     #[error("its lease ended without a confirmed renewal")]
     Expired,
     /// The hold reached its `max_hold`.
     #[error("it reached its `max_hold`")]
     MaxHold,
-    /// Another client asked for the lock, by `ask_release`, or took
-    /// it, by `release_if` or
-    /// `force_release`.
+    /// Another client asked for the lock with `ask_release`, or took it with `release_if` or `force_release`.
     #[error("another client asked to release it, or took it")]
     Revoked,
     /// The client was shut down.
@@ -25,9 +22,8 @@ pub enum LostCause {
     Closed,
     /// The hold was released: its call ended, or its guard was released or dropped.
     ///
-    /// Only a `CurrentHold` has this cause, because it can outlive its call:
-    /// `lost` resolves to it, and `guard` fails with it. The
-    /// client logs nothing.
+    /// Only a `CurrentHold` reports this cause, because it can outlive its call: its `lost` resolves to it, and its
+    /// `guard` fails with it. The client does not log it.
     #[error("its call has ended, or its guard was released")]
     Released,
 }

@@ -4,8 +4,9 @@ use std::fmt;
 
 /// Which other holders of its key a lock tolerates.
 ///
-/// One queue orders the waiters of all modes: first come, first served. So neither readers nor writers starve, except on
-/// a quorum. The idea is that of Tokio's `RwLock`, which is a semaphore whose writers take all permits.
+/// Waiters of all modes are served from one queue in the order in which they came, so neither readers nor writers
+/// starve, except on a quorum. Tokio's `RwLock` works in a similar way: it is a semaphore whose writers take all
+/// permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Mode {
@@ -50,7 +51,7 @@ impl Mode {
     }
 }
 
-/// Writes `exclusive`, `shared`, or what a holder of a permit has: `one of 3 permits`.
+/// Writes `exclusive`, `shared` or, for a permit, `one of 3 permits`.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

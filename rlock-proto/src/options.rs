@@ -14,7 +14,7 @@ pub enum Wait {
     Never,
     /// Waits for this long.
     For(Duration),
-    /// Waits without an end.
+    /// Waits without a limit.
     Forever,
 }
 

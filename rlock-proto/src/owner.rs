@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::mode::Mode;
 
-/// The identity of one ownership: `<client uuid>:<sequence>`, never reused. Holds that follow each other
-/// by local hand-overs have the same owner. Each hold has its own fencing token.
+/// The identity under which a client owns a lock on the store: `<client uuid>:<sequence>`, never reused. Holds that
+/// follow each other by local hand-overs have the same owner, but each hold has its own fencing token.
 ///
-/// A shared owner ends with `s`, and the owner of one of three permits with `.3p`.
+/// The text of a shared owner ends with `s`, and that of the owner of one of three permits with `.3p`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     client: Uuid,

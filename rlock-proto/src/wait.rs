@@ -1,8 +1,8 @@
-//! Pauses: between attempts at a store that fails, and of a waiter whose notification may be lost.
+//! Pauses between attempts at a store that fails, and of a waiter whose notification may be lost.
 
 use std::time::Duration;
 
-/// Makes pauses differ between clients, and between the pauses of one. Zero makes none longer.
+/// Makes the pauses of a client differ from each other and from those of other clients. Zero makes no pause longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spread(pub u64);
 
@@ -23,8 +23,9 @@ impl Spread {
         most.mul_f64(f64::from(part) / f64::from(u32::MAX))
     }
 
-    /// Returns how long a waiter sleeps before it asks again, at most `most`. The holder's lease has `ttl` left: a dead
-    /// holder's lease ends unannounced. Never less than that.
+    /// Returns how long a waiter sleeps before it asks again: for the `ttl` that the holder's lease has left, because
+    /// the lease of a dead holder ends without a message, or for `most` if that is shorter. The spread only makes the
+    /// pause longer.
     #[must_use]
     pub fn fallback(self, ttl: Option<Duration>, most: Duration) -> Duration {
         let pause = ttl.map_or(most, |ttl| ttl.min(most));

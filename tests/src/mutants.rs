@@ -180,7 +180,7 @@ pub fn catalogue() -> Vec<Mutant> {
     let mutants_in = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("the file is readable");
         let file: File = toml::from_str(&text)
-            .unwrap_or_else(|error| panic!("{} is no list of mutants: {error}", path.display()));
+            .unwrap_or_else(|error| panic!("{} is not a list of mutants: {error}", path.display()));
         file.mutant
     };
     let directory = workspace().join("tests/mutants");

@@ -18,7 +18,7 @@ enum Night {
 }
 
 impl Night {
-    /// Another machine at it is no failure; a server that does not reply is.
+    /// It is fine if another machine runs the job, but a failure if the server does not reply.
     fn without_lock(error: LockError) -> Self {
         match error {
             error if error.is_contention() => Self::Skipped,

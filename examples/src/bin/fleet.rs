@@ -1,5 +1,5 @@
-//! Several processes add to one balance in a file, by reading, waiting a little and writing. The
-//! lock keeps their critical sections apart: nothing is lost, and nobody meets another inside.
+//! Several processes add to one balance in a file, by reading, waiting a little and writing. The lock keeps their
+//! critical sections apart, so no addition is lost, and no two processes are inside at once.
 //!
 //! Runs on the server of `REDIS_URL`, or starts a `redis-server` of its own.
 
@@ -78,7 +78,7 @@ fn read_number(path: &Path) -> Result<u64, FleetError> {
     match fs::read_to_string(path) {
         Ok(text) => text
             .parse()
-            .map_err(|_| FleetError::Broken(format!("`{text}` is no number"))),
+            .map_err(|_| FleetError::Broken(format!("`{text}` is not a number"))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error.into()),
     }
@@ -119,7 +119,9 @@ async fn lead() -> Result<(), FleetError> {
             "critical sections overlapped: an addition was lost".to_owned(),
         ));
     }
-    println!("nobody met another inside, no addition was lost, and the tokens only grew");
+    println!(
+        "no two processes were inside at once, no addition was lost, and the tokens only grew"
+    );
     Ok(())
 }
 

@@ -50,7 +50,11 @@ async fn once_among_many(orders: &Arc<Orders>) -> Outcome {
         receipts.len()
     );
     println!("   {:?}", receipts[0]);
-    assert_eq!((receipts.len(), refused), (1, 49), "somebody paid twice");
+    assert_eq!(
+        (receipts.len(), refused),
+        (1, 49),
+        "the order was paid more than once"
+    );
     Ok(())
 }
 

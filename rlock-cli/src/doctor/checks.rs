@@ -219,7 +219,10 @@ impl Checks {
             findings.push(Finding::harm(CHECK, text));
         }
         if !needed.is_empty() {
-            let text = format!("locks need what this user may not do: {}", granted(&needed));
+            let text = format!(
+                "locks need permissions that this user does not have: {}",
+                granted(&needed)
+            );
             findings.push(Finding::harm(CHECK, text));
         }
         if !better.is_empty() {
@@ -238,7 +241,7 @@ impl Checks {
         findings
     }
 
-    /// Checks what `rlock ls`, `top` and `release` need beside the permissions of a service.
+    /// Checks the permissions that `rlock ls`, `top` and `release` need in addition to those of a service.
     async fn operations(&mut self) -> Finding {
         const CHECK: &str = "operations";
         let none = format!("{}client:none", self.store.prefix);

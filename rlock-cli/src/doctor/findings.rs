@@ -58,7 +58,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Returns the report of what is no server.
+    /// Returns a report that does not belong to a server.
     pub(super) fn of(server: String, finding: Finding) -> Self {
         Self {
             server,

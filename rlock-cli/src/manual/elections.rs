@@ -10,17 +10,17 @@ pub(crate) const ELECT: &[Section] = &[
         terms: &[
             ("the command", "ends with any status but 126 and 127: rlock resigns, and campaigns again after a pause"),
             ("a loss", "stops the command by --signal, and by KILL after --kill-after; then rlock campaigns again"),
-            ("a request", "of rlock leader --resign sends --signal, and never KILL; after the command, rlock resigns and campaigns again"),
-            ("a signal", "HUP, INT, QUIT or TERM is passed on; after the command, rlock resigns and ends, too"),
+            ("a request", "by rlock leader --resign sends --signal to the command, but never KILL; when the command has ended, rlock resigns and campaigns again"),
+            ("a signal", "HUP, INT, QUIT or TERM is passed on; when the command has ended, rlock resigns and ends, too"),
         ],
-        text: "The pause begins with 100 ms, and doubles up to 10 s, unless the command has run for more than 10 s. To hold the \
+        text: "The pause begins at 100 ms and doubles up to 10 s, but begins at 100 ms again after a command that ran for more than 10 s. To hold the \
                lock for one term, and to end with the command, use rlock run with the same key.",
     },
     Section {
         title: "Exit status",
         terms: &[
             ("the command's", "after a signal; 128 + n if signal n ended the command, or arrived while rlock did not lead"),
-            ("126, 127", "the command cannot be executed; it was not found; or it ended with this status"),
+            ("126, 127", "the command cannot be executed or was not found, or it ended with this status"),
             ("64, 69, 125", "as for rlock run"),
         ],
         text: "",
@@ -28,7 +28,7 @@ pub(crate) const ELECT: &[Section] = &[
     Section {
         title: "Environment of the command",
         terms: &[("RLOCK_TERM", "the number of the term, larger than that of every earlier leader; the same as RLOCK_TOKEN")],
-        text: "The other variables are those of rlock run, and so are processes and signals. The command gets the terminal \
+        text: "The other variables, processes and signals are as for rlock run. The command gets the terminal \
                only when it reads from it, so that Ctrl-C ends rlock as well.",
     },
 ];
@@ -39,7 +39,7 @@ pub(crate) const LEADER: &[Section] = &[Section {
     title: "Exit status",
     terms: &[
         ("0", "there is a leader; with --resign, it has received the request; with --watch, the output was closed"),
-        ("1", "there is none, or it has not received the request"),
+        ("1", "there is no leader, or it has not received the request"),
         UNAVAILABLE,
         USAGE,
     ],

@@ -7,24 +7,24 @@ pub(crate) const LS: &[Section] = &[
     Section {
         title: "Output",
         terms: &[
-            ("KEY", "what is locked"),
+            ("KEY", "the key of the lock"),
             (
                 "HOLDER",
-                "service@host and process id; in parentheses the mode, or why there is none; in brackets what a leader \
-                 announces",
+                "service@host and process id; in parentheses the mode, or why there is no holder; in brackets the value that \
+                 a leader announces",
             ),
             ("SINCE", "how long the lock has been held"),
             (
                 "LEASE LEFT",
-                "how long the store keeps the lock without renewal",
+                "how long the store keeps the lock without a renewal",
             ),
             (
                 "WAITERS",
-                "callers in the holder's process, and other processes",
+                "waiting callers in the holder's process, and other waiting processes",
             ),
         ],
         text: "(no reply): the holder's process has ended, is stuck or cut off. (min_hold): no call holds the lock, \
-               and min_hold keeps it taken. (other software): the key is not one of rlock's. (shared), \
+               but min_hold keeps it taken. (other software): the key is not one of rlock's. (shared), \
                (1 of 3 permits): the mode of a holder that is not exclusive. A lock with several holders has a row \
                for each of them, and each row counts all waiters. The heading is shown on a terminal only, and lines \
                are cut to its width there.",
@@ -64,12 +64,12 @@ pub(crate) const RELEASE: &[Section] = &[
         terms: &[
             (
                 "0",
-                "the lock is released; with --ask and without --wait, its holder is about to",
+                "the lock is released or, with --ask and without --wait, its holder is about to release it",
             ),
             (
                 "1",
-                "it is not: it is free, has another token or owner, its holder does not reply to --ask, or the \
-                 user did not confirm",
+                "the lock is not released: it is free, has another token or owner, its holder does not reply to --ask, \
+                 or the user did not confirm",
             ),
             (
                 "75",
@@ -81,7 +81,7 @@ pub(crate) const RELEASE: &[Section] = &[
         text: "",
     },
     Section {
-        title: "Which way",
+        title: "Which option",
         terms: &[
             (
                 "--ask",
@@ -89,16 +89,17 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "--token N",
-                "for a hold that does not reply: a later one is kept",
+                "for a holder that does not reply; a later hold is not touched",
             ),
             (
                 "--force",
-                "for every holder, and for what min_hold keeps taken",
+                "for every holder, and for a lock that min_hold keeps taken",
             ),
         ],
         text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \
-               body may run on beside the next holder; storage that checks the fencing token refuses its writes. Of a \
-               lock with several holders, --ask and --force concern all, at most 100, and --token those with the token.",
+               body may run on while the next holder works, but storage that checks the fencing token refuses its \
+               writes. If a lock has several holders, --ask and --force apply to all of them, at most 100, and --token \
+               applies to those with the token.",
     },
 ];
 
@@ -125,7 +126,7 @@ pub(crate) const TOP: &[Section] = &[
         ],
         text: "The rates count the locks that appear and disappear between two refreshes, averaged over ten \
                seconds. A lock that is held for less than the interval is not seen. The losses are those of all \
-               processes that replied, each since its start. Without a terminal, each refresh prints one line.",
+               processes that replied, each counted since its start. Without a terminal, each refresh prints one line.",
     },
     Section {
         title: "Exit status",

@@ -27,7 +27,7 @@ impl Group {
     /// Starts the command in a new process group.
     pub(crate) fn start(launch: &Launch<'_>, environment: &Environment) -> io::Result<Self> {
         // Orphans of the group become children of this process, which reaps them. An init process that reaps none, as in
-        // some containers, would leave them in the group for ever.
+        // some containers, would leave them in the group forever.
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid()))?;
         // Before there is a child: afterwards, nothing may fail any more.

@@ -38,7 +38,7 @@ pub(crate) struct Ended {
     pub(crate) is_lost: bool,
 }
 
-/// Runs beside the command.
+/// Runs while the command does.
 pub(crate) struct Supervisor {
     group: Group,
     terminal: Option<Terminal>,

@@ -197,7 +197,7 @@ impl Drop for Keys {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // The thread may read a terminal that is gone for ever. It ends with the process then.
+        // The thread may hang on a terminal that is gone. Then it ends with the process.
         for _ in 0..LAST_BREATHS {
             if thread.is_finished() {
                 let _ = thread.join();

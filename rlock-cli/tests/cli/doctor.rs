@@ -130,7 +130,7 @@ async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
     let server = RedisServer::builder()
         .acl_user("reader", rules)
         .acl_user("locker", LOCKER)
-        .acl_user("nobody", "on >s3cret -@all")
+        .acl_user("powerless", "on >s3cret -@all")
         .start();
     if major(&server).await >= 7 {
         let outcome = run(&server.url_as("reader", "s3cret"), &["doctor"]).await;
@@ -145,10 +145,10 @@ async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
         assert_eq!(outcome.code, Some(0), "enough for locks: {outcome:?}");
         assert_eq!(marks(&outcome, "permissions"), ['!']);
     }
-    let outcome = run(&server.url_as("nobody", "s3cret"), &["doctor"]).await;
+    let outcome = run(&server.url_as("powerless", "s3cret"), &["doctor"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert_eq!(marks(&outcome, "scripts"), ['✗']);
-    let outcome = run(&server.url_as("nobody", "wr0ng"), &["doctor"]).await;
+    let outcome = run(&server.url_as("powerless", "wr0ng"), &["doctor"]).await;
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
     assert!(!format!("{outcome:?}").contains("wr0ng"), "{outcome:?}");
 }
@@ -200,7 +200,7 @@ fn grants(commands: &[&str], present: &[&str]) -> Vec<String> {
     let missing = commands.iter().filter(|name| !present.contains(name));
     let rules: Vec<String> = missing.map(|name| format!("+{name}")).collect();
     let text = format!(
-        "locks need what this user may not do: grant {}",
+        "locks need permissions that this user does not have: grant {}",
         rules.join(" ")
     );
     vec![text]

@@ -39,7 +39,7 @@ async fn until_queued(server: &RedisServer) {
 
 /// Asks the leader to resign, until it has received that.
 async fn ask_to_resign(server: &RedisServer) {
-    let text = "the leader of `a` was asked, and resigns after its present work";
+    let text = "the leader of `a` was asked to resign, and does so after its current work";
     let outcome = run_until(&server.url(), &["leader", "a", "--resign"], text).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }

@@ -36,12 +36,12 @@ pub(crate) fn objects(outcome: &Outcome) -> Vec<Value> {
 
 #[tokio::test]
 async fn without_a_server_each_subcommand_is_69() {
-    let nobody = format!(
+    let unused = format!(
         "redis://:s3cret@127.0.0.1:{}/",
         port::number(&port::listen())
     );
     for words in CONNECTING {
-        let outcome = run(&nobody, words).await;
+        let outcome = run(&unused, words).await;
         assert_eq!(outcome.code, Some(69), "{words:?}: {outcome:?}");
         assert!(outcome.output.is_empty(), "{words:?}: {outcome:?}");
         assert!(outcome.log.contains("refused"), "{words:?}: {outcome:?}");

@@ -122,7 +122,7 @@ async fn a_free_lock_is_told_apart_from_one_of_a_silent_holder() {
     let retained = client.lock("retained").retain(LONG * 600);
     retained.run(async {}).await.expect("free");
     let _: u64 = server
-        .command(&["HSET", "lock:{foreign}", "somebody", "1"])
+        .command(&["HSET", "lock:{foreign}", "other", "1"])
         .await;
     let _: u64 = server.command(&["RPUSH", "lock:{list}", "item"]).await;
     for (key, expected) in [

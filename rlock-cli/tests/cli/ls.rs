@@ -106,7 +106,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
     let retained = client.lock("retained").retain(LONG * 600);
     retained.run(async {}).await.expect("free");
     let _: u64 = server
-        .command(&["HSET", "lock:{foreign}", "somebody", "1"])
+        .command(&["HSET", "lock:{foreign}", "other", "1"])
         .await;
     holder.stop();
     let mut top = start(&server.url(), &["top"]);

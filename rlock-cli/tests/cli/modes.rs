@@ -8,7 +8,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn shared_runs_go_on_beside_each_other_and_exclusive_ones_wait() {
+async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
     let server = RedisServer::start();
     let readers = [
         hold_stubbornly(&server, &["-s", "-k", "data"]).await,

@@ -94,10 +94,10 @@ async fn the_tick_and_the_lock_are_in_the_environment_of_the_command() {
 
 #[tokio::test]
 async fn a_call_after_the_window_does_nothing_and_one_before_it_is_an_error() {
-    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let unused = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
     let (past, future) = (tick_at(-3700), tick_at(3700));
     for (options, code) in [(&[][..], 0), (&["--retry"], 0), (&["-E", "9"], 9)] {
-        let outcome = run(&nobody, &call(&past, options, "echo ran")).await;
+        let outcome = run(&unused, &call(&past, options, "echo ran")).await;
         has_not_run(
             &outcome,
             code,
@@ -105,7 +105,7 @@ async fn a_call_after_the_window_does_nothing_and_one_before_it_is_an_error() {
         );
     }
     for options in [&[][..], &["--again"]] {
-        let outcome = run(&nobody, &call(&future, options, "echo ran")).await;
+        let outcome = run(&unused, &call(&future, options, "echo ran")).await;
         has_not_run(&outcome, 64, "window of 1h, is too far ahead");
     }
     let server = RedisServer::start();
@@ -295,7 +295,7 @@ async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
 
 #[tokio::test]
 async fn wrong_usage_is_64_with_the_way_out() {
-    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let unused = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
     for (options, way_out) in [
         (
             &["--tick", "02:00"][..],
@@ -311,12 +311,12 @@ async fn wrong_usage_is_64_with_the_way_out() {
         (&[], "<--tick <TIME>|--window <DURATION>>"),
     ] {
         let words = [&["once", "a"], options, &["--", "echo", "ran"]].concat();
-        has_not_run(&run(&nobody, &words).await, 64, way_out);
+        has_not_run(&run(&unused, &words).await, 64, way_out);
     }
     let forgotten = ["once", "--tick", "@0", "a", "echo", "a b"];
     let corrected = "tip: '--' precedes the command: rlock once --tick @0 a -- echo 'a b'\n";
-    has_not_run(&run(&nobody, &forgotten).await, 64, corrected);
-    let mut command = rlock(&nobody, &["once", "a", "--", "echo", "ran"]);
+    has_not_run(&run(&unused, &forgotten).await, 64, corrected);
+    let mut command = rlock(&unused, &["once", "a", "--", "echo", "ran"]);
     command.env("RLOCK_TICK", "today");
     has_not_run(&Running::start(command).end().await, 64, "'today'");
 }

@@ -120,19 +120,19 @@ async fn the_store_may_be_named_before_the_subcommand() {
 
 #[tokio::test]
 async fn a_mistake_is_reported_with_the_way_out_before_anything_is_connected() {
-    let nobody = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
+    let unused = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
     let times = ["--max-hold", "5s", "--min-hold", "1m 30s"];
     let run_for = [&["run", "-k", "a"], &times[..], &["--", "echo", "ran"]].concat();
     let too_short = "`--max-hold 5s` is shorter than `--min-hold 1m 30s`: raise `--max-hold` or lower `--min-hold`";
     for (url, words, way_out) in [
-        (&*nobody, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
+        (&*unused, &["wait", "a", "--timeout", "5s"][..], "'--wait'"),
         (
-            &*nobody,
+            &*unused,
             &["run", "-k", "a", "--at-least", "5s", "--", "true"],
             "now called '--min-hold'",
         ),
         ("http://h/", &["wait", "a"], "expected one of"),
-        (&nobody, &run_for, too_short),
+        (&unused, &run_for, too_short),
     ] {
         let outcome = run(url, words).await;
         assert_eq!(outcome.code, Some(64), "{words:?}: {outcome:?}");

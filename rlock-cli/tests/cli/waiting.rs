@@ -121,7 +121,7 @@ async fn an_inner_run_does_not_wait_for_the_lock_of_an_outer_one() {
         let words = [&outer[..], between, &[RLOCK, "run"], inner, &ran].concat();
         let outcome = run(&server.url(), &words).await;
         assert_eq!(outcome.code, Some(expected), "{inner:?}: {outcome:?}");
-        let reason = outcome.log.contains("would wait for itself");
+        let reason = outcome.log.contains("would deadlock with itself");
         assert_eq!(reason, expected == 64, "{inner:?}: {outcome:?}");
         assert_eq!(outcome.output.len(), usize::from(expected == 0));
     }

@@ -16,8 +16,8 @@ use crate::{
 
 /// A builder of a [`LockClient`](crate::LockClient).
 ///
-/// Methods that make a client check the options, and return [`LockError::InvalidOption`] for a
-/// value out of bounds.
+/// The methods that make the client check all options, and return [`LockError::InvalidOption`] for a value that is
+/// out of bounds.
 ///
 /// # Examples
 ///
@@ -69,8 +69,7 @@ impl Default for LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    /// Sets the prefix of the names of all keys on the server. Defaults to `lock:`. At most 256
-    /// bytes.
+    /// Sets the prefix of all keys on the server. Defaults to `lock:`. At most 256 bytes.
     ///
     /// Clients exclude each other only under the same prefix. Braces are not allowed, because they
     /// would move every lock to one Redis Cluster slot. Neither are white space and control
@@ -133,28 +132,27 @@ impl LockClientBuilder {
 
     /// Sets how many calls of this client may have a lock in a row while other clients wait for it. Defaults to 16.
     ///
-    /// A local hand-over costs no request. It needs a waiter that asks for the same lease. The waiters
-    /// that were queued when this process received the lock can be served before another client that
-    /// asked earlier. Calls that queue later are served after that client. With 0, the store serves
-    /// clients in the order in which they asked.
-    /// While no other client waits, there is no limit.
+    /// Passing the lock to another call of this client costs no request, provided that the call asks for the same
+    /// lease. So the calls that were queued when this client received the lock can be served before another client
+    /// that asked earlier, while calls that queue later are served after it. With 0, the store serves clients in the
+    /// order in which they asked. As long as no other client waits, there is no limit.
     pub fn local_calls_in_a_row(mut self, most: usize) -> Self {
         self.options.local_calls_in_a_row = most;
         self
     }
 
-    /// Sets how long the server keeps the last fence of a key, from which its tokens continue, after
-    /// the lease of its last grant, or after the end of a longer hold. Defaults to 1 minute. Accepts
-    /// 1 minute to 366 days.
+    /// Sets how long the server keeps the last fence of a key, from which its next tokens continue. The time counts
+    /// from the end of the last grant's lease, or from the end of a longer hold. Defaults to 1 minute. Accepts 1
+    /// minute to 366 days.
     ///
-    /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key
-    /// of eight characters). After a fence has expired, the next token starts from the server's
-    /// clock, or above the largest token that this client has seen at the store, whichever is larger.
-    /// It exceeds all earlier tokens unless that clock has stepped back by more than the time since
-    /// the last grant, and no client that has seen a later token asks.
+    /// Each key that was used within that time costs the server about 150 bytes (Redis 7.0, a key of eight
+    /// characters). After a fence has expired, the next token starts from the server's clock, or above the largest
+    /// token that this client has seen at the store, whichever is larger. So it is larger than all earlier tokens,
+    /// unless that clock has stepped back by more than the time since the last grant and the client that asks has not
+    /// seen a later token.
     ///
-    /// Clients of the same keys should use the same value: the last use of a key decides. The
-    /// embedded store keeps its last token for as long as the process lives.
+    /// Clients of the same keys should use the same value, because the last use of a key decides. The embedded store
+    /// keeps its last token for as long as the process lives.
     ///
     /// # Errors
     ///
@@ -207,15 +205,14 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets a provider of the user and the password, for credentials that change: tokens of a cloud's
-    /// IAM, or rotated passwords. The provider is asked at each attempt to connect, on all topologies.
-    /// URLs then have no user and no password, except those of the Sentinels.
+    /// Sets a provider of the user and the password, for credentials that change: tokens of a cloud's IAM, or rotated
+    /// passwords. The client asks the provider at each attempt to connect, on all topologies. URLs must then not have
+    /// a user or a password, except those of the Sentinels.
     ///
-    /// The returned future runs within the attempt to connect, on the client's thread or on the
-    /// runtime that made the client. It must not block for long. It is dropped if the attempt takes
-    /// too long: the time-out of attempts to reconnect grows from 250 milliseconds to the
-    /// [`connect_timeout`](Self::connect_timeout). Several connections may ask at the same time, so
-    /// keep a token in a cache. Errors and logs show the text of the provider's error.
+    /// The returned future runs within the attempt to connect, on the client's thread or on the runtime that made the
+    /// client. It must not block for long, and is dropped if the attempt takes too long: the time-out of attempts to
+    /// reconnect grows from 250 milliseconds to the [`connect_timeout`](Self::connect_timeout). Several connections
+    /// may ask at the same time, so keep a token in a cache. Errors and logs show the text of the provider's error.
     ///
     /// An error of the provider and a refused login are transient: the client asks again, and an
     /// acquire retries within its `wait`. Connections that are open keep the credentials with which
@@ -257,19 +254,19 @@ impl LockClientBuilder {
         self
     }
 
-    /// Requires that each grant reaches at least this many replicas within this time, in addition
-    /// to the wait. Not required by default. Otherwise the client releases the lock, and the
-    /// acquire returns [`LockError::Unavailable`]: after the wait, this time and, if the server does
-    /// not reply to the release, one [response time-out](Self::response_timeout).
+    /// Requires that each grant reaches at least this many replicas within this time, which is added to the `wait`.
+    /// If it does not, the client releases the lock, and the acquire returns [`LockError::Unavailable`]: after the
+    /// `wait`, this time and, if the server does not reply to the release, one [response
+    /// time-out](Self::response_timeout). Not required by default.
     ///
     /// Works with one server, with Sentinels, and with a Redis Cluster, where each master has its
     /// own replicas. The server's user needs the permission `+wait`. The client confirms grants
     /// only: renewals, nested entries and releases may reach the replicas later.
     ///
-    /// A failover forgets a lock that the promoted replica does not have. The lock can then be
-    /// granted while it is held. This option narrows that window but **does not close it**: another
-    /// replica may be promoted, and a replica may lose what it had in memory only. A fencing token
-    /// that storage checks closes it, and so does a [quorum](crate::LockClient::connect_quorum).
+    /// A failover forgets a lock that the promoted replica does not have, so the lock can be granted while it is
+    /// still held. This option narrows that window but **does not close it**: another replica may be promoted, and a
+    /// replica may lose what it had in memory only. A fencing token that storage checks closes it, and so does a
+    /// [quorum](crate::LockClient::connect_quorum).
     ///
     /// # Errors
     ///

@@ -16,19 +16,20 @@ impl LockClient {
     /// Shuts the client down: stops the running bodies and releases every lock.
     ///
     /// From now on, acquires fail with [`LockError::Closed`]. Running bodies lose their locks with
-    /// [`LostCause::Closed`](crate::LostCause::Closed) and stop at their next await. A guard that still
-    /// exists loses its lock at once, also one with [`min_hold`](crate::Lock::min_hold).
+    /// [`LostCause::Closed`](crate::LostCause::Closed) and stop at their next await. A guard that still exists loses
+    /// its lock at once, even one with [`min_hold`](crate::Lock::min_hold).
     ///
     /// # Errors
     ///
-    /// The shutdown waits for at most twice the response time-out. Locks that are not released then end with their leases.
+    /// The shutdown waits for at most twice the response time-out. Locks that are not released by then end with their
+    /// leases.
     ///
     /// - [`LockError::InUse`] if a body did not stop, or a [guard](crate::CurrentHold::guard) of a body was not dropped.
     /// - [`LockError::Unavailable`] if the store did not reply to a release.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the client is closed all the same. Call `shutdown` again to wait.
+    /// If the future is dropped, the client is closed nevertheless. Call `shutdown` again to wait.
     ///
     /// # Examples
     ///
@@ -74,39 +75,38 @@ impl LockClient {
         Ok(())
     }
 
-    /// Shuts the client down from synchronous code, as [`shutdown`](Self::shutdown). Blocks the calling thread.
+    /// Shuts the client down from synchronous code, like [`shutdown`](Self::shutdown). Blocks the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`shutdown`](Self::shutdown), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The client is not
-    /// closed then.
+    /// Same as [`shutdown`](Self::shutdown), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. In that
+    /// case, the client is not closed.
     pub fn shutdown_blocking(&self) -> Result<(), LockError> {
         block_on(|| "shut the client down".to_owned(), self.shutdown())?
     }
 
-    /// Serves the calls that already wait, waits until the client's locks are released, then [shuts
-    /// the client down](Self::shutdown). For graceful shutdown of a service.
+    /// Shuts a service down gracefully: serves the calls that already wait, waits until the client's locks are
+    /// released, and then [shuts the client down](Self::shutdown).
     ///
-    /// From now on, new calls fail with [`LockError::Draining`]. A call that began earlier acquires
-    /// its lock; a call begins when its future is first polled. Existing holds continue: bodies run
-    /// and leases are renewed. Calls inside a body, or inside
-    /// [`LockGuard::scope`](crate::LockGuard::scope), may acquire further locks. A call whose future
-    /// is not polled, as after a `select!`, is given up some seconds later, with
-    /// [`LockError::Draining`].
+    /// From now on, new calls fail with [`LockError::Draining`]. A call that began earlier, which means that its
+    /// future was polled, still acquires its lock. Existing holds continue: bodies run and leases are renewed. Calls
+    /// inside a body, or inside [`LockGuard::scope`](crate::LockGuard::scope), may acquire further locks. If the
+    /// future of a waiting call is not polled, for example after a `select!`, the client gives the call up some
+    /// seconds later, with [`LockError::Draining`].
     ///
     /// Candidates of [elections](Self::election) give up, with the same error, and leaders are [asked to
     /// resign](crate::Term::resign_requested).
     ///
     /// After `within`, the shutdown stops the remaining bodies, and calls that still wait fail with
-    /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier end
-    /// counts.
+    /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier of the two ends
+    /// applies.
     ///
-    /// Stop a server first, and call `drain` when its requests have ended. Otherwise some of them fail
-    /// with `Draining`.
+    /// In a server, stop accepting requests first, and call `drain` when the running ones have ended, because
+    /// otherwise some of them fail with `Draining`.
     ///
     /// # Errors
     ///
-    /// As [`shutdown`](Self::shutdown).
+    /// Same as [`shutdown`](Self::shutdown).
     ///
     /// # Cancel safety
     ///
@@ -152,12 +152,12 @@ impl LockClient {
         })
     }
 
-    /// Drains the client from synchronous code, as [`drain`](Self::drain). Blocks the calling thread.
+    /// Drains the client from synchronous code, like [`drain`](Self::drain). Blocks the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`drain`](Self::drain), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. The client does not
-    /// drain then.
+    /// Same as [`drain`](Self::drain), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks. In that case,
+    /// the client does not drain.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Questions to the store: whether it replies, and who holds one lock.
+//! Asks the store whether it replies, and who holds one lock.
 
 use std::{future::Future, time::Duration};
 
@@ -22,11 +22,10 @@ impl LockClient {
     /// master of a Sentinel service, all masters of a cluster, or a majority of a quorum. The
     /// embedded store always replies, unless an outage is [simulated](Self::simulate_outage).
     ///
-    /// The check sends a `PING` to each of these servers in parallel, over the background
-    /// connections, and to a quorum again until a majority replies. It takes at most the [response
-    /// time-out](crate::LockClientBuilder::response_timeout), including the wait of a client that is
-    /// not connected yet. A reply does not prove that locks can be acquired: a server without free
-    /// memory replies, too.
+    /// The check sends a `PING` to each of these servers in parallel, over the background connections, and to a
+    /// quorum again until a majority replies. It takes at most the [response
+    /// time-out](crate::LockClientBuilder::response_timeout), including the wait of a client that is not connected
+    /// yet. A reply does not prove that locks can be acquired, because a server without free memory replies, too.
     ///
     /// # Errors
     ///
@@ -84,11 +83,11 @@ impl LockClient {
 
     /// Returns the current state of the lock of this key, or `None` if the lock is free.
     ///
-    /// Asks the store for the owner, and then the owner's client for the rest: that takes two round
-    /// trips more, or 200 milliseconds if that client does not reply. In that case, `inspect` also
-    /// looks up the [`address`](LockInfo::address) of that client among the server's connections. At the
-    /// same time, it asks the clients of the first ten [waiters](LockInfo::waiters) who they are, so a
-    /// silent one also costs 200 milliseconds.
+    /// Asks the store for the owner, and then the owner's client for the rest, which takes two more round trips, or
+    /// 200 milliseconds if that client does not reply. In that case, `inspect` also looks up the
+    /// [`address`](LockInfo::address) of that client among the server's connections. At the same time, it asks the
+    /// clients of the first ten [waiters](LockInfo::waiters) who they are, so a silent one also costs 200
+    /// milliseconds.
     ///
     /// # Errors
     ///
@@ -132,7 +131,7 @@ impl LockClient {
         } else if let Some(owner) = info.owner_id() {
             let timeout = core.options.response_timeout;
             let address = core.in_runtime(core.store.address(owner.client(), timeout));
-            // Ignored, because few users may list the connections of a server.
+            // Ignored, because most users have no permission to list the server's connections.
             info.address = address.await.ok().flatten();
         }
         Ok(Some(info))

@@ -41,12 +41,11 @@ const KEYS_OF_PART: usize = 1000;
 impl LockClient {
     /// Lists the locks that are held or retained, with their holders.
     ///
-    /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character
-    /// after it literally. All clients of the store with the same
-    /// [prefix](crate::LockClientBuilder::prefix) are asked, so this costs the store two messages for
-    /// each client and each two hundred locks, and one request for each lock that other clients wait
-    /// for. Locks of clients that do not reply within a second are missing: see
-    /// [`missed`](LockList::missed) and [`scan`](LockList::scan).
+    /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character after it
+    /// literally. The client asks all clients of the store with the same [prefix](crate::LockClientBuilder::prefix),
+    /// which costs the store two messages for each client and each two hundred locks, and one request for each lock
+    /// that other clients wait for. Locks of clients that do not reply within a second are missing, unless the list
+    /// also [scans](LockList::scan) the store. [`missed`](LockList::missed) counts such clients.
     ///
     /// The request also reaches clients of other databases of the server, because channels have no
     /// database. Their locks are not listed, but [`missed`](LockList::missed) counts those that do not
@@ -93,10 +92,9 @@ impl LockClient {
 ///
 /// # Errors
 ///
-/// [`LockError::Unavailable`] if the store does not reply. [`LockError::Store`] if it refuses: a
-/// user needs `+pubsub|channels` and `+publish` for the list, and `+scan` for the scan.
-/// [`LockError::InvalidOption`] for a pattern of more than 2,048 bytes,
-/// [`LockError::Closed`] after shutdown.
+/// [`LockError::Unavailable`] if the store does not reply. [`LockError::Store`] if it refuses: a user needs
+/// `+pubsub|channels` and `+publish` to list, and `+scan` to scan. [`LockError::InvalidOption`] for a pattern of more
+/// than 2,048 bytes, [`LockError::Closed`] after shutdown.
 #[must_use = "a list sends no request until it is polled"]
 pub struct LockList {
     scan: Scan,
@@ -177,8 +175,8 @@ impl LockList {
         self
     }
 
-    /// Scans about this many keys on the store at most, as [`scan`](Self::scan). So the list finds all locks on a store
-    /// with few keys, and costs little on one with many. If the server's user may not scan, nothing is scanned.
+    /// Scans like [`scan`](Self::scan), but at most about this many keys, so that the list finds all locks on a store
+    /// with few keys and costs little on one with many. Scans nothing if the server's user may not scan.
     pub fn scan_at_most(mut self, keys: usize) -> Self {
         self.scan = match keys.div_ceil(KEYS_OF_PART) {
             0 => Scan::None,
@@ -208,12 +206,12 @@ impl LockList {
         self.progress.lost
     }
 
-    /// Returns the next lock, or `None` after the last and after an error. It is `TryStreamExt::try_next`, for programs
-    /// without the crate that has it.
+    /// Returns the next lock, or `None` after the last one or after an error. Same as `TryStreamExt::try_next`, for
+    /// programs that do not use the crate `futures`.
     ///
     /// # Errors
     ///
-    /// As the [list](Self).
+    /// Same as the [list](Self).
     ///
     /// # Cancel safety
     ///

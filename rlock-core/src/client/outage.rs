@@ -6,8 +6,8 @@ use super::LockClient;
 use crate::{error::LockError, store::memory::SimulatedOutage};
 
 impl LockClient {
-    /// Makes the embedded store unreachable for all of its clients until the returned value is dropped. For tests of
-    /// how a service behaves without its server, for example that it replies with status 503.
+    /// Makes the embedded store unreachable for all of its clients until the returned value is dropped. Use it to
+    /// test how a service behaves without its server, for example that it replies with status 503.
     ///
     /// While the outage lasts, every request fails at once, as if the server refused the connection. Requests that
     /// ask once, such as [`try_acquire`](crate::Lock::try_acquire), return [`LockError::Unavailable`]. An acquire with

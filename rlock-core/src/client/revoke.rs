@@ -17,15 +17,14 @@ use crate::{
 };
 
 impl LockClient {
-    /// Asks the holder of a lock to release it. Returns `true` if the holder does so. A
-    /// [shared](crate::Lock::shared) lock and [permits](crate::Lock::permits) may have several holders: asks all
-    /// of them, at most 100, and returns `true` if all do so.
+    /// Asks the holder of a lock to release it. Returns `true` if the holder does so. If a
+    /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, asks all of
+    /// them, at most 100, and returns `true` only if all do so.
     ///
-    /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked): its body is
-    /// cancelled at its next await, as after any loss. The lock is released when the body has
-    /// stopped, or its guard is dropped. Until then its client renews the lease, and no other client
-    /// gets the lock. The holder's client logs a warning with the
-    /// [service](crate::LockClientBuilder::service), host and process of this one.
+    /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked), so its body is cancelled at
+    /// its next await, as after any loss. The lock is released only when the body has stopped or its guard is
+    /// dropped. Until then, its client renews the lease, and no other client gets the lock. The holder's client logs
+    /// a warning with the [service](crate::LockClientBuilder::service), host and process of this one.
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
     /// 200 milliseconds: its process has ended, is stuck or cut off, or its client has
@@ -34,7 +33,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Self::inspect).
+    /// Same as [`inspect`](Self::inspect).
     ///
     /// # Cancel safety
     ///
@@ -70,37 +69,36 @@ impl LockClient {
 
     /// Releases the lock if the current hold has this token. Returns `true` if it was released.
     ///
-    /// For a tool that decided on what [`inspect`](Self::inspect) returned: a later hold is not
-    /// touched. The holder compares the token, and loses the lock as by
-    /// [`force_release`](Self::force_release). If it does not reply within 200 milliseconds, the
-    /// store compares: a token matches if it is the one that `inspect` returns, or one of the 127
-    /// after it. Holds that the process passed on locally may have these. The store forgets the token of a hold
-    /// that is older than its lease and the
-    /// [`fence_retention`](crate::LockClientBuilder::fence_retention): then nothing is released.
+    /// Use it in a tool that decides by what [`inspect`](Self::inspect) has returned, because it does not touch a
+    /// later hold. The holder compares the token, and loses the lock as with [`force_release`](Self::force_release).
+    /// If it does not reply within 200 milliseconds, the store compares: a token matches if it is the one that
+    /// `inspect` returns, or one of the 127 after it, which holds may have that the lock's client passed on locally.
+    /// Nothing is released if the hold is older than its lease and the
+    /// [`fence_retention`](crate::LockClientBuilder::fence_retention), because the store has then forgotten its
+    /// token.
     ///
-    /// Of several holders, takes the lock from those with this token. The store does not know which of them has
-    /// which token, so a holder that does not reply keeps the lock.
+    /// If there are several holders, takes the lock from those with this token. The store does not know which of them
+    /// has which token, so a holder that does not reply keeps the lock.
     ///
     /// # Errors
     ///
-    /// As [`force_release`](Self::force_release).
+    /// Same as [`force_release`](Self::force_release).
     ///
     /// # Cancel safety
     ///
-    /// As [`force_release`](Self::force_release). The call can be repeated.
+    /// Same as [`force_release`](Self::force_release). The call can be repeated.
     pub async fn release_if(&self, key: &str, token: u64) -> Result<bool, LockError> {
         self.take_from(self.key(key)?, Some(token)).await
     }
 
-    /// Takes a lock from its holder, even a silent one, and hands it to the next waiter. Returns whether
-    /// the lock was taken.
+    /// Takes a lock from its holder, even from one that does not reply, and hands it to the next waiter. Returns
+    /// whether the lock was taken.
     ///
-    /// If the holder's client replies within 200 milliseconds, it loses the lock first,
-    /// with [`LostCause::Revoked`](crate::LostCause::Revoked), and logs a warning that names this
-    /// client. Its body may run on until its next await, and a stuck one for longer, **beside the
-    /// next holder**. The next hold has a larger fencing token, so storage that checks the token
-    /// refuses the former holder. Where that matters and the holder still replies, prefer
-    /// [`ask_release`](Self::ask_release), which waits for the body.
+    /// If the holder's client replies within 200 milliseconds, it loses the lock first, with
+    /// [`LostCause::Revoked`](crate::LostCause::Revoked), and logs a warning that names this client. Its body may run
+    /// on until its next await, and a stuck one even longer, **while the next holder works**. The next hold has a
+    /// larger fencing token, so storage that checks the token refuses the former holder. If an overlap would do harm
+    /// and the holder still replies, prefer [`ask_release`](Self::ask_release), which waits for the body.
     ///
     /// Takes a [shared](crate::Lock::shared) lock and [permits](crate::Lock::permits) from all holders, at most 100.
     ///
@@ -108,7 +106,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Self::inspect). [`LockError::Store`] for a lock that other software wrote:
+    /// Same as [`inspect`](Self::inspect). [`LockError::Store`] for a lock that other software wrote:
     /// delete its key on the server.
     ///
     /// # Cancel safety
@@ -212,8 +210,8 @@ impl LockClient {
         })
     }
 
-    /// Removes the lock of this key from the embedded store and hands it off to the next waiter.
-    /// Returns `true` if the lock was held. For tests of a service that loses a lock.
+    /// Removes the lock of this key from the embedded store and hands it off to the next waiter. Returns `true` if
+    /// the lock was held. Use it to test how a service handles the loss of a lock.
     ///
     /// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its
     /// key had been deleted on a server.

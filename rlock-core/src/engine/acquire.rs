@@ -136,7 +136,7 @@ impl Attempt<'_> {
         Ok(guards)
     }
 
-    /// Returns the entries once enough replicas have their locks; otherwise releases them. Meanwhile the watchdog
+    /// Returns the entries once enough replicas have their locks; otherwise releases them. Until then, the watchdog
     /// renews them, and a cancelled call drops them.
     async fn replicated(&self, mut entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
         // Nothing has run, so no `min_hold` keeps a lock without replicas.

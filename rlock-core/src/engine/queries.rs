@@ -115,7 +115,7 @@ fn describe_client(core: &Core) -> Report {
     }
 }
 
-/// The limit for sending one answer. The next question waits meanwhile.
+/// The time limit for sending one answer, because the next question has to wait for it.
 const PUBLISH: Duration = Duration::from_millis(200);
 
 /// The number of locks that are looked up at once for a list: more than a report has room for.

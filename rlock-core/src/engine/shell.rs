@@ -587,7 +587,7 @@ impl Shell {
     }
 }
 
-/// A step that nobody has taken yet. Undoes it when dropped.
+/// A step that no call has taken yet. Undoes it when dropped.
 struct Unfinished<'a>(&'a Shell, Option<Step>);
 
 impl Drop for Unfinished<'_> {

@@ -2,14 +2,14 @@
 
 /// What a [`LockError`](crate::LockError) means for the caller, from [`LockError::kind`](crate::LockError::kind).
 ///
-/// A service maps kinds, not variants, to the statuses of its protocol, in one place:
+/// Map kinds rather than variants to the statuses of your protocol, in one place:
 ///
 /// | kind | HTTP | gRPC | another attempt |
 /// | --- | --- | --- | --- |
 /// | [`Contention`](Self::Contention) | 409 Conflict | `ABORTED` | may succeed when the other call has ended |
 /// | [`Outage`](Self::Outage) | 503 Service Unavailable | `UNAVAILABLE` | may succeed when the store serves again |
 /// | [`Closing`](Self::Closing) | 503 Service Unavailable | `UNAVAILABLE` | may succeed on another instance |
-/// | [`Lost`](Self::Lost) | 500 Internal Server Error | `INTERNAL` | only after a check of what the body has done |
+/// | [`Lost`](Self::Lost) | 500 Internal Server Error | `INTERNAL` | only after you have checked what the body has done |
 /// | [`Invalid`](Self::Invalid) | 400 Bad Request | `INVALID_ARGUMENT` | fails again |
 /// | [`Misuse`](Self::Misuse) | 500 Internal Server Error | `INTERNAL` | fails again until the program or its set-up changes |
 ///
@@ -37,9 +37,9 @@ pub enum ErrorKind {
     /// The store was unreachable, or temporarily unable to serve: [`Unavailable`](crate::LockError::Unavailable).
     Outage,
     /// The client is shutting down, because its process stops: [`Draining`](crate::LockError::Draining),
-    /// [`Closed`](crate::LockError::Closed), [`InUse`](crate::LockError::InUse), and
-    /// [`Lost`](crate::LockError::Lost) with [`LostCause::Closed`](crate::LostCause::Closed). Only with `Lost` has a body
-    /// run, which the shutdown stopped, so it may have done a part of its work.
+    /// [`Closed`](crate::LockError::Closed), [`InUse`](crate::LockError::InUse), and [`Lost`](crate::LockError::Lost)
+    /// with [`LostCause::Closed`](crate::LostCause::Closed). Only `Lost` means that a body ran: the shutdown stopped
+    /// it, so it may have done part of its work.
     Closing,
     /// The lock was lost while the body ran, so another holder may have run at the same time:
     /// [`Lost`](crate::LockError::Lost) with any other cause.

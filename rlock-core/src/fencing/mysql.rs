@@ -1,11 +1,11 @@
-//! The statements for MySQL, with InnoDB. They work on MariaDB, too, where the tests run them.
+//! The statements for MySQL, with InnoDB. They also work on MariaDB, where the tests run them.
 //!
-//! MySQL has no `RETURNING`, so a second statement reads the token. The guard waits while another transaction has the row,
-//! at most for `innodb_lock_wait_timeout`. The errors 1205 (that time-out) and 1213 (a deadlock) are not stale: roll back,
-//! and run the transaction again.
+//! MySQL has no `RETURNING`, so a second statement reads the token. The guard waits while another transaction has the
+//! row, at most for `innodb_lock_wait_timeout`. The errors 1205 (that time-out) and 1213 (a deadlock) do not mean
+//! that the transaction is stale: roll back, and run the transaction again.
 //!
-//! Under REPEATABLE READ, the default, the first plain `SELECT` fixes what all later ones see. So none may precede the guard, nor
-//! may the transaction begin `WITH CONSISTENT SNAPSHOT`.
+//! Under REPEATABLE READ, the default, the first plain `SELECT` fixes what all later ones see. So run none before the
+//! guard, and do not begin the transaction `WITH CONSISTENT SNAPSHOT`.
 
 /// Creates the table, unless it exists. The key is binary, because texts that differ only in case are equal by default.
 pub const TABLE: &str = "\

@@ -1,10 +1,11 @@
 //! The statements for Postgres.
 //!
-//! The guard may be the first statement of a transaction at any isolation level. It waits while another transaction has the
-//! row. If that transaction commits, READ COMMITTED goes on with what it wrote. REPEATABLE READ and SERIALIZABLE return
-//! SQLSTATE 40001 instead, which is not stale: run the transaction again.
+//! The guard may be the first statement of a transaction at any isolation level. It waits while another transaction
+//! has the row. When that one commits, a guard under READ COMMITTED goes on with the row as committed. Under
+//! REPEATABLE READ and SERIALIZABLE, the guard fails with SQLSTATE 40001, which does not mean that its transaction is
+//! stale: run the transaction again.
 //!
-//! Postgres has no text with U+0000, so it refuses a key with that character.
+//! Postgres refuses a key with U+0000, because its texts cannot contain that character.
 
 /// Creates the table, unless it exists.
 pub const TABLE: &str = "\

@@ -1,7 +1,7 @@
 //! The statements for SQLite, version 3.35 or later.
 //!
-//! One transaction at a time writes to the whole file. Begin with `BEGIN IMMEDIATE`, so that a transaction waits at its
-//! start (`PRAGMA busy_timeout`), and does not fail in the middle.
+//! Only one transaction at a time can write to the file. Begin with `BEGIN IMMEDIATE`, so that a transaction waits at
+//! its start (`PRAGMA busy_timeout`) instead of failing in the middle.
 
 /// Creates the table, unless it exists.
 pub const TABLE: &str = "\

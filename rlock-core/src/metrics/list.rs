@@ -22,9 +22,9 @@ pub(super) const PROCESS_PAUSE: &str = "rlock_process_pause_seconds";
 #[rustfmt::skip]
 const COUNTERS: [(&str, &str); 6] = [
     (CONTENDED, "acquires that found the lock taken"),
-    (REENTRIES, "nested acquires that entered the hold of their call chain"),
+    (REENTRIES, "nested acquires that re-entered the hold of their call chain"),
     (LOST, "holds that were lost, by cause"),
-    (HANDOVERS, "contended acquires that were granted, by what brought the lock"),
+    (HANDOVERS, "contended acquires that were granted, by how the lock arrived"),
     (RENEWALS, "renewals of leases, by result"),
     (RECONNECTS, "lost connections to the server that were replaced"),
 ];
@@ -42,7 +42,7 @@ const GAUGES: [(&str, &str); 5] = [
 const HISTOGRAMS: [(&str, &str); 5] = [
     (ACQUIRE_DURATION, "time from the call of an acquire to its end, by outcome"),
     (HOLD_DURATION, "time from the grant of a hold to its end, by end"),
-    (LEASE_MARGIN, "what was left of the lease when its renewal arrived"),
+    (LEASE_MARGIN, "time left of the lease when its renewal arrived"),
     (REQUEST_DURATION, "time from sending a request to a server to its reply"),
     (PROCESS_PAUSE, "how much later than planned the watchdog woke up"),
 ];

@@ -145,7 +145,7 @@ impl LockCounters {
     }
 
     pub(crate) fn lost(self, cause: LostCause) {
-        // A release is no loss, and has no counter.
+        // A release does not count as a loss, so it has no counter.
         if let Some(lost) = self.0.lost.get(cause as usize) {
             lost.increment(1);
         }

@@ -6,7 +6,7 @@ use std::{
     mem::discriminant,
 };
 
-/// Returns whether the output is an `Err`. An output that is no `Result` is a success.
+/// Returns whether the output is an `Err`. An output that is not a `Result` is a success.
 ///
 /// Outputs have no bounds, so no trait can tell a `Result` from other types, but the name of the type and the discriminant
 /// can. If the standard library renamed the type, every output would count as a success.

@@ -1,4 +1,4 @@
-//! Credentials that change: a provider is asked for them at each attempt to connect.
+//! Credentials that change, which the client gets from a provider at each attempt to connect.
 
 use std::fmt;
 

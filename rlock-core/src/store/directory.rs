@@ -33,7 +33,7 @@ impl Cursor {
 /// A part of a scan: the keys of some locks, and where the scan continues.
 pub(crate) type Page = (Vec<Key>, Option<Cursor>);
 
-/// Access to what is on the store beside the client's own locks.
+/// Access to the locks on the store that this client does not know of.
 pub(crate) trait Directory {
     /// Returns the databases that have the locks: one number if the servers agree on it, or one for each server.
     /// Clients of other databases also receive messages.

@@ -102,7 +102,8 @@ impl Endpoint {
             };
             let address = server.to_string();
             if servers.iter().any(|other| other.to_string() == address) {
-                let way_out = "each server is named once: one that votes twice is no majority";
+                let way_out =
+                    "each server is named once, because one that votes twice is not a majority";
                 let given = format!("`{address}`, twice");
                 return Err(LockError::invalid_option("urls", given, way_out));
             }
@@ -251,7 +252,7 @@ fn connection(url: &str, options: &str) -> Result<ConnectionInfo, String> {
     })?;
     let database = info.redis_settings().db();
     if database < 0 {
-        return Err(format!("`{database}` is no number of a database"));
+        return Err(format!("`{database}` is not a number of a database"));
     }
     // Without a password, redis-rs skips the login and stays the user `default`. A user with
     // `nopass` may log in with any password.
@@ -318,10 +319,13 @@ mod tests {
             ("redis://u@h:s3cret/", "Redis URL did not parse"),
             ("redis://u:s3cret@[::1]:abc/", "Redis URL did not parse"),
             ("redis://u:s3cret@::1:7/", "Redis URL did not parse"),
-            ("redis://u:s3cret@h/-1", "`-1` is no number of a database"),
+            (
+                "redis://u:s3cret@h/-1",
+                "`-1` is not a number of a database",
+            ),
             (
                 "redis-sentinel://u:s3cret@one/orders/-2",
-                "`-2` is no number",
+                "`-2` is not a number",
             ),
             (
                 "redis://u:s3cret@h/not-a-number",

@@ -87,7 +87,7 @@ impl QuorumStore {
 pub(crate) fn named_twice(error: &StoreError) -> Option<LockError> {
     let SameServer { address, other } = error.source.downcast_ref()?;
     let both = format!("`{other}` and `{address}`");
-    let way_out = "both lead to the same server, and one that votes twice is no majority: \
+    let way_out = "both lead to the same server, and one that votes twice is not a majority: \
                    each server is named once";
     Some(LockError::invalid_option("urls", both, way_out))
 }

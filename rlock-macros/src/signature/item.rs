@@ -1,4 +1,4 @@
-//! The errors for items that are no function, and for signatures that cannot be parsed.
+//! The errors for items that are not functions, and for signatures that cannot be parsed.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::Signature;
@@ -42,7 +42,7 @@ fn bare_function_trait(tokens: TokenStream) -> Option<Ident> {
         })
 }
 
-/// Returns the error for an item that is no function.
+/// Returns the error for an item that is not a function.
 pub(super) fn no_function(item: TokenStream, error: &syn::Error) -> syn::Error {
     if let Some(bare) = bare_function_trait(item.clone()) {
         return syn::Error::new(

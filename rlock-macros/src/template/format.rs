@@ -24,7 +24,7 @@ pub(super) fn check(format: &str) -> Result<(), String> {
     }
     if !spec.is_known() {
         return Err(format!(
-            "`{format}` is no format: write what stands after the colon in `{{:…}}`, as in `<id:?>`, `<id:08>`, `<id:#x>`"
+            "`{format}` is not a format: write what stands after the colon in `{{:…}}`, as in `<id:?>`, `<id:08>`, `<id:#x>`"
         ));
     }
     if let Some(number) = spec.numbers.into_iter().find(|number| is_too_long(number)) {

@@ -166,7 +166,7 @@ fn step(word: &str, place: &str) -> Result<Step, String> {
     } else if word.starts_with(|first: char| first.is_ascii_digit()) {
         word.parse()
             .map(Step::Index)
-            .map_err(|_| format!("{place}: `{word}` is no index of a tuple"))
+            .map_err(|_| format!("{place}: `{word}` is not an index of a tuple"))
     } else {
         check_name(word, place)?;
         Ok(Step::Field(word.to_owned()))
@@ -212,7 +212,7 @@ fn check_name(word: &str, place: &str) -> Result<(), String> {
         Err(format!("{place}: `{word}` is a keyword, write `r#{word}`"))
     } else {
         Err(format!(
-            "{place} is no placeholder: write a parameter, a field, a call without arguments or an index, \
+            "{place} is not a placeholder: write a parameter, a field, a call without arguments or an index, \
              as in `<id>`, `<order.id>`, `<user.id()>`, `<pair.0>`"
         ))
     }

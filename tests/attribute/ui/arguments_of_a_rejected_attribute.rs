@@ -16,7 +16,7 @@ impl Shop {
 }
 
 #[distributed_lock(key = "day:<day>")]
-async fn beside_it(day: u8, month: u8) -> Result<(), LockError> {
+async fn neighbour(day: u8, month: u8) -> Result<(), LockError> {
     Ok(())
 }
 

@@ -14,7 +14,7 @@ fn main() {
     // Texts without a value.
     let _ = key!("order:{id}");
     let _ = key!("night");
-    // What is no literal.
+    // Not a literal.
     let _ = key!();
     let _ = key!(NIGHT);
     let _ = key!(concat!("order:", "<id>"));

@@ -40,7 +40,7 @@ async fn another_word() -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = [shared "tenant:<tenant", shared "order:<nobody>"])]
+#[distributed_lock(key = [shared "tenant:<tenant", shared "order:<absent>"])]
 fn a_broken_template() -> Result<(), LockError> {
     Ok(())
 }

@@ -1,6 +1,6 @@
 use rlock_core::{LockError, distributed_lock};
 
-#[distributed_lock(key = "night", wait = "for ever")]
+#[distributed_lock(key = "night", wait = "for good")]
 async fn words() -> Result<(), LockError> {
     Ok(())
 }

@@ -33,7 +33,7 @@ async fn whatever_takes_the_lock_away_stops_the_body() {
         &[&["DEL", &lock]],
         &[&["FLUSHALL"]],
         &[&["RENAME", &lock, "elsewhere"]],
-        &[&["DEL", &lock], &["HSET", &lock, "somebody:1", "1"]],
+        &[&["DEL", &lock], &["HSET", &lock, "foreign:1", "1"]],
         &[&["SET", &lock, "of another type"]],
     ];
     for way in ways {
@@ -69,7 +69,10 @@ async fn a_loss_is_noticed_after_every_kind_of_own_change() {
         {
             nested.release().await.expect("held");
         }
-        assert!(guard.is_valid(), "{change}: own changes are no loss");
+        assert!(
+            guard.is_valid(),
+            "{change}: own changes do not count as a loss"
+        );
         assert!(server.del(&name("k")).await);
         for guard in [Some(&guard), nested.as_ref()].into_iter().flatten() {
             assert_lost(guard, LONG, LostCause::Removed).await;

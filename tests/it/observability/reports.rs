@@ -221,7 +221,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
     assert_eq!(of_locks("lock lost"), Vec::<String>::new());
 }
 
-/// A proxy closes connections that nobody uses.
+/// A proxy closes idle connections.
 #[tokio::test]
 async fn an_idle_client_that_connects_again_is_no_news() {
     keep_log();

@@ -55,12 +55,12 @@ async fn no_password_is_in_any_error() {
     let server = server();
     let at = server.address();
     let socket = server.unix_url();
-    let nobody = RedisServer::start().address();
+    let unused = RedisServer::start().address();
     for url in [
         format!("redis://:wrong{ENCODED}@{at}/"),
         format!("redis://alice:wrong{ENCODED}@{at}/"),
         format!("{socket}?user=alice&pass=wrong{ENCODED}"),
-        format!("redis://alice:{ENCODED}@{nobody}/"),
+        format!("redis://alice:{ENCODED}@{unused}/"),
         format!("rediss://alice:{ENCODED}@{at}/"),
         format!("redis://alice:{ENCODED}@{at}/x"),
         format!("redis://alice:{ENCODED}@{at}:70000/"),

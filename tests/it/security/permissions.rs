@@ -387,15 +387,15 @@ async fn without_any_permission_a_lock_is_shared_only_by_those_that_may_share_it
             ("d", exclusive, shared),
         ] {
             let held = take(&one, key, first).await;
-            let beside = take(&other, key, second).await;
-            let are_both = held.is_some_and(|held| held.is_valid()) && beside.is_some();
+            let also_held = take(&other, key, second).await;
+            let are_both = held.is_some_and(|held| held.is_valid()) && also_held.is_some();
             assert!(!are_both, "{left_out}: {first}, {second}");
         }
         if let Some(downgraded) = take(&one, "e", exclusive).await {
             downgraded.downgrade().expect("held");
             tokio::time::sleep(ms(200)).await;
-            let beside = take(&other, "e", exclusive).await;
-            assert!(!downgraded.is_valid() || beside.is_none(), "{left_out}");
+            let also_held = take(&other, "e", exclusive).await;
+            assert!(!downgraded.is_valid() || also_held.is_none(), "{left_out}");
         }
         // The first two cannot be released without a permission, and the last two must not join them.
         for (first, second) in [(permit, shared), (shared, permit), (shared, exclusive)] {

@@ -98,7 +98,7 @@ async fn times_below_a_millisecond_are_times_and_not_errors() {
     let lock = client.lock("k").lease(LASTING).min_hold(tiny);
     lock.run(async {}).await.expect("free");
     assert_soon_free(&server, "k").await;
-    // A lock that is kept for a fraction of a millisecond is not kept for ever.
+    // A lock that is kept for a fraction of a millisecond is not kept forever.
     let lock = client.lock("k").lease(LASTING).min_hold(ms(30));
     let guard = lock.acquire().await.expect("free");
     let until = guard

@@ -75,7 +75,7 @@ async fn a_client_that_shuts_down_ends_its_leaders_and_observers() {
 }
 
 #[tokio::test]
-async fn a_term_that_nobody_reads_is_skipped_and_the_latest_is_not() {
+async fn a_term_that_is_not_read_is_skipped_and_the_latest_is_not() {
     let client = LockClient::in_memory();
     let election = client.election("scheduler");
     let mut changes = election.changes().expect("a valid name");
@@ -123,7 +123,7 @@ async fn a_client_that_retains_its_locks_keeps_none_that_it_has_resigned_from() 
             .expect("a reply")
             .is_none()
     );
-    // Another lock of the same key is retained, but nobody leads.
+    // Another lock of the same key is retained, but no client leads.
     client.lock("scheduler").run(async {}).await.expect("free");
     assert!(
         client

@@ -56,7 +56,7 @@ async fn work_of_a_cancelled_call(lock: Lock, keeps: bool) -> Work {
 }
 
 #[tokio::test]
-async fn blocking_work_of_a_cancelled_call_runs_beside_the_next_holder_unless_it_has_a_guard() {
+async fn blocking_work_of_a_cancelled_call_overlaps_the_next_holder_unless_it_has_a_guard() {
     for [one, other] in pairs("kept-work").await {
         let (lock, next) = (one.lock("k").lease(LASTING), other.lock("k").wait(LONG));
 

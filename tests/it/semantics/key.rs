@@ -20,7 +20,7 @@ macro_rules! by_both {
     ($client:ident, $template:literal, $($value:ident: $type:ty),+) => {{
         #[distributed_lock(key = $template, client = $client)]
         fn by_attribute($client: &LockClient, $($value: $type),+) -> Result<Vec<String>, LockError> {
-            let hold = current().expect("inside of a lock");
+            let hold = current().expect("inside a lock");
             Ok(hold.keys().map(str::to_owned).collect())
         }
         let by_attribute = by_attribute($client, $($value),+).expect("free");

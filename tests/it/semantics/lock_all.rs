@@ -176,7 +176,7 @@ async fn several_locks_are_downgraded_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn those_that_the_call_is_inside_of_are_entered_again() {
+async fn locks_of_the_callers_are_entered_again() {
     for (client, _server) in both().await {
         let guard = client.lock_all(["b", "d"]).acquire().await.expect("free");
         let inner = guard.scope(async { client.lock_all(["a", "b", "c"]).acquire().await });

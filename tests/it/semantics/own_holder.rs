@@ -121,7 +121,7 @@ async fn a_guard_an_annotated_call_and_a_bare_spawn_get_a_hint() {
 #[tokio::test(start_paused = true)]
 async fn readers_and_permits_of_this_client_are_named_and_the_hint_fits_the_mode() {
     let client = at("memory:").await;
-    let no_entry = "if this call runs inside that hold, it waits for itself: acquire the exclusive lock from the start";
+    let no_entry = "if this call runs inside that hold, it deadlocks with itself: acquire the exclusive lock from the start";
     let _reader = client
         .lock("data")
         .shared()
@@ -153,7 +153,11 @@ async fn readers_and_permits_of_this_client_are_named_and_the_hint_fits_the_mode
         .acquire()
         .await
         .expect_err("both are taken");
-    assert_says(&format!("{third:#}"), &[who, HINT], &["waits for itself"]);
+    assert_says(
+        &format!("{third:#}"),
+        &[who, HINT],
+        &["deadlocks with itself"],
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -161,7 +161,7 @@ async fn a_url_that_does_not_fit_its_server_is_refused_with_the_way_out() {
     assert!(shown.ends_with(reason), "{shown}");
 
     let shown = refusal(&format!("redis-sentinel://{}/orders", server.address())).await;
-    let way_out = "; this server is no Sentinel: connect to it by `redis://host:port`";
+    let way_out = "; this server is not a Sentinel: connect to it by `redis://host:port`";
     assert!(shown.ends_with(way_out), "{shown}");
 }
 

@@ -1,4 +1,4 @@
-//! How long nobody leads, and how soon everybody knows who does.
+//! How long there is no leader, and how soon all observers know the next one.
 
 use std::{
     sync::Arc,

@@ -157,7 +157,7 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     const WAITERS: u64 = 16;
     let server = RedisServer::start();
     // The holder is not a live process, so all scripts are from waiters.
-    let words = ["HSET", &name("k"), "somebody:1", "1"];
+    let words = ["HSET", &name("k"), "foreign:1", "1"];
     let _: u64 = server.command(&words).await;
     let mut waiting = Vec::new();
     for (place, client) in (1..).zip(clients(&server, WAITERS).await) {

@@ -69,7 +69,7 @@ macro_rules! conformance {
             only_what_a_shared_hold_covers_enters_it,
             all_who_share_a_lock_are_shown_and_can_be_asked_to_release_it,
             all_who_share_a_lock_are_listed_with_those_who_wait,
-            a_scan_shows_holders_that_do_not_reply_beside_one_that_does,
+            a_scan_shows_holders_that_do_not_reply_next_to_one_that_does,
             a_shared_lock_is_taken_by_force_from_all_its_holders,
             a_shared_lock_stays_taken_for_its_min_hold,
             several_keys_may_have_different_modes,

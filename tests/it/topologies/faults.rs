@@ -48,7 +48,7 @@ async fn assert_soon_counts_at(place: &Fronted, least: usize, guard: &LockGuard,
         let lock = Fronted::lock();
         let locks = servers.iter().map(|server| server.hgetall(&lock));
         let locks = join_all(locks).await;
-        assert!(guard.is_valid(), "it is held meanwhile");
+        assert!(guard.is_valid(), "it is still held");
         let right = locks.iter().filter(|lock| **lock == wanted).count();
         let mut owners = locks.iter().flat_map(BTreeMap::keys);
         if right >= least && owners.all(|owner| wanted.contains_key(owner)) {

@@ -219,7 +219,7 @@ async fn many_wait_for_replicas_together_and_not_one_after_the_other() {
     replica.resume();
 }
 
-/// One `WAIT` serves all requests that are sent meanwhile.
+/// One `WAIT` serves all requests that are sent before its reply.
 #[tokio::test]
 async fn a_foreign_key_in_one_lock_s_place_fails_no_other_that_is_waited_for_together() {
     let (master, replica) = pair().await;
@@ -265,7 +265,7 @@ async fn the_connection_that_waits_is_replaced_when_it_breaks() {
 }
 
 #[tokio::test]
-async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
+async fn a_master_that_is_demoted_during_a_wait_is_not_a_master_and_that_passes() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 1, ms(3000)).await;
     hold(&strict, "k").await.release().await.expect("held");
@@ -277,7 +277,7 @@ async fn a_master_that_is_demoted_meanwhile_is_no_master_and_that_passes() {
     unreachable.kill();
     master.follow_in_vain(&unreachable).await;
     let outcome = within(LONG, "a reply", waiting).await.expect("no panic");
-    let error = outcome.expect_err("it is no master");
+    let error = outcome.expect_err("it is not a master");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     replica.resume();
     master.promote().await;

@@ -176,7 +176,7 @@ impl Drill {
     }
 
     fn latest(&self) -> (u64, usize) {
-        let (term, led) = self.terms.last_key_value().expect("somebody leads");
+        let (term, led) = self.terms.last_key_value().expect("there was a leader");
         (*term, led.process)
     }
 
@@ -268,7 +268,7 @@ impl Drill {
         self.note_takeover(way, term, at);
     }
 
-    /// Notes how long nobody led, unless the term had ended before.
+    /// Notes how long there was no leader, unless the term had ended before.
     fn note_takeover(&mut self, way: Way, term: u64, at: u64) {
         let (ended, how) = self.terms[&term].ended.as_ref().expect("it has ended");
         let is_meant = match way {

@@ -132,7 +132,7 @@ async fn a_lock_without_an_end_that_goes_without_a_release_has_its_next_holders(
     ];
     let cases = cases.map(async |(protocol, goes)| {
         let server = RedisServer::start();
-        let made: u64 = server.command(&["HSET", lock, "somebody:1", "1"]).await;
+        let made: u64 = server.command(&["HSET", lock, "foreign:1", "1"]).await;
         assert_eq!(made, 1);
         let mut waiting = Vec::new();
         for place in 1..=2 {

@@ -127,7 +127,7 @@ impl Case {
         all
     }
 
-    /// Whether SQLite lets nobody else write while a transaction is paused there.
+    /// Whether SQLite blocks all other writers while a transaction is paused there.
     fn locks_file(self) -> bool {
         match self.point {
             BeforeBegin => false,

@@ -18,8 +18,8 @@ use crate::session::{Database, UNPREPARED};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The user `nobody`, because these servers refuse to run as root.
-const NOBODY: u32 = 65_534;
+/// The system's unprivileged user, because these servers refuse to run as root.
+const UNPRIVILEGED: u32 = 65_534;
 
 /// A database for one test: a server on a free loopback port, or a file. It goes when it is dropped, or when the test
 /// process dies.
@@ -222,7 +222,7 @@ impl Directory {
         let mut command = Command::new(find(program, package));
         command.current_dir(&self.0);
         if geteuid().is_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         command
     }
@@ -237,7 +237,7 @@ impl Drop for Directory {
 /// Gives a file to the user that servers run as.
 fn give(path: &Path) {
     if geteuid().is_root() {
-        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may do that");
+        chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
     }
 }
 

@@ -190,7 +190,7 @@ async fn strike_one(cluster: &Cluster, step: &Step, masters: [usize; MASTERS]) -
             let name = name_of(step.number);
             cluster.owner_of(&name).await.del(&name).await
         }
-        kind => unreachable!("{kind} is no fault of a cluster"),
+        kind => unreachable!("{kind} is not a fault of a cluster"),
     }
 }
 

@@ -37,7 +37,7 @@ impl Place {
         if is_needed || self.is_asked_for {
             return Some(self.path);
         }
-        // A file that stays is no harm.
+        // A file that stays does no harm.
         let _ = fs::remove_file(&self.path);
         None
     }

@@ -353,8 +353,8 @@ impl History {
         })
     }
 
-    /// Returns whether the store forgets locks by this fault. A lock that requires a replica
-    /// survives a kill of its master. A paused master may continue for a moment beside the next.
+    /// Returns whether the store forgets locks by this fault. A lock that requires a replica survives a kill of its
+    /// master. A paused master may continue for a moment after its successor has started.
     fn loses_data(&self, kind: FaultKind) -> bool {
         let replicas = self.run.as_ref().map_or(0, |run| run.replicas);
         kind.loses_data() && !(replicas > 0 && kind == FaultKind::MasterKilled)

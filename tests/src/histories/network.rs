@@ -85,7 +85,7 @@ async fn strike_proxy(proxy: &Proxy, step: &Step) {
         FaultKind::RepliesHeld => proxy.hold_replies(),
         FaultKind::ConnectionsSilenced => proxy.half_open(),
         FaultKind::EverySecondSilenced => proxy.silence_every_second(),
-        kind => unreachable!("{kind} is no fault of a network"),
+        kind => unreachable!("{kind} is not a fault of a network"),
     }
     sleep(step.lasts).await;
     proxy.pass();

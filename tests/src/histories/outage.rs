@@ -245,7 +245,7 @@ async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
             true
         }
         FaultKind::LockDeleted => server.up().await.del(&name_of(step.number)).await,
-        kind => unreachable!("{kind} is no fault of a server"),
+        kind => unreachable!("{kind} is not a fault of a server"),
     };
     struck.then(clock::now)
 }
@@ -281,7 +281,7 @@ async fn fail_over(trio: &Trio, step: &Step) {
             sleep(step.lasts).await;
             way.pass();
         }
-        kind => unreachable!("{kind} is no failover"),
+        kind => unreachable!("{kind} is not a failover"),
     }
 }
 

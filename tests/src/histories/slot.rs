@@ -108,7 +108,7 @@ impl Slot {
                     let _ = self.await_end().await;
                     self.replace().await;
                 }
-                kind => unreachable!("{kind} is no fault of a process"),
+                kind => unreachable!("{kind} is not a fault of a process"),
             }
             self.order.recorder.note(Record::Fault(Fault {
                 process: Some(process),
@@ -212,7 +212,7 @@ impl Slot {
         match serde_json::from_str(line) {
             Ok(record) => self.order.recorder.note(record),
             // The last line of a killed process may be cut off.
-            Err(error) => eprintln!("a line that is no record: {line}: {error}"),
+            Err(error) => eprintln!("a line that is not a record: {line}: {error}"),
         }
     }
 }

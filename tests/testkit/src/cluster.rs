@@ -349,7 +349,7 @@ async fn owners(node: &RedisServer) -> Vec<(u16, u16, u16)> {
     };
     let master = |(first, last, master)| {
         let Value::Array(master) = master else {
-            panic!("{master:?} is no node");
+            panic!("{master:?} is not a node");
         };
         let port = redis::from_redis_value(master[1].clone()).expect("a port is a number");
         (first, last, port)

@@ -62,7 +62,7 @@ pub async fn without_holder(server: &RedisServer) -> Vec<String> {
     let stays = |key: &String| !key.ends_with(":fence");
     let all = still_present(QUEUES, async || keys(server, stays).await).await;
     if !all.is_empty() {
-        left.push(format!("keys that nobody wants: {all:?}"));
+        left.push(format!("leftover keys: {all:?}"));
     }
     let mut endless = Vec::new();
     let mut connection = server.connection().await;
@@ -80,7 +80,7 @@ pub async fn without_holder(server: &RedisServer) -> Vec<String> {
         }
     }
     if !endless.is_empty() {
-        left.push(format!("tokens that stay for ever: {endless:?}"));
+        left.push(format!("tokens that never expire: {endless:?}"));
     }
     left
 }

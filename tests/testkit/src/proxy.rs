@@ -20,9 +20,9 @@ use control::Control;
 
 /// A TCP proxy that loses, delays and cuts on demand.
 ///
-/// It runs on its own thread and runtime, so a blocked test does not stop it. It closes when it is
-/// dropped. Every method takes effect before it returns. A fault with a count starts anew when its
-/// method is called again.
+/// It runs on its own thread and runtime, so a blocked test does not stop it. It closes when it is dropped. Every
+/// method takes effect before it returns. A fault with a count starts again from zero when its method is called
+/// again.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,

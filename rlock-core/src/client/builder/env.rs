@@ -13,7 +13,7 @@ const LEASE: &str = "RLOCK_LEASE";
 const WAIT: &str = "RLOCK_WAIT";
 
 impl LockClientBuilder {
-    /// Sets options from the environment variables that the command `rlock` also reads:
+    /// Sets options from environment variables, which the command `rlock` also reads:
     ///
     /// | variable | sets | value |
     /// | --- | --- | --- |
@@ -60,7 +60,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`with_env`](Self::with_env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
+    /// Same as [`with_env`](Self::with_env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
     /// invalid. The error shows no password. Otherwise as [`connect`](Self::connect) and [`connect_quorum`](Self::connect_quorum).
     ///
     /// # Cancel safety

@@ -26,18 +26,16 @@ impl LockClientBuilder {
         self
     }
 
-    /// Uses the clock of the Tokio runtime that the client is made in, and runs the background
-    /// tasks there. In tests with the embedded store, `tokio::time::pause` and
-    /// `tokio::time::advance` then control leases and waits.
+    /// Uses the clock of the Tokio runtime that the client is made in, and runs the background tasks there. So
+    /// `tokio::time::pause` and `tokio::time::advance` control leases and waits in tests with the embedded store.
     ///
     /// Clients that share a named embedded store must all use this option, or none. Blocking calls
     /// wait in real time, because a paused clock stands still while a thread is blocked.
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) outside of
-    /// a Tokio runtime. It also does so for a server, because a server's leases end by the server's
-    /// clock.
+    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) outside of a Tokio
+    /// runtime, and for a server, because a server's leases end by the server's clock.
     ///
     /// # Panics
     ///
@@ -65,8 +63,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets the name and the version of the service, which [inspection](crate::LockClient::inspect) shows
-    /// of a holder. Accepts 1 to 256 characters each.
+    /// Sets the name and the version of the service, which [inspection](crate::LockClient::inspect) shows for a
+    /// holder. Accepts 1 to 256 characters each.
     ///
     /// # Errors
     ///
@@ -97,24 +95,23 @@ impl LockClientBuilder {
         self
     }
 
-    /// Lets others inspect the locks of this client: `rlock ls`, [`list`](crate::LockClient::list) and
-    /// [`inspect`](crate::LockClient::inspect) show them with their holder. They can also ask this client to release a
-    /// lock or to resign. Enabled by default. A leader announces its terms in any case.
+    /// Lets other clients inspect the locks of this client: `rlock ls`, [`list`](crate::LockClient::list) and
+    /// [`inspect`](crate::LockClient::inspect) show them with their holder. They can also ask this client to release
+    /// a lock or to resign. Enabled by default. Even if disabled, a leader announces its terms.
     ///
-    /// A client that does not reply looks like one that is stuck. Others can still take its locks
-    /// by [`force_release`](crate::LockClient::force_release).
+    /// If disabled, this client looks like one that is stuck, and others can still take its locks with
+    /// [`force_release`](crate::LockClient::force_release).
     pub fn inspectable(mut self, enabled: bool) -> Self {
         self.options.inspectable = enabled;
         self
     }
 
-    /// Sets a function that returns the id of the current trace. It is called in each call that
-    /// acquires a lock, and [inspection](crate::LockClient::inspect) shows the id of the holder's call. Must
-    /// not block.
+    /// Sets a function that returns the id of the current trace. The client calls it for each acquire, and
+    /// [inspection](crate::LockClient::inspect) shows the id of the holder's call. It must not block.
     ///
     /// # Panics
     ///
-    /// A panic of the function is a panic of the call.
+    /// If the function panics, the acquire panics.
     pub fn trace_id(
         mut self,
         current: impl Fn() -> Option<String> + Send + Sync + 'static,
@@ -126,9 +123,9 @@ impl LockClientBuilder {
     /// Leaves keys out of spans, logs and errors, because keys can be personal data. Disabled by default.
     ///
     /// The [name](crate::Lock::name) of the lock takes the place of its key, or `<redacted>` if it has none. The
-    /// attribute sets its key template as the name. This concerns the text and the fields of each
-    /// [`LockError`](crate::LockError), and the `Debug` of locks and guards. Methods such as
-    /// [`LockGuard::key`](crate::LockGuard::key) return the key. The server stores keys as always.
+    /// attribute sets its key template as the name. This applies to the text and the fields of each
+    /// [`LockError`](crate::LockError), and to the `Debug` output of locks and guards. Methods such as
+    /// [`LockGuard::key`](crate::LockGuard::key) still return the key, and the server still stores it.
     ///
     /// # Examples
     ///
@@ -210,8 +207,8 @@ impl LockClientBuilder {
     /// connect to a server or a Sentinel, so a client that outlives its certificate connects again with the next one. Replaces
     /// [`tls_client_certificate`](Self::tls_client_certificate). Needs the feature `tls`.
     ///
-    /// The returned future runs as that of [`credentials`](Self::credentials), and the same holds for its errors: the client
-    /// asks again if the provider fails, or if the certificate or the key is invalid.
+    /// The returned future runs like that of [`credentials`](Self::credentials), and its errors are handled the same
+    /// way: the client asks again if the provider fails, or if the certificate or the key is invalid.
     ///
     /// # Errors
     ///

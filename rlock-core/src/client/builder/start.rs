@@ -1,4 +1,4 @@
-//! The ways to make a client of the builder's options.
+//! The methods that make a client from the builder's options.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,11 +50,10 @@ impl LockClientBuilder {
     /// `unix://`. A user without a password (`redis://user@host`) logs in with an empty password,
     /// which is sufficient for a user with `nopass`.
     ///
-    /// An unreachable server is tried once, unless [`connect_retry_for`](Self::connect_retry_for) is set. A server that is a replica is
-    /// tried again within the [`connect_timeout`](Self::connect_timeout), because a balancer or the Sentinels may lead the next
-    /// connection to the master.
-    /// [`connect_lazy`](Self::connect_lazy) does not wait for the server. Once connected, the
-    /// client reconnects by itself.
+    /// The client tries an unreachable server only once, unless [`connect_retry_for`](Self::connect_retry_for) is
+    /// set. It tries a server that is a replica again within the [`connect_timeout`](Self::connect_timeout), because
+    /// a balancer or the Sentinels may lead the next connection to the master. Once connected, the client reconnects
+    /// by itself. Use [`connect_lazy`](Self::connect_lazy) not to wait for the server at all.
     ///
     /// # Errors
     ///
@@ -69,11 +68,11 @@ impl LockClientBuilder {
         self.connect_to(Endpoint::parse(url)?).await
     }
 
-    /// Connects to a quorum of independent servers; see [`LockClient::connect_quorum`].
+    /// Connects to a quorum of independent servers, as [`LockClient::connect_quorum`] describes.
     ///
     /// # Errors
     ///
-    /// As [`LockClient::connect_quorum`].
+    /// Same as [`LockClient::connect_quorum`].
     ///
     /// # Cancel safety
     ///
@@ -90,13 +89,12 @@ impl LockClientBuilder {
     /// connects in the background and retries until the servers can be reached, so a service starts
     /// without them. See [`connect`](Self::connect) for the URLs.
     ///
-    /// An acquire waits for the connection within its `wait`, then returns
-    /// [`LockError::Unavailable`]. With a `wait` of zero, as with
-    /// [`try_acquire`](crate::Lock::try_acquire), it waits within the
-    /// [`response_timeout`](Self::response_timeout) instead. If a server refuses the client, because
-    /// of a wrong password for example, the acquire returns [`LockError::Store`] as soon as that is
-    /// known. [`LockClient::ping`] reports whether the client is connected. The client logs a warning
-    /// for each server that it cannot reach at first.
+    /// An acquire waits for the connection within its `wait`, then returns [`LockError::Unavailable`]. With a `wait`
+    /// of zero, as with [`try_acquire`](crate::Lock::try_acquire), it waits within the
+    /// [`response_timeout`](Self::response_timeout) instead. If a server refuses the client, for example because of a
+    /// wrong password, the acquire returns [`LockError::Store`] as soon as that is known. [`LockClient::ping`]
+    /// reports whether the client is connected. The client logs a warning for each server that it cannot reach at
+    /// first.
     ///
     /// # Errors
     ///
@@ -106,11 +104,11 @@ impl LockClientBuilder {
         self.start(Endpoint::parse(url)?)
     }
 
-    /// Makes a client of a [quorum](Self::connect_quorum), without waiting for its servers, as
+    /// Makes a client of a [quorum](Self::connect_quorum), without waiting for its servers, like
     /// [`connect_lazy`](Self::connect_lazy).
     ///
-    /// This method cannot refuse two addresses of the same server. The client detects them once
-    /// connected, logs an error, and does not count the second.
+    /// This method cannot notice that two addresses belong to the same server. The client detects that once it is
+    /// connected, logs an error, and does not count the second one.
     ///
     /// # Errors
     ///
@@ -125,23 +123,23 @@ impl LockClientBuilder {
         self.start(Endpoint::quorum(urls)?)
     }
 
-    /// Connects from synchronous code, as [`connect`](Self::connect). Blocks the thread until the
+    /// Connects from synchronous code, like [`connect`](Self::connect). Blocks the thread until the
     /// client is connected.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    /// Same as [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn connect_blocking(self, url: &str) -> Result<LockClient, LockError> {
         let action = || format!("connect to `{}`", redacted(url));
         block_on(action, self.connect(url))?
     }
 
-    /// Connects to a quorum from synchronous code, as [`connect_quorum`](Self::connect_quorum). Blocks the thread
+    /// Connects to a quorum from synchronous code, like [`connect_quorum`](Self::connect_quorum). Blocks the thread
     /// until the client is connected.
     ///
     /// # Errors
     ///
-    /// As [`connect_quorum`](Self::connect_quorum), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    /// Same as [`connect_quorum`](Self::connect_quorum), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
     pub fn connect_quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
     where
         I: IntoIterator,
@@ -243,7 +241,7 @@ impl LockClientBuilder {
         if self.tokio_time {
             let runtime = Handle::try_current().map_err(|_| {
                 no_tokio_time(
-                    "there is no Tokio runtime here; make the client inside of one, as in `#[tokio::test]`",
+                    "there is no Tokio runtime here; make the client inside one, as in `#[tokio::test]`",
                 )
             })?;
             self.redis.clock = ClientClock::given(Arc::new(RuntimeClock(runtime.clone())));

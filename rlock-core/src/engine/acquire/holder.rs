@@ -33,7 +33,7 @@ const RECENT: Duration = Duration::from_secs(1);
 const UNPOLLED: &str = "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
 const ENTER: &str = ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
                      `in_current_scope()`";
-const NO_ENTRY: &str = ": if this call runs inside that hold, it waits for itself: acquire the exclusive lock from the \
+const NO_ENTRY: &str = ": if this call runs inside that hold, it deadlocks with itself: acquire the exclusive lock from the \
                         start, or release that hold first";
 const SAME_CLIENT: &str =
     ": this call runs inside that hold, and enters it only with the same client or a clone of it";

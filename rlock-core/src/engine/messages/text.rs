@@ -15,8 +15,8 @@
 //! Channels have no database, so a list also gets replies from clients of other databases, and announcements of their leaders
 //! arrive. Each names the databases of its client.
 //!
-//! Anybody who may publish on the server can write such a message. Whatever makes no sense is no message, and texts to
-//! show are cut, without control characters.
+//! Every user who may publish on the server can write such a message. So text that makes no sense is ignored, and
+//! texts to show are cut, without control characters.
 
 use std::{iter, str, time::Duration};
 
@@ -30,7 +30,7 @@ use crate::{
     owner::OwnerId,
 };
 
-/// The longest message that is read. The longest lock fits beside a report that is almost full.
+/// The longest message that is read. It leaves room for the longest lock after a report that is almost full.
 const MOST_BYTES: usize = 64 * 1024;
 /// The length from which a report is full.
 const FULL: usize = 40 * 1024;

@@ -126,7 +126,7 @@ impl Seeds {
             let shown = error.to_string();
             if shown.contains("cluster support disabled") {
                 return not_sent(format!(
-                    "{addr} is no node of a cluster ({shown}); connect to it by `redis://{addr}`"
+                    "{addr} is not a node of a cluster ({shown}); connect to it by `redis://{addr}`"
                 ));
             }
             self.refused(error)

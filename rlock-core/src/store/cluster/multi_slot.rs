@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl ClusterStore {
-    /// Acquires locks of any slots. If another owner holds one, those that were granted before are released,
-    /// and the wait queues of the others are left: the lock may have been handed to this owner meanwhile.
+    /// Acquires locks of any slots. If another owner holds one, releases those that were granted before and leaves
+    /// the wait queues of the others, where the lock may have been handed to this owner by now.
     pub(super) async fn acquire_across(
         &self,
         request: &AcquireRequest,

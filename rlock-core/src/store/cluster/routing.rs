@@ -264,7 +264,7 @@ fn on_its_way(slot: HashSlot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreEr
     let to = to.map_or_else(|| "another node".to_owned(), ToString::to_string);
     not_yet(Unsettled(format!(
         "slot {slot} of the cluster is on its way from {from} to {to}, and not all that belongs to the lock \
-         is there; if nobody moves the slot any more, `redis-cli --cluster fix {from}` ends that, or, where \
+         is there; if the move of the slot was abandoned, `redis-cli --cluster fix {from}` ends that, or, where \
          none of its keys has left, `CLUSTER SETSLOT {slot} STABLE` at both nodes"
     )))
 }

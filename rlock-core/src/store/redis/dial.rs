@@ -38,8 +38,8 @@ pub(super) fn boxed<'a, T>(future: impl Future<Output = T> + Send + 'a) -> BoxFu
     Box::pin(future)
 }
 
-/// The number of requests that a connection queues. In a full queue, a request gets a free place even if nobody polls the
-/// request. Until somebody does, later requests are sent first, or wait.
+/// The number of requests that a connection queues. When the queue is full, a free place goes to the next request
+/// even if its future is not polled. Until it is polled, later requests are sent first, or wait.
 const QUEUE: usize = 1 << 20;
 
 /// Returns a configuration without time-outs. The link limits each attempt to connect, and the store each request.

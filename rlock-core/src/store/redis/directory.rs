@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// How many keys the server looks at for one part of a scan. It serves no other client meanwhile.
+/// How many keys the server looks at for one part of a scan, during which it serves no other client.
 const SCANNED: usize = 1_000;
 
 impl RedisStore {

@@ -143,7 +143,7 @@ pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str)
     } else if said.contains("certificate not valid for name") {
         WRONG_NAME
     } else if said.contains("unknown command") && said.contains("SENTINEL") {
-        "this server is no Sentinel: connect to it by `redis://host:port`"
+        "this server is not a Sentinel: connect to it by `redis://host:port`"
     } else if error.kind() == ErrorKind::Parse && said.contains('\n') {
         // redis-rs describes a reply that does not parse in several lines, and a wrong type in one.
         return not_yet("the server does not speak the Redis protocol on this port");
@@ -225,7 +225,7 @@ mod tests {
 
     /// Redis 6.2 words the refusal of a command inside a script differently.
     #[test]
-    fn what_passes_does_so_inside_of_scripts_too() {
+    fn what_passes_does_so_inside_scripts_too() {
         for line in [
             "READONLY You can't write against a read only replica.",
             "ERR Error running script (call to f_9a): @user_script:24: @user_script: 24: -READONLY You \

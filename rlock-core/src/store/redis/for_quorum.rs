@@ -131,7 +131,7 @@ mod tests {
         // After a failover the address leads to another server.
         let moved = enter("one", "c").expect("a server that was not there");
         drop(next);
-        let third = enter("third", "a").expect("nobody's now");
+        let third = enter("third", "a").expect("free again");
         drop((other, moved, third));
         assert!(run_ids.present().is_empty());
     }

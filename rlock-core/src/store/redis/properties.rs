@@ -62,7 +62,7 @@ fn written(keyspace: &Keyspace, event: &Notification) -> String {
         Notification::Retry { key, owner, after } => {
             format!("{owner}  {} {}", after.as_millis(), keyspace.lock(key))
         }
-        other => panic!("{other:?} is no message"),
+        other => panic!("{other:?} is not a message"),
     }
 }
 

@@ -40,7 +40,7 @@ impl Usage {
     }
 
     /// Returns whether the server has executed a change. A connection that has lasted for longer than the longest pause also
-    /// counts, because opening connections at that rate is no storm.
+    /// counts, because opening connections at that rate is harmless.
     pub(super) fn has_served(&self) -> bool {
         self.has_changed.load(Ordering::Relaxed) || self.opened.elapsed() > Spread::LONGEST
     }

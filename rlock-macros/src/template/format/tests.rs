@@ -18,7 +18,7 @@ fn what_rust_would_refuse_is_refused() {
         "Debug",
     ] {
         let error = check(format).expect_err(format);
-        assert!(error.contains("is no format"), "{format}: {error}");
+        assert!(error.contains("is not a format"), "{format}: {error}");
     }
 }
 

@@ -105,7 +105,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
     }
     let newcomer = client(&server).await;
     assert!(next_token(&newcomer).await < first, "it has seen none");
-    // A fence far ahead of the clock is no floor.
+    // A fence far ahead of the clock is not a lower bound.
     let far = (1_u64 << 46) - 100;
     let () = server.command(&["SET", &fence, &far.to_string()]).await;
     let guard = newcomer.lock("a").acquire().await.expect("free");

@@ -67,7 +67,7 @@ async fn a_waiter_whose_client_is_gone_does_not_keep_readers_out() {
 }
 
 #[tokio::test]
-async fn a_replica_does_not_remove_expired_holders_for_ever() {
+async fn a_replica_does_not_remove_expired_holders_forever() {
     let (master, replica) = (RedisServer::start(), RedisServer::start());
     replica.follow(&master).await;
     let fill = "for n = 1, 2500 do redis.call('ZADD', KEYS[1] .. ':shared', n, n) end \

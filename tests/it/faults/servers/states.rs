@@ -79,10 +79,10 @@ async fn a_server_that_is_not_there_is_unavailable_within_the_connect_timeout() 
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     proxy.black_hole();
-    let nobody = RedisServer::start();
-    nobody.kill();
-    let socket = format!("unix://{}/nobody.sock", server.directory().display());
-    for url in [nobody.url(), proxy.url(), socket, resp2(&proxy.url())] {
+    let stopped = RedisServer::start();
+    stopped.kill();
+    let socket = format!("unix://{}/absent.sock", server.directory().display());
+    for url in [stopped.url(), proxy.url(), socket, resp2(&proxy.url())] {
         let builder = LockClient::builder().connect_timeout(ms(500));
         let outcome = within(LONG, &url, builder.connect(&url)).await;
         let error = outcome.expect_err("no server replies");
@@ -108,7 +108,7 @@ async fn a_password_is_needed_where_the_server_asks_for_one_and_is_never_shown()
     for url in [
         format!("redis://:{SECRET}x@{at}/"),
         format!("redis://alice:{SECRET}x@{at}/?protocol=resp2"),
-        format!("redis://nobody:{SECRET}@{at}/"),
+        format!("redis://unknown:{SECRET}@{at}/"),
         format!("redis://{at}/?protocol=resp2"),
         format!("{socket}?pass={SECRET}x"),
         socket.to_owned(),

@@ -8,7 +8,7 @@ use super::held::{Outcome, assert_free, assert_held, client, run};
 #[distributed_lock(key = "<amount:08>:<amount:#x>:<ratio:.2>:<name:_^7>:<name:>>4>:<name:?>")]
 async fn sell(amount: i32, ratio: f64, name: &str) -> Outcome<String> {
     let _ = (amount, ratio, name);
-    Ok(current().expect("inside of a lock").key().to_owned())
+    Ok(current().expect("inside a lock").key().to_owned())
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ pub(super) fn block_on<F: Future>(future: F) -> F::Output {
 
 /// Asserts that the caller and the store agree that the lock is held.
 pub(super) async fn assert_held(key: &str) {
-    let hold = current().expect("inside of a lock");
+    let hold = current().expect("inside a lock");
     assert_eq!(hold.key(), key);
     let info = client().inspect(key).await.expect("a reply");
     let owner = info.expect("it is held").owner;
@@ -45,7 +45,7 @@ pub(super) async fn assert_free(key: &str) {
 
 /// Asserts that the caller is inside the lock, and that another thread cannot enter.
 pub(super) fn assert_held_here(key: &str) {
-    assert_eq!(current().expect("inside of a lock").key(), key);
+    assert_eq!(current().expect("inside a lock").key(), key);
     assert!(!is_free_elsewhere(key));
 }
 

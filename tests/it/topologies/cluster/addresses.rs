@@ -7,15 +7,15 @@ use super::{keys, shared};
 use crate::common::connect;
 
 /// No server listens there.
-const NOBODY: &str = "127.0.0.1:1";
+const UNUSED: &str = "127.0.0.1:1";
 
 #[tokio::test]
 async fn one_node_that_replies_leads_to_all() {
     let cluster = shared().await;
     let seeds = [
-        format!("redis-cluster://{NOBODY},{}", cluster.node(0).address()),
+        format!("redis-cluster://{UNUSED},{}", cluster.node(0).address()),
         format!(
-            "redis-cluster://{},{NOBODY}",
+            "redis-cluster://{},{UNUSED}",
             cluster.replica_of(1).address()
         ),
     ];
@@ -30,7 +30,7 @@ async fn one_node_that_replies_leads_to_all() {
 
 #[tokio::test]
 async fn the_error_for_an_unreachable_cluster_names_addresses_without_passwords() {
-    let url = format!("redis-cluster://app:s3cret@{NOBODY},127.0.0.1:2");
+    let url = format!("redis-cluster://app:s3cret@{UNUSED},127.0.0.1:2");
     let error = LockClient::connect(&url).await;
     let error = error.expect_err("no server is there");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");

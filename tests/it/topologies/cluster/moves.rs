@@ -121,7 +121,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     let before = lock.acquire().await.expect("free");
     let token = before.fencing_token();
     before.release().await.expect("held");
-    let beside = hold(&other, &format!("{{{key}}}a")).await;
+    let same_slot = hold(&other, &format!("{{{key}}}a")).await;
     cluster.begin_to_move(slot, 0, 1).await;
     let (of_slot, fix) = (
         format!("slot {slot} "),
@@ -151,7 +151,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
         assert!(guard.fencing_token() > token);
         guard.release().await.expect("held");
     }
-    beside.release().await.expect("held");
+    same_slot.release().await.expect("held");
 }
 
 /// Moves that end at the same time may leave this behind, and only an operator ends it.

@@ -46,8 +46,7 @@ async fn refused(cluster: &RedisCluster) -> BTreeSet<String> {
     all
 }
 
-/// Uses locks at each master: acquire, enter, hand over, release. The slot of the first moves
-/// meanwhile.
+/// Uses locks at each master: acquire, enter, hand over, release. The slot of the first one moves at the same time.
 async fn use_locks(cluster: &RedisCluster) {
     let (one, other) = (locker(cluster).await, locker(cluster).await);
     for key in keys(cluster, "k").await {
@@ -89,8 +88,8 @@ async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
     }
     let client = locker(&cluster).await;
     // Waits for the connection to this node.
-    let beside = cluster.key_at(0, "beside").await;
-    client.inspect(&beside).await.expect("permitted");
+    let same_node = cluster.key_at(0, "same_node").await;
+    client.inspect(&same_node).await.expect("permitted");
     let address = cluster.node(0).address();
     let said = |level: &str| {
         let mut lines = logged_of(&address);

@@ -67,7 +67,7 @@ pub(crate) async fn an_observer_that_comes_late_learns_of_the_present_term_first
 pub(crate) async fn a_leader_resigns_when_it_is_asked_to(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let asked = election(&other).request_resign().await.expect("a reply");
-    assert!(!asked, "nobody leads");
+    assert!(!asked, "there is no leader");
     let (started, mut first) = mpsc::channel(1);
     let led = tokio::spawn(election(&one).run(move |term| {
         let started = started.clone();

@@ -290,7 +290,7 @@ pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: P
         .expect("no panic");
 }
 
-pub(crate) async fn a_scan_shows_holders_that_do_not_reply_beside_one_that_does(place: Place) {
+pub(crate) async fn a_scan_shows_holders_that_do_not_reply_next_to_one_that_does(place: Place) {
     let silent = place
         .client_of(LockClient::builder().inspectable(false))
         .await;

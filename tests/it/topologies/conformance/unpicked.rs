@@ -37,7 +37,7 @@ async fn clients(place: &Place) -> (LockClient, LockClient) {
 async fn assert_follows(mut call: Pin<&mut impl Future<Output = Outcome>>, other: &LockClient) {
     let next = other.lock("k").wait(LONG).acquire().await.expect("free");
     if let Ok(early) = timeout(A_WHILE, call.as_mut()).await {
-        panic!("{early:?} beside {next:?}");
+        panic!("{early:?} at the same time as {next:?}");
     }
     let token = next.fencing_token();
     next.release().await.expect("it is the only holder");

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Uses locks while two of five servers are down. A call that waited for their replies would hang.
-async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer)) {
+async fn no_caller_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer)) {
     const DOWN: [usize; 2] = [0, 3];
     const UP: [usize; 3] = [1, 2, 4];
     let five = Servers::five();
@@ -45,12 +45,12 @@ async fn nobody_notices(stop: impl Fn(&RedisServer), again: impl Fn(&RedisServer
 
 #[tokio::test]
 async fn two_of_five_servers_can_be_paused_without_effect() {
-    nobody_notices(RedisServer::pause, RedisServer::resume).await;
+    no_caller_notices(RedisServer::pause, RedisServer::resume).await;
 }
 
 #[tokio::test]
 async fn two_of_five_servers_can_be_killed_without_effect() {
-    nobody_notices(RedisServer::kill, RedisServer::restart).await;
+    no_caller_notices(RedisServer::kill, RedisServer::restart).await;
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn a_hold_whose_majority_is_gone_ends_within_its_validity() {
 
 /// Two servers miss the release, and only one of them comes back.
 #[tokio::test]
-async fn locks_are_released_by_a_server_whose_connection_ended_meanwhile() {
+async fn locks_are_released_by_a_server_whose_connection_ended_in_between() {
     let five = Servers::five();
     let proxies = [1, 2].map(|n| Proxy::in_front_of(&five.0[n]));
     let mut urls = five.urls();

@@ -32,14 +32,14 @@ async fn give(server: &RedisServer, owner: &str, millis: u64) {
 }
 
 #[tokio::test]
-async fn an_attempt_gets_a_lock_that_nobody_has_on_a_majority_when_the_others_have_given_up() {
+async fn an_attempt_gets_a_lock_without_a_majority_when_the_others_have_given_up() {
     let (_servers, client) = divided(300).await;
     let guard = client.lock("k").try_acquire().await.expect("no outage");
-    guard.expect("nobody has it").release().await.expect("held");
+    guard.expect("it is free").release().await.expect("held");
 }
 
 #[tokio::test]
-async fn a_lock_that_nobody_has_on_a_majority_is_no_contention() {
+async fn a_lock_without_a_majority_is_not_contention() {
     let (servers, client) = divided(600_000).await;
     let lock = client.lock("k").lease(LASTING);
     let error = lock.try_acquire().await.expect_err("it stays divided");

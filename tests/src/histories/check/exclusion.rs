@@ -177,21 +177,21 @@ fn permits(
     let (forgotten, counted): (Vec<&Interval<'_>>, Vec<&Interval<'_>>) =
         others.partition(|before| is_by_nature(history, key, before, next));
     let most = most as usize;
-    let beside = |others: &[&Interval<'_>]| {
+    let overlap = |others: &[&Interval<'_>]| {
         let all: Vec<String> = others.iter().map(|other| description(other)).collect();
         let count = all.len();
         format!(
-            "{key}: {} beside {count} others: {}",
+            "{key}: {} with {count} others: {}",
             description(next),
             all.join(", ")
         )
     };
     if counted.len() >= most {
-        findings.breaks(Property::NoExtraPermit, beside(&counted));
+        findings.breaks(Property::NoExtraPermit, overlap(&counted));
     } else if forgotten.len() + counted.len() >= most {
         let ends = forgotten.iter().map(|before| before.end.min(next.end));
         let lasted = ends.max().map_or(0, |end| end - next.begin);
-        let what = beside(&[counted, forgotten].concat());
+        let what = overlap(&[counted, forgotten].concat());
         findings.overlap_by_nature(ms(lasted), Property::NoExtraPermit, what);
     }
 }
@@ -258,10 +258,10 @@ mod tests {
         # and a writer overlaps none
         hold a:1s/7/0 7 0 5 100 shares left 30; hold b:1s/6/0 6 0 10 105 shares left 40; hold c:1/8 8 1 39 130 left 44
         => OneHolder
-        # a reader beside a writer is found
+        # a reader that overlaps a writer is found
         hold a:1 1 0 5 100 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
         => OneHolder
-        # a reader beside a permit is found
+        # a reader that overlaps a permit is found
         hold a:1.3p 1 0 5 100 permits 3 left 30; hold b:1s/2/0 2 0 20 115 shares left 40
         => OneHolder
         # a writer that shares its lock overlaps readers from then on, and no writers

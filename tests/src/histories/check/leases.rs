@@ -12,9 +12,9 @@
 //! The next local waiter continues with the same owner. So a request of an abandoned call with a
 //! longer lease may have been on its way, too. The longest lease counts.
 //!
-//! Each member of a quorum is observed by itself. A member that an owner has left may still have it
-//! queued, if it was lost meanwhile. That member grants it the lock for a moment, which is a vote
-//! and not the lock.
+//! Each member of a quorum is observed by itself. A member that an owner has left may still have the owner in its
+//! queue, if the lock was lost there before. That member grants it the lock for a moment, which is a vote and not the
+//! lock.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -126,7 +126,7 @@ mod tests {
         # nor that of a call after the grant
         gave-up a 400 5011; hold a:1 1 5000 5010 5100; killed a 5050; seen a:1 5010 6950
         => NothingStaysLocked
-        # the lock of an owner that left and is renewed for ever is found
+        # the lock of an owner that left and is renewed forever is found
         hold a:1 1 0 5 100 left 20; seen a:1 10 1621
         => NothingStaysLocked
         # a lock without a holder is found if it lasts

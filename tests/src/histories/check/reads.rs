@@ -74,7 +74,7 @@ mod tests {
         # a write after it is none
         hold a:1s/3/0 3 0 10 105 shares left 40; read a:1s/3/0 3 20; wrote b:1 4 40
         => nothing
-        # a write beside a permit is found
+        # a write that overlaps a permit is found
         hold a:1.3p 3 0 10 105 permits 3; read a:1.3p 3 20; wrote b:1 4 30
         => NoTornRead
         # a writer that shares its lock reads what it wrote

@@ -223,7 +223,7 @@ fn add(records: &mut Vec<Record>, words: &mut Words<'_>) {
             replicas: 0,
             at: 0,
         }),
-        verb => unreachable!("`{verb}` is no record"),
+        verb => unreachable!("`{verb}` is not a record"),
     };
     let at = records.len();
     records.push(record);
@@ -250,7 +250,7 @@ fn detail(record: &mut Record, word: &str, words: &mut Words<'_>) -> Option<Reco
             access.accepted = false;
             return None;
         }
-        record => unreachable!("`{word}` is no detail of {record:?}"),
+        record => unreachable!("`{word}` is not a detail of {record:?}"),
     };
     let (key, owner) = (KEY.to_owned(), operation.owner.clone().unwrap_or_default());
     match word {
@@ -277,7 +277,7 @@ fn detail(record: &mut Record, word: &str, words: &mut Words<'_>) -> Option<Reco
             let at = time(words);
             return Some(Record::Left { key, owner, at });
         }
-        word => unreachable!("`{word}` is no detail of a call"),
+        word => unreachable!("`{word}` is not a detail of a call"),
     }
     None
 }

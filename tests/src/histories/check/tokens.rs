@@ -8,10 +8,10 @@
 //! knows the other's tokens. So of two grants in that time, the later call may have the smaller
 //! token, or both have the same. Such pairs are counted separately.
 //!
-//! A local hand-over sends no request. The server may have forgotten the ownership just before,
-//! without closing connections. Then the hold may begin before the report arrives, beside the next
-//! owner and with a smaller token. It is counted separately, too. A reader that joins a hold of its client needs no
-//! request either. No server reports a change of a shared lock, so it may join until the next renewal.
+//! A local hand-over sends no request. The server may have forgotten the ownership just before, without closing
+//! connections. Then the hold may begin before the report arrives, at the same time as the next owner's and with a
+//! smaller token. It is counted separately, too. A reader that joins a hold of its client needs no request either. No
+//! server reports a change of a shared lock, so it may join until the next renewal.
 
 use super::{Findings, Property};
 use crate::histories::{
@@ -130,7 +130,7 @@ fn later_calls_get_larger_ones(history: &History, key: &str, lock: &Lock, findin
 const REPORT: u64 = 1_000_000_000;
 
 /// Returns whether a process handed this hold over, or let a reader join it, before it noticed that
-/// the server had forgotten its ownership, or was no master any more. If another fault closes the
+/// the server had forgotten its ownership, or was no longer a master. If another fault closes the
 /// connection, the process notices by itself.
 fn before_notice(history: &History, key: &str, lock: &Lock, hold: &Hold) -> bool {
     let is_before = |other: &Hold| other.token < hold.token || hold.may_share(other);
@@ -222,7 +222,7 @@ mod tests {
         # a reply after the lock was forgotten may have a smaller token
         flushed 4 4; hold a:1 10 0 5 100 left 20; hold b:1 9 0 25 102 left 30
         => nothing others 1
-        # two masters at once excuse tokens that both granted meanwhile
+        # two masters at once excuse tokens that both granted at that time
         masters 12 40; hold a:1 10 10 15 110 left 20; hold b:1 9 23 35 130 left 40
         => nothing others 2
         # not if the first was granted before

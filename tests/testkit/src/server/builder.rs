@@ -86,8 +86,8 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Takes this long to load each key at the start, and replies LOADING meanwhile. Redis 6 only
-    /// waits once every two megabytes.
+    /// Takes this long to load each key at the start, and replies LOADING until all are loaded. Redis 6 only waits
+    /// once every two megabytes.
     #[must_use]
     pub fn slow_to_load(self, each: Duration) -> Self {
         let slow = self

@@ -216,13 +216,16 @@ impl Trio {
             .await;
     }
 
-    /// Returns as soon as all Sentinels see the replica as a replica. Returns `true` if it became
-    /// the master meanwhile; then the roles are swapped.
+    /// Returns as soon as all Sentinels see the replica as a replica. Returns `true` if it has become the master by
+    /// then, which swaps the roles.
     pub async fn settle(&mut self) -> bool {
         let mut again = false;
         let end = Instant::now() + FAILOVER;
         while !self.all_see_the_replica().await {
-            assert!(Instant::now() < end, "the former master is no replica");
+            assert!(
+                Instant::now() < end,
+                "the former master is not a replica yet"
+            );
             sleep(LOOK).await;
             // On a busy machine, the next server may look down, too.
             if self.is_led_by(&self.replica).await {
