@@ -431,7 +431,7 @@ fn befall(config: &Config, state: &mut State, fault: &Action) {
             state.left.reports -= 1;
             report(config, state, name, Event::Missed { is_heard });
         }
-        _ => unreachable!("{fault:?} is no fault"),
+        _ => unreachable!("{fault:?} is not a fault"),
     }
 }
 

@@ -377,7 +377,7 @@ impl Machine {
                 by,
             }) => {
                 let refused = &request.claims[claim];
-                let is_split = by == TakenBy::Nobody;
+                let is_split = by == TakenBy::NoMajority;
                 if !waits
                     && !is_split
                     && let Some(slot) = self.slots.get_mut(&refused.key)
@@ -558,7 +558,7 @@ impl Machine {
             }
             slot.count_ended(claim.owner, Ok(()), &mut self.cx);
         } else if let Some(call) = asking {
-            // The hold has ended meanwhile.
+            // The hold has ended since the request.
             call.stage = Stage::Ready;
         }
     }

@@ -179,7 +179,7 @@ impl Call {
         (acquisition.stage == Stage::Asking(request)).then_some(acquisition)
     }
 
-    /// Begins anew, because the turn was taken back.
+    /// Starts over, because the turn was taken back.
     pub(super) fn lose_turn(&mut self) {
         if let Some(call) = self.acquisition() {
             call.stage = Stage::Ready;

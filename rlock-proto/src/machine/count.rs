@@ -77,7 +77,7 @@ impl Count {
         self.flight.filter(|flight| flight.is_enter)?.call
     }
 
-    /// Notes that the call does not wait, or is about to wait anew.
+    /// Notes that the call does not wait any more, or is about to wait again.
     pub(super) fn waits_no_more(&mut self, call: CallId) {
         self.waiting.retain(|waiting| *waiting != call);
     }

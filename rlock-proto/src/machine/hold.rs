@@ -78,11 +78,11 @@ impl Hold {
     }
 
     /// Adds an entry: the first one of a hold, or one in the same hold as this entry. Returns its number.
-    pub(super) fn add(&mut self, terms: &LockOptions, beside: Option<u32>, now: Time) -> u32 {
+    pub(super) fn add(&mut self, terms: &LockOptions, joined: Option<u32>, now: Time) -> u32 {
         self.retain = self.retain.max(terms.retain);
         // That entry may have left. All entries of an exclusive lock are in one hold.
         let of_any = || Some(self.entries.first()?.first);
-        let first = beside.and_then(|number| match self.first(number) {
+        let first = joined.and_then(|number| match self.first(number) {
             None if self.used == Mode::Exclusive => of_any(),
             first => first,
         });

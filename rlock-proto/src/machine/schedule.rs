@@ -12,7 +12,7 @@ pub(super) enum Target {
     Own(Owner),
 }
 
-/// All deadlines. Each target has at most one, and knows it. An ownership has its key beside it.
+/// All deadlines. Each target has at most one, and knows it. That of an ownership is stored with its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Schedule(BTreeMap<(Time, Target), Option<Key>>);
 

@@ -1,7 +1,7 @@
 //! One key: its ownerships, whose turn it is, and the calls that wait.
 //!
 //! At each moment, a call has the turn and may ask the store, or the current ownership has a hold or is retained, or
-//! nobody uses the key. To the store, all calls of a client are one waiter.
+//! no call uses the key. To the store, all calls of a client are one waiter.
 //!
 //! Further shared calls join the current shared ownership under four conditions. They lock one key, ask for its lease and
 //! use the watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed
@@ -763,7 +763,7 @@ impl Slot {
             }
             Some(Phase::Held) => is(self.turn.is_none(), "the hold has the turn"),
             Some(Phase::Retained) => {
-                is(self.turn.is_none(), "nobody has the turn");
+                is(self.turn.is_none(), "no call has the turn");
                 let waits = self.current().is_some_and(|own| !own.tokens.is_left());
                 is(self.queue.is_empty() || waits, "a retained lock is free");
             }

@@ -174,7 +174,7 @@ fn taken_by(votes: &Votes<'_, Acquired>) -> TakenBy {
         same.count() >= majority(votes.members)
     };
     let winner = rivals.iter().find(has_majority);
-    winner.map_or(TakenBy::Nobody, |(_, by)| *by)
+    winner.map_or(TakenBy::NoMajority, |(_, by)| *by)
 }
 
 /// Returns whether a majority has released the lock, or `None` if that is open.
@@ -288,7 +288,7 @@ mod tests {
     fn a_lock_is_taken_only_if_the_refusals_name_one_holder_on_a_majority() {
         let [one, other] = [1, 2].map(|number| taken(TakenBy::Owner(owner(number))));
         let kept = taken(TakenBy::Unnamed);
-        let split = TakenBy::Nobody;
+        let split = TakenBy::NoMajority;
         let is = |members, replies: &[&Acquired]| {
             let replies: Vec<Acquired> = replies.iter().map(|reply| (*reply).clone()).collect();
             refused_by(members, &replies)

@@ -51,7 +51,7 @@ pub enum TakenBy {
     /// This owner has it.
     Owner(OwnerId),
     /// Several owners each have it on some servers of a quorum, and none of them on a majority.
-    Nobody,
+    NoMajority,
 }
 
 /// A place in the wait queue of the store.

@@ -614,7 +614,7 @@ impl World {
         if hold.token <= void || other.is_some_and(|other| other.token <= void) {
             self.counts.excused += 1;
         } else if let Some(other) = other {
-            let what = format!("{key}: {hold:?} beside {other:?}");
+            let what = format!("{key}: {hold:?} at the same time as {other:?}");
             self.breaks(ONE_HOLDER, what);
         }
         if hold.token <= void {

@@ -464,7 +464,7 @@ fn a_hold_that_a_check_does_not_find_is_lost_and_its_lock_goes_to_the_next_call(
     // Some members of a quorum may still have it.
     assert_eq!(owner(&client.sent_one()), entered.entry.owner);
 
-    // Nobody holds a retained lock.
+    // A retained lock has no holder.
     let (mut client, entered) = Client::holding(retained());
     client.leave(&entered);
     client.tick(1_000);
@@ -589,7 +589,7 @@ fn a_lock_that_is_taken_between_two_holds_is_no_loss() {
 }
 
 #[test]
-fn an_entry_is_kept_beside_one_that_is_valid_and_sends_nothing() {
+fn an_entry_is_kept_next_to_one_that_is_valid_and_sends_nothing() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let kept = only(client.on(Input::Keep(entered.entry.clone())));
     assert_eq!((kept.token, kept.began), (entered.token, None));
@@ -699,7 +699,7 @@ fn a_lock_goes_to_the_next_call_without_a_request_or_is_released_if_none_remains
     );
 
     client.tick(1_100);
-    assert!(client.renewals().is_empty(), "nobody has picked it up");
+    assert!(client.renewals().is_empty(), "no call has picked it up");
     client.on(Input::Cancel(next));
     let release = client.sent_one();
     assert_eq!(owner(&release), entered.entry.owner);
@@ -1036,7 +1036,7 @@ fn a_lock_without_calls_is_released_when_its_tokens_arrive() {
 }
 
 #[test]
-fn a_client_that_drains_serves_calls_that_wait_or_are_inside_of_a_hold() {
+fn a_client_that_drains_serves_calls_that_wait_or_are_inside_a_hold() {
     let (mut client, entered) = Client::holding(retained());
     let (call, _) = client.acquire("k", retained());
     client.on(Input::Drain);

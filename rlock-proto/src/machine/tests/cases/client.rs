@@ -269,7 +269,7 @@ impl Client {
             sent_at: at(self.now),
             fences: one(0),
             retired: true,
-            by: TakenBy::Nobody,
+            by: TakenBy::NoMajority,
         };
         self.reply(request, Reply::Acquired(taken))
     }

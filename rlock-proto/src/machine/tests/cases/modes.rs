@@ -57,7 +57,7 @@ fn readers_that_wait_are_let_in_together_and_the_writer_behind_them_asks_at_once
 }
 
 #[test]
-fn a_reader_asks_anew_while_others_wait() {
+fn a_reader_asks_again_while_others_wait() {
     let (mut client, first) = Client::holding(shared());
     client.event(Event::Wanted);
     let (call, step) = client.acquire("k", shared());
@@ -296,7 +296,7 @@ fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded() {
 }
 
 #[test]
-fn a_call_inside_of_a_reader_that_has_left_is_a_hold_of_its_own() {
+fn a_call_inside_a_reader_that_has_left_is_a_hold_of_its_own() {
     let (mut client, outer) = Client::holding(shared());
     let stays = only(client.acquire("k", shared()).1);
     client.leave(&outer);

@@ -11,7 +11,7 @@ fn is_taken(step: &Step) -> bool {
 }
 
 #[test]
-fn an_attempt_takes_the_turn_of_a_call_whose_grant_nobody_has_picked_up() {
+fn an_attempt_takes_the_turn_of_a_call_that_has_not_picked_up_its_grant() {
     let mut client = Client::new();
     let (idle, step) = client.acquire("k", terms(LONG));
     let first = owner(&asked(step.clone()));
@@ -53,7 +53,7 @@ fn an_attempt_leaves_the_turn_to_a_call_that_waits_and_is_polled() {
 }
 
 #[test]
-fn a_client_that_closes_releases_what_a_call_asked_for_that_nobody_polls() {
+fn a_client_that_closes_releases_what_an_unpolled_call_asked_for() {
     // Its request is under way, its lock was handed off, or it waits for another call.
     for case in 0..3 {
         let mut client = Client::new();
@@ -86,7 +86,7 @@ fn a_client_that_closes_releases_what_a_call_asked_for_that_nobody_polls() {
 }
 
 #[test]
-fn a_client_that_drains_does_not_wait_for_a_call_that_nobody_polls() {
+fn a_client_that_drains_does_not_wait_for_an_unpolled_call() {
     let mut client = Client::new();
     let (idle, step) = client.acquire("k", terms(LONG));
     let request = asked(step);
@@ -119,7 +119,7 @@ fn a_client_that_drains_does_not_wait_for_a_call_that_nobody_polls() {
 }
 
 #[test]
-fn the_late_end_of_a_request_that_nobody_polled_loses_no_hold_that_was_released_since() {
+fn the_late_end_of_an_unpolled_request_loses_no_hold_that_was_released_since() {
     let mut client = Client::new();
     let (_idle, step) = client.acquire("k", terms(LONG));
     let unread = asked(step);
@@ -139,7 +139,7 @@ fn the_late_end_of_a_request_that_nobody_polled_loses_no_hold_that_was_released_
 }
 
 #[test]
-fn a_client_that_closes_repeats_a_release_whose_reply_nobody_reads() {
+fn a_client_that_closes_repeats_a_release_whose_reply_is_not_read() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     asked(client.leave(&entered));
     client.on(Input::Close);
