@@ -75,7 +75,8 @@ impl LockClient {
     /// `inspect` returns, or one of the 127 after it, which holds may have that the lock's client passed on locally.
     /// Nothing is released if the hold is older than its lease and the
     /// [`fence_retention`](crate::LockClientBuilder::fence_retention), because the store has then forgotten its
-    /// token.
+    /// token. Each server of a quorum sets a fence of its own, and the client compares those of the servers that
+    /// reply in time, so the call may return `false` for the right token if one of them is late.
     ///
     /// If there are several holders, takes the lock from those with this token. The store does not know which of them
     /// has which token, so a holder that does not reply keeps the lock.
@@ -158,7 +159,7 @@ impl LockClient {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
             (Some(token), Some(Answer::NotHeld) | None) => {
-                entry.holders == 1 && entry.fence == Some(token / TOKENS)
+                entry.holders == 1 && entry.has_fence(token / TOKENS)
             }
         };
         if !is_meant {

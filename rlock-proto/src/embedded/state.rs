@@ -292,6 +292,7 @@ impl<F: Fences> State<F> {
             count: first.count,
             ttl: Some(lock.expires().since(now)),
             fence: Some(lock.fence),
+            other_fences: Vec::new(),
             queue,
             holders: lock.holders.len(),
             others: others.map(|holder| holder.owner).collect(),

@@ -204,6 +204,16 @@ pub fn with_step(renewal: &Renewal) -> Renewal {
     }
 }
 
+/// Returns those last fences of the members that belong to the present hold, the largest first. A member that missed the
+/// renewal which set a new fence still has one of an earlier hold, which is smaller by most of a step.
+#[must_use]
+pub fn fences_of_hold(mut fences: Vec<u64>) -> Vec<u64> {
+    fences.sort_unstable_by(|one, other| other.cmp(one));
+    let largest = fences.first().copied().unwrap_or(0);
+    fences.retain(|fence| largest - fence < FENCE_STEP / 2);
+    fences
+}
+
 /// Returns whether a majority holds a lock of the batch, or `None` if that is open.
 #[must_use]
 pub fn is_held(votes: &Votes<'_, Renewed>, hold: usize) -> Option<bool> {
@@ -282,6 +292,16 @@ mod tests {
             Some(Acquired::Taken { by, .. }) => by,
             outcome => panic!("{outcome:?}"),
         }
+    }
+
+    #[test]
+    fn a_fence_that_a_member_did_not_renew_belongs_to_an_earlier_hold() {
+        let (earlier, new) = (5000, 5000 + FENCE_STEP);
+        assert_eq!(fences_of_hold(vec![earlier, new + 2, new]), [new + 2, new]);
+        // The member was the last one to grant the lock, so that the client does not know its fence.
+        assert_eq!(fences_of_hold(vec![new, earlier + 16]), [new]);
+        assert_eq!(fences_of_hold(vec![4, 7]), [7, 4]);
+        assert!(fences_of_hold(Vec::new()).is_empty());
     }
 
     #[test]

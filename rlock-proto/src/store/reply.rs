@@ -140,8 +140,10 @@ pub struct StoredLock {
     pub count: u32,
     /// The rest of the lease, or `None` without an end.
     pub ttl: Option<Duration>,
-    /// The last fence, if the store has one.
+    /// The last fence, if the store has one. On a quorum, the largest one.
     pub fence: Option<u64>,
+    /// On a quorum, the fences that other members set for the same hold.
+    pub other_fences: Vec<u64>,
     /// The owners that wait, in their order.
     pub queue: Vec<OwnerId>,
     /// The number of holders, and the other owners, as far as they are known.
@@ -153,6 +155,12 @@ pub struct StoredLock {
 impl StoredLock {
     /// The owner of a key that is not a lock, but has the name of one. `inspect.lua` replies it.
     pub const NOT_A_HASH: &str = "(not a hash)";
+
+    /// Returns whether the store, or a member of a quorum, set this fence for the present hold.
+    #[must_use]
+    pub fn has_fence(&self, fence: u64) -> bool {
+        self.fence == Some(fence) || self.other_fences.contains(&fence)
+    }
 
     /// Returns whether this owner is one of the holders.
     #[must_use]

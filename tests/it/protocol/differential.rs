@@ -239,6 +239,7 @@ fn entry_of(reply: &Value) -> Option<StoredLock> {
         count: read(count),
         ttl: Some(Duration::from_millis(read(ttl))),
         fence: read::<String>(fence).parse().ok(),
+        other_fences: Vec::new(),
         queue: Vec::new(),
         holders: read(number),
         others: others.iter().map(|name| parse(name)).collect(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_proto::redlock::{SHORTEST_LATE, majority_has};
+use rlock_proto::redlock::{SHORTEST_LATE, fences_of_hold, majority_has};
 
 use super::{QuorumStore, call::QuorumCall};
 use crate::{
@@ -66,18 +66,20 @@ fn holder(call: &QuorumCall<Option<StoredLock>>) -> Result<Option<StoredLock>, U
     }))
 }
 
-/// Returns the largest count and TTL that a majority has at least, and the largest fence.
+/// Returns the largest count and TTL that a majority has at least, and the fences of this hold.
 fn agree(owner: &str, entries: &[&StoredLock], members: usize) -> StoredLock {
     let ttl = |entry: &&StoredLock| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
-    let fences = entries.iter().map(|entry| entry.fence);
+    let fences = entries.iter().filter_map(|entry| entry.fence);
+    let mut fences = fences_of_hold(fences.collect()).into_iter();
     let ttl = majority_has(entries.iter().map(ttl).collect(), members);
     let queues = entries.iter().map(|entry| entry.queue.clone());
     StoredLock {
         owner: owner.to_owned(),
         count: majority_has(counts, members).unwrap_or(0),
         ttl: ttl.filter(|ttl| *ttl < Duration::MAX),
-        fence: fences.max().flatten(),
+        fence: fences.next(),
+        other_fences: fences.collect(),
         queue: queues.max_by_key(Vec::len).unwrap_or_default(),
         holders: 1,
         others: Vec::new(),

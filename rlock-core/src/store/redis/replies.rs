@@ -153,6 +153,7 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<StoredLock>, StoreError
         count: count.unwrap_or(0),
         ttl: ttl(millis),
         fence: fence.filter(|fence| *fence < TOO_LARGE_FENCE),
+        other_fences: Vec::new(),
         queue: owners(&queue),
         holders,
         others: owners(&others),

@@ -1,9 +1,13 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
+use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
 use super::Servers;
 use crate::common::{LASTING, LONG, name};
+
+/// The number of tokens of a fence.
+const TOKENS: u64 = 128;
 
 /// The fence of one server is ahead. The next majority learns it from the release, or from the release by force.
 #[tokio::test]
@@ -74,5 +78,35 @@ async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
     three.resume([1]);
     reader.release().await.expect("held");
     held.release().await.expect("held");
+    three.assert_nothing_left().await;
+}
+
+/// The holder's token comes from the majority that decided. A server that granted the lock after that has a larger fence.
+#[tokio::test]
+async fn a_silent_holder_loses_its_lock_by_its_token_although_a_server_has_a_larger_fence() {
+    let three = Servers::some(3);
+    let builder = LockClient::builder().inspectable(false);
+    let builder = builder.response_timeout(LONG * 2);
+    let silent = builder.connect_quorum(three.urls()).await;
+    let silent = silent.expect("a majority is up");
+    let lock = silent.lock("k").lease(LASTING).wait(LONG);
+    let guard = three.granted_by(&[0, 1, 2], &lock).await;
+    let (token, fence) = (guard.fencing_token(), format!("{}:fence", name("k")));
+    let of_holder = token / TOKENS;
+    for (server, fence_there) in three.0.iter().zip([of_holder, of_holder, of_holder + 9]) {
+        let value = fence_there.to_string();
+        let () = server.command(&["SET", &fence, &value, "KEEPTTL"]).await;
+    }
+    let other = three.patient().await;
+    // Both servers that reply are needed for a majority, so both fences are compared.
+    three.pause([0]);
+    for wrong in [of_holder - 1, of_holder + 1, of_holder + 10] {
+        let released = other.release_if("k", wrong * TOKENS).await;
+        assert!(!released.expect("a majority replies"), "{wrong}");
+    }
+    let released = other.release_if("k", token).await;
+    assert!(released.expect("a majority replies"), "it is its token");
+    three.resume([0]);
+    drop(guard);
     three.assert_nothing_left().await;
 }
