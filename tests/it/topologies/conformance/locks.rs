@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use rlock_core::{LockError, LostCause, escape};
 use rlock_testkit::{Deletion, Place, assert_taken, eventually, within};
 
-use super::{LONG, assert_soon_queued, owner};
+use super::{LONG, answered, assert_soon_queued, owner};
 
 pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
@@ -142,11 +142,7 @@ pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {
     let lock = one.lock("order:42").lease(Duration::from_secs(60));
     let guard = lock.acquire().await.expect("free");
     let inner = guard.scope(lock.acquire()).await.expect("enters");
-    let info = other
-        .inspect("order:42")
-        .await
-        .expect("a reply")
-        .expect("held");
+    let info = answered(&other, "order:42").await;
     assert_eq!(info.owner, guard.owner().to_string());
     assert_eq!(info.count, 2);
     assert_eq!(info.token, Some(guard.fencing_token()));
