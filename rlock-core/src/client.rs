@@ -71,7 +71,7 @@ impl LockClient {
     }
 
     /// Connects to the store in `RLOCK_URL`, with the options in `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT`,
-    /// which the command `rlock` reads too. [`LockClientBuilder::env`] describes them.
+    /// which the command `rlock` reads too. [`LockClientBuilder::with_env`] describes them.
     ///
     /// # Errors
     ///
