@@ -13,7 +13,8 @@ impl LockClient {
     /// ask once, such as [`try_acquire`](crate::Lock::try_acquire), return [`LockError::Unavailable`]. An acquire with
     /// a `wait` tries again until the wait is over. A lock that is held survives an outage that is shorter than the
     /// rest of its lease, because its client goes on trying to renew it. After that it is lost, with
-    /// [`LostCause::Expired`](crate::LostCause::Expired).
+    /// [`LostCause::Expired`](crate::LostCause::Expired). Connections do not break, so the client does not check its
+    /// locks when the outage ends, as it does when it has connected to a server again.
     ///
     /// If outages overlap, the store is reachable again after the last one has ended.
     ///

@@ -12,6 +12,7 @@ use crate::{
     },
     error::LockError,
     key::Key,
+    mode::Mode,
     owner::OwnerId,
     store::{ReleaseRequest, Released, SendOptions, StoreError, StoredLock, TOKENS},
 };
@@ -75,11 +76,11 @@ impl LockClient {
     /// `inspect` returns, or one of the 127 after it, which holds may have that the lock's client passed on locally.
     /// Nothing is released if the hold is older than its lease and the
     /// [`fence_retention`](crate::LockClientBuilder::fence_retention), because the store has then forgotten its
-    /// token. Each server of a quorum sets a fence of its own, and the client compares those of the servers that
-    /// reply in time, so the call may return `false` for the right token if one of them is late.
+    /// token. Each server of a quorum sets a fence of its own, and the client compares the largest of those that reply
+    /// in time, so the call may return `false` for the right token if one of them is late.
     ///
-    /// If there are several holders, takes the lock from those with this token. The store does not know which of them
-    /// has which token, so a holder that does not reply keeps the lock.
+    /// If there are several holders, takes the lock from those with this token. The store does not know which holder of
+    /// a shared lock or a permit has which token, so one that does not reply keeps the lock.
     ///
     /// # Errors
     ///
@@ -159,7 +160,10 @@ impl LockClient {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
             (Some(token), Some(Answer::NotHeld) | None) => {
-                entry.holders == 1 && entry.has_fence(token / TOKENS)
+                // The store knows the last fence of a shared lock, which may be that of a holder that has left.
+                owner.mode() == Mode::Exclusive
+                    && entry.holders == 1
+                    && entry.has_fence(token / TOKENS)
             }
         };
         if !is_meant {

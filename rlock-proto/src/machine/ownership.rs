@@ -498,6 +498,7 @@ impl Ownership {
     /// Releases again after a late reply to an acquire: the release may have been executed before.
     pub(super) fn release_again(&mut self, now: Time) {
         if self.count.release == Release::Confirmed {
+            debug_assert_eq!(self.phase(), Phase::Ended, "{self:?}");
             self.count.release = Release::Unsent;
             // Its hold has ended well.
             self.status.leave(Exit::Release { ends_hold: false });

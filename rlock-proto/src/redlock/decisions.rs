@@ -204,11 +204,14 @@ pub fn with_step(renewal: &Renewal) -> Renewal {
     }
 }
 
-/// Returns those last fences of the members that belong to the present hold, the largest first. A member that missed the
-/// renewal which set a new fence still has one of an earlier hold, which is smaller by most of a step.
+/// Returns those last fences of the members that the token of the present hold can be of, the largest first. The token
+/// is of the largest fence of the majority that granted the lock first, so at least a majority has none that is larger.
+/// A member that missed the renewal which set a new fence still has one of an earlier hold, which is smaller by most of
+/// a step.
 #[must_use]
-pub fn fences_of_hold(mut fences: Vec<u64>) -> Vec<u64> {
+pub fn fences_of_hold(mut fences: Vec<u64>, members: usize) -> Vec<u64> {
     fences.sort_unstable_by(|one, other| other.cmp(one));
+    fences.truncate((fences.len() + 1).saturating_sub(majority(members)));
     let largest = fences.first().copied().unwrap_or(0);
     fences.retain(|fence| largest - fence < FENCE_STEP / 2);
     fences
@@ -297,11 +300,23 @@ mod tests {
     #[test]
     fn a_fence_that_a_member_did_not_renew_belongs_to_an_earlier_hold() {
         let (earlier, new) = (5000, 5000 + FENCE_STEP);
-        assert_eq!(fences_of_hold(vec![earlier, new + 2, new]), [new + 2, new]);
+        assert_eq!(
+            fences_of_hold(vec![earlier, new + 2, new], 3),
+            [new + 2, new]
+        );
         // The member was the last one to grant the lock, so that the client does not know its fence.
-        assert_eq!(fences_of_hold(vec![new, earlier + 16]), [new]);
-        assert_eq!(fences_of_hold(vec![4, 7]), [7, 4]);
-        assert!(fences_of_hold(Vec::new()).is_empty());
+        assert_eq!(fences_of_hold(vec![new, earlier + 16], 3), [new]);
+        assert_eq!(fences_of_hold(vec![4, 7, 5], 3), [7, 5]);
+        assert!(fences_of_hold(Vec::new(), 3).is_empty());
+    }
+
+    #[test]
+    fn a_fence_above_which_a_majority_lies_is_not_that_of_the_token() {
+        // A member whose clock is behind may have reached the fence of an earlier hold just now.
+        let earlier = 4;
+        assert_eq!(fences_of_hold(vec![earlier, 7, 9], 3), [9, 7]);
+        assert_eq!(fences_of_hold(vec![earlier, 7], 3), [7]);
+        assert_eq!(fences_of_hold(vec![3, earlier, 7, 8, 9], 5), [9, 8, 7]);
     }
 
     #[test]

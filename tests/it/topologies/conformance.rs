@@ -72,6 +72,7 @@ macro_rules! conformance {
             a_scan_shows_holders_that_do_not_reply_next_to_one_that_does,
             a_shared_lock_is_taken_by_force_from_all_its_holders,
             a_shared_lock_stays_taken_for_its_min_hold,
+            a_silent_reader_keeps_its_lock_by_whichever_token_it_is_named,
             several_keys_may_have_different_modes,
             an_observer_that_comes_late_learns_of_the_present_term_first,
             a_leader_resigns_when_it_is_asked_to,

@@ -71,7 +71,7 @@ fn agree(owner: &str, entries: &[&StoredLock], members: usize) -> StoredLock {
     let ttl = |entry: &&StoredLock| entry.ttl.unwrap_or(Duration::MAX);
     let counts = entries.iter().map(|entry| entry.count).collect();
     let fences = entries.iter().filter_map(|entry| entry.fence);
-    let mut fences = fences_of_hold(fences.collect()).into_iter();
+    let mut fences = fences_of_hold(fences.collect(), members).into_iter();
     let ttl = majority_has(entries.iter().map(ttl).collect(), members);
     let queues = entries.iter().map(|entry| entry.queue.clone());
     StoredLock {

@@ -332,6 +332,24 @@ pub(crate) async fn a_shared_lock_is_taken_by_force_from_all_its_holders(place: 
     }
 }
 
+pub(crate) async fn a_silent_reader_keeps_its_lock_by_whichever_token_it_is_named(place: Place) {
+    let builder = || LockClient::builder().inspectable(false);
+    let (one, other) = (
+        place.client_of(builder()).await,
+        place.client_of(builder()).await,
+    );
+    let stays = reader(&one).acquire().await.expect("free");
+    let leaves = reader(&other).acquire().await.expect("shared");
+    let tokens = [leaves.fencing_token(), stays.fencing_token()];
+    leaves.release().await.expect("held");
+    let operator = place.client().await;
+    for token in tokens {
+        let released = operator.release_if("k", token).await;
+        assert!(!released.expect("a reply"), "{token}");
+    }
+    stays.release().await.expect("it was not taken");
+}
+
 pub(crate) async fn a_shared_lock_stays_taken_for_its_min_hold(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let kept = reader(&one).min_hold(LONG);
