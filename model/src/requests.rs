@@ -8,7 +8,7 @@ use crate::{
     embedded::{self, State},
     key::Key,
     lease::Time,
-    machine::{self, Input},
+    machine::{self, Event, Input},
     mode::Mode,
     owner::OwnerId,
     store::{
@@ -101,33 +101,12 @@ impl Answer {
 
 /// Returns a notification as the machine of its client gets it.
 #[must_use]
-pub fn to_input(event: Notification) -> Option<Input> {
-    let (key, owner, event) = match event {
-        Notification::Granted {
-            key,
-            owner,
-            fence,
-            ttl,
-            wanted,
-        } => {
-            let granted = machine::Event::Granted {
-                mode: owner.mode(),
-                fence,
-                ttl,
-                wanted,
-            };
-            (key, Some(owner), granted)
-        }
-        Notification::Wanted { key, owner } => (key, Some(owner), machine::Event::Wanted),
-        Notification::Retry { key, owner, after } => {
-            let mode = owner.mode();
-            (key, Some(owner), machine::Event::Retry { mode, after })
-        }
-        Notification::Changed(key) => (key, None, machine::Event::Changed),
-        _ => return None,
-    };
-    let owner = owner.map(|owner| owner.sequence());
-    Some(Input::Event(key, owner, event))
+pub fn to_input(notification: Notification) -> Option<Input> {
+    if let Notification::Changed(key) = notification {
+        return Some(Input::Event(key, None, Event::Changed));
+    }
+    let (key, owner, event) = Event::of(notification)?;
+    Some(Input::Event(key, Some(owner.sequence()), event))
 }
 
 /// The fences of a server.

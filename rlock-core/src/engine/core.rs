@@ -15,7 +15,7 @@ use crate::{
     clock::ClientClock,
     engine::{
         holders::{HolderReplies, WarnedKeys},
-        machine::{self, Input, Machine, Owner},
+        machine::{Event, Input, Machine, Owner},
         shell::Shell,
         thread::ClientThread,
     },
@@ -143,45 +143,25 @@ impl Core {
     }
 }
 
-/// Returns what applies the events of the store.
+/// Returns what applies the notifications of the store.
 pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
-    let own = move |shell: &Shell, key: Key, owner: OwnerId, event: machine::Event| {
-        if owner.is_of(client) {
-            shell.on_event(key, Some(owner.sequence()), event);
-        }
-    };
     let missed = |shell: &Shell, filter: &KeyFilter, is_heard| {
         let keys = |machine: &Machine, _| machine.slots().map(|slot| slot.key.clone()).collect();
         let keys: Vec<Key> = shell.read(keys);
         for key in keys.into_iter().filter(|key| filter.matches(key)) {
-            shell.on_event(key, None, machine::Event::Missed { is_heard });
+            shell.on_event(key, None, Event::Missed { is_heard });
         }
         if is_heard {
             shell.elections.missed(filter);
         }
     };
-    Arc::new(move |event| match event {
-        Notification::Granted {
-            key,
-            owner,
-            fence,
-            ttl,
-            wanted,
-        } => own(
-            &shell,
-            key,
-            owner,
-            machine::Event::Granted {
-                mode: owner.mode(),
-                fence,
-                ttl,
-                wanted,
-            },
-        ),
-        Notification::Wanted { key, owner } => own(&shell, key, owner, machine::Event::Wanted),
-        Notification::Retry { key, owner, after } => {
-            let mode = owner.mode();
-            own(&shell, key, owner, machine::Event::Retry { mode, after });
+    Arc::new(move |notification| match notification {
+        Notification::Granted { .. } | Notification::Wanted { .. } | Notification::Retry { .. } => {
+            if let Some((key, owner, event)) = Event::of(notification)
+                && owner.is_of(client)
+            {
+                shell.on_event(key, Some(owner.sequence()), event);
+            }
         }
         Notification::Message(message) => {
             if let Some((databases, info)) = shell.messages.on_message(&message) {

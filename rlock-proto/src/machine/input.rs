@@ -9,7 +9,8 @@ use crate::{
     lease::Time,
     mode::Mode,
     options::LockOptions,
-    store::{Acquired, Released, RenewalOutcome},
+    owner::OwnerId,
+    store::{Acquired, Notification, Released, RenewalOutcome},
 };
 
 /// An event in a client.
@@ -118,6 +119,40 @@ pub enum Event {
         /// Whether the lock is taken already.
         at_once: bool,
     },
+}
+
+impl Event {
+    /// Returns the event of a notification that names an owner, with its key and that owner.
+    #[must_use]
+    pub fn of(notification: Notification) -> Option<(Key, OwnerId, Self)> {
+        match notification {
+            Notification::Granted {
+                key,
+                owner,
+                fence,
+                ttl,
+                wanted,
+            } => {
+                let granted = Self::Granted {
+                    mode: owner.mode(),
+                    fence,
+                    ttl,
+                    wanted,
+                };
+                Some((key, owner, granted))
+            }
+            Notification::Wanted { key, owner } => Some((key, owner, Self::Wanted)),
+            Notification::Retry { key, owner, after } => {
+                let mode = owner.mode();
+                Some((key, owner, Self::Retry { mode, after }))
+            }
+            Notification::Message(_)
+            | Notification::Changed(_)
+            | Notification::AllChanged
+            | Notification::SomeChanged(_)
+            | Notification::Disconnected => None,
+        }
+    }
 }
 
 /// The reply to a request.
