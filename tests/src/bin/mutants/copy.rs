@@ -67,8 +67,10 @@ fn synchronize(from: &Path, to: &Path) -> io::Result<()> {
     let mut wanted = HashSet::new();
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let name = entry.file_name();
         let (source, copy) = (entry.path(), to.join(&name));
+        // Of what a link leads to.
+        let kind = fs::metadata(&source)?;
         if name == ".git" || name == "target" || to.starts_with(&source) {
             continue;
         }
