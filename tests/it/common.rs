@@ -13,7 +13,7 @@ use std::{
     pin::pin,
     process::Command,
     task::Poll,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use rlock_core::{
@@ -42,6 +42,13 @@ pub(crate) fn rounds(few: u64) -> u64 {
 
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
+}
+
+/// Returns the time in units of 64 µs, which is the fence of a key without one.
+pub(crate) fn fence_by_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let micros = since.expect("a clock").as_micros();
+    u64::try_from(micros / 64).expect("a date")
 }
 
 /// Returns a builder with the default options, and so with a connection on the test's runtime. Its clients may take long to connect,

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
-use super::{RedisStore, commands::Operation, replies};
+use super::{RedisStore, commands::Operation};
 use crate::store::{AcquireRequest, Acquired, SendOptions, StoreError};
 
 impl RedisStore {
@@ -41,10 +41,8 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<Acquired, StoreError> {
         let call = Operation::Acquire(request, Some(decided));
-        self.call(call, send, |reply, sent_at| {
-            replies::read_acquired(reply, request.claims.len(), sent_at, self.is_watched())
-        })
-        .await
+        let read = |reply, sent_at| self.read_acquired(reply, request, sent_at);
+        self.call(call, send, read).await
     }
 }
 

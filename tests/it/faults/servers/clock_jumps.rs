@@ -1,12 +1,12 @@
 //! The server's clock jumps. A test cannot set it, but it can expire leases early and delete
 //! fences.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use rlock_core::{LockClient, LostCause};
 use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::{LONG, acquiring, assert_lost, assert_soon_queued, client, its_turn, ms, name};
+use crate::common::{
+    LONG, acquiring, assert_lost, assert_soon_queued, client, fence_by_clock, its_turn, ms, name,
+};
 use crate::leases::clock::HOUR;
 
 #[tokio::test]
@@ -21,13 +21,6 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     let next = its_turn(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());
     next.release().await.expect("held");
-}
-
-/// The server's time in units of 64 µs, which is the fence of a key without one.
-fn fence_by_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let micros = since.expect("a clock").as_micros();
-    u64::try_from(micros / 64).expect("a date")
 }
 
 async fn next_token(client: &LockClient) -> u64 {

@@ -4,7 +4,7 @@ use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
 use super::Servers;
-use crate::common::{LASTING, LONG, name};
+use crate::common::{LASTING, LONG, fence_by_clock, name};
 
 /// The number of tokens of a fence.
 const TOKENS: u64 = 128;
@@ -78,6 +78,39 @@ async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
     three.resume([1]);
     reader.release().await.expect("held");
     held.release().await.expect("held");
+    three.assert_nothing_left().await;
+}
+
+/// Fences that are ahead of the clocks stand for clocks that have stepped back since, and their deletion for the end of the
+/// time for which servers keep them.
+#[tokio::test]
+async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum() {
+    let three = Servers::some(3);
+    let client = three.patient().await;
+    let lock = client.lock("k").lease(LASTING).wait(LONG);
+    // An hour.
+    let (fence, ahead) = (
+        format!("{}:fence", name("k")),
+        fence_by_clock() + 3_600_000_000 / 64,
+    );
+    for server in &three.0 {
+        let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
+    }
+    let mut last = 0;
+    for _ in 0..2 {
+        let guard = three.granted_by(&[0, 1, 2], &lock).await;
+        assert!(guard.fencing_token() > last.max(ahead * TOKENS));
+        last = guard.fencing_token();
+        guard.release().await.expect("held");
+        three.assert_nothing_left().await;
+        for server in &three.0 {
+            server.del(&fence).await;
+        }
+    }
+    let newcomer = three.patient().await;
+    let guard = newcomer.lock("k").acquire().await.expect("free");
+    assert!(guard.fencing_token() < last, "it has seen none");
+    guard.release().await.expect("held");
     three.assert_nothing_left().await;
 }
 
