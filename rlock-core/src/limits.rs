@@ -69,7 +69,14 @@ pub(crate) fn lock(
         return check(false, "max_hold", duration(max_hold), &reason);
     }
     let reason = "a lock is retained for 24h at most; each call of this client restarts that time";
-    within("retain", options.retain, zero_to_day, reason)
+    within("retain", options.retain, zero_to_day, reason)?;
+    let reason = "a lock is retained by renewals, which `watchdog(false)` turns off; leave one of the two out, or retain for 0s";
+    check(
+        options.watchdog || options.retain.is_zero(),
+        "retain",
+        duration(options.retain),
+        reason,
+    )
 }
 
 /// Checks the options that a mode excludes.

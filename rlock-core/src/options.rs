@@ -271,7 +271,7 @@ macro_rules! lock_option_setters {
         /// # Errors
         ///
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
-        /// for more than 24 hours.
+        /// for more than 24 hours, and without the [`watchdog`](Self::watchdog), which renews a retained lock.
         ///
         /// # Examples
         ///

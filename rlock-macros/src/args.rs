@@ -8,6 +8,7 @@ mod modes;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
 use syn::{Expr, ExprGroup, ExprLit, ExprParen, ExprPath, ExprUnary, Lit, LitStr, Path, Token};
 
 use crate::duration::{self, Bounds, Time};
@@ -72,6 +73,7 @@ impl Args {
     pub(crate) fn check(&self, errors: &mut Errors) {
         errors.collect(self.key_given());
         errors.collect(self.hold_times());
+        errors.collect(self.retention_renewed());
         errors.collect(answers::no_retention(self));
         modes::check(self, errors);
     }
@@ -99,6 +101,30 @@ impl Args {
             "`max_hold = {written:?}` is shorter than `min_hold = {other:?}`: raise `max_hold` or lower `min_hold`"
         );
         error(most.span(), message)
+    }
+
+    /// Returns where a retention is asked for. One of no time retains nothing.
+    fn retained_at(&self) -> Option<Span> {
+        match self.retain.as_ref()? {
+            Time::Literal(time, _) if time.is_zero() => None,
+            Time::Literal(_, text) => Some(text.span()),
+            Time::Expression(value) => Some(value.span()),
+        }
+    }
+
+    /// Refuses `retain` without the watchdog.
+    fn retention_renewed(&self) -> syn::Result<()> {
+        let is_off = matches!(
+            &self.watchdog,
+            Some(Expr::Lit(ExprLit { lit: Lit::Bool(on), .. })) if !on.value
+        );
+        match self.retained_at().filter(|_| is_off) {
+            None => Ok(()),
+            Some(at) => error(
+                at,
+                "`retain` with `watchdog = false`: a lock is retained by renewals; remove `retain` or `watchdog`",
+            ),
+        }
     }
 
     /// The values that are expressions, which may use the arguments of the function.

@@ -118,7 +118,7 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`] for a longer time.
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time, and without the watchdog.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self

@@ -6,7 +6,6 @@ use syn::visit::{self, Visit};
 use syn::{Expr, ExprAsync, ExprAwait, ExprBlock, ExprClosure, Item, Stmt};
 
 use super::{Args, peel};
-use crate::duration::Time;
 use crate::errors::error;
 
 /// Refuses an `if_taken` that awaits. A closure evaluates it.
@@ -39,18 +38,14 @@ pub(super) fn on_error(value: &Expr) -> syn::Result<()> {
 
 /// Refuses `retain` with `if_taken`.
 pub(super) fn no_retention(args: &Args) -> syn::Result<()> {
-    let at = match &args.retain {
-        Some(_) if args.if_taken.is_none() => return Ok(()),
-        Some(Time::Literal(time, _)) if time.is_zero() => return Ok(()),
-        Some(Time::Literal(_, text)) => text.span(),
-        Some(Time::Expression(value)) => value.span(),
-        None => return Ok(()),
-    };
-    error(
-        at,
-        "`retain` with `if_taken` skips calls that could run: a lock that another client retains is taken, although no body \
-         runs; remove `retain` or `if_taken`",
-    )
+    match args.retained_at().filter(|_| args.if_taken.is_some()) {
+        None => Ok(()),
+        Some(at) => error(
+            at,
+            "`retain` with `if_taken` skips calls that could run: a lock that another client retains is taken, although no \
+             body runs; remove `retain` or `if_taken`",
+        ),
+    }
 }
 
 /// Finds what makes an expression asynchronous: its value is an `async` block, or it awaits.

@@ -9,7 +9,6 @@ use syn::{Expr, ExprLit, Lit, LitStr, Token};
 
 use super::keys::Written;
 use super::{Args, errors, no_literal, skip_to_comma};
-use crate::duration::Time;
 use crate::errors::{Errors, error};
 use crate::options::LockOption;
 
@@ -115,14 +114,11 @@ fn permits_of_some_key(args: &Args, permits: &Expr) -> syn::Result<()> {
 
 /// Refuses `retain` with `permits`.
 fn no_retention(args: &Args) -> syn::Result<()> {
-    let at = match &args.retain {
-        None => return Ok(()),
-        Some(Time::Literal(time, _)) if time.is_zero() => return Ok(()),
-        Some(Time::Literal(_, text)) => text.span(),
-        Some(Time::Expression(value)) => value.span(),
-    };
-    error(
-        at,
-        "`retain` with `permits`: a permit is not retained, because each call has its own; remove `retain` or `permits`",
-    )
+    match args.retained_at() {
+        None => Ok(()),
+        Some(at) => error(
+            at,
+            "`retain` with `permits`: a permit is not retained, because each call has its own; remove `retain` or `permits`",
+        ),
+    }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rlock_core::{LockClient, LockError};
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 #[tokio::test]
 async fn a_client_is_refused_options_that_make_no_sense() {
     let long = "x".repeat(257);
@@ -13,6 +15,7 @@ async fn a_client_is_refused_options_that_make_no_sense() {
         (new().default_lease(Duration::ZERO), "lease"),
         (new().default_wait(Duration::MAX), "wait"),
         (new().retain(Duration::from_secs(24 * 60 * 60 + 1)), "24h"),
+        (new().retain(MINUTE).watchdog(false), "watchdog(false)"),
         (new().response_timeout(Duration::ZERO), "response_timeout"),
         (new().connect_timeout(Duration::MAX), "connect_timeout"),
         (new().prefix("{x}"), "prefix"),
@@ -38,7 +41,12 @@ async fn a_client_is_refused_options_that_make_no_sense() {
     let builder = new().service(&*longest, &*longest);
     builder.in_memory().expect("within the bounds");
     let client = LockClient::in_memory();
-    let retained = client.lock("k").retain(Duration::MAX).acquire().await;
-    let error = retained.expect_err("too long").to_string();
-    assert!(error.contains("`retain`"), "{error}");
+    let lock = client.lock("k");
+    for (lock, named) in [
+        (lock.clone().retain(Duration::MAX), "`retain`"),
+        (lock.retain(MINUTE).watchdog(false), "watchdog(false)"),
+    ] {
+        let error = lock.acquire().await.expect_err(named).to_string();
+        assert!(error.contains(named), "{error}");
+    }
 }
