@@ -106,8 +106,7 @@ impl Attempt<'_> {
         if !owner.is_of(self.core().id)
             && let Some(info) = ask_holder(self.core(), key, owner).await
         {
-            let ttl = Some(entry.ttl.unwrap_or_default());
-            let replies = &self.core().holder_replies;
+            let (ttl, replies) = (entry.ttl, &self.core().holder_replies);
             replies.add(LockInfo { ttl, ..info }, self.now());
         }
     }
