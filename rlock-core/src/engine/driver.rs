@@ -42,12 +42,21 @@ impl fmt::Debug for ClientHandle {
 /// Ends the background when dropped, after the dropped locks are released.
 struct Running {
     core: Arc<Core>,
-    stop: Arc<SetOnce<()>>,
+    stop: Arc<SetOnce<Stop>>,
+}
+
+/// Why the background ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    /// The last handle was dropped. What it held is still to be released.
+    Dropped,
+    /// A shutdown has waited for the releases.
+    ShutDown,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.stop.set(());
+        let _ = self.stop.set(Stop::Dropped);
     }
 }
 
@@ -71,7 +80,7 @@ impl ClientHandle {
 
     /// Ends the background without further releases.
     pub(crate) fn stop(&self) {
-        let _ = self.0.stop.set(());
+        let _ = self.0.stop.set(Stop::ShutDown);
     }
 }
 
@@ -84,7 +93,7 @@ impl Drop for BackgroundEnd {
     }
 }
 
-async fn run(core: &Arc<Core>, stop: &SetOnce<()>) {
+async fn run(core: &Arc<Core>, stop: &SetOnce<Stop>) {
     let tasks = async {
         tokio::join!(
             supervised("background", || background::run(Arc::clone(core))),
@@ -94,7 +103,9 @@ async fn run(core: &Arc<Core>, stop: &SetOnce<()>) {
         );
     };
     let end = async {
-        stop.wait().await;
+        if *stop.wait().await == Stop::ShutDown {
+            return;
+        }
         core.shell.on(Input::Drain);
         let released = core.shell.until(Machine::is_released);
         if timeout(DRAIN, released).await.is_err() {

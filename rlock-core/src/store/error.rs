@@ -44,9 +44,11 @@ impl StoreError {
         Self::ambiguous("too few servers of the quorum replied")
     }
 
-    /// The background ended before all locks were released.
+    /// The client was shut down before all locks were released.
     pub(crate) fn not_released() -> Self {
-        Self::ambiguous(std::io::Error::from(std::io::ErrorKind::TimedOut))
+        Self::ambiguous(
+            "not every release was confirmed in time; the locks that are left end with their leases",
+        )
     }
 
     /// The request was not sent: other requests for the same ownership were in flight, or the call was not polled.

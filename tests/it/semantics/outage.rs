@@ -71,6 +71,22 @@ async fn every_request_of_the_store_fails_until_the_outage_ends() {
     held.release().await.expect("held");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_twice_the_response_time_out() {
+    let limit = Duration::from_secs(3);
+    let builder = LockClient::builder().tokio_time().response_timeout(limit);
+    let client = builder.in_memory().expect("a client");
+    let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
+    let _outage = client.simulate_outage().expect("the embedded store");
+    drop(guard);
+    let started = Instant::now();
+    let error = client.shutdown().await.expect_err("the store is down");
+    // In the time of the test, which passes while all tasks wait.
+    assert!(started.elapsed() <= 2 * limit, "{:?}", started.elapsed());
+    let text = format!("{error:#}");
+    assert!(text.contains("end with their leases"), "{text}");
+}
+
 #[tokio::test]
 async fn overlapping_outages_end_with_the_last_one() {
     let client = LockClient::in_memory();
