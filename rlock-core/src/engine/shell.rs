@@ -435,7 +435,11 @@ impl Shell {
             self.state().work.requests.push((request, pending));
         }
         actions.wakers.into_iter().for_each(Waker::wake);
-        // Before anybody learns of it.
+        // Before anybody learns of it. A subscriber that panics then ends only holds that are counted.
+        if let (Some(Step::Entered(entered)), Some(begins)) = (&outcome.step, &begins) {
+            let begun = entered.iter().filter(|entered| entered.began.is_some());
+            begun.for_each(|_| begins.counters.holds());
+        }
         for seen in &outcome.seen {
             if let Seen::Lost(loss, _) = seen {
                 metrics::lock(loss.site).lost(loss.cause);

@@ -140,6 +140,11 @@ pub(crate) fn lock(site: Site) -> LockCounters {
 }
 
 impl LockCounters {
+    /// Counts a hold as held, which [`Held`] ends.
+    pub(crate) fn holds(self) {
+        self.0.held.increment(1.0);
+    }
+
     pub(crate) fn reentered(self) {
         self.0.reentries.increment(1);
     }
@@ -185,7 +190,6 @@ impl Acquire {
         if waited {
             self.lock.handovers[by() as usize].increment(1);
         }
-        self.lock.held.increment(1.0);
     }
 
     pub(crate) fn ends(&mut self, outcome: Outcome, waited: bool, now: impl FnOnce() -> Time) {

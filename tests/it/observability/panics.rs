@@ -1,4 +1,4 @@
-//! A subscriber that panics once: in each round at a later call. Afterwards every lock is free.
+//! A subscriber that panics once: in each round at a later call. Afterwards every lock is free, and none is counted as held.
 
 use std::{
     panic,
@@ -10,7 +10,12 @@ use rlock_core::{Lock, LockClient};
 use tokio::task::{JoinHandle, yield_now};
 use tracing::span::{Attributes, Id, Record};
 
-use crate::common::{LASTING, LONG, alone::alone, ms};
+use crate::common::{
+    LASTING, LONG,
+    alone::alone,
+    ms,
+    recorder::{keep_metrics, metric},
+};
 
 const KEYS: [&str; 2] = ["k", "l"];
 
@@ -113,6 +118,7 @@ fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
         }
     }));
     tracing::subscriber::set_global_default(Fragile).expect("the only subscriber");
+    keep_metrics();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for call in 0.. {
         let connect = || LockClient::builder().connect_blocking(&format!("memory:{call}"));
@@ -125,6 +131,8 @@ fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
                 runtime.block_on(assert_free(client.lock(key), call));
             }
         }
+        let held = metric("rlock_held", &[("lock", "unnamed")]);
+        assert_eq!(held, Some(0.0), "after a panic in call {call}");
         if left >= 0 {
             assert!(call > 50, "only {call} calls");
             return;
