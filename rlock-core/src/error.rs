@@ -157,6 +157,8 @@ pub enum LockError {
     Closed {
         /// The action that failed, with its key.
         action: String,
+        /// How long the call had waited when the shutdown ended it. `None` if the client was shut down before the call.
+        waited: Option<Duration>,
     },
 
     /// A [`shutdown`](crate::LockClient::shutdown) or [`drain`](crate::LockClient::drain) ended while locks were in
@@ -196,6 +198,12 @@ impl LockError {
             value: value.into(),
             reason: reason.into(),
         }
+    }
+
+    /// Returns the error of a call that began after the shutdown.
+    pub(crate) fn closed(action: String) -> Self {
+        let waited = None;
+        Self::Closed { action, waited }
     }
 
     /// Adds the lock to an error about one of its options.
@@ -445,10 +453,22 @@ impl fmt::Display for LockError {
                 "could not {}: its lock client is draining and takes no new calls; try another instance",
                 escape_control(action)
             ),
-            Self::Closed { action } => write!(
+            Self::Closed {
+                action,
+                waited: None,
+            } => write!(
                 f,
                 "could not {}: its lock client was shut down; connect a new one",
                 escape_control(action)
+            ),
+            Self::Closed {
+                action,
+                waited: Some(waited),
+            } => write!(
+                f,
+                "could not {}: its lock client was shut down while this call waited, after {}; try another instance",
+                escape_control(action),
+                shown(*waited)
             ),
             Self::InUse { keys, waited } => write!(
                 f,
@@ -576,7 +596,7 @@ mod tests {
             (lost(LostCause::MaxHold), Lost),
             (lost(LostCause::Revoked), Lost),
             (lost(LostCause::Closed), Closing),
-            (LockError::Closed { action: action() }, Closing),
+            (LockError::closed(action()), Closing),
             (LockError::Draining { action: action() }, Closing),
             (in_use(&["k"]), Closing),
             (
@@ -615,6 +635,23 @@ mod tests {
         assert_eq!(
             format!("{refused:#}"),
             format!("could not acquire lock `k`, the store refuses: {reasons}")
+        );
+    }
+
+    #[test]
+    fn a_shutdown_tells_a_call_that_waited_from_a_later_one() {
+        let closed = |waited| {
+            let action = "acquire lock `k`".to_owned();
+            LockError::Closed { action, waited }.to_string()
+        };
+        assert_eq!(
+            closed(None),
+            "could not acquire lock `k`: its lock client was shut down; connect a new one"
+        );
+        assert_eq!(
+            closed(Some(Duration::from_millis(20))),
+            "could not acquire lock `k`: its lock client was shut down while this call waited, after 20ms; try another \
+             instance"
         );
     }
 

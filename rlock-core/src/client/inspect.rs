@@ -74,7 +74,7 @@ impl LockClient {
     ) -> Result<T, LockError> {
         let core = self.core();
         if core.is_closed() {
-            return Err(LockError::Closed { action: action() });
+            return Err(LockError::closed(action()));
         }
         let started = core.clock.now();
         let reply = core.in_runtime(reply).await;

@@ -46,7 +46,7 @@ impl LockClient {
         let core = self.core();
         let action = "simulate an outage".to_owned();
         if core.is_closed() {
-            return Err(LockError::Closed { action });
+            return Err(LockError::closed(action));
         }
         let outage = core.store.simulate_outage();
         outage.map_err(|error| error.into_lock_error(action, Duration::ZERO))

@@ -249,7 +249,7 @@ impl LockClient {
         let core = self.core();
         let action = format!("simulate the loss of lock `{key}`");
         if core.is_closed() {
-            return Err(LockError::Closed { action });
+            return Err(LockError::closed(action));
         }
         let revoked = core.store.revoke(&key);
         revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))

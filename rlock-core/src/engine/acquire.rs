@@ -67,12 +67,17 @@ pub(crate) async fn acquire(
     };
     let mut asks_at = attempt.last_part();
     let mut step = call.begin(begin).await;
+    // A client that was shut down before refuses the call at once.
+    let waits = !step.is_last();
     let outcome = loop {
         step = match step {
             Step::Entered(entered) => {
                 break attempt.entered(entered, call.take_holds()).await;
             }
-            Step::Refused(refusal) => break Err(attempt.refused(refusal, &mut call)),
+            Step::Refused(refusal) => {
+                let waited = waits.then(|| attempt.waited());
+                break Err(attempt.refused(refusal, waited, &mut call));
+            }
             Step::Send(request) => call.send(request).await,
             Step::Wait => {
                 observed.waits();
@@ -163,7 +168,12 @@ impl Attempt<'_> {
         Err(self.failed(error))
     }
 
-    fn refused(&self, refusal: Refusal, call: &mut CallGuard<'_>) -> LockError {
+    fn refused(
+        &self,
+        refusal: Refusal,
+        waited: Option<Duration>,
+        call: &mut CallGuard<'_>,
+    ) -> LockError {
         let site = self.request.options.site;
         match refusal {
             Refusal::Taken(key, remaining) => self.taken(&key, remaining),
@@ -187,6 +197,7 @@ impl Attempt<'_> {
             },
             Refusal::Closed => LockError::Closed {
                 action: self.action(),
+                waited,
             },
         }
     }

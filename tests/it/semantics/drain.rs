@@ -39,6 +39,8 @@ async fn assert_closed(waiting: Acquiring) {
     let outcome = within(LONG, "it ends", waiting).await.expect("no panic");
     let error = outcome.expect_err("the time is over");
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("while this call waited"), "{text}");
 }
 
 fn assert_draining<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
@@ -133,7 +135,10 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
     assert_eq!(sum.expect("held to its end").expect("both"), 3);
     assert_eq!(outcome(draining).await, Drained::Completed);
     let closed = client.lock("order:1").acquire().await.expect_err("closed");
-    assert!(matches!(closed, LockError::Closed { .. }), "{closed:?}");
+    assert!(
+        matches!(closed, LockError::Closed { waited: None, .. }),
+        "{closed:?}"
+    );
 }
 
 /// The earlier end of two drains counts for both.
