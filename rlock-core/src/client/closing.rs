@@ -197,16 +197,18 @@ fn keys_in_use(machine: &Machine) -> Vec<String> {
     in_use.collect()
 }
 
-/// The result of [`LockClient::drain`].
+/// The result of [`LockClient::drain`]. It says nothing about calls that still waited for a lock, which fail with
+/// [`LockError::Closed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// All locks were released, and no body was stopped.
+    /// No lock was held any more when the client was shut down, so no body was stopped.
     Completed,
-    /// The time ran out while locks were held. The shutdown took the remaining locks from their
-    /// holders, whose bodies stop with [`LockError::Lost`].
+    /// The time ran out while locks were held. The shutdown took them from bodies, which stop with
+    /// [`LockError::Lost`], and from guards, which become invalid.
     Interrupted {
-        /// The number of locks that were still held.
+        /// The number of locks that bodies and guards still held. Each key and each permit counts, and so does a lock that
+        /// several calls of the client share, once.
         locks: usize,
     },
 }

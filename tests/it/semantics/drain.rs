@@ -155,6 +155,7 @@ async fn what_does_not_end_in_time_is_stopped() {
         lock.run(body).await
     });
     entered.await.expect("it begins");
+    let guard = hold(&client, "l").await;
     let waiting = acquiring(client.lock("k").wait(LONG * 3));
     let [long, short] = [
         draining(&client, LONG * 3).await,
@@ -166,8 +167,9 @@ async fn what_does_not_end_in_time_is_stopped() {
     assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
     assert_eq!(lost.kind(), ErrorKind::Closing, "{lost:?}");
     for draining in [short, long] {
-        assert_eq!(outcome(draining).await, Drained::Interrupted { locks: 1 });
+        assert_eq!(outcome(draining).await, Drained::Interrupted { locks: 2 });
     }
+    assert!(!guard.is_valid());
 }
 
 #[tokio::test]
