@@ -4,14 +4,14 @@ use std::pin::pin;
 
 use clap::Args;
 use humantime::format_rfc3339_seconds;
-use rlock_core::{Election, Leader};
+use rlock_core::{Election, Leader, LockClient};
 use serde_json::json;
 
 use crate::{
     connect::{StoreOptions, connect},
     describe,
     exit::{Failure, Status},
-    manual, output,
+    manual, output, question,
     text::{self, escaped},
 };
 
@@ -27,6 +27,9 @@ pub(crate) struct LeaderOptions {
     /// Asks the leader to resign after its current work
     #[arg(long, conflicts_with = "watch")]
     resign: bool,
+    /// Does not ask on the terminal
+    #[arg(short, long, requires = "resign")]
+    yes: bool,
 }
 
 pub(crate) async fn leader(
@@ -34,11 +37,19 @@ pub(crate) async fn leader(
     store: &StoreOptions,
     json: bool,
 ) -> Result<Status, Failure> {
-    let election = connect(store).await?.election(&options.name);
+    let asks = options.resign && !options.yes;
+    if asks {
+        question::can_be_asked("asks the leader to resign")?;
+    }
+    let client = connect(store).await?;
+    let election = client.election(&options.name);
     if options.watch {
         return watch(&election, json).await;
     }
     if options.resign {
+        if asks && let Some(reason) = refusal(&client, &options.name).await? {
+            return refused(&election, json, reason);
+        }
         return resign(&election, json).await;
     }
     let leader = election.leader().await?;
@@ -60,18 +71,27 @@ async fn watch(election: &Election, json: bool) -> Result<Status, Failure> {
     Ok(Status::SUCCESS)
 }
 
+/// Asks on the terminal whether the leader is to resign. Returns the reason if it is not.
+async fn refusal(client: &LockClient, name: &str) -> Result<Option<&'static str>, Failure> {
+    let Some(info) = client.inspect(name).await? else {
+        return Ok(Some(NO_LEADER));
+    };
+    let (key, taken) = (escaped(name), describe::taken(&info));
+    let plan =
+        format!("lock `{key}` is {taken}; asking its leader to resign after its current work");
+    question::refusal(client, name, &info, &plan).await
+}
+
+const NO_LEADER: &str = "there is none, it does not reply, or `rlock run` holds the lock";
+
 async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
-    let (name, is_received) = (election.name(), election.request_resign().await?);
+    if !election.request_resign().await? {
+        return refused(election, json, NO_LEADER);
+    }
+    let name = election.name();
     if json {
-        output::object(&json!({ "key": name, "received": is_received }))?;
-    }
-    if !is_received {
-        let message = format!(
-            "no leader of `{name}` has received the request: there is none, it does not reply, or `rlock run` holds the lock"
-        );
-        return Err(Failure::new(Status::NOT_HELD, message));
-    }
-    if !json {
+        output::object(&json!({ "key": name, "received": true }))?;
+    } else {
         let name = escaped(name);
         let text = format!(
             "the leader of `{name}` was asked to resign, and does so after its current work\n"
@@ -79,6 +99,16 @@ async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
         output::text(text.as_bytes())?;
     }
     Ok(Status::SUCCESS)
+}
+
+/// Ends the command, because no leader was asked to resign.
+fn refused(election: &Election, json: bool, reason: &str) -> Result<Status, Failure> {
+    let name = election.name();
+    if json {
+        output::object(&json!({ "key": name, "received": false }))?;
+    }
+    let message = format!("no leader of `{name}` has received the request: {reason}");
+    Err(Failure::new(Status::NOT_HELD, message))
 }
 
 /// Shows a leader on one line.

@@ -18,6 +18,7 @@ mod ls;
 mod manual;
 mod once;
 mod output;
+mod question;
 mod release;
 mod run;
 mod table;

@@ -1,7 +1,5 @@
 //! `rlock release`: takes a lock from its holder, after a question.
 
-use std::io::{self, IsTerminal as _, Write as _};
-
 use clap::Args;
 use rlock_core::{LockClient, LockInfo};
 use serde_json::json;
@@ -11,7 +9,7 @@ use crate::{
     describe,
     duration::{self, Limit},
     exit::{Failure, Status},
-    manual, output,
+    manual, output, question,
     text::{escaped, time},
     wait,
 };
@@ -52,41 +50,18 @@ pub(crate) async fn release(
     store: &StoreOptions,
     json: bool,
 ) -> Result<Status, Failure> {
-    if !options.yes && !can_be_asked() {
-        return Err(Failure::new(
-            Status::USAGE,
-            "there is no terminal to ask on; `--yes` releases the lock without a question",
-        ));
+    if !options.yes {
+        question::can_be_asked("releases the lock")?;
     }
     let client = connect(store).await?;
     let Some(info) = client.inspect(&options.key).await? else {
         return refused(options, json, Status::NOT_HELD, "it is free");
     };
+    let plan = plan(options, &info);
     if options.yes {
-        tracing::warn!("{}", plan(options, &info));
-    } else {
-        if !confirmed(&plan(options, &info))? {
-            return refused(
-                options,
-                json,
-                Status::NOT_HELD,
-                "the question was not confirmed",
-            );
-        }
-        let now = client.inspect(&options.key).await?;
-        let known = describe::owners(&info);
-        let is_known = |now: LockInfo| {
-            let now = describe::owners(&now);
-            now.iter().all(|owner| known.contains(owner))
-        };
-        if !now.is_some_and(is_known) {
-            return refused(
-                options,
-                json,
-                Status::NOT_HELD,
-                "it has changed hands in the meantime",
-            );
-        }
+        tracing::warn!("{plan}");
+    } else if let Some(reason) = question::refusal(&client, &options.key, &info, &plan).await? {
+        return refused(options, json, Status::NOT_HELD, reason);
     }
     match released(options, &client, &info).await? {
         Ok(mut outcome) => {
@@ -221,20 +196,4 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
         "lock `{key}` is {}; {action}{effect}",
         describe::taken(info)
     )
-}
-
-fn can_be_asked() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-/// Shows the plan on the terminal, and returns whether the user agrees.
-fn confirmed(plan: &str) -> Result<bool, Failure> {
-    let asked = || {
-        write!(io::stderr(), "{plan}\nContinue? [y/N] ")?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = asked().map_err(|error: io::Error| Failure::own("ask on the terminal", &error))?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

@@ -1,6 +1,6 @@
 //! The sections of the subcommands for elections.
 
-use super::{Section, UNAVAILABLE, USAGE};
+use super::{Section, UNAVAILABLE};
 
 /// The sections of `rlock elect`.
 #[rustfmt::skip]
@@ -39,9 +39,9 @@ pub(crate) const LEADER: &[Section] = &[Section {
     title: "Exit status",
     terms: &[
         ("0", "there is a leader; with --resign, it has received the request; with --watch, the output was closed"),
-        ("1", "there is no leader, or it has not received the request"),
+        ("1", "there is no leader, it has not received the request, or the user did not confirm"),
         UNAVAILABLE,
-        USAGE,
+        ("64", "wrong arguments, or neither a terminal nor --yes for --resign"),
     ],
     text: "",
 }];

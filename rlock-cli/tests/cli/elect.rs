@@ -1,6 +1,6 @@
 //! `rlock elect` and `rlock leader`.
 
-use std::process::Command;
+use std::{iter, process::Command};
 
 use rlock_testkit::{RedisServer, eventually};
 use rustix::process::Signal;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     common::{LONG, Running, is_running, run, run_until, start},
     holders::objects,
+    terminal::Shell,
 };
 
 /// Shows its term, and runs until a signal.
@@ -40,7 +41,7 @@ async fn until_queued(server: &RedisServer) {
 /// Asks the leader to resign, until it has received that.
 async fn ask_to_resign(server: &RedisServer) {
     let text = "the leader of `a` was asked to resign, and does so after its current work";
-    let outcome = run_until(&server.url(), &["leader", "a", "--resign"], text).await;
+    let outcome = run_until(&server.url(), &["leader", "a", "--resign", "--yes"], text).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
@@ -178,7 +179,8 @@ async fn without_a_leader_there_is_none_to_show_or_to_ask() {
     let outcome = run(&server.url(), &["leader", "a", "--json"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert_eq!(outcome.output, [r#"{"key":"a","leader":null}"#]);
-    let outcome = run(&server.url(), &["leader", "a", "--resign", "--json"]).await;
+    let resign = ["leader", "a", "--resign", "--yes", "--json"];
+    let outcome = run(&server.url(), &resign).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert_eq!(outcome.output, [r#"{"key":"a","received":false}"#]);
     let reason = "no leader of `a` has received the request: there is none";
@@ -198,11 +200,61 @@ async fn a_holder_that_does_not_campaign_is_not_asked_to_resign() {
     let holder = start(&server.url(), &["run", "-k", "a", "--", "cat"]);
     let pid = format!("(pid {})", holder.pid());
     run_until(&server.url(), &["leader", "a"], &pid).await;
-    let outcome = run(&server.url(), &["leader", "a", "--resign"]).await;
+    let outcome = run(&server.url(), &["leader", "a", "--resign", "--yes"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     let reason = "or `rlock run` holds the lock";
     assert!(outcome.log.contains(reason), "{outcome:?}");
     assert_eq!(holder.end().await.code, Some(0), "it runs on");
+}
+
+#[tokio::test]
+async fn a_leader_is_asked_to_resign_only_after_a_question_or_with_yes() {
+    let server = RedisServer::start();
+    let mut leader = electing(&server, &[], LEAD);
+    let term = term(&mut leader).await;
+    let outcome = run(&server.url(), &["leader", "a", "--resign"]).await;
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    assert!(outcome.log.contains("--yes"), "{outcome:?}");
+    let outcome = run(&server.url(), &["leader", "a", "--yes"]).await;
+    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+
+    let mut shell = Shell::start(&server);
+    // A leader that is slow to reply has not received the request.
+    let resign = r#"rlock leader a --resign; echo "status-$?-""#;
+    let mut replies = ["n"].into_iter().chain(iter::repeat("y"));
+    let mut status = 1;
+    while status != 0 {
+        shell.type_line(resign);
+        shell.shows("lock `a` is held by ").await;
+        shell.shows("; asking its leader to resign").await;
+        shell.shows("Continue? [y/N] ").await;
+        let reply = replies.next().expect("no end");
+        shell.type_line(reply);
+        if reply == "n" {
+            shell.shows("the question was not confirmed").await;
+        }
+        shell.shows("status-").await;
+        shell.shows("-").await;
+        status = shell.last_number();
+    }
+    assert!(self::term(&mut leader).await > term, "it campaigns again");
+}
+
+#[tokio::test]
+async fn a_leader_that_changes_before_the_reply_is_not_asked_to_resign() {
+    let server = RedisServer::start();
+    let mut one = electing(&server, &[], LEAD);
+    term(&mut one).await;
+    let mut other = electing(&server, &[], LEAD);
+    until_queued(&server).await;
+    let mut shell = Shell::start(&server);
+    shell.type_line("rlock leader a --resign");
+    shell.shows("Continue? [y/N] ").await;
+    one.signal(Signal::TERM);
+    term(&mut other).await;
+    shell.type_line("y");
+    shell.shows("it has changed hands in the meantime").await;
+    shell.is_back_after(1).await;
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ impl Shell {
     }
 
     /// Returns the number before the last character that was read.
-    fn last_number(&self) -> i32 {
+    pub(crate) fn last_number(&self) -> i32 {
         let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = &screen[..self.read - 1];
         let start = read.rfind('-').map_or(0, |at| at + 1);
