@@ -211,7 +211,10 @@ pub mod __fuzzing {
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod attribute {
-    pub use crate::private::{AsClient, FromLockError, HasOrder, KeyValue, RunsUnderLock, Value};
+    pub use crate::private::{
+        AsClient, ByDisplay, ByOption, FromLockError, HasOrder, HasText, KeyValue, RunsUnderLock,
+        Value,
+    };
 }
 
 #[doc(hidden)]

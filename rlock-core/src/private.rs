@@ -205,24 +205,64 @@ impl<T: Deref<Target: AsClient> + ?Sized> AsClient for T {
     }
 }
 
-/// The value of the placeholder at the character `AT` of a key.
+/// The value of the placeholder at the character `AT` of a key. The compiler infers `P`, which tells an `Option` from
+/// other values.
 #[diagnostic::on_unimplemented(
     message = "the placeholder at character {AT} of the key takes a value with `Display`, and `{Self}` has none",
     label = "the value at character {AT} is of type `{Self}`",
     note = "implement `Display` for the type, or add `Display` to the bounds of a type parameter",
     note = "or write a format, as in `<id:?>`, or `<ids[]>` for a key of each element of a list"
 )]
-pub trait KeyValue<const AT: usize> {
-    fn as_display(&self) -> &dyn Display;
+pub trait KeyValue<const AT: usize, P> {
+    fn as_display(&self) -> &dyn Display
+    where
+        P: HasText<AT>;
 }
+
+#[derive(Debug)]
+pub enum ByDisplay {}
+
+#[derive(Debug)]
+pub enum ByOption {}
 
 // The error should be about the placeholder.
 #[diagnostic::do_not_recommend]
-impl<T: Display, const AT: usize> KeyValue<AT> for T {
+impl<T: Display, const AT: usize> KeyValue<AT, ByDisplay> for T {
     fn as_display(&self) -> &dyn Display {
         self
     }
 }
+
+#[diagnostic::do_not_recommend]
+impl<T, const AT: usize> KeyValue<AT, ByOption> for Option<T> {
+    fn as_display(&self) -> &dyn Display
+    where
+        ByOption: HasText<AT>,
+    {
+        unreachable!("the bound does not hold")
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, const AT: usize> KeyValue<AT, ByOption> for &Option<T> {
+    fn as_display(&self) -> &dyn Display
+    where
+        ByOption: HasText<AT>,
+    {
+        unreachable!("the bound does not hold")
+    }
+}
+
+/// The requirement on a value that may be an `Option`.
+#[diagnostic::on_unimplemented(
+    message = "the placeholder at character {AT} of the key: an `Option` has no text of its own, and `None` would be one key for all",
+    label = "the value at character {AT} is an `Option`",
+    note = "write `<id:?>` if that is meant, or make the key where the value is known"
+)]
+pub trait HasText<const AT: usize> {}
+
+#[diagnostic::do_not_recommend]
+impl<const AT: usize> HasText<AT> for ByDisplay {}
 
 /// The text of a key, rendered part by part: text verbatim, values escaped.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use crate::expand::texts;
 use crate::template::{Part, Template};
 
 const SEVERAL: &str = "for several keys, write one `key!` for each, as in \
-                       `lock_all([key!(\"account:<from>\"), key!(\"account:<to>\")])`";
+                       `lock_all([key!(\"account:<from>\"), key!(\"account:<to>\")])`, or go through a list, as in \
+                       `lock_all(key!(\"item:<ids[]>\"))`";
 
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     let read = |input: ParseStream<'_>| {

@@ -74,7 +74,7 @@ impl Scope<'_> {
         })
     }
 
-    /// `text("order:")` or `value("id", KeyValue::<7>::as_display(&id))`
+    /// `text("order:")` or `value("id", KeyValue::<7, _>::as_display(&id))`
     fn part_call(self, template: &Template, part: &Part) -> TokenStream {
         let literal = template.literal.span();
         let site = site(template);
@@ -86,7 +86,7 @@ impl Scope<'_> {
                 let value = match &placeholder.format {
                     None => {
                         let requirements = requirements_of(self.krate, site);
-                        quote_spanned!(site=> #requirements::KeyValue::<#position>::as_display(&#value))
+                        quote_spanned!(site=> #requirements::KeyValue::<#position, _>::as_display(&#value))
                     }
                     Some(format) => {
                         let literal = LitStr::new(&format!("{{:{format}}}"), site);

@@ -23,7 +23,7 @@ pub(super) fn name(site: Span) -> Ident {
 /// fn __rlock_function() -> &'static str { type_name_of_val(&__rlock_function) }
 /// let plan = Plan::new("order:<id>", __rlock_function);
 /// let key = KeyText::new("order:");
-/// let key = key.value("id", KeyValue::<7>::as_display(&id));
+/// let key = key.value("id", KeyValue::<7, _>::as_display(&id));
 /// let plan = plan.and(key);
 /// let plan = plan.lease(…);
 /// ```

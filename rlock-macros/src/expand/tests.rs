@@ -31,7 +31,10 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                     );
                     let __rlock_key = ::rlock_core::__private::KeyText::new("order:");
                     let __rlock_key = __rlock_key
-                        .value("id", ::rlock_core::attribute::KeyValue::<7usize>::as_display(&id));
+                        .value(
+                            "id",
+                            ::rlock_core::attribute::KeyValue::<7usize, _>::as_display(&id),
+                        );
                     let __rlock_plan = __rlock_plan.and(__rlock_key);
                     let __rlock_plan = __rlock_plan.lease(::core::time::Duration::new(30u64, 0u32));
                     let __rlock_run = {

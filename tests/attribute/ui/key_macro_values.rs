@@ -16,6 +16,8 @@ fn main() {
     let _ = key!("order:<order>");
     let _ = key!("order:<ids>");
     let _ = key!("order:<first>");
+    let by_reference = &first;
+    let _ = key!("order:<by_reference>");
     let _ = key!("order:<set:?>");
     let _ = key!("order:<order.id[]>");
 }
