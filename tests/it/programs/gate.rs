@@ -65,8 +65,9 @@ impl Sample {
         file("lib.rs", &tests(&["unit"]));
         file("it.rs", &tests(&["a", "b", "c", "d", "e"]));
         file("cli.rs", &tests(&["f"]));
-        let script = workspace().join("scripts/test");
-        fs::copy(script, package.join("scripts/test")).expect("the script is there");
+        for script in ["scripts/test", "scripts/install"] {
+            fs::copy(workspace().join(script), package.join(script)).expect("the script is there");
+        }
         Self(package)
     }
 
