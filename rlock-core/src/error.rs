@@ -453,23 +453,7 @@ impl fmt::Display for LockError {
                 "could not {}: its lock client is draining and takes no new calls; try another instance",
                 escape_control(action)
             ),
-            Self::Closed {
-                action,
-                waited: None,
-            } => write!(
-                f,
-                "could not {}: its lock client was shut down; connect a new one",
-                escape_control(action)
-            ),
-            Self::Closed {
-                action,
-                waited: Some(waited),
-            } => write!(
-                f,
-                "could not {}: its lock client was shut down while this call waited, after {}; try another instance",
-                escape_control(action),
-                shown(*waited)
-            ),
+            Self::Closed { action, waited } => write_closed(f, action, *waited),
             Self::InUse { keys, waited } => write!(
                 f,
                 "could not release lock {} within {} of the shutdown, because a body has not stopped or its guard was \
@@ -484,6 +468,21 @@ impl fmt::Display for LockError {
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {self:#}", self.variant())
+    }
+}
+
+fn write_closed(f: &mut fmt::Formatter<'_>, action: &str, waited: Option<Duration>) -> fmt::Result {
+    let action = escape_control(action);
+    write!(f, "could not {action}: its lock client was shut down")?;
+    match waited {
+        None => f.write_str("; connect a new one"),
+        Some(waited) => {
+            let waited = shown(waited);
+            write!(
+                f,
+                " while this call waited, after {waited}; try another instance"
+            )
+        }
     }
 }
 
