@@ -27,6 +27,7 @@ pub(super) type MemberReply<T> = Result<T, StoreError>;
 
 pub(super) struct QuorumCall<T> {
     members: Members,
+    began: Instant,
     replies: Vec<Option<MemberReply<T>>>,
     under_way: FuturesUnordered<MemberRequest<T>>,
 }
@@ -70,6 +71,7 @@ impl<T: Send + 'static> QuorumCall<T> {
     {
         let mut call = Self {
             members: Arc::clone(members),
+            began: Instant::now(),
             replies: members.iter().map(|_| None).collect(),
             under_way: FuturesUnordered::new(),
         };
@@ -85,25 +87,25 @@ impl<T: Send + 'static> QuorumCall<T> {
         call
     }
 
-    /// Collects replies until the call is over. Once a majority has replied, waits for the others ten times as long as
-    /// the majority took, or at least for `late`; see [`rest`].
+    /// Collects replies until the call is over, or this time has passed since it began. Once a majority has replied, waits
+    /// for the others ten times as long as the majority took, or at least for `late`; see [`rest`].
     pub(super) async fn collect(
         &mut self,
         within: Duration,
         late: Duration,
         is_over: impl Fn(&Self) -> bool,
     ) {
-        let started = Instant::now();
-        let mut limit = started + within;
+        let mut limit = self.began + within;
         while !is_over(self) {
+            // Also before the first wait, because a majority may have replied while the requests were sent.
+            if self.has_majority() {
+                limit = limit.min(Instant::now() + rest(self.began.elapsed(), late));
+            }
             let next = timeout_at(limit, self.under_way.next());
             let Ok(Some((member, reply))) = next.await else {
                 return;
             };
             self.replies[member] = Some(reply);
-            if self.has_majority() {
-                limit = limit.min(Instant::now() + rest(started.elapsed(), late));
-            }
         }
     }
 
@@ -223,7 +225,46 @@ impl LateReplies {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use rlock_proto::redlock::SHORTEST_LATE;
+
     use super::*;
+    use crate::store::{Listener, endpoint::Endpoint, redis::RedisOptions};
+
+    /// Makes members that are not connected.
+    fn members(many: usize) -> Members {
+        let Ok(Endpoint::Server(endpoint)) = Endpoint::parse("redis://127.0.0.1/") else {
+            panic!("a server");
+        };
+        let (options, listener): (_, Listener) = (RedisOptions::default(), Arc::new(drop));
+        let member = |_| RedisStore::of(endpoint.clone(), &options, &listener, None);
+        (0..many).map(member).collect()
+    }
+
+    /// The client's thread may be quicker than the caller's, which then finds the replies as soon as it has sent the requests.
+    #[tokio::test(start_paused = true)]
+    async fn a_majority_that_replied_at_once_does_not_wait_for_a_silent_server() {
+        let (members, began) = (members(3), Instant::now());
+        let mut call = QuorumCall::to_each(&members, |member| {
+            let is_silent = Arc::ptr_eq(&member, &members[0]);
+            async move {
+                if is_silent {
+                    pending::<()>().await;
+                }
+                Ok(())
+            }
+        });
+        let hour = Duration::from_secs(60 * 60);
+        call.collect(hour, SHORTEST_LATE, QuorumCall::lacks_majority)
+            .await;
+        assert!(call.has_majority());
+        assert!(
+            began.elapsed() <= SHORTEST_LATE * 2,
+            "{:?}",
+            began.elapsed()
+        );
+    }
 
     fn refusal() -> StoreError {
         StoreError {
