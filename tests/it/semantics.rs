@@ -1,5 +1,6 @@
 //! The semantics of locks and of annotated functions.
 
+mod asked;
 mod attribute;
 mod blocking;
 mod cancellation;

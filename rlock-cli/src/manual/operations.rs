@@ -68,8 +68,8 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "1",
-                "the lock is not released: it is free, has another token or owner, its holder does not reply to --ask, \
-                 or the user did not confirm",
+                "the lock is not released: it is free, has another token or owner, its holder neither replies to --ask \
+                 nor releases it, or the user did not confirm",
             ),
             (
                 "75",

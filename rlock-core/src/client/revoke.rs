@@ -28,9 +28,9 @@ impl LockClient {
     /// a warning with the [service](crate::LockClientBuilder::service), host and process of this one.
     ///
     /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
-    /// 200 milliseconds: its process has ended, is stuck or cut off, or its client has
-    /// [`inspectable(false)`](crate::LockClientBuilder::inspectable). A process that was paused may read the
-    /// request when it resumes, and then release its current hold.
+    /// 200 milliseconds and has not released the lock by then: its process has ended, is stuck or cut off, or its
+    /// client has [`inspectable(false)`](crate::LockClientBuilder::inspectable). A process that was paused may read
+    /// the request when it resumes, and then release its current hold.
     ///
     /// # Errors
     ///
@@ -64,8 +64,21 @@ impl LockClient {
         owners.retain(|owner| !owner.is_kept());
         let tell = |owner: &OwnerId| self.tell_holder(&key, *owner, None, false);
         let replies = try_join_all(owners.iter().map(tell)).await?;
-        let is_released = |reply: &Option<Answer>| *reply == Some(Answer::Released);
-        Ok(!replies.is_empty() && replies.iter().all(is_released))
+        if owners.is_empty() || replies.iter().flatten().any(|it| *it != Answer::Released) {
+            return Ok(false);
+        }
+        if !replies.contains(&None) {
+            return Ok(true);
+        }
+        // A process that ends with its body has released the lock, and may be gone before it replies.
+        let Some(now) = self.entry(&key).await? else {
+            return Ok(true);
+        };
+        // Of very many holders, the store names some.
+        let are_all_named = now.holders <= 1 + now.others.len();
+        let mut each = owners.iter().zip(&replies);
+        let still = each.any(|(owner, reply)| reply.is_none() && now.has(&owner.to_string()));
+        Ok(are_all_named && !still)
     }
 
     /// Releases the lock if the current hold has this token. Returns `true` if it was released.

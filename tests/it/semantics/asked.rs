@@ -1,0 +1,41 @@
+//! Holders that are asked to release their lock.
+
+use rlock_core::{LockClient, LockClientBuilder};
+use tokio::{join, time::sleep};
+
+use crate::common::{LONG, ms};
+
+fn in_tokio_time() -> LockClientBuilder {
+    LockClient::builder().tokio_time()
+}
+
+/// As a process that ends with its body.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was_asked() {
+    let silent = in_tokio_time().inspectable(false);
+    let silent = silent.connect("memory:asked").await.expect("a client");
+    let other = in_tokio_time().connect("memory:asked").await;
+    let other = other.expect("a client");
+    let lock = silent.lock("k").wait(LONG);
+    let guard = lock.acquire().await.expect("free");
+    let kept = other.ask_release("k").await.expect("a reply");
+    assert!(!kept, "it keeps its lock");
+    let releases = async {
+        // The other one has asked by then, and waits for a reply.
+        sleep(ms(1)).await;
+        guard.release().await.expect("held");
+    };
+    let (asked, ()) = join!(other.ask_release("k"), releases);
+    assert!(asked.expect("a reply"), "it is free");
+
+    let guard = lock.acquire().await.expect("free");
+    let passes_on = async {
+        sleep(ms(1)).await;
+        let (next, released) = join!(other.lock("k").wait(LONG).acquire(), guard.release());
+        released.expect("held");
+        next.expect("handed over")
+    };
+    let (asked, next) = join!(other.ask_release("k"), passes_on);
+    assert!(asked.expect("a reply"), "another one has it");
+    next.release().await.expect("held");
+}
