@@ -91,7 +91,10 @@ pub(crate) async fn release(
                 };
             }
             if json {
-                output::object(&json!({ "key": options.key, "released": true }))?;
+                // Without `--wait`, a holder that was asked may not have stopped yet.
+                let is_released = !options.way.ask || options.wait.is_some();
+                let (key, asked) = (&options.key, options.way.ask);
+                output::object(&json!({ "key": key, "released": is_released, "asked": asked }))?;
             } else {
                 output::text(format!("lock `{}`: {outcome}\n", escaped(&options.key)).as_bytes())?;
             }
