@@ -134,17 +134,18 @@ impl Drop for RequestTimer {
     fn drop(&mut self) {
         let took = self.started.elapsed();
         let requests = &handles().process.requests;
-        let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = || requests.lock().unwrap_or_else(PoisonError::into_inner);
         let by = (self.operation, self.result);
-        let histogram = requests.entry(by).or_insert_with(|| {
+        let known = requests().get(&by).cloned();
+        let histogram = known.unwrap_or_else(|| {
             let labels = vec![
                 label("operation", self.operation),
                 label("result", self.result),
             ];
-            histogram(list::REQUEST_DURATION, labels)
+            // No lock is held while the recorder runs.
+            let made = histogram(list::REQUEST_DURATION, labels);
+            requests().entry(by).or_insert(made).clone()
         });
-        let histogram = histogram.clone();
-        drop(requests);
         histogram.record(took);
     }
 }
