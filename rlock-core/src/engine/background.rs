@@ -103,9 +103,15 @@ mod tests {
         // The timer sleeps for the rest of a second.
         tokio::time::sleep(Duration::from_millis(100)).await;
         clock.1.store(HOUR, Ordering::SeqCst);
-        let short = client.lock("short").lease(Duration::from_millis(700));
+        let short = client.lock("short").lease(Duration::from_secs(4));
         let short = short.acquire().await.expect("free");
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        let renewals = async || {
+            let info = client.inspect("short").await.expect("it replies");
+            info.and_then(|info| info.holder).map(|it| it.renewals)
+        };
+        while renewals().await == Some(0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         assert!(short.is_valid() && lasting.is_valid());
     }
 }

