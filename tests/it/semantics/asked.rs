@@ -20,22 +20,22 @@ async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was
     let guard = lock.acquire().await.expect("free");
     let kept = other.ask_release("k").await.expect("a reply");
     assert!(!kept, "it keeps its lock");
-    let releases = async {
+    let release = async {
         // The other one has asked by then, and waits for a reply.
         sleep(ms(1)).await;
         guard.release().await.expect("held");
     };
-    let (asked, ()) = join!(other.ask_release("k"), releases);
+    let (asked, ()) = join!(other.ask_release("k"), release);
     assert!(asked.expect("a reply"), "it is free");
 
     let guard = lock.acquire().await.expect("free");
-    let passes_on = async {
+    let hands_over = async {
         sleep(ms(1)).await;
         let (next, released) = join!(other.lock("k").wait(LONG).acquire(), guard.release());
         released.expect("held");
         next.expect("handed over")
     };
-    let (asked, next) = join!(other.ask_release("k"), passes_on);
+    let (asked, next) = join!(other.ask_release("k"), hands_over);
     assert!(asked.expect("a reply"), "another one has it");
     next.release().await.expect("held");
 }
