@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
+    address::Address,
     connection::Connection,
     dial::boxed,
     errors::{is_busy, wants_password, wants_reconnect},
@@ -36,7 +37,7 @@ pub(super) const NOTIFICATIONS: Capability = (
 pub(super) async fn check(link: &Link, connection: &Connection) {
     let (address, mut missing) = (&link.address, connection.missing.clone());
     let warned = async {
-        let eviction = warn_of_eviction(connection.multiplexed.clone());
+        let eviction = warn_of_eviction(address, connection.multiplexed.clone());
         let refusals = warn_of_refusals(link, connection.multiplexed.clone());
         tokio::join!(boxed(eviction), boxed(refusals)).1
     };
@@ -46,7 +47,7 @@ pub(super) async fn check(link: &Link, connection: &Connection) {
     if !missing.is_empty() {
         let missing = missing.iter().map(|(_, name)| *name);
         let missing = missing.collect::<Vec<_>>().join("; ");
-        tracing::warn!(%address, %missing, "the server lacks capabilities: locks work without them");
+        tracing::warn!(%address, %missing, "the server does not offer everything that locks use: grant the user these commands, or update the server");
     }
 }
 
@@ -75,7 +76,7 @@ pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
 }
 
 /// Warns if the server may evict locks to make room. Logs nothing without the permission to ask.
-async fn warn_of_eviction(mut connection: MultiplexedConnection) {
+async fn warn_of_eviction(address: &Address, mut connection: MultiplexedConnection) {
     let mut info = cmd("INFO");
     info.arg("memory");
     let Ok(memory) = info.query_async::<InfoDict>(&mut connection).await else {
@@ -85,6 +86,7 @@ async fn warn_of_eviction(mut connection: MultiplexedConnection) {
     let policy: String = memory.get("maxmemory_policy").unwrap_or_default();
     if limit > 0 && !policy.is_empty() && policy != "noeviction" {
         tracing::warn!(
+            %address,
             policy,
             "the server may evict locks when its memory is full; use a server with \
              `maxmemory-policy noeviction` for locks"
