@@ -88,7 +88,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
 
     /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
     /// held.
-    fn revoke(&self, _key: &Key) -> Result<bool, StoreError> {
+    fn simulate_loss(&self, _key: &Key) -> Result<bool, StoreError> {
         Err(StoreError::cannot_simulate_loss())
     }
 

@@ -264,7 +264,7 @@ impl LockClient {
         if core.is_closed() {
             return Err(LockError::closed(action));
         }
-        let revoked = core.store.revoke(&key);
+        let revoked = core.store.simulate_loss(&key);
         revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
     }
 }

@@ -172,7 +172,7 @@ impl Store for MemoryStore {
         self.answer(|state, now| state.inspect(key, now))
     }
 
-    fn revoke(&self, key: &Key) -> Result<bool, StoreError> {
+    fn simulate_loss(&self, key: &Key) -> Result<bool, StoreError> {
         let now = self.clock.now();
         self.shared.execute(|state| state.revoke(key, now))
     }
