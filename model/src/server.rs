@@ -13,7 +13,7 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
-    embedded::{self, Holder, Lock, State, WaitQueues},
+    embedded::{self, LeaseHolder, LockState, State, WaitQueues},
     key::Key,
     lease::Time,
     mode::Mode,
@@ -156,7 +156,7 @@ pub struct Server {
 }
 
 /// One key: its lock, and its waiters with the times at which they joined.
-type Stored<'a> = (Option<&'a Lock>, Vec<(OwnerId, Time)>);
+type Stored<'a> = (Option<&'a LockState>, Vec<(OwnerId, Time)>);
 
 /// What distinguishes a server from another one.
 type Parts<'a> = (
@@ -338,7 +338,7 @@ impl Server {
     }
 
     /// Returns the holders of a lock.
-    pub fn holders(&self, key: &Key) -> impl Iterator<Item = &Holder> {
+    pub fn holders(&self, key: &Key) -> impl Iterator<Item = &LeaseHolder> {
         let lock = self.state.locks.get(key);
         lock.into_iter().flat_map(|lock| &lock.holders)
     }

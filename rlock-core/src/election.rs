@@ -13,10 +13,10 @@ use crate::{
     client::LockClient,
     engine::{
         elections::{Observed, Office},
-        entry::Entry,
+        entry::EntryHandle,
         messages::{Answer, Question, Report},
         queries::ask,
-        shell::Purpose,
+        shell::AcquiredFor,
     },
     error::{ErrorKind, LockError, LostCause},
     fencing::{Fence, only_fence},
@@ -130,7 +130,7 @@ impl Election {
     /// # }
     /// ```
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership, LockError>> + Send + use<> {
-        let acquire = self.acquire(Purpose::Guard);
+        let acquire = self.acquire(AcquiredFor::Guard);
         async move {
             let guard = acquire.await?;
             let term = Term::begin(guard.entry().clone());
@@ -141,7 +141,7 @@ impl Election {
     /// Waits to lead, until the client drains: a process that is about to end must not begin a term.
     fn acquire(
         &self,
-        purpose: Purpose,
+        purpose: AcquiredFor,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
         let (acquire, client) = (self.lock.acquire_for(purpose), self.client.clone());
         let key = self.key();
@@ -192,7 +192,7 @@ impl Election {
             let mut backoff = Backoff::default();
             loop {
                 let mut began = None;
-                let led = Lock::run_after(election.acquire(Purpose::Body), async {
+                let led = Lock::run_after(election.acquire(AcquiredFor::Body), async {
                     began = Some(Instant::now());
                     let hold = current().expect("the body is inside its lock");
                     body(Term::begin(hold.entry().clone())).await
@@ -349,11 +349,11 @@ impl fmt::Debug for Leadership {
 
 /// A term in which this process leads. The handle can be sent to other tasks, and does not prolong the term.
 #[derive(Clone)]
-pub struct Term(Entry);
+pub struct Term(EntryHandle);
 
 impl Term {
     /// Begins a term of this client, and announces it.
-    fn begin(entry: Entry) -> Self {
+    fn begin(entry: EntryHandle) -> Self {
         let term = Self(entry);
         term.office();
         // A hold that ended before it had an office did not end the office.

@@ -46,7 +46,7 @@ use std::{
 };
 
 use crate::{
-    engine::entry::Entry,
+    engine::entry::EntryHandle,
     escape_control::escape_control,
     key::{Key, shortened},
     mode::Mode,
@@ -352,9 +352,9 @@ pub fn token_at(time: SystemTime) -> i64 {
 }
 
 /// Returns the fence of each exclusive lock.
-pub(crate) fn fences<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Fence> {
+pub(crate) fn fences<'a>(entries: impl Iterator<Item = &'a EntryHandle>) -> Vec<Fence> {
     let exclusive = entries.filter(|entry| entry.owner().mode() == Mode::Exclusive);
-    let fence = |entry: &Entry| Fence {
+    let fence = |entry: &EntryHandle| Fence {
         key: entry.hold.key.clone(),
         token: entry.token(),
     };
@@ -363,7 +363,7 @@ pub(crate) fn fences<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Fence>
 
 /// Returns the fence of the only exclusive lock.
 #[track_caller]
-pub(crate) fn only_fence<'a>(entries: impl Iterator<Item = &'a Entry>) -> Fence {
+pub(crate) fn only_fence<'a>(entries: impl Iterator<Item = &'a EntryHandle>) -> Fence {
     let mut fences = fences(entries);
     match (fences.pop(), fences.len()) {
         (Some(fence), 0) => fence,

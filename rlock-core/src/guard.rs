@@ -8,7 +8,7 @@ use crate::{
     blocking::block_on,
     engine::{
         call_chain::Scope,
-        entry::{self, Entry, EntryGuard},
+        entry::{self, EntryGuard, EntryHandle},
     },
     error::{LockError, LostCause},
     fencing::{self, Fence},
@@ -72,7 +72,7 @@ impl LockGuard {
     /// Returns the keys in ascending order.
     #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.each().map(Entry::key)
+        self.each().map(EntryHandle::key)
     }
 
     /// Iterates over one guard for each lock, in ascending order of the keys. A guard of one lock yields itself.
@@ -233,7 +233,10 @@ impl LockGuard {
     /// decides.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        self.each().map(Entry::valid_for).min().unwrap_or_default()
+        self.each()
+            .map(EntryHandle::valid_for)
+            .min()
+            .unwrap_or_default()
     }
 
     /// Returns whether the hold is valid now. Reads the clock, so the result is right even after a
@@ -362,8 +365,8 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn downgrade(&self) -> Result<(), LockError> {
-        self.each().try_for_each(Entry::check_downgrade)?;
-        self.each().try_for_each(Entry::downgrade)
+        self.each().try_for_each(EntryHandle::check_downgrade)?;
+        self.each().try_for_each(EntryHandle::downgrade)
     }
 
     /// Releases the lock and waits for the store's reply. Releases several locks in parallel, even if one release fails,
@@ -481,7 +484,7 @@ impl LockGuard {
     }
 
     /// Returns the entry of the last key.
-    pub(crate) fn entry(&self) -> &Entry {
+    pub(crate) fn entry(&self) -> &EntryHandle {
         match &self.0 {
             GuardedLocks::One(entry) => entry,
             GuardedLocks::Several(guards) => guards.last().expect("a guard has a lock").entry(),
@@ -489,18 +492,18 @@ impl LockGuard {
     }
 
     /// Returns the entry of each lock, in ascending order of the keys.
-    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = &Entry> {
+    pub(crate) fn each(&self) -> impl ExactSizeIterator<Item = &EntryHandle> {
         self.iter().map(Self::entry)
     }
 
-    pub(crate) fn entries(&self) -> Few<Entry> {
+    pub(crate) fn entries(&self) -> Few<EntryHandle> {
         self.each().cloned().collect()
     }
 }
 
 /// Returns the token of the only lock.
 #[track_caller]
-pub(crate) fn only_token<'a>(mut entries: impl ExactSizeIterator<Item = &'a Entry>) -> u64 {
+pub(crate) fn only_token<'a>(mut entries: impl ExactSizeIterator<Item = &'a EntryHandle>) -> u64 {
     match (entries.next(), entries.len()) {
         (Some(entry), 0) => entry.token(),
         (_, others) => panic!(
@@ -511,8 +514,13 @@ pub(crate) fn only_token<'a>(mut entries: impl ExactSizeIterator<Item = &'a Entr
 }
 
 /// Returns the token of this key.
-pub(crate) fn token_of<'a>(mut entries: impl Iterator<Item = &'a Entry>, key: &str) -> Option<u64> {
-    entries.find(|entry| entry.key() == key).map(Entry::token)
+pub(crate) fn token_of<'a>(
+    mut entries: impl Iterator<Item = &'a EntryHandle>,
+    key: &str,
+) -> Option<u64> {
+    entries
+        .find(|entry| entry.key() == key)
+        .map(EntryHandle::token)
 }
 
 impl<'a> IntoIterator for &'a LockGuard {

@@ -9,7 +9,7 @@ use crate::{
     engine::{
         acquire::{self, LockRequest},
         driver::ClientHandle,
-        shell::Purpose,
+        shell::AcquiredFor,
     },
     error::LockError,
     few::{self, Few},
@@ -137,7 +137,7 @@ impl Lock {
     }
 
     /// Returns what a call takes from the lock.
-    fn request(&self, wait: Wait, purpose: Purpose) -> Result<LockRequest, LockError> {
+    fn request(&self, wait: Wait, purpose: AcquiredFor) -> Result<LockRequest, LockError> {
         let options = LockOptions {
             wait,
             site: self.options.site.in_mode(self.options.mode),
@@ -170,7 +170,7 @@ impl Lock {
     fn call(
         &self,
         wait: Wait,
-        purpose: Purpose,
+        purpose: AcquiredFor,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
         let (client, request) = (self.client.clone(), self.request(wait, purpose));
         async move {
@@ -244,13 +244,13 @@ impl Lock {
     /// # }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        self.acquire_for(Purpose::Guard)
+        self.acquire_for(AcquiredFor::Guard)
     }
 
     /// Acquires the lock, like [`acquire`](Self::acquire).
     pub(crate) fn acquire_for(
         &self,
-        purpose: Purpose,
+        purpose: AcquiredFor,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
         self.call(self.options.wait, purpose)
     }
@@ -297,7 +297,7 @@ impl Lock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + use<> {
-        self.call(Wait::Never, Purpose::Guard)
+        self.call(Wait::Never, AcquiredFor::Guard)
             .map(|acquired| match acquired {
                 Ok(guard) => Ok(Some(guard)),
                 Err(LockError::Timeout { .. }) => Ok(None),
@@ -357,7 +357,7 @@ impl Lock {
         &self,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
-        Self::run_after(self.acquire_for(Purpose::Body), future)
+        Self::run_after(self.acquire_for(AcquiredFor::Body), future)
     }
 
     /// Runs the future inside the locks that were acquired for a body, like [`run`](Self::run).
@@ -432,7 +432,7 @@ impl Lock {
 
     /// Acquires the locks for a body of this thread, and enters them.
     pub(crate) fn enter(&self, on_lost: OnLost) -> Result<BlockingBody, LockError> {
-        let guard = self.blocking(self.acquire_for(Purpose::Body))?;
+        let guard = self.blocking(self.acquire_for(AcquiredFor::Body))?;
         Ok(BlockingBody::enter(guard, on_lost))
     }
 }

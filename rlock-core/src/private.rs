@@ -6,7 +6,7 @@ use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
 
 use crate::{
     client::LockClient,
-    engine::{call_chain, shell::Purpose},
+    engine::{call_chain, shell::AcquiredFor},
     error::LockError,
     few::Few,
     key::{escaped, shortened},
@@ -131,7 +131,7 @@ impl From<Plan> for Session {
     fn from(Plan(annotation): Plan) -> Self {
         let on_lost = annotation.on_lost;
         Self::new(on_lost, async move {
-            let acquiring = (*annotation).into_lock()?.acquire_for(Purpose::Body);
+            let acquiring = (*annotation).into_lock()?.acquire_for(AcquiredFor::Body);
             acquiring.await
         })
     }
@@ -376,7 +376,6 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
     }
 }
 
-/// The return type of a function with `if_taken` and without `on_error`.
 /// Returns `value` if the lock is taken, and the result of `on_error` for every other error.
 pub fn if_taken<R, V, H>(value: V, on_error: H) -> impl FnOnce(LockError) -> R
 where

@@ -18,7 +18,7 @@ use tracing::{Span, span::EnteredSpan};
 pub(crate) use self::{outcome::has_failed, session::Session};
 use crate::{
     blocking::block_on,
-    engine::{call_chain::Scope, entry::Entry},
+    engine::{call_chain::Scope, entry::EntryHandle},
     error::{LockError, LostCause},
     guard::LockGuard,
     observe::HoldEnd,
@@ -190,7 +190,7 @@ impl BodyEnd {
 
 /// Returns the scope of a body inside these locks, and the span of the last one.
 fn scope_of(guard: &LockGuard) -> (Scope, Option<Arc<Span>>) {
-    let spans = guard.each().map(Entry::span);
+    let spans = guard.each().map(EntryHandle::span);
     let span = spans.fold(None, |_, span| span);
     (Scope::current().inside(guard.entries()), span)
 }
@@ -232,7 +232,7 @@ impl BlockingBody {
         self.outer.swap();
         self.span = None;
         guard.ends_by(end);
-        let action = || "give a lock back".to_owned();
+        let action = || "release a lock".to_owned();
         let released = block_on(action, guard.release()).flatten();
         BodyEnd::Returned.into_error(released, self.on_lost)
     }

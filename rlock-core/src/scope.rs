@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use crate::{
     engine::{
         call_chain::{ChainLink, Scope, innermost},
-        entry::{self, Entry, EntryGuard},
+        entry::{self, EntryGuard, EntryHandle},
     },
     error::{LockError, LostCause},
     fencing::{self, Fence},
@@ -95,7 +95,7 @@ pub struct CurrentHold(Arc<ChainLink>);
 
 impl CurrentHold {
     /// Returns the entry of the last key.
-    pub(crate) fn entry(&self) -> &Entry {
+    pub(crate) fn entry(&self) -> &EntryHandle {
         self.0.entries.last().expect("a call has a lock")
     }
 
@@ -126,7 +126,7 @@ impl CurrentHold {
     /// ```
     #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.entries.iter().map(Entry::key)
+        self.0.entries.iter().map(EntryHandle::key)
     }
 
     /// Returns the owner under which the store records the lock; with several keys, the owner of [`key`](Self::key).
@@ -246,7 +246,7 @@ impl CurrentHold {
     /// With several keys, the lock that ends first decides.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
-        let valid_for = |entry: &Entry| match entry.left() {
+        let valid_for = |entry: &EntryHandle| match entry.left() {
             Some(_) => Duration::ZERO,
             None => entry.valid_for(),
         };
@@ -310,7 +310,7 @@ impl CurrentHold {
     /// ```
     pub fn guard(&self) -> Result<LockGuard, LockError> {
         let kept: Result<Few<EntryGuard>, LockError> =
-            self.0.entries.iter().map(Entry::keep).collect();
+            self.0.entries.iter().map(EntryHandle::keep).collect();
         kept.map(LockGuard::new)
     }
 

@@ -6,7 +6,7 @@ mod state;
 mod wait_queues;
 
 pub use self::{
-    state::{Holder, Lock, State},
+    state::{LeaseHolder, LockState, State},
     wait_queues::WaitQueues,
 };
 

@@ -15,7 +15,7 @@ use crate::{
         driver::ClientHandle,
         entry::EntryGuard,
         machine::{Entered, Input, Refusal, Step},
-        shell::{Notes, Purpose, SharedHold},
+        shell::{AcquiredFor, Notes, SharedHold},
     },
     error::LockError,
     few::{self, Few},
@@ -34,7 +34,7 @@ pub(crate) struct LockRequest {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
     pub(crate) keys: Few<(Key, Mode)>,
     pub(crate) options: LockOptions,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: AcquiredFor,
 }
 
 /// Acquires the locks of all keys for the current call chain, or none of them.
@@ -55,7 +55,7 @@ pub(crate) async fn acquire(
     };
     let purpose = match core.options.replicas {
         // A client that closes releases locks whose replicas have not confirmed them.
-        Some(_) => Purpose::Guard,
+        Some(_) => AcquiredFor::Guard,
         None => request.purpose,
     };
     let mut call = CallGuard::acquiring(core, request.options.site, purpose);
@@ -135,7 +135,7 @@ impl Attempt<'_> {
         } else {
             guards
         };
-        if self.request.purpose == Purpose::Body {
+        if self.request.purpose == AcquiredFor::Body {
             guards.iter().for_each(|guard| guard.runs_body());
         }
         Ok(guards)
@@ -249,7 +249,7 @@ mod tests {
         let request = LockRequest {
             keys: crate::few::one((key, Mode::Exclusive)),
             options: lock.options,
-            purpose: Purpose::Guard,
+            purpose: AcquiredFor::Guard,
         };
         let size = size_of_val(&acquire(client.handle(), &request));
         // The C library of Linux takes several times as long to allocate more than that.

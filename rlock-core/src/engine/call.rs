@@ -6,7 +6,7 @@ use crate::{
     engine::{
         core::Core,
         machine::{CallId, Failure, Input, Reply, Request, Step},
-        shell::{Begins, Purpose, SharedHold, Shell},
+        shell::{AcquiredFor, Begins, SharedHold, Shell},
     },
     error::LockError,
     few::Few,
@@ -41,7 +41,7 @@ impl<'a> CallGuard<'a> {
     }
 
     /// Returns a call that acquires locks at this site.
-    pub(crate) fn acquiring(core: &'a Arc<Core>, site: Site, purpose: Purpose) -> Self {
+    pub(crate) fn acquiring(core: &'a Arc<Core>, site: Site, purpose: AcquiredFor) -> Self {
         let mut call = Self::new(core);
         call.begins = Some(Begins::new(site, purpose));
         call
@@ -57,7 +57,7 @@ impl<'a> CallGuard<'a> {
         self.id
     }
 
-    /// Returns whether the call has only begun, and waits. Then it waits for other calls of its client.
+    /// Returns whether the call has begun and waits for a turn, and not for another client yet.
     pub(crate) fn has_only_begun(&self) -> bool {
         self.is_registered
     }

@@ -16,7 +16,7 @@ use tokio::task;
 use uuid::Uuid;
 
 use crate::{
-    engine::{driver::ClientHandle, entry::Entry, machine::Inside},
+    engine::{driver::ClientHandle, entry::EntryHandle, machine::Inside},
     few::Few,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct Scope {
 /// other's locks.
 pub(crate) struct ChainLink {
     /// One entry for each key, in ascending order.
-    pub(crate) entries: Few<Entry>,
+    pub(crate) entries: Few<EntryHandle>,
     outer: Option<Arc<ChainLink>>,
 }
 
@@ -45,14 +45,14 @@ impl ChainLink {
     /// Returns the entries up to this link, innermost link first. Holds that have ended, and outer entries of the same
     /// hold, are left out: tasks that spawn each other would collect them. The innermost link stays whole, for
     /// [`innermost`].
-    pub(crate) fn locks(&self) -> Vec<Few<Entry>> {
+    pub(crate) fn locks(&self) -> Vec<Few<EntryHandle>> {
         let mut locks = vec![self.entries.clone()];
         for link in successors(self.outer.as_deref(), |link| link.outer.as_deref()) {
-            let is_new = |entry: &&Entry| {
-                let is_same = |inner: &Entry| inner.is_in_hold_of(entry);
+            let is_new = |entry: &&EntryHandle| {
+                let is_same = |inner: &EntryHandle| inner.is_in_hold_of(entry);
                 entry.is_live() && !locks.iter().flatten().any(is_same)
             };
-            let entries: Few<Entry> = link.entries.iter().filter(is_new).cloned().collect();
+            let entries: Few<EntryHandle> = link.entries.iter().filter(is_new).cloned().collect();
             if !entries.is_empty() {
                 locks.push(entries);
             }
@@ -85,7 +85,7 @@ impl Scope {
         }
     }
 
-    pub(crate) fn inside(self, entries: Few<Entry>) -> Self {
+    pub(crate) fn inside(self, entries: Few<EntryHandle>) -> Self {
         let link = ChainLink {
             entries,
             outer: self.chain,
@@ -165,25 +165,25 @@ pub(crate) fn client() -> Option<ClientHandle> {
 
 /// Returns the hold of `key` by `client` that the current call is inside: its owner and its token.
 pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Inside> {
-    let is_it = |entry: &&Entry| entry.key() == key && entry.core().id == client;
-    read(|scope| entries(scope).find(is_it).map(Entry::inside))
+    let is_it = |entry: &&EntryHandle| entry.key() == key && entry.core().id == client;
+    read(|scope| entries(scope).find(is_it).map(EntryHandle::inside))
 }
 
 /// Returns whether the current call is inside a live hold of `client`.
 pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
-    let is_it = |entry: &Entry| entry.core().id == client && entry.is_live();
+    let is_it = |entry: &EntryHandle| entry.core().id == client && entry.is_live();
     read(|scope| entries(scope).any(is_it))
 }
 
 /// Returns the locks that the current call is inside, outermost first, each once.
-pub(crate) fn holds() -> Vec<Entry> {
+pub(crate) fn holds() -> Vec<EntryHandle> {
     let locks = innermost().map(|link| link.locks()).unwrap_or_default();
     let locks = locks.into_iter().rev().flatten();
-    locks.filter(Entry::is_live).collect()
+    locks.filter(EntryHandle::is_live).collect()
 }
 
 /// Returns the entries of a scope, innermost link first.
-fn entries(scope: &Scope) -> impl Iterator<Item = &Entry> {
+fn entries(scope: &Scope) -> impl Iterator<Item = &EntryHandle> {
     let links = successors(scope.chain.as_deref(), |link| link.outer.as_deref());
     links.flat_map(|link| &link.entries)
 }

@@ -21,17 +21,17 @@ use crate::{
 };
 
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct EntryHandle {
     pub(crate) client: ClientHandle,
     pub(crate) hold: Arc<SharedHold>,
     number: u32,
 }
 
 // No foreign code runs while the machine changes.
-impl UnwindSafe for Entry {}
-impl RefUnwindSafe for Entry {}
+impl UnwindSafe for EntryHandle {}
+impl RefUnwindSafe for EntryHandle {}
 
-impl Entry {
+impl EntryHandle {
     pub(crate) fn core(&self) -> &Core {
         self.client.core()
     }
@@ -107,7 +107,7 @@ impl Entry {
     /// Returns the cause if the entry is no longer valid. Locks the client's mutex only once the
     /// known end of the lease has passed.
     ///
-    /// Does not check whether the entry has left; see [`Entry::left`].
+    /// Does not check whether the entry has left; see [`EntryHandle::left`].
     pub(crate) fn broken(&self) -> Option<LostCause> {
         if let Some(cause) = self.hold.cause() {
             return Some(cause);
@@ -200,16 +200,16 @@ impl Entry {
 
 /// Resolves to the first of these entries that has left or is lost, and to the cause.
 pub(crate) async fn first_lost<'a>(
-    entries: impl Iterator<Item = &'a Entry>,
-) -> (&'a Entry, LostCause) {
-    first(entries, Entry::lost).await
+    entries: impl Iterator<Item = &'a EntryHandle>,
+) -> (&'a EntryHandle, LostCause) {
+    first(entries, EntryHandle::lost).await
 }
 
 /// Resolves to the first of these entries for which this resolves, and to the cause.
 pub(crate) async fn first<'a, F: Future<Output = LostCause>>(
-    entries: impl Iterator<Item = &'a Entry>,
-    lost: impl Fn(&'a Entry) -> F,
-) -> (&'a Entry, LostCause) {
+    entries: impl Iterator<Item = &'a EntryHandle>,
+    lost: impl Fn(&'a EntryHandle) -> F,
+) -> (&'a EntryHandle, LostCause) {
     let losses = entries.map(|entry| {
         let lost = lost(entry);
         Box::pin(async move { (entry, lost.await) })
@@ -219,7 +219,7 @@ pub(crate) async fn first<'a, F: Future<Output = LostCause>>(
 
 /// Keeps an entry until it is released or dropped.
 pub(crate) struct EntryGuard {
-    entry: Entry,
+    entry: EntryHandle,
     /// Whether the entry was told to leave.
     left: bool,
     /// Why the entry ends, if it is not released.
@@ -228,7 +228,7 @@ pub(crate) struct EntryGuard {
 
 impl EntryGuard {
     pub(crate) fn new(client: &ClientHandle, hold: Arc<SharedHold>, number: u32) -> Self {
-        let entry = Entry {
+        let entry = EntryHandle {
             client: client.clone(),
             hold,
             number,
@@ -287,9 +287,9 @@ impl EntryGuard {
 }
 
 impl Deref for EntryGuard {
-    type Target = Entry;
+    type Target = EntryHandle;
 
-    fn deref(&self) -> &Entry {
+    fn deref(&self) -> &EntryHandle {
         &self.entry
     }
 }

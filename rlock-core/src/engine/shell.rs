@@ -9,6 +9,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Waker},
+    vec,
 };
 
 use smallvec::SmallVec;
@@ -195,7 +196,7 @@ enum Seen {
 
 /// What a call acquires its locks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum AcquiredFor {
     Guard,
     /// A body, which a loss stops. A client that closes does not release its locks before it has stopped.
     Body,
@@ -204,14 +205,14 @@ pub(crate) enum Purpose {
 /// The holds that a call begins or enters.
 pub(super) struct Begins {
     site: Site,
-    purpose: Purpose,
+    purpose: AcquiredFor,
     counters: metrics::LockCounters,
     /// The hold of each entry, once the call has them.
     pub(super) holds: Few<Arc<SharedHold>>,
 }
 
 impl Begins {
-    pub(super) fn new(site: Site, purpose: Purpose) -> Self {
+    pub(super) fn new(site: Site, purpose: AcquiredFor) -> Self {
         Self {
             site,
             purpose,
@@ -330,10 +331,16 @@ impl Shell {
             return outcome.step;
         }
         let mut step = Unfinished(self, outcome.step);
-        for seen in outcome.seen {
+        self.report_all(outcome.seen);
+        step.1.take()
+    }
+
+    /// Logs what was seen. If a subscriber panics, the background logs the rest.
+    fn report_all(&self, seen: Vec<Seen>) {
+        let mut rest = Unreported(self, seen.into_iter());
+        for seen in rest.1.by_ref() {
             self.report(seen);
         }
-        step.1.take()
     }
 
     /// Applies an event of a lock.
@@ -373,10 +380,7 @@ impl Shell {
 
     /// Leaves it to the background to log what was seen.
     fn after_drop(&self, outcome: Effects) {
-        if !outcome.seen.is_empty() {
-            self.state().work.unreported.extend(outcome.seen);
-            self.wake.notify_one();
-        }
+        drop(Unreported(self, outcome.seen.into_iter()));
     }
 
     /// Applies an input of a call, and returns its next step. If it has to wait, it is woken.
@@ -465,9 +469,7 @@ impl Shell {
     /// Takes what the background has to do, and notes when it looks at the schedule next.
     pub(super) fn take_work(&self) -> (BackgroundWork, Option<Time>) {
         let unreported = mem::take(&mut self.state().work.unreported);
-        for seen in unreported {
-            self.report(seen);
-        }
+        self.report_all(unreported);
         // Not before, because a subscriber may panic.
         let mut state = self.state();
         let due = state.machine.due();
@@ -538,7 +540,8 @@ impl Shell {
     pub(crate) fn revoke(&self, key: Key, owner: Owner, event: Event, by: &str) -> Revoked {
         let input = Input::Event(key, Some(owner), event);
         let outcome = self.apply([input], Caller::default());
-        for seen in outcome.seen {
+        let mut rest = Unreported(self, outcome.seen.into_iter());
+        for seen in rest.1.by_ref() {
             match seen {
                 Seen::Lost(loss, hold) => {
                     let cause = match event {
@@ -591,6 +594,18 @@ impl Shell {
     }
 }
 
+/// What was seen and is not logged yet. Leaves it to the background when dropped.
+struct Unreported<'a>(&'a Shell, vec::IntoIter<Seen>);
+
+impl Drop for Unreported<'_> {
+    fn drop(&mut self) {
+        if self.1.len() > 0 {
+            self.0.state().work.unreported.extend(self.1.by_ref());
+            self.0.wake.notify_one();
+        }
+    }
+}
+
 /// A step that no call has taken yet. Undoes it when dropped.
 struct Unfinished<'a>(&'a Shell, Option<Step>);
 
@@ -614,7 +629,7 @@ impl ClientState {
     fn enter(&mut self, entered: &Entered, begins: &Begins, now: Time) -> Arc<SharedHold> {
         let Entered { entry, first, .. } = entered;
         let place = (entry.owner, *first);
-        if begins.purpose == Purpose::Body {
+        if begins.purpose == AcquiredFor::Body {
             // No output follows.
             self.machine.on(Input::Run(entry.clone()), now);
         }

@@ -14,7 +14,7 @@ use super::{Body, BodyEnd, OnLost, scope_of};
 use crate::{
     engine::{
         call_chain::Scope,
-        entry::{self, Entry},
+        entry::{self, EntryHandle},
     },
     error::LockError,
     guard::LockGuard,
@@ -192,7 +192,7 @@ impl Runs {
 fn first_lost(guard: &LockGuard) -> Boxed<BodyEnd> {
     let entries = guard.entries();
     Box::pin(async move {
-        let (entry, cause) = entry::first(entries.iter(), Entry::until_lost).await;
+        let (entry, cause) = entry::first(entries.iter(), EntryHandle::until_lost).await;
         BodyEnd::Lost(entry.shown().to_owned(), cause)
     })
 }

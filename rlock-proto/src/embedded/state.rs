@@ -36,7 +36,7 @@ pub struct State<F> {
     /// The source of new fences.
     pub fences: F,
     /// The locks that have a holder, or had one whose lease has ended since.
-    pub locks: HashMap<Key, Lock>,
+    pub locks: HashMap<Key, LockState>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
     /// The wait queues of the locks.
@@ -49,16 +49,16 @@ pub struct State<F> {
 
 /// A lock with at least one holder. All of them have the same mode, and only an exclusive one is alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Lock {
+pub struct LockState {
     /// The holders, in the order of their grants.
-    pub holders: SmallVec<[Holder; 1]>,
+    pub holders: SmallVec<[LeaseHolder; 1]>,
     /// The fence of the last grant.
     pub fence: u64,
 }
 
 /// A holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Holder {
+pub struct LeaseHolder {
     /// Who holds it.
     pub owner: OwnerId,
     /// How many entries it has.
@@ -67,7 +67,7 @@ pub struct Holder {
     pub expires: Time,
 }
 
-impl Lock {
+impl LockState {
     fn has(&self, owner: OwnerId) -> bool {
         self.holders.iter().any(|holder| holder.owner == owner)
     }
@@ -332,7 +332,7 @@ impl<F: Fences> State<F> {
     }
 
     /// Returns the lock on `key` without the holders whose leases have ended.
-    fn live(&mut self, key: &Key, now: Time) -> Option<&mut Lock> {
+    fn live(&mut self, key: &Key, now: Time) -> Option<&mut LockState> {
         let lock = self.locks.get_mut(key)?;
         lock.holders.retain(|holder| holder.expires > now);
         if lock.holders.is_empty() {
@@ -342,7 +342,7 @@ impl<F: Fences> State<F> {
     }
 
     /// Returns this owner as a holder of the lock, if it is one.
-    pub fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut Holder> {
+    pub fn held_by(&mut self, key: &Key, owner: OwnerId, now: Time) -> Option<&mut LeaseHolder> {
         let lock = self.live(key, now)?;
         lock.holders.iter_mut().find(|it| it.owner == owner)
     }
@@ -392,13 +392,13 @@ impl<F: Fences> State<F> {
             self.swept = self.locks.len();
         }
         let next = self.fences.next();
-        let lock = self.locks.entry(key.clone()).or_insert_with(|| Lock {
+        let lock = self.locks.entry(key.clone()).or_insert_with(|| LockState {
             holders: SmallVec::new(),
             fence: 0,
         });
         lock.fence = next;
         if is_new {
-            lock.holders.push(Holder {
+            lock.holders.push(LeaseHolder {
                 owner,
                 count,
                 expires: now + ttl,

@@ -9,7 +9,7 @@ use crate::{
     engine::{
         call::CallGuard,
         call_chain,
-        entry::Entry,
+        entry::EntryHandle,
         machine::{CallId, Step},
         queries::{ask_holder, describe},
     },
@@ -177,7 +177,7 @@ impl Attempt<'_> {
                 )
             }
             None if is_here => {
-                let is_inside = |outer: &Entry| outer.owner().to_string() == owner;
+                let is_inside = |outer: &EntryHandle| outer.owner().to_string() == owner;
                 let who = format!("another client of this process, {holder}");
                 (who, only_if(chain.iter().any(is_inside), SAME_CLIENT))
             }
@@ -188,9 +188,14 @@ impl Attempt<'_> {
     }
 
     /// Names the other locks of this client that the call holds. If it waited, the holder may wait for one of them.
-    fn own_locks(&self, key: &Key, chain: &[Entry]) -> String {
-        let is_other = |held: &&Entry| held.core().id == self.core().id && held.hold.key != *key;
-        let others: Few<&str> = chain.iter().filter(is_other).map(Entry::shown).collect();
+    fn own_locks(&self, key: &Key, chain: &[EntryHandle]) -> String {
+        let is_other =
+            |held: &&EntryHandle| held.core().id == self.core().id && held.hold.key != *key;
+        let others: Few<&str> = chain
+            .iter()
+            .filter(is_other)
+            .map(EntryHandle::shown)
+            .collect();
         if others.is_empty() {
             return String::new();
         }
