@@ -16,7 +16,7 @@ pub struct LockInfo {
     /// if other software wrote the lock, and in a list, `(not a hash)` for a key of another type.
     pub owner: String,
     /// The number of entries of the owner, which is 1 without nested calls. It is 0 for a lock that other software
-    /// wrote without a count and, on a quorum, while the lock is handed to the first owner in the queue.
+    /// wrote without a count.
     pub count: u32,
     /// How long the store keeps the lock without a renewal, or `None` if it does not expire.
     pub ttl: Option<Duration>,

@@ -82,9 +82,9 @@ pub fn valid_until(sent_at: Time, lease: Duration) -> Time {
     sent_at + lease.saturating_sub(margin)
 }
 
-/// Returns when a lease that was last confirmed at `sent_at` is due for renewal: after a third of it.
+/// Returns when a lease that was last confirmed at `sent_at` is due for renewal: after a quarter to a third of it.
 ///
-/// Rounds down to a grid, so that ownerships with the same lease are due together and share a request.
+/// Rounds a third down to a grid, so that ownerships with the same lease are due together and share a request.
 /// A third is a multiple of the grid. An ownership on the grid is therefore renewed after exactly a third.
 #[must_use]
 pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
@@ -93,8 +93,7 @@ pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
     third.rounded_down_to(part(12)).max(sent_at.after(part(4)))
 }
 
-/// Returns the limit of one attempt at a renewal, after which the next one starts. Attempts start at
-/// 1/3, 1/2, 2/3 and 5/6 of the lease.
+/// Returns the limit of one attempt at a renewal, after which the next one starts.
 #[must_use]
 pub fn renewal_attempt(lease: Duration) -> Duration {
     lease / 6

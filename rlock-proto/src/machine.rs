@@ -365,7 +365,7 @@ impl Machine {
         Some((id?, call?))
     }
 
-    /// Does what is due. Returns the keys whose slots it leaves unsettled.
+    /// Handles every deadline that has passed. Returns the keys whose slots it leaves unsettled.
     fn time(&mut self) -> Few<Key> {
         let mut keys = Few::new();
         while let Some((target, key)) = self.cx.schedule.take_due(self.cx.now) {

@@ -67,7 +67,7 @@ pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option
         }
         _ => return None,
     };
-    // An answer about another lock, or an earlier owner, is none.
+    // Replies about another lock or an earlier owner do not count.
     let owner = owner.to_string();
     let is_it = |info: &LockInfo| info.key == key.as_str() && info.owner == owner;
     locks.into_iter().find(is_it)

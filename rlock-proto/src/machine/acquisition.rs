@@ -39,7 +39,7 @@ impl Machine {
                     return self.refuse(id, call, why);
                 }
                 Stage::Pausing(_, otherwise) if call.is_over(now) => {
-                    // Only a failure ends a wait early.
+                    // Gives up before the deadline only if requests failed, and otherwise waits until then.
                     if *otherwise != Refusal::Failed && now < call.deadline {
                         return self.cx.wait(call.deadline);
                     }

@@ -22,8 +22,9 @@ pub(super) struct Count {
     /// The request that is under way.
     flight: Option<Flight>,
     failures: u32,
-    /// When the next attempt may be made, and until when attempts are made.
+    /// When the next attempt may be made.
     not_before: Time,
+    /// Until when attempts are made.
     give_up: Option<Time>,
     pub(super) release: Release,
     /// The call that tries again to enter, and then sends the count.
@@ -37,8 +38,9 @@ pub(super) struct Count {
 struct Flight {
     request: u64,
     is_release: bool,
-    /// Whether a call enters. The call that waits for the reply; `None` for the background.
+    /// Whether a call enters.
     is_enter: bool,
+    /// The call that waits for the reply; `None` for the background.
     call: Option<CallId>,
     /// By when it has a reply.
     answered_by: Time,

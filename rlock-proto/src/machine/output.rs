@@ -258,7 +258,7 @@ pub enum Ask {
         min_hold: Duration,
         /// An earlier release may have ended the ownership while its lease was valid.
         repeats: bool,
-        /// The outcome of the hold itself, and until when the call tries.
+        /// The outcome of the hold itself.
         held: Result<(), LostCause>,
         /// When the call gives up.
         give_up: Time,
@@ -276,7 +276,7 @@ pub struct Renew {
     pub mode: Mode,
     /// The lease to renew by.
     pub lease: Duration,
-    /// The lease that was confirmed last, and what is left of it.
+    /// The lease that was confirmed last.
     pub confirmed: Duration,
     /// What is left of the confirmed lease.
     pub left: Duration,

@@ -32,8 +32,9 @@ pub(super) struct Requests {
     advised: Option<Time>,
     /// Another client has changed the lock since the latest request was about to be sent.
     changed: bool,
-    /// The way in which the ownership came to its next caller, and whether the store told it to ask again.
+    /// How the ownership came to its next caller.
     pub(super) by: By,
+    /// Whether the store told it to ask again.
     told: bool,
 }
 

@@ -611,7 +611,7 @@ impl Slot {
         }
     }
 
-    /// Returns what becomes of a lock that another client asks for, or takes.
+    /// Decides how this client reacts when another client revokes the lock.
     fn revocable(&self, owner: Owner, token: Option<u64>, at_once: bool) -> Revoked {
         let Some(own) = self.find(owner) else {
             return Revoked::NotHeld;
@@ -648,7 +648,7 @@ impl Slot {
         }
     }
 
-    /// Does what is due for an ownership.
+    /// Handles the deadlines of an ownership that have passed.
     pub(super) fn come_due(&mut self, owner: Owner, cx: &mut Context) {
         let now = cx.now;
         let Some(own) = self.find_mut(owner) else {

@@ -146,7 +146,7 @@ pub struct StoredLock {
     pub other_fences: Vec<u64>,
     /// The owners that wait, in their order.
     pub queue: Vec<OwnerId>,
-    /// The number of holders, and the other owners, as far as they are known.
+    /// The number of holders.
     pub holders: usize,
     /// The other holders, as far as they are known.
     pub others: Vec<OwnerId>,
