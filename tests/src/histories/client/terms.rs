@@ -45,8 +45,8 @@ impl Terms {
                 Duration::ZERO
             },
         };
-        if let Mode::Permits(_) = mode {
-            // The client refuses to retain a permit.
+        if matches!(mode, Mode::Permits(_)) || !terms.watchdog {
+            // The client refuses to retain a permit, and a lock that is not renewed.
             terms.retain = Duration::ZERO;
         }
         // The client refuses a `max_hold` below `min_hold`.
