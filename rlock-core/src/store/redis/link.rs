@@ -49,6 +49,8 @@ pub(in crate::store) struct Link {
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
     epochs: AtomicU64,
+    /// The latest connection that has ended by itself.
+    ended: AtomicU64,
 }
 
 #[derive(Default)]
@@ -105,6 +107,7 @@ impl Link {
             listener,
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
         })
     }
 
@@ -122,7 +125,10 @@ impl Link {
     pub(super) fn inbox(self: &Arc<Self>, epoch: u64) -> Inbox {
         let link = Arc::downgrade(self);
         let listener = move |event| match (event, link.upgrade()) {
-            (Notification::Disconnected, Some(link)) => link.give_up(epoch),
+            (Notification::Disconnected, Some(link)) => {
+                link.ended.fetch_max(epoch, Ordering::SeqCst);
+                link.give_up(epoch);
+            }
             (event, Some(link)) => (link.listener)(event),
             (_, None) => {}
         };
@@ -289,9 +295,19 @@ impl Link {
         });
         let connection = connection.await??;
         self.check(&connection).await;
-        self.state.send_replace(LinkState::up(connection));
+        self.begin(connection);
         self.is_counted_up(true);
         Ok(())
+    }
+
+    /// Uses this connection from now on.
+    fn begin(&self, connection: Arc<Connection>) {
+        let epoch = connection.epoch;
+        self.state.send_replace(LinkState::up(connection));
+        // It may have ended before it was the present one, and an idle client sends no request that would notice.
+        if self.ended.load(Ordering::SeqCst) == epoch {
+            self.give_up(epoch);
+        }
     }
 
     /// Keeps a connection up for as long as the client lives.
@@ -317,8 +333,7 @@ impl Link {
             }
             let connection = self.reconnect(was_up, &mut outage).await;
             usage = Some(Arc::clone(&connection.usage));
-            self.state
-                .send_replace(LinkState::up(Arc::clone(&connection)));
+            self.begin(Arc::clone(&connection));
             self.is_counted_up(true);
             // Changes during the outage were not reported.
             (self.listener)(Notification::AllChanged);

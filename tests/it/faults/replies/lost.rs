@@ -155,3 +155,19 @@ async fn a_connection_cut_within_a_reply_is_replaced() {
         }
     }
 }
+
+/// After the checks, an idle client sends nothing that would fail.
+#[tokio::test]
+async fn a_connection_that_ends_while_a_new_client_checks_it_is_replaced() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    proxy.drop_replies_if(1, |request| request.is("EVALSHA"));
+    let builder = LockClient::builder().connect_timeout(LONG);
+    let client = builder.second_connection(false).connect(&proxy.url()).await;
+    let client = client.expect("the server is up");
+    eventually(LONG, "the client listens", async || {
+        proxy.connections() > 1 && server.listening_clients().await == 1
+    })
+    .await;
+    drop(client);
+}
