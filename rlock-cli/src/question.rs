@@ -1,4 +1,4 @@
-//! The question on the terminal, before a command that interferes with the work of others.
+//! Asks on the terminal before a command takes a lock from others or makes a leader resign.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -36,7 +36,8 @@ pub(crate) async fn refusal(
         now.iter().all(|owner| known.contains(owner))
     };
     let now = client.inspect(key).await?;
-    Ok((!now.is_some_and(is_known)).then_some("it has changed hands in the meantime"))
+    Ok((!now.is_some_and(is_known))
+        .then_some("the lock was released or changed hands in the meantime"))
 }
 
 /// Shows the plan on the terminal, and returns whether the user agrees.

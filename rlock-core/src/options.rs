@@ -271,7 +271,8 @@ macro_rules! lock_option_setters {
         /// # Errors
         ///
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
-        /// for more than 24 hours, and without the [`watchdog`](Self::watchdog), which renews a retained lock.
+        /// for more than 24 hours, and for any time but zero without the [`watchdog`](Self::watchdog), which renews a
+        /// retained lock.
         ///
         /// # Examples
         ///

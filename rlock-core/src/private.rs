@@ -253,7 +253,7 @@ impl<T, const AT: usize> KeyValue<AT, ByOption> for &Option<T> {
     }
 }
 
-/// The requirement on a value that may be an `Option`.
+/// The text of a value. [`ByOption`] has none, so that the compiler reports an error of the attribute's own.
 #[diagnostic::on_unimplemented(
     message = "the placeholder at character {AT} of the key: an `Option` has no text of its own, and `None` would be one key for all",
     label = "the value at character {AT} is an `Option`",

@@ -103,7 +103,7 @@ impl Args {
         error(most.span(), message)
     }
 
-    /// Returns where a retention is asked for. One of no time retains nothing.
+    /// Returns the span of `retain`, unless it is a literal zero.
     fn retained_at(&self) -> Option<Span> {
         match self.retain.as_ref()? {
             Time::Literal(time, _) if time.is_zero() => None,
@@ -122,7 +122,7 @@ impl Args {
             None => Ok(()),
             Some(at) => error(
                 at,
-                "`retain` with `watchdog = false`: a lock is retained by renewals; remove `retain` or `watchdog`",
+                "`retain` with `watchdog = false`: a lock is retained by renewals; remove `retain` or `watchdog = false`",
             ),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Returns the time in units of 64 µs, which is the fence of a key without one.
+/// Returns the time in units of 64 µs, which a server takes as the first fence of a key.
 pub(crate) fn fence_by_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = since.expect("a clock").as_micros();

@@ -64,7 +64,7 @@ pub(crate) const RELEASE: &[Section] = &[
         terms: &[
             (
                 "0",
-                "the lock is released or, with --ask and without --wait, its holder is about to release it",
+                "the lock is released or, with --ask and without --wait, its holder has released it or is about to",
             ),
             (
                 "1",

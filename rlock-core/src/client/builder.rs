@@ -118,7 +118,8 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`] for a longer time, and without the watchdog.
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time, or if the watchdog, which renews a retained
+    /// lock, is off. A lock that turns the watchdog off needs `retain(Duration::ZERO)` then.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self

@@ -207,8 +207,8 @@ pub enum Drained {
     /// The time ran out while locks were held. The shutdown took them from bodies, which stop with
     /// [`LockError::Lost`], and from guards, which become invalid.
     Interrupted {
-        /// The number of locks that bodies and guards still held. Each key and each permit counts, and so does a lock that
-        /// several calls of the client share, once.
+        /// The number of locks that bodies and guards still held. Each key and each permit counts; a lock that
+        /// several calls of the client share counts once.
         locks: usize,
     },
 }

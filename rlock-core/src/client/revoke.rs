@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl LockClient {
-    /// Asks the holder of a lock to release it. Returns `true` if the holder does so. If a
+    /// Asks the holder of a lock to release it. Returns `true` if the holder does so, or has done so. If a
     /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, asks all of
     /// them, at most 100, and returns `true` only if all do so.
     ///
@@ -27,10 +27,10 @@ impl LockClient {
     /// dropped. Until then, its client renews the lease, and no other client gets the lock. The holder's client logs
     /// a warning with the [service](crate::LockClientBuilder::service), host and process of this one.
     ///
-    /// Returns `false` if the lock is free or changes hands, and if the holder does not reply within
-    /// 200 milliseconds and has not released the lock by then: its process has ended, is stuck or cut off, or its
-    /// client has [`inspectable(false)`](crate::LockClientBuilder::inspectable). A process that was paused may read
-    /// the request when it resumes, and then release its current hold.
+    /// Returns `false` if the lock is already free, if a holder replies that it no longer has it, or if a holder neither
+    /// replies within 200 milliseconds nor has released the lock by then, because its process has ended, is stuck or
+    /// cut off, or its client has [`inspectable(false)`](crate::LockClientBuilder::inspectable). A process that was
+    /// paused may read the request when it resumes, and then release its current hold.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl LockClient {
         let Some(now) = self.entry(&key).await? else {
             return Ok(true);
         };
-        // Of very many holders, the store names some.
+        // The store names at most 100 holders, so a silent one may be among the others.
         let are_all_named = now.holders <= 1 + now.others.len();
         let mut each = owners.iter().zip(&replies);
         let still = each.any(|(owner, reply)| reply.is_none() && now.has(&owner.to_string()));

@@ -57,7 +57,7 @@ impl<'a> CallGuard<'a> {
         self.id
     }
 
-    /// Returns whether the call has begun and waits for a turn, and not for another client yet.
+    /// Returns whether the call has to wait since its first step, and was not woken yet.
     pub(crate) fn has_only_begun(&self) -> bool {
         self.is_registered
     }

@@ -143,7 +143,7 @@ impl Core {
     }
 }
 
-/// Returns what applies the notifications of the store.
+/// Returns the handler of the store's notifications.
 pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
     let missed = |shell: &Shell, filter: &KeyFilter, is_heard| {
         let keys = |machine: &Machine, _| machine.slots().map(|slot| slot.key.clone()).collect();

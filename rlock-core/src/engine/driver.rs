@@ -48,7 +48,7 @@ struct Running {
 /// Why the background ends.
 #[derive(Debug, PartialEq, Eq)]
 enum Stop {
-    /// The last handle was dropped. What it held is still to be released.
+    /// The last handle was dropped, so its locks still have to be released.
     Dropped,
     /// A shutdown has waited for the releases.
     ShutDown,

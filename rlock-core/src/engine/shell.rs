@@ -335,7 +335,7 @@ impl Shell {
         step.1.take()
     }
 
-    /// Logs what was seen. If a subscriber panics, the background logs the rest.
+    /// Logs the observations. If a subscriber panics, the background logs the rest.
     fn report_all(&self, seen: Vec<Seen>) {
         let mut rest = Unreported(self, seen.into_iter());
         for seen in rest.1.by_ref() {
@@ -594,7 +594,7 @@ impl Shell {
     }
 }
 
-/// What was seen and is not logged yet. Leaves it to the background when dropped.
+/// Observations that are not logged yet. Hands them to the background when dropped.
 struct Unreported<'a>(&'a Shell, vec::IntoIter<Seen>);
 
 impl Drop for Unreported<'_> {

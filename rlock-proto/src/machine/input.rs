@@ -122,7 +122,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns the event of a notification that names an owner, with its key and that owner.
+    /// Translates a notification to an owner into its key, owner and event. Returns `None` for all others.
     #[must_use]
     pub fn of(notification: Notification) -> Option<(Key, OwnerId, Self)> {
         match notification {

@@ -9,7 +9,7 @@ fn in_tokio_time() -> LockClientBuilder {
     LockClient::builder().tokio_time()
 }
 
-/// As a process that ends with its body.
+/// Simulates a process that exits when its body ends.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was_asked() {
     let silent = in_tokio_time().inspectable(false);

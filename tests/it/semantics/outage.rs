@@ -72,7 +72,7 @@ async fn every_request_of_the_store_fails_until_the_outage_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_twice_the_response_time_out() {
+async fn a_shutdown_waits_at_most_twice_the_response_time_out() {
     let limit = Duration::from_secs(3);
     let builder = LockClient::builder().tokio_time().response_timeout(limit);
     let client = builder.in_memory().expect("a client");

@@ -87,7 +87,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         call
     }
 
-    /// Collects replies until the call is over, or this time has passed since it began. Once a majority has replied, waits
+    /// Collects replies until `is_over`, or until `within` has passed since the call began. Once a majority has replied, waits
     /// for the others ten times as long as the majority took, or at least for `late`; see [`rest`].
     pub(super) async fn collect(
         &mut self,

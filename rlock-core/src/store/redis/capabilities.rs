@@ -47,7 +47,7 @@ pub(super) async fn check(link: &Link, connection: &Connection) {
     if !missing.is_empty() {
         let missing = missing.iter().map(|(_, name)| *name);
         let missing = missing.collect::<Vec<_>>().join("; ");
-        tracing::warn!(%address, %missing, "the server does not offer everything that locks use: grant the user these commands, or update the server");
+        tracing::warn!(%address, %missing, "the server lacks features, so losses or waiters are noticed later: update it or its proxy");
     }
 }
 

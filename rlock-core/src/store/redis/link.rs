@@ -49,7 +49,7 @@ pub(in crate::store) struct Link {
     state: watch::Sender<LinkState>,
     /// The number of attempts to connect so far.
     epochs: AtomicU64,
-    /// The latest connection that has ended by itself.
+    /// The epoch of the latest connection that ended by itself.
     ended: AtomicU64,
 }
 

@@ -81,8 +81,7 @@ async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
     three.assert_nothing_left().await;
 }
 
-/// Fences that are ahead of the clocks stand for clocks that have stepped back since, and their deletion for the end of the
-/// time for which servers keep them.
+/// Sets fences ahead of the clocks, as if the clocks had stepped back, and deletes them, as if they had expired.
 #[tokio::test]
 async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum() {
     let three = Servers::some(3);

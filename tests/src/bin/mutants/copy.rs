@@ -69,7 +69,7 @@ fn synchronize(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let (source, copy) = (entry.path(), to.join(&name));
-        // Of what a link leads to.
+        // Follows links, because the page of the attribute is one.
         let kind = fs::metadata(&source)?;
         if name == ".git" || name == "target" || to.starts_with(&source) {
             continue;

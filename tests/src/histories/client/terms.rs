@@ -46,7 +46,7 @@ impl Terms {
             },
         };
         if matches!(mode, Mode::Permits(_)) || !terms.watchdog {
-            // The client refuses to retain a permit, and a lock that is not renewed.
+            // The client refuses to retain a permit or a lock that is not renewed.
             terms.retain = Duration::ZERO;
         }
         // The client refuses a `max_hold` below `min_hold`.
