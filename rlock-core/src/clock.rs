@@ -54,6 +54,11 @@ impl ClientClock {
         Self(Some(Arc::new(GivenClock(clock))))
     }
 
+    /// Returns whether it is the system's clock.
+    pub(crate) fn is_system(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) fn now(&self) -> Time {
         match &self.0 {
             None => system(),

@@ -244,7 +244,9 @@ impl LockClientBuilder {
                     "there is no Tokio runtime here; make the client inside one, as in `#[tokio::test]`",
                 )
             })?;
-            self.redis.clock = ClientClock::given(Arc::new(RuntimeClock(runtime.clone())));
+            if self.redis.clock.is_system() {
+                self.redis.clock = ClientClock::given(Arc::new(RuntimeClock(runtime.clone())));
+            }
             return Ok(ClientThread::on_clock_of(runtime));
         }
         ClientThread::start().map_err(|error| LockError::Unavailable {
