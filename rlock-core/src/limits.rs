@@ -70,7 +70,7 @@ pub(crate) fn lock(
     }
     let reason = "a lock is retained for 24h at most; each call of this client restarts that time";
     within("retain", options.retain, zero_to_day, reason)?;
-    let reason = "a lock is retained by renewals, which `watchdog(false)` turns off; leave one of the two out, or retain for 0s";
+    let reason = "a lock is retained by renewals, which `watchdog(false)` turns off; leave one of the two out";
     check(
         options.watchdog || options.retain.is_zero(),
         "retain",

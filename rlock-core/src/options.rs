@@ -201,9 +201,14 @@ macro_rules! lock_option_setters {
         }
 
         /// Enables or disables the watchdog, which renews the lease while the lock is held. Without it, the hold is
-        /// lost when its lease ends.
+        /// lost when its lease ends, and the lock is not [retained](crate::Lock::retain), even if the client's default
+        /// says so.
         pub fn watchdog(mut self, renew: bool) -> Self {
-            self.options().watchdog = renew;
+            let options = self.options();
+            options.watchdog = renew;
+            if !renew {
+                options.retain = Duration::ZERO;
+            }
             self
         }
 

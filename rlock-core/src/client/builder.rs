@@ -118,8 +118,8 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// Making the client returns [`LockError::InvalidOption`] for a longer time, or if the watchdog, which renews a retained
-    /// lock, is off. A lock that turns the watchdog off needs `retain(Duration::ZERO)` then.
+    /// Making the client returns [`LockError::InvalidOption`] for a longer time, and for any time but zero
+    /// without the [watchdog](Self::watchdog), which renews a retained lock.
     pub fn retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self

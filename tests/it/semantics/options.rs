@@ -44,9 +44,13 @@ async fn a_client_is_refused_options_that_make_no_sense() {
     let lock = client.lock("k");
     for (lock, named) in [
         (lock.clone().retain(Duration::MAX), "`retain`"),
-        (lock.retain(MINUTE).watchdog(false), "watchdog(false)"),
+        (lock.watchdog(false).retain(MINUTE), "watchdog(false)"),
     ] {
         let error = lock.acquire().await.expect_err(named).to_string();
         assert!(error.contains(named), "{error}");
     }
+    let retaining = new().retain(MINUTE).in_memory().expect("a client");
+    let guard = retaining.lock("k").watchdog(false).acquire().await;
+    guard.expect("free").release().await.expect("held");
+    assert!(retaining.inspect("k").await.expect("a reply").is_none());
 }
