@@ -55,7 +55,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
-        let key = self.key(key)?;
+        let (key, asked_at) = (self.key(key)?, self.core().clock.now());
         let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
         };
@@ -70,15 +70,12 @@ impl LockClient {
         if !replies.contains(&None) {
             return Ok(true);
         }
-        // A process that ends with its body has released the lock, and may be gone before it replies.
-        let Some(now) = self.entry(&key).await? else {
-            return Ok(true);
-        };
-        // The store names at most 100 holders, so a silent one may be among the others.
-        let are_all_named = now.holders <= 1 + now.others.len();
-        let mut each = owners.iter().zip(&replies);
-        let still = each.any(|(owner, reply)| reply.is_none() && now.has(&owner.to_string()));
-        Ok(are_all_named && !still)
+        // A process that ends with its body has released the lock, and may be gone before it replies. Otherwise the lease
+        // may have ended, and of several holders, each has a lease of its own.
+        let latest = self.entry(&key).await?;
+        let has_left = latest.is_none_or(|latest| !latest.has(&entry.owner));
+        let lasts = |ttl| self.core().clock.now() < asked_at + ttl;
+        Ok(has_left && entry.holders == 1 && entry.ttl.is_none_or(lasts))
     }
 
     /// Releases the lock if the current hold has this token. Returns `true` if it was released.

@@ -38,4 +38,11 @@ async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was
     let (asked, next) = join!(other.ask_release("k"), hands_over);
     assert!(asked.expect("a reply"), "another one has it");
     next.release().await.expect("held");
+
+    // Its lease ends before it counts as silent.
+    let stuck = lock.lease(ms(100)).watchdog(false).acquire().await;
+    let stuck = stuck.expect("free");
+    let asked = other.ask_release("k").await.expect("a reply");
+    assert!(!asked, "its body runs on");
+    drop(stuck);
 }
