@@ -21,7 +21,7 @@ use super::{
     AcquireRequest, Acquired, BoxFuture, Listener, ReleaseRequest, Released, Renewal, Renewed,
     ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
-    redis::{RedisOptions, RedisStore, RunIds, SameServer},
+    redis::{Floor, RedisOptions, RedisStore, RunIds, SameServer},
     retry_within,
 };
 use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
@@ -32,6 +32,7 @@ const LATE_CONNECTIONS: Duration = Duration::from_millis(500);
 pub(crate) struct QuorumStore {
     members: Members,
     clock: ClientClock,
+    floor: Arc<Floor>,
     late: Box<[LateReplies]>,
 }
 
@@ -62,6 +63,7 @@ impl QuorumStore {
         Self {
             members: servers.iter().enumerate().map(member).collect(),
             clock: options.clock.clone(),
+            floor: options.floor,
             late: servers.iter().map(|_| LateReplies::new()).collect(),
         }
     }

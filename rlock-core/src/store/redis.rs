@@ -42,6 +42,7 @@ use self::{
 };
 pub(crate) use self::{
     dial::connecting,
+    floor::Floor,
     for_quorum::{RunIds, SameServer},
     options::RedisOptions,
 };
@@ -250,23 +251,6 @@ impl RedisStore {
         (self.background.present()).is_some_and(|connection| connection.is_tracked)
     }
 
-    /// Reads the reply to an acquire, and notes its fences for the floor.
-    fn read_acquired(
-        &self,
-        reply: Value,
-        request: &AcquireRequest,
-        sent_at: Time,
-    ) -> Result<Acquired, StoreError> {
-        let (claims, watched) = (request.claims.len(), self.is_watched());
-        let acquired = replies::read_acquired(reply, claims, sent_at, watched)?;
-        if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
-            fences
-                .iter()
-                .for_each(|fence| self.commands.floor.note(*fence));
-        }
-        Ok(acquired)
-    }
-
     /// Returns how long a reply may be missing. Shorter than the time-out, so the next attempt has a new connection.
     fn silence(&self) -> Duration {
         self.background.options.response_timeout / 2
@@ -290,7 +274,16 @@ impl Store for RedisStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        let read = |reply, sent_at| self.read_acquired(reply, request, sent_at);
+        let read = |reply, sent_at| {
+            let (claims, watched) = (request.claims.len(), self.is_watched());
+            let acquired = replies::read_acquired(reply, claims, sent_at, watched)?;
+            if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
+                fences
+                    .iter()
+                    .for_each(|fence| self.commands.floor.note(*fence));
+            }
+            Ok(acquired)
+        };
         Box::pin(self.call(Operation::Acquire(request, None), send, read))
     }
 

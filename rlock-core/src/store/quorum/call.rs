@@ -87,7 +87,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         call
     }
 
-    /// Collects replies until `is_over`, or until `within` has passed since the call began. Once a majority has replied, waits
+    /// Collects replies until `is_over`, or for `within` at most. Once a majority has replied, waits
     /// for the others ten times as long as the majority took, or at least for `late`; see [`rest`].
     pub(super) async fn collect(
         &mut self,
@@ -95,7 +95,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         late: Duration,
         is_over: impl Fn(&Self) -> bool,
     ) {
-        let mut limit = self.began + within;
+        let mut limit = Instant::now() + within;
         while !is_over(self) {
             // Also before the first wait, because a majority may have replied while the requests were sent.
             if self.has_majority() {

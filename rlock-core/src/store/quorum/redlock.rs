@@ -59,6 +59,10 @@ impl QuorumStore {
             fastrand::f64,
         );
         let outcome = outcome.ok_or_else(|| call.error());
+        if let Ok(Acquired::Granted { fences, .. }) = &outcome {
+            // Only what a majority granted: the clock of a single server may be far ahead.
+            fences.iter().for_each(|fence| self.floor.note(*fence));
+        }
         let mut granting = Vec::new();
         if let Ok(Acquired::Taken { .. }) = outcome {
             let oks = call.oks().filter(|(_, reply)| is_granted(reply));

@@ -18,7 +18,7 @@ pub(crate) struct Floor(AtomicU64);
 impl Floor {
     /// Notes a fence of the store. One that is far ahead of this client's clock is ignored, because it would spread to all
     /// keys.
-    pub(super) fn note(&self, fence: u64) {
+    pub(crate) fn note(&self, fence: u64) {
         if fence > self.0.load(Ordering::Relaxed) && fence < limit() {
             self.0.fetch_max(fence, Ordering::Relaxed);
         }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
 
-use super::{RedisStore, commands::Operation};
+use super::{RedisStore, commands::Operation, replies};
 use crate::store::{AcquireRequest, Acquired, SendOptions, StoreError};
 
 impl RedisStore {
@@ -41,7 +41,8 @@ impl RedisStore {
         send: SendOptions,
     ) -> Result<Acquired, StoreError> {
         let call = Operation::Acquire(request, Some(decided));
-        let read = |reply, sent_at| self.read_acquired(reply, request, sent_at);
+        let (claims, watched) = (request.claims.len(), self.is_watched());
+        let read = |reply, sent_at| replies::read_acquired(reply, claims, sent_at, watched);
         self.call(call, send, read).await
     }
 }
