@@ -164,6 +164,10 @@ async fn each_failed_renewal_is_logged_when_it_fails_and_none_after_the_loss() {
         let numbers: Option<Vec<u32>> = failures().iter().map(number).collect();
         let numbers = numbers.expect("each has a number");
         assert!(numbers.is_sorted_by(|one, next| one < next), "{lines:#?}");
+        assert!(
+            numbers.len() > 1,
+            "each is logged when it fails: {lines:#?}"
+        );
         let last = lines.iter().rfind(|line| !line.contains("TRACE"));
         let is_loss = last.is_some_and(|line| line.contains("lock lost"));
         assert!(is_loss, "{lines:#?}");

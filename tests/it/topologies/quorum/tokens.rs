@@ -39,7 +39,10 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
         })
         .await;
         three.pause([1]);
-        let next = lock.acquire().await.expect("free");
+        // This client has seen no token.
+        let other = three.patient().await;
+        let next = other.lock("k").lease(LASTING).wait(LONG).acquire().await;
+        let next = next.expect("free");
         assert!(next.fencing_token() > token, "forced: {is_forced}");
         three.resume([1]);
         next.release().await.expect("held");

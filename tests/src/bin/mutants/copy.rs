@@ -69,11 +69,11 @@ fn synchronize(from: &Path, to: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let (source, copy) = (entry.path(), to.join(&name));
-        // Follows links, because the page of the attribute is one.
-        let kind = fs::metadata(&source)?;
         if name == ".git" || name == "target" || to.starts_with(&source) {
             continue;
         }
+        // Follows links, because the page of the attribute is one.
+        let kind = fs::metadata(&source)?;
         if kind.is_dir() {
             synchronize(&source, &copy)?;
         } else if kind.is_file() {
