@@ -166,22 +166,8 @@ impl<F: Fences> State<F> {
         let first = self.queues.first(key) == Some(*owner);
         // A caller that does not wait can get the lock at its next attempt.
         let tries = !waits && count == 1;
-        let lock = self.live(key, now);
-        let are_asked = was_taken && (waits && first || tries);
-        let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))
-            .map(|holder| holder.owner)
-            // Permits are never retained.
-            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), Mode::Permits(_)))
-            .take(if are_asked { MOST_NOTIFIED } else { 0 })
-            .collect();
-        for owner in holders {
-            if tries && owner.mode() == Mode::Shared {
-                // Ends a retention. The calls of a holder continue to share it.
-                self.ask_again(key, Some(owner), Duration::ZERO);
-                continue;
-            }
-            let key = key.clone();
-            self.notify(owner.client(), Notification::Wanted { key, owner });
+        if was_taken && (waits && first || tries) {
+            self.ask_holders(key, tries, now);
         }
         let fence = self.fences.last();
         let watched = true;
@@ -197,6 +183,26 @@ impl<F: Fences> State<F> {
             fences: claims.iter().map(|_| fence).collect(),
             retired: false,
             by,
+        }
+    }
+
+    /// Notifies the holders of a lock that another client waits for it, or `tries` once.
+    fn ask_holders(&mut self, key: &Key, tries: bool, now: Time) {
+        let lock = self.live(key, now);
+        let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))
+            .map(|holder| holder.owner)
+            // Permits are never retained.
+            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), Mode::Permits(_)))
+            .take(MOST_NOTIFIED)
+            .collect();
+        for owner in holders {
+            if tries && owner.mode() == Mode::Shared {
+                // Ends a retention. The calls of a holder continue to share it.
+                self.ask_again(key, Some(owner), Duration::ZERO);
+                continue;
+            }
+            let key = key.clone();
+            self.notify(owner.client(), Notification::Wanted { key, owner });
         }
     }
 

@@ -333,26 +333,7 @@ impl Machine {
         is_dropped: bool,
         asking: Option<&mut Acquisition>,
     ) {
-        let is_known = match &reply {
-            Ok(reply) => !matches!(reply, Acquired::NotOwner),
-            Err(failure) => !failure.maybe_executed,
-        };
-        let now = self.cx.now;
-        for claim in &request.claims {
-            let Some(own) = self.own_mut(&claim.key, claim.owner) else {
-                continue;
-            };
-            own.asking -= 1;
-            if is_known && !claim.in_doubt && own.asking == 0 {
-                own.requests.all_replied();
-            } else if request.claims.len() == 1 && !is_dropped {
-                own.requests.rolled_back();
-            }
-            if reply.is_err() {
-                // The store may have taken back what this client already owned, as a quorum does.
-                own.doubt(true, now);
-            }
-        }
+        self.replied(request, &reply, is_dropped);
         match reply {
             Ok(Acquired::Granted {
                 fences,
@@ -430,6 +411,30 @@ impl Machine {
                         own.requests.note_request();
                     }
                 }
+            }
+        }
+    }
+
+    /// Notes for its ownerships that an acquire has ended.
+    fn replied(&mut self, request: &Request, reply: &Result<Acquired, Failure>, is_dropped: bool) {
+        let is_known = match reply {
+            Ok(reply) => !matches!(reply, Acquired::NotOwner),
+            Err(failure) => !failure.maybe_executed,
+        };
+        let now = self.cx.now;
+        for claim in &request.claims {
+            let Some(own) = self.own_mut(&claim.key, claim.owner) else {
+                continue;
+            };
+            own.asking -= 1;
+            if is_known && !claim.in_doubt && own.asking == 0 {
+                own.requests.all_replied();
+            } else if request.claims.len() == 1 && !is_dropped {
+                own.requests.rolled_back();
+            }
+            if reply.is_err() {
+                // The store may have taken back what this client already owned, as a quorum does.
+                own.doubt(true, now);
             }
         }
     }
