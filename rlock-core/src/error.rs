@@ -480,7 +480,7 @@ fn write_closed(f: &mut fmt::Formatter<'_>, action: &str, waited: Option<Duratio
             let waited = shown(waited);
             write!(
                 f,
-                " while this call waited, after {waited}; try another instance"
+                " after this call had waited {waited}; try another instance"
             )
         }
     }
@@ -649,7 +649,7 @@ mod tests {
         );
         assert_eq!(
             closed(Some(Duration::from_millis(20))),
-            "could not acquire lock `k`: its lock client was shut down while this call waited, after 20ms; try another \
+            "could not acquire lock `k`: its lock client was shut down after this call had waited 20ms; try another \
              instance"
         );
     }

@@ -40,7 +40,7 @@ async fn assert_closed(waiting: Acquiring) {
     let error = outcome.expect_err("the time is over");
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("while this call waited"), "{text}");
+    assert!(text.contains("after this call had waited"), "{text}");
 }
 
 fn assert_draining<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
