@@ -18,15 +18,19 @@ pub fn escape_control(text: &str) -> String {
     escaped
 }
 
-/// Returns the beginning of a text, escaped, of at most [`MOST_SHOWN`] characters.
+/// Returns the beginning of a text, escaped, of at most [`MOST_SHOWN`] characters. No escape is cut.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    let text: String = text.chars().take(MOST_SHOWN).collect();
-    let mut text = escape_control(&text);
-    if let Some((end, _)) = text.char_indices().nth(MOST_SHOWN) {
-        text.truncate(end);
+    let (mut beginning, mut left) = (String::new(), MOST_SHOWN);
+    for c in text.chars() {
+        let escaped = escape_control(c.encode_utf8(&mut [0; 4]));
+        match left.checked_sub(escaped.chars().count()) {
+            Some(rest) => left = rest,
+            None => break,
+        }
+        beginning.push_str(&escaped);
     }
-    text
+    beginning
 }
 
 /// Returns whether a character breaks a line, controls a terminal or changes the writing direction.
@@ -58,7 +62,8 @@ mod tests {
     #[test]
     fn texts_that_could_control_a_terminal_are_escaped_and_long_ones_are_cut() {
         assert_eq!(shown("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
-        assert_eq!(shown(&"\u{1b}".repeat(1_000)).chars().count(), MOST_SHOWN);
+        let whole = "\\u{1b}".repeat(MOST_SHOWN / 6);
+        assert_eq!(shown(&"\u{1b}".repeat(1_000)), whole);
         assert_eq!(shown(&"ü".repeat(1_000)), "ü".repeat(MOST_SHOWN));
     }
 }
