@@ -5,6 +5,7 @@ use std::{fmt::Display, process::ExitCode};
 use clap::error::ErrorKind;
 use rlock_core::LockError;
 use rustix::process::Signal;
+use tracing::Level;
 
 /// An exit status of `rlock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ impl Status {
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// The lock was not acquired (`EX_TEMPFAIL`).
     pub(crate) const TAKEN: Self = Self(75);
+    /// The window of a tick has ended, and the store has no record of a run. No program uses it by `sysexits.h`.
+    pub(crate) const MISSED: Self = Self(79);
     /// The lock was lost, and the command stopped.
     pub(crate) const LOST: Self = Self(124);
     /// `rlock` itself failed.
@@ -65,14 +68,29 @@ impl From<Signal> for Status {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
+    level: Level,
     message: String,
 }
 
 impl Failure {
     pub(crate) fn new(status: Status, message: impl Into<String>) -> Self {
+        // A lock that is taken is an expected outcome: `--quiet` silences it.
+        let level = match status {
+            Status::TAKEN => Level::WARN,
+            _ => Level::ERROR,
+        };
         Self {
             status,
+            level,
             message: message.into(),
+        }
+    }
+
+    /// Makes it an outcome that only `--verbose` shows.
+    pub(crate) fn expected(self) -> Self {
+        Self {
+            level: Level::INFO,
+            ..self
         }
     }
 
@@ -88,13 +106,23 @@ impl Failure {
 
     /// Logs the failure, and returns its status.
     pub(crate) fn report(self) -> Status {
-        // A lock that is taken is an expected outcome: `--quiet` silences it.
-        if self.status == Status::TAKEN {
-            tracing::warn!("{}", self.message);
-        } else {
-            tracing::error!("{}", self.message);
+        match self.level {
+            Level::INFO => tracing::info!("{}", self.message),
+            Level::WARN => tracing::warn!("{}", self.message),
+            _ => tracing::error!("{}", self.message),
         }
         self.status
+    }
+
+    /// Logs the failure and returns the exit status that the user has chosen for its status, if there is one.
+    pub(crate) fn or_chosen(self, chosen: &[(Status, u8)]) -> Result<Status, Self> {
+        match chosen.iter().find(|(status, _)| *status == self.status) {
+            Some((_, code)) => {
+                self.report();
+                Ok(Status::new(*code))
+            }
+            None => Err(self),
+        }
     }
 }
 

@@ -117,13 +117,14 @@ pub(crate) const ONCE: &[Section] = &[
                 "the command's",
                 "this host ran the command; 128 + n if signal n ended it",
             ),
+            ("0, or -E N", "another host runs the tick or has run it"),
             (
-                "0, or -E N",
-                "another host runs the tick or has run it, or its window has ended",
+                "79",
+                "the tick's window has ended, and the store has no record of a run; changed by --missed-exit-code",
             ),
             (
                 "64",
-                "wrong arguments or options, or the tick is more than its window ahead",
+                "wrong arguments, or the tick is more than its window ahead, or more than a year ago",
             ),
             (
                 "69",
@@ -145,12 +146,13 @@ pub(crate) const ONCE: &[Section] = &[
                 "a host whose clock shows this time may run the tick",
             ),
             (
-                "until tick + 2 windows",
-                "the tick stays done, so that no host with a slower clock runs it again",
+                "until tick + 23 windows",
+                "the store keeps the record of a run, for 24 hours at most",
             ),
         ],
         text: "A tick runs once on hosts whose clocks differ by less than the window. The scheduler has to pass the same tick \
-               and window on all hosts. Ticks are whole seconds.",
+               and window on all hosts. Ticks are whole seconds. A host that calls after the window runs nothing, and asks the \
+               store for the record.",
     },
     Section {
         title: "Failures",

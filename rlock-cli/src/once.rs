@@ -1,8 +1,7 @@
 //! `rlock once`: of all hosts that call it for a tick, the first one runs the command.
 //!
-//! A host runs a tick only if its own clock shows at most tick + window after the store has granted the lock, and then the
-//! lock stays taken until that clock shows tick + 2 windows. When the lock is free again, every clock that differs from it by
-//! less than a window shows more than tick + window. So the lock refuses a second host, or its own clock does.
+//! The lock of a tick is its record: without a holder, `min_hold` keeps it, and the tick is done; with one, a host runs it; and
+//! a lock that is free after the window is that of a tick that no host has run.
 
 mod tick;
 
@@ -10,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgGroup, Args};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockGuard, escape};
+use rlock_core::{LockClient, LockGuard, LockInfo, escape};
 use tokio::time::{Instant, sleep};
 
-use self::tick::Tick;
+use self::tick::{Schedule, Tick};
 use crate::{
     connect::StoreOptions,
     describe,
@@ -61,9 +60,12 @@ pub(crate) struct OnceOptions {
         value_parser = duration::lease
     )]
     lease: Duration,
-    /// The exit status on hosts that do not run the command
+    /// The exit status on hosts that do not run the command because another host runs the tick or has run it
     #[arg(short = 'E', long, value_name = "N", default_value_t = 0)]
     conflict_exit_code: u8,
+    /// The exit status if the window of the tick has ended, and the store has no record of a run
+    #[arg(long, value_name = "N", default_value_t = Status::MISSED.code())]
+    missed_exit_code: u8,
     #[command(flatten)]
     work: Work,
 }
@@ -74,11 +76,13 @@ const WINDOW: Duration = Duration::from_secs(10 * 60);
 /// The pause between two looks at a tick that another host runs.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The holder of a lock that the store does not describe.
+const OTHER: &str = " by another host";
+
 /// A call for one tick.
 struct Call<'a> {
     options: &'a OnceOptions,
-    tick: Tick,
-    window: Duration,
+    schedule: Schedule,
     key: String,
     started: Instant,
 }
@@ -101,18 +105,18 @@ pub(crate) async fn once(
     });
     let call = Call {
         options,
-        tick,
-        window,
+        schedule: Schedule { tick, window },
         key: format!("{}:{tick}", escape(&options.name)),
         started,
     };
-    if tick.is_early(now, window) {
+    if call.schedule.is_early(now) {
         let state = "is too far ahead: pass a tick that is due, or check this host's clock";
         return Err(call.failure(Status::USAGE, state));
     }
-    if !options.again && tick.is_over(now, window) {
-        call.over().report();
-        return Ok(Status::new(options.conflict_exit_code));
+    if !options.again && tick.is_ancient(now) {
+        let state =
+            "is more than a year ago: pass the scheduled time, or `--again` to run it by hand";
+        return Err(call.failure(Status::USAGE, state));
     }
     let run = call.run_options(now);
     let job = Job {
@@ -121,25 +125,34 @@ pub(crate) async fn once(
         keeps_failed: !options.retry,
     };
     let acquire = async |client: &LockClient| call.acquire(client, &run).await;
-    job.run(store, json, acquire).await
+    let ended = job.run(store, json, acquire).await;
+    ended.or_else(|failure| {
+        failure.or_chosen(&[
+            (Status::TAKEN, options.conflict_exit_code),
+            (Status::MISSED, options.missed_exit_code),
+        ])
+    })
 }
 
 impl Call<'_> {
     fn run_options(&self, now: SystemTime) -> RunOptions {
         let OnceOptions { retry, lease, .. } = *self.options;
-        let min_hold = self.tick.left(now, self.window, 2);
         RunOptions {
             keys: vec![self.key.clone()],
             limit: WaitOption {
-                wait: Limit::For(self.tick.left(now, self.window, 1)),
+                wait: Limit::For(self.schedule.left(now, 1)),
             },
             no_wait: !retry,
             shared: false,
             permits: None,
             // Without `--retry`, the tick also counts as done if this host dies.
-            lease: if retry { lease } else { lease.max(min_hold) },
+            lease: if retry {
+                lease
+            } else {
+                lease.max(self.schedule.left(now, 2))
+            },
             max_hold: None,
-            min_hold: Some(min_hold),
+            min_hold: Some(self.schedule.record(now)),
             conflict_exit_code: self.options.conflict_exit_code,
             work: self.options.work.clone(),
         }
@@ -149,17 +162,37 @@ impl Call<'_> {
         if self.options.again {
             return self.acquire_again(client, run).await;
         }
-        let acquired = tokio::select! {
-            biased;
-            acquired = run::acquire(client, run, self.started) => acquired,
-            () = self.done(client), if self.options.retry => Ok(None),
-        };
-        let mut guard = self.granted(client, run, acquired).await?;
-        if self.tick.is_over(SystemTime::now(), self.window) {
-            guard.mark_failed();
-            return Err(self.over());
+        while !self.is_over() {
+            let acquired = tokio::select! {
+                biased;
+                acquired = run::acquire(client, run, self.started) => acquired,
+                () = self.done(client), if self.options.retry => Ok(None),
+            };
+            if let Some(mut guard) = granted(acquired)? {
+                if self.is_over() {
+                    guard.mark_failed();
+                    return Err(self.missed());
+                }
+                return Ok(guard);
+            }
+            if let Some(refused) = self.refused(client, run).await {
+                return Err(refused);
+            }
+            // Free again: the host that had it has not run the tick.
+            sleep(LOOK).await;
         }
-        Ok(guard)
+        self.verdict(client).await
+    }
+
+    /// Returns what the store knows of a tick that is over.
+    async fn verdict(&self, client: &LockClient) -> Result<LockGuard, Failure> {
+        let mut record = client.inspect(&self.key).await?;
+        if record.as_ref().is_some_and(|info| !describe::is_kept(info)) {
+            // A host that is granted the lock too late has it for a moment, and runs nothing.
+            sleep(LOOK).await;
+            record = client.inspect(&self.key).await?;
+        }
+        Err(record.map_or_else(|| self.missed(), |info| self.taken(&info)))
     }
 
     /// Acquires the lock of a tick that may be done.
@@ -177,38 +210,54 @@ impl Call<'_> {
             min_hold: None,
             ..run.clone()
         };
-        let acquired = run::acquire(client, &again, self.started).await;
-        let guard = self.granted(client, &again, acquired).await?;
+        let guard = self.acquire_by_hand(client, &again).await?;
         if self.is_done(client).await? {
             return Ok(guard);
         }
-        let acquired = run::acquire(client, run, self.started).await;
-        self.granted(client, run, acquired).await
+        self.acquire_by_hand(client, run).await
     }
 
-    /// Returns the guard, or the failure for a lock that another host has.
-    async fn granted(
+    async fn acquire_by_hand(
         &self,
         client: &LockClient,
         run: &RunOptions,
-        acquired: Result<Option<LockGuard>, Failure>,
     ) -> Result<LockGuard, Failure> {
-        match acquired {
-            Ok(Some(guard)) => return Ok(guard),
-            Err(failure) if failure.status != Status::TAKEN => return Err(failure),
-            Ok(None) | Err(_) => {}
+        if let Some(guard) = granted(run::acquire(client, run, self.started).await)? {
+            return Ok(guard);
         }
-        let state = match run::taken_to_log(client, &run.keys).await {
-            Some(info) if describe::is_kept(&info) => {
-                "is done; `--again` runs it anyway".to_owned()
-            }
-            Some(info) => {
-                let holder = describe::taken(&info);
-                format!("is taken: lock `{}` is {holder}", info.key)
-            }
-            None => "is taken by another host".to_owned(),
-        };
-        Err(self.failure(Status::TAKEN, &state))
+        let refused = self.refused(client, run).await;
+        Err(refused.unwrap_or_else(|| self.taken_by(OTHER)))
+    }
+
+    /// Returns the reason why the lock was refused, or `None` if it is free again.
+    async fn refused(&self, client: &LockClient, run: &RunOptions) -> Option<Failure> {
+        match client.inspect(&run.keys[0]).await {
+            Ok(info) => info.map(|info| self.taken(&info)),
+            Err(_) => Some(self.taken_by(OTHER)),
+        }
+    }
+
+    fn taken(&self, info: &LockInfo) -> Failure {
+        if describe::is_kept(info) {
+            let owner = info.owner.trim_start_matches("kept:");
+            let state = format!("is done, by owner {owner}; `--again` runs it anyway");
+            return self.failure(Status::TAKEN, &state).expected();
+        }
+        let holder = describe::taken(info);
+        self.taken_by(&format!(": lock `{}` is {holder}", info.key))
+    }
+
+    fn taken_by(&self, holder: &str) -> Failure {
+        self.failure(Status::TAKEN, &format!("is taken{holder}"))
+    }
+
+    fn missed(&self) -> Failure {
+        let memory = format_duration(self.schedule.memory());
+        let state = format!(
+            "was missed: its window has ended, and the store, which keeps records for {memory}, has none of a run; \
+             `--again` runs it"
+        );
+        self.failure(Status::MISSED, &state)
     }
 
     /// Resolves when another host has done the tick. An outage is part of the wait.
@@ -223,14 +272,22 @@ impl Call<'_> {
         Ok(info.is_some_and(|info| describe::is_kept(&info)))
     }
 
-    fn over(&self) -> Failure {
-        self.failure(Status::TAKEN, "is over; `--again` runs it anyway")
+    fn is_over(&self) -> bool {
+        self.schedule.is_over(SystemTime::now())
     }
 
     fn failure(&self, status: Status, state: &str) -> Failure {
-        let (tick, name) = (self.tick, &self.options.name);
-        let window = format_duration(self.window);
+        let Schedule { tick, window } = self.schedule;
+        let (name, window) = (&self.options.name, format_duration(window));
         let message = format!("tick {tick} of `{name}`, with a window of {window}, {state}");
         Failure::new(status, message)
+    }
+}
+
+/// Returns the guard, `None` for a lock that another host has, or the failure.
+fn granted(acquired: Result<Option<LockGuard>, Failure>) -> Result<Option<LockGuard>, Failure> {
+    match acquired {
+        Err(failure) if failure.status == Status::TAKEN => Ok(None),
+        acquired => acquired,
     }
 }

@@ -162,7 +162,8 @@ pub(crate) async fn run(
             None => Err(taken(client, &options.keys).await),
         }
     };
-    job.run(store, json, acquire).await
+    let ended = job.run(store, json, acquire).await;
+    ended.or_else(|failure| failure.or_chosen(&[(Status::TAKEN, options.conflict_exit_code)]))
 }
 
 /// A command that runs while its locks are held.
@@ -200,10 +201,7 @@ impl Job<'_> {
                     _ => GIVE_BACK,
                 };
                 give_back(&client, &mut signals, limit).await;
-                return match refused.report() {
-                    Status::TAKEN => Ok(Status::new(options.conflict_exit_code)),
-                    status => Ok(status),
-                };
+                return Err(refused);
             }
             Err(signal) => {
                 tracing::info!(signal = signals::name(signal), "stopped waiting");

@@ -1,4 +1,4 @@
-//! Ticks: the scheduled times of a job, and how long after them the job may still run.
+//! Ticks: the scheduled times of a job, how long after them the job may still run, and how long the store remembers that.
 
 use std::{
     fmt,
@@ -9,6 +9,8 @@ use humantime::{format_rfc3339_seconds, parse_rfc3339_weak};
 
 /// The last second that RFC 3339 can write: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A scheduled time of a job, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,27 +26,57 @@ impl Tick {
         Self(UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
-    /// Returns whether the tick is more than a window ahead.
-    pub(crate) fn is_early(self, now: SystemTime, window: Duration) -> bool {
-        now + window < self.0
-    }
-
-    /// Returns whether the tick is more than a window ago.
-    pub(crate) fn is_over(self, now: SystemTime, window: Duration) -> bool {
-        now > self.0 + window
-    }
-
-    /// Returns how much is left until so many windows after the tick.
-    pub(crate) fn left(self, now: SystemTime, window: Duration, windows: u32) -> Duration {
-        (self.0 + window * windows)
-            .duration_since(now)
-            .unwrap_or_default()
+    /// Returns whether the tick is more than a year ago, so that a mistake made it, as a date that was read as a number.
+    pub(crate) fn is_ancient(self, now: SystemTime) -> bool {
+        now > self.0 + DAY * 366
     }
 }
 
 impl fmt::Display for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         format_rfc3339_seconds(self.0).fmt(f)
+    }
+}
+
+/// The rules of a tick: when hosts may run it, and how long the store knows of a run.
+///
+/// A host runs a tick only if its own clock shows at most tick + window after the store has granted the lock, and then the
+/// lock stays taken until that clock shows tick + 2 windows, or longer. When the lock is free again, every clock that differs
+/// from it by less than a window shows more than tick + window. So the lock refuses a second host, or its own clock does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Schedule {
+    pub(crate) tick: Tick,
+    pub(crate) window: Duration,
+}
+
+impl Schedule {
+    /// Returns whether the tick is more than a window ahead.
+    pub(crate) fn is_early(self, now: SystemTime) -> bool {
+        now + self.window < self.tick.0
+    }
+
+    /// Returns whether the tick is more than a window ago.
+    pub(crate) fn is_over(self, now: SystemTime) -> bool {
+        now > self.tick.0 + self.window
+    }
+
+    /// Returns how much is left until so many windows after the tick.
+    pub(crate) fn left(self, now: SystemTime, windows: u32) -> Duration {
+        let end = self.tick.0 + self.window * windows;
+        end.duration_since(now).unwrap_or_default()
+    }
+
+    /// Returns how long the store remembers a run, counted from a window before the tick: 24 windows, and 24 hours at most.
+    pub(crate) fn memory(self) -> Duration {
+        (self.window * 24).min(DAY)
+    }
+
+    /// Returns how long the lock of a tick that is run now stays taken: until the end of its [`memory`](Self::memory), or for
+    /// two windows if a manual run comes late.
+    pub(crate) fn record(self, now: SystemTime) -> Duration {
+        let end = self.tick.0 + self.memory();
+        let left = end.duration_since(now + self.window);
+        left.unwrap_or_default().max(self.window * 2)
     }
 }
 
@@ -155,9 +187,43 @@ mod tests {
         );
     }
 
+    fn schedule(tick: u64, window: Duration) -> Schedule {
+        let tick = Tick(at(tick));
+        Schedule { tick, window }
+    }
+
+    #[test]
+    fn a_run_is_remembered_for_two_windows_at_least_and_for_a_day_at_most() {
+        let hour = Duration::from_secs(3600);
+        for (window, last) in [
+            (hour / 3600, 22),
+            (hour / 6, 13_200),
+            (hour, 22 * 3600),
+            (hour * 3, 18 * 3600),
+            (hour * 8, 8 * 3600),
+        ] {
+            let schedule = schedule(1_000_000, window);
+            let (first, end) = (schedule.tick.0 - window, schedule.tick.0 + window);
+            assert_eq!(schedule.record(first), schedule.memory());
+            assert!(schedule.record(first) <= DAY, "{window:?}");
+            let longest = Duration::from_secs(last).max(window * 2);
+            assert_eq!(schedule.record(end), longest, "{window:?}");
+            assert_eq!(schedule.record(end + DAY * 365), window * 2);
+        }
+    }
+
+    #[test]
+    fn a_tick_is_ancient_after_a_year() {
+        let tick = Tick(at(1_795_744_800));
+        let year = tick.0 + DAY * 366;
+        for (now, expected) in [(UNIX_EPOCH, false), (year, false), (year + DAY, true)] {
+            assert_eq!(tick.is_ancient(now), expected, "{now:?}");
+        }
+    }
+
     #[test]
     fn a_tick_is_due_for_a_window_before_and_after_it() {
-        let tick = Tick(at(1200));
+        let schedule = schedule(1200, WINDOW);
         for (now, is_early, is_over) in [
             (599, true, false),
             (600, false, false),
@@ -165,16 +231,12 @@ mod tests {
             (1801, false, true),
         ] {
             let now = at(now);
-            assert_eq!(tick.is_early(now, WINDOW), is_early, "{now:?}");
-            assert_eq!(tick.is_over(now, WINDOW), is_over, "{now:?}");
+            assert_eq!(schedule.is_early(now), is_early, "{now:?}");
+            assert_eq!(schedule.is_over(now), is_over, "{now:?}");
         }
-        assert_eq!(
-            tick.left(at(600), WINDOW, 2),
-            WINDOW * 3,
-            "at most 24 hours"
-        );
-        assert_eq!(tick.left(at(1200), WINDOW, 1), WINDOW);
-        assert_eq!(tick.left(at(9999), WINDOW, 2), Duration::ZERO);
+        assert_eq!(schedule.left(at(600), 2), WINDOW * 3);
+        assert_eq!(schedule.left(at(1200), 1), WINDOW);
+        assert_eq!(schedule.left(at(9999), 2), Duration::ZERO);
     }
 
     proptest! {
@@ -192,15 +254,17 @@ mod tests {
         fn hosts_whose_clocks_differ_by_less_than_the_window_run_a_tick_once(
             mut calls in prop::collection::vec((0_u64..50_000, 0_u64..10_000), 1..12),
         ) {
-            let (window, tick) = (Duration::from_secs(10), Tick(at(20)));
+            let schedule = schedule(20, Duration::from_secs(10));
             calls.sort_unstable();
             let (mut kept_until, mut runs) = (UNIX_EPOCH, 0);
             for (time, skew) in calls {
                 let time = UNIX_EPOCH + Duration::from_millis(time);
                 let clock = time + Duration::from_millis(skew);
-                let is_due = !tick.is_early(clock, window) && !tick.is_over(clock, window);
+                let is_due = !schedule.is_early(clock) && !schedule.is_over(clock);
                 if is_due && time >= kept_until {
-                    kept_until = time + tick.left(clock, window, 2);
+                    // At least: the command may fail, or its host die. A record lasts longer.
+                    kept_until = time + schedule.left(clock, 2);
+                    prop_assert!(schedule.record(clock) >= schedule.left(clock, 2));
                     runs += 1;
                 }
             }

@@ -1,6 +1,10 @@
 //! `rlock once`: one host runs a tick.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    env,
+    process::Command,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use rlock_testkit::{RedisServer, eventually, port};
 use rustix::process::Signal;
@@ -61,14 +65,18 @@ async fn the_first_call_runs_the_command_and_later_ones_do_nothing() {
     has_run(&first);
     assert_eq!(first.log, "");
     has_not_run(
-        &called(&server, &tick, &[]).await,
+        &called(&server, &tick, &["-v"]).await,
         0,
         "window of 1h, is done",
     );
-    has_not_run(&called(&server, &tick, &["-E", "9"]).await, 9, "is done");
-    has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
-    let quiet = called(&server, &tick, &["-q"]).await;
-    assert_eq!((quiet.code, &*quiet.log), (Some(0), ""), "{quiet:?}");
+    has_not_run(&called(&server, &tick, &["-vE", "9"]).await, 9, "is done");
+    has_not_run(
+        &called(&server, &tick, &["-v", "--retry"]).await,
+        0,
+        "is done",
+    );
+    let idle = called(&server, &tick, &[]).await;
+    assert_eq!((idle.code, &*idle.log), (Some(0), ""), "{idle:?}");
     has_run(&called(&server, &other, &[]).await);
     let other_job = ["once", "b", "--tick", &tick, "--", "echo", "ran"];
     has_run(&run(&server.url(), &other_job).await);
@@ -93,36 +101,136 @@ async fn the_tick_and_the_lock_are_in_the_environment_of_the_command() {
 }
 
 #[tokio::test]
-async fn a_call_after_the_window_does_nothing_and_one_before_it_is_an_error() {
+async fn a_call_long_before_a_tick_or_a_year_after_it_is_an_error() {
     let unused = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
-    let (past, future) = (tick_at(-3700), tick_at(3700));
-    for (options, code) in [(&[][..], 0), (&["--retry"], 0), (&["-E", "9"], 9)] {
-        let outcome = run(&unused, &call(&past, options, "echo ran")).await;
-        has_not_run(
-            &outcome,
-            code,
-            "of `a`, with a window of 1h, is over; `--again`",
-        );
-    }
+    let future = tick_at(3700);
     for options in [&[][..], &["--again"]] {
         let outcome = run(&unused, &call(&future, options, "echo ran")).await;
         has_not_run(&outcome, 64, "window of 1h, is too far ahead");
     }
+    for tick in ["@0", "@20261127", "2024-02-29T02:00Z"] {
+        let outcome = run(&unused, &call(tick, &["--retry"], "echo ran")).await;
+        has_not_run(&outcome, 64, "is more than a year ago");
+    }
     let server = RedisServer::start();
-    has_run(&called(&server, &past, &["--again"]).await);
-    has_run(&called(&server, &past, &["--again"]).await);
-    has_not_run(&called(&server, &past, &[]).await, 0, "is over");
+    has_run(&called(&server, "@0", &["--again"]).await);
     let soon = tick_at(3500);
     has_run(&called(&server, &soon, &[]).await);
-    has_not_run(&called(&server, &soon, &[]).await, 0, "is done");
+    has_not_run(&called(&server, &soon, &["-v"]).await, 0, "is done");
 }
 
 #[tokio::test]
-async fn a_done_tick_stays_done_until_two_windows_after_it() {
+async fn a_tick_that_is_over_is_missed_unless_the_store_knows_of_a_run() {
     let server = RedisServer::start();
-    for (offset, least, most) in [(-3000, 4000, 4200), (0, 7000, 7200), (3000, 10_000, 10_200)] {
+    let past = tick_at(-3700);
+    for (options, code) in [
+        (&["-q"][..], 79),
+        (&["--retry"], 79),
+        (&["-E", "9"], 79),
+        (&["--missed-exit-code", "9"], 9),
+        (&["--missed-exit-code", "75"], 75),
+    ] {
+        let missed = "of `a`, with a window of 1h, was missed: ";
+        has_not_run(&called(&server, &past, options).await, code, missed);
+    }
+    assert!(server.keys("lock:{*").await.is_empty(), "only asked");
+
+    let (mut manual, _) = running(&server, &past, &["--again"]).await;
+    let words = call(&past, &["-E", "9"], "echo ran");
+    let pid = format!("(pid {})", manual.pid());
+    let taken = run_until(&server.url(), &words, &pid).await;
+    has_not_run(&taken, 9, "is taken: lock `a:");
+    manual.send("");
+    assert_eq!(manual.end().await.code, Some(0));
+    for (options, code) in [(&["-v"][..], 0), (&["-v", "--retry", "-E", "9"], 9)] {
+        let done = "is done, by owner ";
+        has_not_run(&called(&server, &past, options).await, code, done);
+    }
+    let idle = called(&server, &past, &[]).await;
+    assert_eq!((idle.code, &*idle.log), (Some(0), ""), "{idle:?}");
+
+    server.kill();
+    has_not_run(&called(&server, &past, &[]).await, 69, "");
+}
+
+#[tokio::test]
+async fn a_tick_whose_only_run_has_failed_with_retry_is_missed_after_its_window() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let start = |option, script| {
+        let words = ["once", "a", "--retry", "--window", "3s", "--tick", &tick];
+        let command = ["--", "sh", "-c", script];
+        start(&server.url(), &[&words[..], option, &command].concat())
+    };
+    let mut runner = start(&[], "echo begun; read -r line; exit 3");
+    runner.expect("begun").await;
+    let taken = start(&["-E", "9"], "echo ran").end().await;
+    has_not_run(&taken, 9, "is taken");
+    runner.send("");
+    assert_eq!(runner.end().await.code, Some(3));
+    has_not_run(&start(&[], "echo ran").end().await, 79, "was missed");
+}
+
+/// Starts `rlock` as a supervisor does: again and again, except after a status that no restart changes.
+fn supervised(url: &str, words: &[&str]) -> Running {
+    let script = r#"while :; do
+        "$0" "$@"; code=$?
+        echo $code
+        case $code in 0|64|79) exit $code ;; esac
+        sleep 0.2
+    done"#;
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
+        .args(words)
+        .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .env("RLOCK_URL", url);
+    Running::start(command)
+}
+
+#[tokio::test]
+async fn a_tick_is_never_a_success_if_the_store_is_down_for_its_window() {
+    let server = RedisServer::start();
+    server.kill();
+    let tick = tick_at(0);
+    let mut hosts = [&["--retry"][..], &["-q"], &["-E", "0"]].map(|options| {
+        let words = ["once", "a", "--tick", &tick, "--window", "2s"];
+        let words = [&words[..], options, &["--", "echo", "ran"]].concat();
+        supervised(&server.url(), &words)
+    });
+    // The first one waits until its window has ended, and so do the others by then.
+    for host in &mut hosts {
+        host.expect("69").await;
+        host.expect("69").await;
+    }
+    server.restart();
+    for host in hosts {
+        let outcome = host.end().await;
+        assert_eq!(outcome.code, Some(79), "{outcome:?}");
+        assert!(!outcome.output.contains(&"ran".to_owned()), "{outcome:?}");
+        assert!(outcome.log.contains("was missed: "), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_done_tick_stays_done_for_24_windows_or_a_day() {
+    let server = RedisServer::start();
+    for (offset, window, least, most) in [
+        (-3000, "1h", 79_000, 79_800),
+        (0, "1h", 82_600, 82_800),
+        (3000, "1h", 85_600, 85_800),
+        (0, "10m", 13_600, 13_800),
+        (0, "8h", 57_400, 57_600),
+    ] {
         let tick = tick_at(offset);
-        has_run(&called(&server, &tick, &[]).await);
+        let words = ["once", "a", "--tick", &tick, "--window", window];
+        let outcome = run(
+            &server.url(),
+            &[&words[..], &["--", "echo", "ran"]].concat(),
+        )
+        .await;
+        has_run(&outcome);
         let [key] = &server.keys("lock:{a:*}").await[..] else {
             panic!("one tick")
         };
@@ -145,7 +253,7 @@ async fn while_a_host_runs_a_tick_no_other_one_does() {
     }
     holder.send("");
     assert_eq!(holder.end().await.code, Some(0));
-    has_not_run(&called(&server, &tick, &[]).await, 0, "is done");
+    has_not_run(&called(&server, &tick, &["-v"]).await, 0, "is done");
 }
 
 #[tokio::test]
@@ -158,7 +266,11 @@ async fn a_command_that_fails_has_done_its_tick() {
         let tick = tick_at(offset);
         let outcome = run(&server.url(), &call(&tick, &[], script)).await;
         assert_eq!(outcome.code, Some(code), "{outcome:?}");
-        has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+        has_not_run(
+            &called(&server, &tick, &["-v", "--retry"]).await,
+            0,
+            "is done",
+        );
     }
 }
 
@@ -171,7 +283,11 @@ async fn with_retry_a_waiting_host_takes_over_from_a_command_that_fails() {
     failing.send("3");
     assert_eq!(failing.end().await.code, Some(3));
     has_run(&next.end().await);
-    has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+    has_not_run(
+        &called(&server, &tick, &["-v", "--retry"]).await,
+        0,
+        "is done",
+    );
 }
 
 #[tokio::test]
@@ -260,10 +376,14 @@ async fn a_manual_run_excludes_another_one_and_leaves_the_tick_done() {
         let refused = run_until(&server.url(), &words, &pid).await;
         has_not_run(&refused, 0, "is taken");
         assert!(refused.log.contains(key), "{refused:?}");
-        has_not_run(&called(&server, &tick, &[]).await, 0, "of 1h, is");
+        has_not_run(&called(&server, &tick, &["-v"]).await, 0, "of 1h, is");
         manual.send("3");
         assert_eq!(manual.end().await.code, Some(3));
-        has_not_run(&called(&server, &tick, &["--retry"]).await, 0, "is done");
+        has_not_run(
+            &called(&server, &tick, &["-v", "--retry"]).await,
+            0,
+            "is done",
+        );
     }
     let script = "echo $RLOCK_KEY; test $RLOCK_TOKEN -gt 0";
     let outcome = run(&server.url(), &call(&tick, &["--again"], script)).await;
@@ -286,7 +406,7 @@ async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
     );
     let warning = format!("no tick is given, so it is {}, ", first.output[0]);
     assert!(first.log.contains(&warning), "{first:?}");
-    let mut named = rlock(&server.url(), &words);
+    let mut named = rlock(&server.url(), &[&["-v"], &words[..]].concat());
     named.env("RLOCK_TICK", &first.output[0]);
     let second = Running::start(named).end().await;
     has_not_run(&second, 0, "is done");
