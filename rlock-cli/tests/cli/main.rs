@@ -16,6 +16,7 @@ mod modes;
 mod once;
 mod output;
 mod processes;
+mod recipes;
 mod release;
 mod signals;
 mod statuses;
