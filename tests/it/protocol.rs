@@ -1,3 +1,4 @@
 //! The scripts on the server.
 
 mod differential;
+mod redisson;
