@@ -74,17 +74,14 @@ impl Placeholder {
         root.into_token_stream()
     }
 
-    /// Returns the path of a constant, which resolves where the template was written.
+    /// Returns the path of a constant, or a variable, which resolves only where the template was written.
     fn constant(&self, template: Span) -> TokenStream {
-        let separator = quote_spanned!(template=> ::);
-        let mut path = TokenStream::new();
-        for (index, word) in self.root.split("::").enumerate() {
-            if index > 0 {
-                path.extend(separator.clone());
-            }
-            path.extend(identifier(word, template).into_token_stream());
+        if !self.root.contains("::") {
+            return identifier(&self.root, template).into_token_stream();
         }
-        path
+        let site = located(template);
+        let words = self.root.split("::").map(|word| identifier(word, site));
+        quote_spanned!(site=> #(#words)::*)
     }
 
     /// Returns whether the root is written like a constant: `NAME`, or a path that ends so.
@@ -130,20 +127,25 @@ impl Placeholder {
 
 /// Returns the variable for an element of a list.
 pub(crate) fn element(template: Span) -> Ident {
-    let site = Span::mixed_site().located_at(template);
-    Ident::new("__rlock_element", site)
+    Ident::new("__rlock_element", located(template))
+}
+
+/// Returns the span of an expansion. If the user wrote a name, as it seems by the template's own span, the compiler suggests
+/// to replace it by the nearest one, and so the whole template.
+fn located(template: Span) -> Span {
+    Span::mixed_site().located_at(template)
 }
 
 /// `root.step.step()`
 fn expression(root: &TokenStream, steps: &[Step], template: Span) -> TokenStream {
-    let located = Span::mixed_site().located_at(template);
+    let located = located(template);
     let steps = steps.iter().map(|step| match step {
         Step::Field(name) => {
-            let name = identifier(name, template);
+            let name = identifier(name, located);
             quote_spanned!(located=> .#name)
         }
         Step::Call(name) => {
-            let name = identifier(name, template);
+            let name = identifier(name, located);
             quote_spanned!(located=> .#name())
         }
         Step::Index(index) => {
@@ -230,6 +232,8 @@ fn is_name(word: &str) -> bool {
 fn identifier(name: &str, span: Span) -> Ident {
     match name.strip_prefix("r#") {
         Some(raw) => Ident::new_raw(raw, span),
+        // A keyword in this crate's edition, but perhaps not in that of the template.
+        None if name == "gen" => Ident::new_raw(name, span),
         None => Ident::new(name, span),
     }
 }
