@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use proc_macro2::TokenStream;
 use syn::spanned::Spanned;
 use syn::{Expr, PathArguments, Signature, Type, TypePath};
 
@@ -9,6 +10,7 @@ use crate::args::{Args, Key, Wait};
 use crate::bindings::Binding;
 use crate::duration::Time;
 use crate::errors::{Errors, error};
+use crate::mention::unbound_hold;
 use crate::names::{list, nearest};
 use crate::options::LockOption;
 use crate::signature::{Function, Kind};
@@ -159,6 +161,20 @@ fn guard_is_no_parameter(function: &Function, args: &Args) -> syn::Result<()> {
             ),
         ),
         _ => Ok(()),
+    }
+}
+
+/// Refuses `lock.fence()` without `guard = lock`, for which the compiler would only report that `lock` does not exist.
+pub(crate) fn hold_has_a_name(function: &TokenStream, args: &mut Args, errors: &mut Errors) {
+    if args.named.contains(&LockOption::Guard) {
+        return;
+    }
+    if let Some(name) = unbound_hold(function) {
+        let message = format_args!(
+            "`{name}` is not a variable: for the lock that the body runs under, add the option `guard = {name}`"
+        );
+        errors.push(syn::Error::new(name.span(), message));
+        args.guard = Some(name);
     }
 }
 
