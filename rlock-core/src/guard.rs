@@ -31,7 +31,10 @@ use crate::{
 ///
 /// # Examples
 ///
-/// Give the guard a name. `let _ = lock.acquire().await?` releases the lock at once, because `_` keeps no value.
+/// Give the guard a name. `let _ = lock.acquire().await?` releases the lock at once, because `_` keeps no value, and the
+/// compiler accepts that, as it does for a guard of Tokio's `Mutex`. clippy's `let_underscore_lock` knows only the guards of
+/// the standard library and of `parking_lot`, so let rustc report it with `let_underscore_drop = "warn"` in `[lints.rust]` of
+/// your `Cargo.toml`, or `#![warn(let_underscore_drop)]`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -205,6 +205,9 @@ impl Lock {
     ///
     /// With several keys, acquires all locks or none, and waits for those that are taken.
     ///
+    /// Give the guard a name, even if it is `_guard`, because `let _ = lock.acquire().await?` releases the lock at once.
+    /// [`LockGuard`](crate::LockGuard#examples) names a lint that reports it.
+    ///
     /// The returned future borrows nothing: it can be kept, or spawned as a task.
     ///
     /// # Errors
