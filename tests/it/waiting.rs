@@ -4,3 +4,4 @@ pub(crate) mod elections;
 mod handoff;
 mod processes;
 mod queue;
+mod short;

@@ -38,7 +38,9 @@ impl Machine {
                     let why = why.clone();
                     return self.refuse(id, call, why);
                 }
-                Stage::Pausing(_, otherwise) if call.is_over(now) => {
+                Stage::Pausing(_, otherwise)
+                    if *otherwise != Refusal::Split && call.is_over(now) =>
+                {
                     // Gives up before the deadline only if requests failed, and otherwise waits until then.
                     if *otherwise != Refusal::Failed && now < call.deadline {
                         return self.cx.wait(call.deadline);
@@ -53,11 +55,16 @@ impl Machine {
                     }
                 }
                 Stage::Queued(at) => {
-                    let at = *at;
-                    let slot = self.slots.get(&call.locks[at].key);
-                    if slot.and_then(|slot| slot.turn) != Some(id) {
+                    let (at, limit) = (*at, call.limit(&self.cx));
+                    let lock = &call.locks[at];
+                    let slot = self.slots.get_mut(&lock.key);
+                    if let Some(slot) = slot.filter(|slot| slot.turn != Some(id)) {
                         if now < call.deadline {
                             return self.cx.wait(call.deadline);
+                        }
+                        if now < limit && slot.may_attend(lock.mode, &self.cx) {
+                            slot.attend(id);
+                            return self.cx.wait(limit);
                         }
                         call.stage = Stage::Refused(call.taken(at, None));
                         continue;
@@ -180,9 +187,10 @@ impl Machine {
         let follows = |at: &usize| {
             slot(at).is_some_and(|slot| slot.current().is_none() && slot.is_releasing())
         };
-        let limit = call.started + self.cx.settings.response_timeout / 2;
-        if call.asks_once() && now < limit && fresh.iter().any(follows) {
-            // The attempt would overtake the release. A call that waits is queued at the store then.
+        let patience = self.cx.settings.response_timeout / 2;
+        let limit = call.started + patience;
+        if call.is_shorter(patience) && now < limit && fresh.iter().any(follows) {
+            // The request would overtake the release. A call that waits for longer is queued at the store then.
             return Some(self.cx.wait(limit));
         }
         for at in &fresh {
@@ -212,11 +220,12 @@ impl Machine {
             let own = self.current(&call.locks[**at].key);
             own.is_some_and(|own| own.requests.ask_at().is_some())
         };
-        if !call.asks_once() && now >= call.deadline {
-            let waiting = fresh.iter().find(waits).map(|at| (*at, None));
-            let taken = call.contended.or(waiting);
-            let why = taken.map_or(Refusal::Failed, |(at, ttl)| call.taken(at, ttl));
-            call.stage = Stage::Refused(why);
+        let waiting = || fresh.iter().find(waits).map(|at| (*at, None));
+        if !call.asks_once()
+            && now >= call.deadline
+            && let Some((at, ttl)) = call.contended.or_else(waiting)
+        {
+            call.stage = Stage::Refused(call.taken(at, ttl));
             return None;
         }
         Some(Step::Send(self.ask(id, call, &fresh)?))
@@ -385,10 +394,10 @@ impl Machine {
                     self.lose(&claimed.key, claimed.owner, LostCause::Removed);
                 }
                 if let Some(call) = asking {
-                    if is_split && call.asks_once() {
-                        call.on_split(&mut self.cx);
+                    let at = call.position(&request.claims[claim].key);
+                    if is_split && call.is_shorter(self.cx.settings.response_timeout) {
+                        call.on_split(call.taken(at, ttl), &mut self.cx);
                     } else {
-                        let at = call.position(&request.claims[claim].key);
                         self.on_taken(request.call, call, (at, ttl), retired);
                     }
                 }
@@ -502,7 +511,7 @@ impl Machine {
         }
         if retired {
             // The next owner asks without a pause.
-            call.stage = call.pause(why, &mut self.cx);
+            call.stage = call.pause(why, call.deadline, &mut self.cx);
         }
     }
 

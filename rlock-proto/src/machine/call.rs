@@ -47,6 +47,8 @@ pub(super) struct Acquisition {
     pub(super) is_reminded: bool,
     /// How long the store may keep a lock for the call.
     pub(super) kept_until: Time,
+    /// Whether the call has sent a request.
+    has_asked: bool,
     /// Failures and pauses so far.
     pub(super) failures: u32,
     /// How often the call has asked again because a change of its lock was reported.
@@ -80,7 +82,7 @@ pub(super) enum Stage {
     Waiting(usize),
     /// This request is under way.
     Asking(u64),
-    /// Pauses. If no time is left then, this is the outcome.
+    /// Pauses. If the wait is over then, this is the outcome, except that a call asks again after `Split`.
     Pausing(Time, Refusal),
     Refused(Refusal),
 }
@@ -214,6 +216,7 @@ impl Acquisition {
             acts_by: now,
             is_reminded: false,
             kept_until: now,
+            has_asked: false,
             failures: 0,
             confirmations: 0,
             contended: None,
@@ -248,28 +251,36 @@ impl Acquisition {
         Refusal::Taken(self.locks[at].key.clone(), ttl)
     }
 
-    /// Returns whether no further request is worth sending.
+    /// Returns whether so little of the wait is left that no further request is worth sending.
     pub(super) fn is_over(&self, now: Time) -> bool {
-        !self.asks_once() && self.deadline.since(now) <= LEAST_REQUEST_TIME
+        self.deadline.since(now) <= LEAST_REQUEST_TIME
     }
 
-    /// Returns the time-out of one request.
+    /// Returns whether the wait is shorter than this time.
+    pub(super) fn is_shorter(&self, than: Duration) -> bool {
+        self.deadline < self.started + than
+    }
+
+    /// Returns the time-out of the next request. The first one has the whole response time-out, because a wait that is shorter
+    /// than a round trip must not look like an outage. Once the call knows that the lock is taken, its wait decides.
     pub(super) fn request_timeout(&self, cx: &Context) -> Duration {
         let most = cx.settings.response_timeout;
-        if self.asks_once() {
-            most
-        } else {
-            self.deadline.since(cx.now).min(most)
+        let end = match self.contended {
+            Some(_) => self.deadline,
+            None => self.limit(cx),
+        };
+        match end.since(cx.now) {
+            left if self.has_asked && !left.is_zero() => left.min(most),
+            // The call may have been polled late.
+            _ => most,
         }
     }
 
-    /// Returns until when the call waits for other calls of its client.
+    /// Returns until when the call waits for replies and for requests of its client that are under way: for a response
+    /// time-out even if its wait is shorter.
     pub(super) fn limit(&self, cx: &Context) -> Time {
-        if self.asks_once() {
-            self.started + cx.settings.response_timeout
-        } else {
-            self.deadline
-        }
+        let least = self.started + cx.settings.response_timeout;
+        self.deadline.max(least)
     }
 
     /// Returns a request, which is sent now.
@@ -282,7 +293,7 @@ impl Acquisition {
         cx: &mut Context,
     ) -> Box<Request> {
         let number = cx.number();
-        self.stage = Stage::Asking(number);
+        (self.stage, self.has_asked) = (Stage::Asking(number), true);
         (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
         Box::new(Request {
             number,
@@ -327,10 +338,10 @@ impl Acquisition {
     pub(super) fn fails(&mut self, failure: Failure, cx: &mut Context) {
         // The wait ended during the last request, so an earlier reply is more precise.
         let earlier = self.contended.filter(|_| failure.maybe_executed);
-        self.stage = if self.asks_once() || !failure.transient {
+        self.stage = if !failure.transient {
             Stage::Refused(Refusal::Failed)
         } else if !self.is_over(cx.now) {
-            self.pause(Refusal::Failed, cx)
+            self.pause(Refusal::Failed, self.deadline, cx)
         } else if let Some((at, ttl)) = earlier {
             Stage::Pausing(self.deadline, self.taken(at, ttl))
         } else {
@@ -338,22 +349,24 @@ impl Acquisition {
         };
     }
 
-    /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then,
-    /// so a call that asks once asks again.
-    pub(super) fn on_split(&mut self, cx: &mut Context) {
-        self.stage = if cx.now + LEAST_REQUEST_TIME < self.limit(cx) {
-            self.pause(Refusal::Split, cx)
-        } else {
+    /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then, so
+    /// a call that hardly waits asks again.
+    pub(super) fn on_split(&mut self, taken: Refusal, cx: &mut Context) {
+        let limit = self.limit(cx);
+        self.stage = if cx.now + LEAST_REQUEST_TIME < limit {
+            self.pause(Refusal::Split, limit, cx)
+        } else if self.asks_once() {
             Stage::Refused(Refusal::Split)
+        } else {
+            Stage::Refused(taken)
         };
     }
 
-    /// Returns a pause of at most half of the time left, so that none ends the wait.
-    pub(super) fn pause(&mut self, otherwise: Refusal, cx: &mut Context) -> Stage {
+    /// Returns a pause of at most half of the time left until `end`, so that none reaches it.
+    pub(super) fn pause(&mut self, otherwise: Refusal, end: Time, cx: &mut Context) -> Stage {
         let pause = cx.spread().after_failures(self.failures);
         self.failures += 1;
-        let until = cx.now + pause.min(self.limit(cx).since(cx.now) / 2);
-        Stage::Pausing(until, otherwise)
+        Stage::Pausing(cx.now + pause.min(end.since(cx.now) / 2), otherwise)
     }
 }
 

@@ -836,10 +836,8 @@ impl World {
         let task = &state.tasks[task];
         let is_leaving = matches!(task.doing, Doing::Leaving(_));
         let is_early = self.now < task.not_before && !is_leaving;
-        // A release fails if requests of the background did, and a nested call if others of its hold did. The end of a
-        // wait cuts the last request short.
-        let has_failed =
-            (task.has_failed || is_leaving || task.is_inside) && (may_fail || !is_early);
+        // A release fails if requests of the background did, and a nested call if others of its hold did.
+        let has_failed = (task.has_failed || is_leaving || task.is_inside) && may_fail;
         let is_wrong = match why {
             Refusal::Taken(..) => is_early,
             Refusal::Failed => !has_failed,

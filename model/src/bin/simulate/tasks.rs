@@ -14,10 +14,10 @@ use crate::{
     world::{MS, Place, World, nanos},
 };
 
-/// How much later than its deadline a call may end: its last request has a time-out, and its reply may be late.
-const SLACK: u64 = 1_500 * MS;
-/// The longest time of a call that does not wait: it waits for releases of its own client, and for its request.
-const ATTEMPT: u64 = 4_500 * MS;
+/// How much later than its wait a call may end: its first request has the response time-out, and its reply may be late.
+const SLACK: u64 = 3_500 * MS;
+/// How long a call with a shorter wait, or without one, waits for releases of its own client.
+const FOR_RELEASE: Duration = Duration::from_secs(1);
 /// How long a call waits for its release.
 const RELEASE: u64 = 4_000 * MS;
 /// The last part of a wait in which no request is sent.
@@ -138,11 +138,11 @@ impl World {
             terms.wait = Wait::For(Duration::from_millis(500));
         }
         let (shortest, longest) = match terms.wait {
-            Wait::Never => (0, ATTEMPT),
+            Wait::Never => (0, nanos(FOR_RELEASE) + SLACK),
             // Clocks drift.
             Wait::For(wait) => (
                 nanos(wait.saturating_sub(LAST_PART)) / 100 * 95,
-                nanos(wait) / 100 * 105 + SLACK,
+                nanos(wait.max(FOR_RELEASE)) / 100 * 105 + SLACK,
             ),
             Wait::Forever => (u64::MAX / 2, u64::MAX / 2),
         };

@@ -4,6 +4,7 @@ mod client;
 mod leases;
 mod modes;
 mod unpolled;
+mod waits;
 
 use self::client::*;
 use super::super::*;

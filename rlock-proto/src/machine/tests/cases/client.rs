@@ -14,7 +14,7 @@ pub(super) const FENCE: u64 = 7;
 
 pub(super) use crate::store::TOKENS;
 
-pub(super) fn ms(ms: u64) -> Duration {
+pub(super) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

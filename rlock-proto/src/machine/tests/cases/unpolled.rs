@@ -155,9 +155,9 @@ fn a_call_that_is_polled_after_its_wait_sends_no_request() {
     // A nested call, behind another one.
     let (mut client, entered) = Client::holding(terms(60_000));
     let first = asked(client.nest(&entered, LEASE).1);
-    let (second, step) = client.nest_as(&entered, with(|terms| terms.wait = Wait::For(ms(50))));
+    let (second, step) = client.nest_as(&entered, with(|terms| terms.wait = Wait::For(ms(3_000))));
     assert_eq!(step, Step::Wait);
-    client.now = 60;
+    client.now = 3_010;
     client.reply(first, granted(0, 1, 0));
     assert_eq!(client.poll(second), Step::Refused(Refusal::Failed));
 
