@@ -22,12 +22,15 @@ use crate::{
 /// A guard of [`lock_all`](crate::LockClient::lock_all) holds the locks of all its [keys](Self::keys), each with a
 /// [token](Self::token) of its own. It is valid as long as all of these locks are.
 ///
+/// A guard alone is not re-entrant: an acquire of the same key waits for it, even in the same task, unless it runs in the
+/// guard's [`scope`](Self::scope). [`Lock::run`](crate::Lock::run) and the attribute put their bodies inside the lock.
+///
 /// As long as the guard lives, the watchdog renews the lease. Dropping the guard releases the lock in the background
 /// and works anywhere: outside a runtime, while a panic unwinds, in a thread's destructor. Only
 /// [`release`](Self::release) waits for the store's reply and reports a loss.
 ///
-/// The lock of a leaked guard (from `mem::forget`, for example) is renewed for as long as the process lives, unless
-/// [`max_hold`](crate::Lock::max_hold) limits that.
+/// The lock of a leaked guard (from `mem::forget`, for example) is renewed until the process ends or its client is
+/// [shut down](crate::LockClient::shutdown), unless [`max_hold`](crate::Lock::max_hold) limits that.
 ///
 /// # Examples
 ///
