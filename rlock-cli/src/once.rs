@@ -233,6 +233,7 @@ impl Call<'_> {
     async fn refused(&self, client: &LockClient, run: &RunOptions) -> Option<Failure> {
         match client.inspect(&run.keys[0]).await {
             Ok(info) => info.map(|info| self.taken(&info)),
+            Err(error) if error.is_outage() => Some(error.into()),
             Err(_) => Some(self.taken_by(OTHER)),
         }
     }

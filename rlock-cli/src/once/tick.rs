@@ -26,7 +26,7 @@ impl Tick {
         Self(UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
-    /// Returns whether the tick is more than a year ago, so that a mistake made it, as a date that was read as a number.
+    /// Returns whether the tick is more than a year ago, which only a mistake names, such as a date that is read as a number.
     pub(crate) fn is_ancient(self, now: SystemTime) -> bool {
         now > self.0 + DAY * 366
     }
