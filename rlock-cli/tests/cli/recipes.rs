@@ -150,28 +150,37 @@ async fn systemds_recipe_asks_for_the_last_tick_even_if_it_starts_late() {
     }
 }
 
-#[tokio::test]
-async fn the_recipe_for_kubernetes_runs_a_tick_once_and_a_job_by_hand_each_time() {
+/// Returns a command for the script of the recipe for Kubernetes, in a pod of this Job.
+fn pod(server: &RedisServer, job: &str, script: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
+    let directory = program.parent().expect("a directory").display();
+    let path = format!("{directory}:{}", env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env_clear();
+    command.envs([("PATH", &*path), ("RLOCK_URL", &server.url()), ("JOB", job)]);
+    command
+}
+
+/// Returns the script of the recipe for Kubernetes, for a window of so many seconds.
+fn script(window: u64) -> String {
     let (_, script) = PAGE
         .split_once("              args:\n                - |\n")
         .expect("a script");
     let (script, _) = script.split_once("              env:\n").expect("the end");
     let script = script.replace("/srv/report", "echo ran");
+    assert_eq!(script.matches("--window 30m").count(), 1);
+    script.replace("--window 30m", &format!("--window {window}s"))
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("after 1970").as_secs()
+}
+
+#[tokio::test]
+async fn the_recipe_for_kubernetes_runs_a_tick_once_and_a_job_by_hand_each_time() {
     let server = RedisServer::start();
-    let url = server.url();
-    let program = Path::new(env!("CARGO_BIN_EXE_rlock"));
-    let directory = program.parent().expect("a directory").display();
-    let path = format!("{directory}:{}", env::var("PATH").unwrap_or_default());
-    let job = async |name: &str| {
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]).env_clear();
-        command.envs([("PATH", &*path), ("RLOCK_URL", &url), ("JOB", name)]);
-        Running::start(command).end().await
-    };
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("after 1970");
-    let minute = since.as_secs() / 60;
+    let minute = now() / 60;
     for (name, code, runs) in [
         (format!("report-{minute}"), 0, 1),
         (format!("report-{minute}"), 0, 0),
@@ -180,23 +189,42 @@ async fn the_recipe_for_kubernetes_runs_a_tick_once_and_a_job_by_hand_each_time(
         ("report-by-hand".to_owned(), 0, 1),
         ("report-by-hand-2".to_owned(), 0, 1),
     ] {
-        let outcome = job(&name).await;
-        assert_eq!(
-            (outcome.code, outcome.output.len()),
-            (Some(code), runs),
-            "{name}: {outcome:?}"
-        );
+        let outcome = Running::start(pod(&server, &name, &script(1800)))
+            .end()
+            .await;
+        let result = (outcome.code, outcome.output.len());
+        assert_eq!(result, (Some(code), runs), "{name}: {outcome:?}");
     }
 }
 
-#[test]
-fn supervisors_do_not_restart_what_a_restart_does_not_mend() {
-    let (_, rule) = PAGE.split_once("operator: In, values: [").expect("a rule");
-    let (values, _) = rule.split_once(']').expect("the end");
-    for statuses in [
-        line("RestartPreventExitStatus=64 79"),
-        values.strip_prefix("64, 79,").expect(values),
-    ] {
-        assert_eq!(statuses.replace(',', ""), " 126 127");
+#[tokio::test]
+async fn a_job_of_kubernetes_fails_if_the_store_is_down_for_its_window() {
+    let server = RedisServer::start();
+    server.kill();
+    let (minute, end) = (now() / 60, now() + 2);
+    let script = script(end - minute * 60);
+    let pods = format!(
+        "while :; do ({script}); code=$?; echo $code; case $code in {}) exit $code ;; esac; done",
+        final_statuses().replace(", ", "|")
+    );
+    let mut pods = Running::start(pod(&server, &format!("report-{minute}"), &pods));
+    while now() <= end {
+        pods.expect("69").await;
     }
+    server.restart();
+    let outcome = pods.end().await;
+    assert_eq!(outcome.code, Some(79), "{outcome:?}");
+    assert!(outcome.log.contains("was missed: "), "{outcome:?}");
+}
+
+/// Returns the statuses after which the Job ends.
+fn final_statuses() -> &'static str {
+    let (_, rule) = PAGE.split_once("operator: In, values: [").expect("a rule");
+    rule.split_once(']').expect("the end").0
+}
+
+#[test]
+fn a_unit_and_a_job_end_after_the_same_statuses() {
+    let unit = line("RestartPreventExitStatus=64 79");
+    assert_eq!(format!("64 79{unit}"), final_statuses().replace(',', ""));
 }
