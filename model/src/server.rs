@@ -223,10 +223,15 @@ impl Server {
         self.state.clients.insert(client(name), Arc::new(|_| {}));
     }
 
-    /// Disconnects a client, whose owners leave all wait queues.
+    /// Disconnects a client. Its owners keep their places in wait queues until they are passed over.
     pub fn leave(&mut self, name: u8) {
-        self.state.queues.leave_all(client(name));
         self.state.clients.remove(&client(name));
+    }
+
+    /// Returns whether the client of an owner is connected.
+    #[must_use]
+    pub fn listens(&self, owner: OwnerId) -> bool {
+        self.state.clients.contains_key(&owner.client())
     }
 
     /// Restarts the server without data.

@@ -149,7 +149,10 @@ fn tidy() -> [P; 2] {
                     let key = key(number);
                     let mut holders = state.server.holders(&key);
                     holders.all(|holder| holder.owner.is_kept())
-                        && state.server.queue(&key).next().is_none()
+                        && !state
+                            .server
+                            .queue(&key)
+                            .any(|owner| state.server.listens(owner))
                 };
                 !state.is_quiet() || state.keys().all(is_free)
             },

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use smallvec::SmallVec;
 use uuid::Uuid;
 
-use super::{Fences, wait_queues::WaitQueues};
+use super::{Fences, hand_off::retry, wait_queues::WaitQueues};
 use crate::{
     few::Few,
     key::Key,
@@ -13,19 +13,14 @@ use crate::{
     mode::Mode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, GRACE, KeyFilter, Listener, Notification, QueuePlace,
+        AcquireRequest, Acquired, Claim, KeyFilter, Listener, Notification, QueuePlace,
         ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoredLock, TakenBy,
     },
 };
 
-/// A waiter that has been silent for longer than this may be dead.
-const LONGEST_SILENCE: Duration = Duration::from_millis(50);
-/// When a waiter asks again that keeps others out. It asks sooner by itself.
-const PROBE: Duration = Duration::from_secs(20);
 /// The number of waiters and of holders that an inspection shows.
 const MOST_SHOWN: usize = 100;
-/// The number of waiters that one release lets in, and of holders that one waiter notifies.
-const MOST_LET_IN: usize = 64;
+/// The number of holders that one waiter notifies.
 const MOST_NOTIFIED: usize = 256;
 /// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
@@ -73,7 +68,7 @@ impl LockState {
     }
 
     /// Returns whether this owner may hold the lock together with the other holders.
-    fn admits(&self, owner: OwnerId) -> bool {
+    pub(super) fn admits(&self, owner: OwnerId) -> bool {
         let mode = self.holders.first().map(|holder| holder.owner.mode());
         match (owner.mode(), mode) {
             (_, None) | (Mode::Shared, Some(Mode::Shared)) => true,
@@ -164,6 +159,13 @@ impl<F: Fences> State<F> {
             self.queues.join(key, *owner, now);
         }
         let first = self.queues.first(key) == Some(*owner);
+        // Only earlier waiters keep it out, and they may be gone.
+        let probes = waits
+            && !was_taken
+            && !first
+            && self.admits(key, *owner, now)
+            && (self.kept_out(key, now) == Some(*owner)
+                || self.queues.of(key).last() == Some(*owner));
         // A caller that does not wait can get the lock at its next attempt.
         let tries = !waits && count == 1;
         if was_taken && (waits && first || tries) {
@@ -178,7 +180,11 @@ impl<F: Fences> State<F> {
         Acquired::Taken {
             claim: taken,
             ttl: Some(free_at.since(now)),
-            queued: waits.then_some(QueuePlace { first, watched }),
+            queued: waits.then_some(QueuePlace {
+                first,
+                watched,
+                probes,
+            }),
             sent_at: now,
             fences: claims.iter().map(|_| fence).collect(),
             retired: false,
@@ -198,7 +204,7 @@ impl<F: Fences> State<F> {
         for owner in holders {
             if tries && owner.mode() == Mode::Shared {
                 // Ends a retention. The calls of a holder continue to share it.
-                self.ask_again(key, Some(owner), Duration::ZERO);
+                self.notify(owner.client(), retry(key, owner, Duration::ZERO));
                 continue;
             }
             let key = key.clone();
@@ -338,7 +344,7 @@ impl<F: Fences> State<F> {
     }
 
     /// Returns the lock on `key` without the holders whose leases have ended.
-    fn live(&mut self, key: &Key, now: Time) -> Option<&mut LockState> {
+    pub(super) fn live(&mut self, key: &Key, now: Time) -> Option<&mut LockState> {
         let lock = self.locks.get_mut(key)?;
         lock.holders.retain(|holder| holder.expires > now);
         if lock.holders.is_empty() {
@@ -363,7 +369,7 @@ impl<F: Fences> State<F> {
     }
 
     /// Removes a holder.
-    fn remove(&mut self, key: &Key, owner: OwnerId) {
+    pub(super) fn remove(&mut self, key: &Key, owner: OwnerId) {
         if owner.mode() == Mode::Exclusive {
             // It is the only one.
             self.locks.remove(key);
@@ -375,12 +381,19 @@ impl<F: Fences> State<F> {
         }
     }
 
-    fn is_wanted(&self, key: &Key) -> bool {
+    pub(super) fn is_wanted(&self, key: &Key) -> bool {
         self.queues.first(key).is_some()
     }
 
     /// Grants a lock that admits the owner, or is the owner's own. Returns its fence.
-    fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, count: u32, now: Time) -> u64 {
+    pub(super) fn grant(
+        &mut self,
+        key: &Key,
+        owner: OwnerId,
+        ttl: Duration,
+        count: u32,
+        now: Time,
+    ) -> u64 {
         let mut is_new = true;
         if let Some(lock) = self.live(key, now)
             && let Some(holder) = lock.holders.iter_mut().find(|it| it.owner == owner)
@@ -413,84 +426,6 @@ impl<F: Fences> State<F> {
         lock.fence
     }
 
-    /// Hands a lock off to the first waiters, as far as it admits them and they precede the owner that `asks`. Returns
-    /// whether that owner has to wait. With `joins`, an owner joins the queue after this. Clients that are gone have left
-    /// all queues.
-    fn hand_off(&mut self, key: &Key, asks: Option<OwnerId>, joins: bool, now: Time) -> bool {
-        let (mut granted, mut longest) = (Vec::new(), Duration::ZERO);
-        let mut has_to_wait = false;
-        while let Some(first) = self.queues.first(key) {
-            let lock = self.live(key, now);
-            let precedes = |asks: OwnerId| {
-                asks != first && lock.as_ref().is_some_and(|lock| lock.admits(asks))
-            };
-            let keeps_off = asks.is_some_and(precedes);
-            let admits = lock.is_none_or(|lock| lock.admits(first));
-            if !admits || granted.len() == MOST_LET_IN {
-                has_to_wait = true;
-                if admits {
-                    self.ask_again(key, Some(first), Duration::ZERO);
-                } else if keeps_off {
-                    self.ask_again(key, Some(first), PROBE);
-                }
-                break;
-            }
-            if asks == Some(first) {
-                self.queues.leave(key, first);
-                break;
-            }
-            let since = self.queues.take_first(key).map_or(now, |(_, since)| since);
-            longest = longest.max(now.since(since));
-            granted.push((first, self.grant(key, first, GRACE, 1, now)));
-        }
-        for (owner, fence) in &granted {
-            let notification = Notification::Granted {
-                key: key.clone(),
-                owner: *owner,
-                fence: *fence,
-                ttl: GRACE,
-                wanted: joins || self.is_wanted(key),
-            };
-            self.notify(owner.client(), notification);
-        }
-        // The waiter may be dead. The next and the last waiter retry after the grace period: the last one asked most
-        // recently.
-        if longest > LONGEST_SILENCE {
-            self.ask_from(key, 0, GRACE);
-        }
-        let is_full = asks.is_some_and(|asks| {
-            let lock = self.live(key, now);
-            lock.is_some_and(|lock| !lock.admits(asks))
-        });
-        has_to_wait || is_full
-    }
-
-    /// Makes the first waiter ask again. It may be dead by then, so the second and the last waiter ask after a further grace
-    /// period. Clients that are gone have left all queues.
-    fn ask_first(&mut self, key: &Key, after: Duration, now: Time) {
-        let Some((first, since)) = self.queues.first_since(key) else {
-            return;
-        };
-        self.ask_again(key, Some(first), after);
-        if now.since(since) + after > LONGEST_SILENCE {
-            self.ask_from(key, 1, after + GRACE);
-        }
-    }
-
-    /// Makes the waiter at this place, and the last one behind it, ask again.
-    fn ask_from(&mut self, key: &Key, place: usize, after: Duration) {
-        let mut waiters = self.queues.of(key).skip(place);
-        let (next, last) = (waiters.next(), waiters.last());
-        self.ask_again(key, next, after);
-        self.ask_again(key, last, after);
-    }
-
-    fn ask_again(&mut self, key: &Key, owner: Option<OwnerId>, after: Duration) {
-        let Some(owner) = owner else { return };
-        let key = key.clone();
-        self.notify(owner.client(), Notification::Retry { key, owner, after });
-    }
-
     /// Returns the keys of all locks.
     pub fn held(&self, now: Time) -> Vec<Key> {
         let live = self.locks.iter().filter(|(_, lock)| lock.expires() > now);
@@ -508,14 +443,14 @@ impl<F: Fences> State<F> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(30);
 
     /// Fences that count from 1.
     #[derive(Default)]
-    struct Counted(u64);
+    pub(in super::super) struct Counted(u64);
 
     impl Fences for Counted {
         fn next(&mut self) -> u64 {
@@ -532,7 +467,7 @@ mod tests {
         OwnerId::new(Uuid::nil(), sequence, Mode::Exclusive)
     }
 
-    fn request(key: &str, owner: OwnerId) -> AcquireRequest {
+    pub(in super::super) fn request(key: &str, owner: OwnerId) -> AcquireRequest {
         let key = Key::parse(key).expect("valid");
         AcquireRequest {
             claims: Arc::new([Claim { key, owner }]),
@@ -540,53 +475,6 @@ mod tests {
             count: 1,
             waits: false,
         }
-    }
-
-    #[test]
-    fn the_next_and_the_last_waiter_retry_after_a_silent_one() {
-        for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![2, 4])] {
-            let mut state = State::<Counted>::default();
-            let clients: Vec<_> = (0..5).map(Uuid::from_u128).collect();
-            let asks = |n: usize| AcquireRequest {
-                waits: true,
-                ..request("k", OwnerId::new(clients[n], 1, Mode::Exclusive))
-            };
-            let now = Time::from(LEASE);
-            for (n, client) in clients.iter().enumerate() {
-                state.clients.insert(*client, Arc::new(|_| {}));
-                state.acquire(&asks(n), now);
-            }
-            let release = ReleaseRequest::whole(&asks(0).claims[0]);
-            state.release(&release, now + waited);
-            let notified = std::mem::take(&mut state.messages).into_iter();
-            let notified = notified.filter_map(|(_, notification)| {
-                let Notification::Retry { owner, after, .. } = notification else {
-                    return None;
-                };
-                Some((owner.client(), after))
-            });
-            let retries: Vec<_> = retries.into_iter().map(|n| (clients[n], GRACE)).collect();
-            assert_eq!(notified.collect::<Vec<_>>(), retries, "after {waited:?}");
-        }
-    }
-
-    #[test]
-    fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
-        let mut state = State::<Counted>::default();
-        let asks = |n, mode| AcquireRequest {
-            waits: true,
-            ..request("k", OwnerId::new(Uuid::from_u128(n), 1, mode))
-        };
-        let (writer, now) = (asks(100, Mode::Exclusive), Time::from(LEASE));
-        state.acquire(&writer, now);
-        for n in 0..100 {
-            state.acquire(&asks(n, Mode::Shared), now);
-        }
-        let key = &writer.claims[0].key;
-        state.release(&ReleaseRequest::whole(&writer.claims[0]), now);
-        assert_eq!(state.locks[key].holders.len(), 64);
-        state.acquire(&asks(64, Mode::Shared), now);
-        assert_eq!(state.locks[key].holders.len(), 100);
     }
 
     #[test]

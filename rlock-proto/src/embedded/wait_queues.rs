@@ -63,11 +63,4 @@ impl WaitQueues {
             !queue.is_empty()
         });
     }
-
-    /// Removes the first owner. Returns it, and since when it has waited.
-    pub(crate) fn take_first(&mut self, key: &Key) -> Option<(OwnerId, Time)> {
-        let first = self.first_since(key)?;
-        self.leave(key, first.0);
-        Some(first)
-    }
 }

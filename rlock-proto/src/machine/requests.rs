@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::output::By;
 use crate::{
     lease::Time,
-    store::{Grant, QueuePlace},
+    store::{BETWEEN_PROBES, Grant, QueuePlace},
     wait::Spread,
 };
 
@@ -121,7 +121,9 @@ impl Requests {
         (now, spread): (Time, Spread),
     ) {
         let is_unwatched = queued.is_some_and(|place| place.first && !place.watched);
-        let most = if is_unwatched {
+        let most = if queued.is_some_and(|place| place.probes) {
+            BETWEEN_PROBES
+        } else if is_unwatched {
             LONGEST_UNWATCHED_SLEEP
         } else {
             LONGEST_SLEEP

@@ -6,6 +6,8 @@ use crate::{few::Few, lease::Time, owner::OwnerId};
 
 /// How long a lock is reserved for a waiter that has not confirmed its wait.
 pub const GRACE: Duration = Duration::from_secs(1);
+/// How often a waiter asks that only earlier waiters keep out of its lock: their clients may be gone.
+pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
 
 /// The outcome of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -61,6 +63,9 @@ pub struct QueuePlace {
     pub first: bool,
     /// Whether the store reports the next change of the lock by another client.
     pub watched: bool,
+    /// Whether the lock admits the waiter, and only earlier waiters keep it out. It asks again soon, because their clients
+    /// may be gone.
+    pub probes: bool,
 }
 
 impl QueuePlace {
@@ -68,6 +73,7 @@ impl QueuePlace {
     pub const BEHIND: Self = Self {
         first: false,
         watched: true,
+        probes: false,
     };
 }
 

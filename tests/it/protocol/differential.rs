@@ -78,6 +78,7 @@ impl Scripted {
                 queued: (*queued > 0).then_some(QueuePlace {
                     first: *queued == 2,
                     watched: false,
+                    probes: *queued == 3,
                 }),
                 sent_at,
                 fences: fences.iter().map(unsigned).collect(),
@@ -148,15 +149,6 @@ impl Scripted {
     fn leave(&mut self, client: u8) {
         self.listeners[usize::from(client)] = None;
         while self.receive(client, "are you there?") > 0 {}
-        // The scripts pass over its owners later than the embedded store does.
-        for key in keys() {
-            let queue = format!("{}:queue", lock(&key));
-            let gone = self.view(&key).queue.into_iter();
-            for owner in gone.filter(|owner| owner.is_of(server::client(client))) {
-                let removed = self.commands.zrem(&queue, owner.to_string());
-                let () = removed.expect("no error");
-            }
-        }
     }
 
     fn receive(&mut self, client: u8, message: &str) -> usize {

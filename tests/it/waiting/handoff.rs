@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::StreamExt as _;
 use redis::aio::PubSub;
-use rlock_core::{LockError, LostCause};
+use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{Proxy, RedisServer, Worker, eventually, within};
 
 use crate::common::{
@@ -30,6 +30,11 @@ struct Silent {
 
 impl Silent {
     async fn queue(server: &RedisServer, count: usize) -> Self {
+        Self::queue_as("", server, count).await
+    }
+
+    /// Queues owners whose mode has this suffix.
+    async fn queue_as(mode: &str, server: &RedisServer, count: usize) -> Self {
         let redis = redis::Client::open(server.url()).expect("a valid URL");
         let mut messages = redis.get_async_pubsub().await.expect("the server is up");
         let mut owners = Vec::new();
@@ -37,7 +42,7 @@ impl Silent {
             let id = format!("{number:08}-0000-4000-8000-000000000000");
             let done = messages.subscribe(format!("lock:client:{id}")).await;
             done.expect("permitted");
-            let (since, owner) = (number.to_string(), format!("{id}:1"));
+            let (since, owner) = (number.to_string(), format!("{id}:1{mode}"));
             let words = ["ZADD", &queue("k"), &since, &owner];
             assert_eq!(server.command::<u64>(&words).await, 1);
             owners.push(owner);
@@ -45,9 +50,9 @@ impl Silent {
         Self { messages, owners }
     }
 
-    /// Disconnects the first waiter, which stays in the queue.
-    async fn first_dies(&mut self) {
-        let channel = format!("lock:client:{}", &self.owners.remove(0)[..36]);
+    /// Disconnects the waiter at this place, which stays in the queue.
+    async fn dies(&mut self, place: usize) {
+        let channel = format!("lock:client:{}", &self.owners.remove(place)[..36]);
         self.messages.unsubscribe(channel).await.expect("permitted");
     }
 
@@ -169,7 +174,7 @@ async fn a_release_that_keeps_the_lock_tells_the_first_waiter_that_is_alive() {
     let lock = one.lock("k").lease(HOUR).min_hold(LONG);
     let held = lock.acquire().await.expect("free");
     let mut waiting = Silent::queue(&server, 4).await;
-    waiting.first_dies().await;
+    waiting.dies(0).await;
     held.release().await.expect("held");
     waiting.assert_first_is_told(&server, 1..=60_000).await;
 }
@@ -185,7 +190,7 @@ async fn a_first_waiter_that_gives_up_tells_the_next_one_that_is_alive() {
     let words = ["ZADD", &queue("k"), "XX", "0", &first];
     assert_eq!(server.command::<u64>(&words).await, 0);
     let mut waiting = Silent::queue(&server, 4).await;
-    waiting.first_dies().await;
+    waiting.dies(0).await;
     going.abort();
     assert_soon_queued(&server, "k", 3).await;
     waiting.assert_first_is_told(&server, 0..=0).await;
@@ -211,6 +216,53 @@ async fn a_waiting_process_that_is_killed_is_skipped_at_once() {
     assert!(!left.contains(&line[0]) && !left.contains(&line[1]));
     its_turn(waiting).await.release().await.expect("held");
     assert_nothing_left(&server).await;
+}
+
+/// While the lock has a reader, no release hands it to the writer.
+#[tokio::test]
+async fn a_reader_behind_a_writer_that_is_killed_is_let_in_by_the_next_release_of_another_one() {
+    let server = RedisServer::start();
+    let [one, other, behind] = [client(&server), client(&server), client(&server)];
+    let (one, other, behind) = (one.await, other.await, behind.await);
+    let read = |client: &LockClient| client.lock("k").shared().lease(HOUR).wait(LONG);
+    let stays = read(&one).acquire().await.expect("free");
+    let goes = read(&other).acquire().await.expect("shared");
+    let mut writer = waiting_process(&server, 1).await;
+    let waiting = acquiring(read(&behind));
+    assert_soon_queued(&server, "k", 2).await;
+    writer.kill();
+    assert_soon_listening(&server, 3).await;
+    goes.release().await.expect("held");
+    assert_eq!(wait_queue(&server, "k").await, [""; 0]);
+    its_turn(waiting).await.release().await.expect("held");
+    stays.release().await.expect("held");
+    assert_nothing_left(&server).await;
+}
+
+/// A hand-off lets in 64 readers, and makes the next one ask, which lets in the others.
+#[tokio::test]
+async fn a_reader_that_is_gone_behind_64_others_keeps_out_none_of_those_behind_it() {
+    let server = RedisServer::start();
+    let one = client(&server).await;
+    let held = hold(&one, "k").await;
+    let mut waiting = Silent::queue_as("s", &server, 68).await;
+    waiting.dies(64).await;
+    waiting.dies(66).await;
+    held.release().await.expect("held");
+    let (received, lock) = (waiting.received(&server).await, name("k"));
+    let [_, _, _, next, last] = &waiting.owners[61..] else {
+        panic!("there are 66");
+    };
+    assert!(
+        received[63].starts_with(&waiting.owners[63]),
+        "{received:?}"
+    );
+    let asked = [
+        format!("{next}  0 {lock}"),
+        format!("{next}  {GRACE} {lock}"),
+        format!("{last}  {GRACE} {lock}"),
+    ];
+    assert_eq!(received[64..], asked);
 }
 
 /// A grant during its pause does not count for the paused waiter.

@@ -106,8 +106,8 @@ impl Server {
         self.state.clients.insert(client, Arc::new(listener));
     }
 
+    /// Disconnects a client. Its owners keep their places in wait queues until they are passed over.
     pub(crate) fn leaves(&mut self, client: Uuid) {
-        self.state.queues.leave_all(client);
         self.state.clients.remove(&client);
     }
 

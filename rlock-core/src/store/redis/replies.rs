@@ -48,7 +48,7 @@ pub(super) fn read_acquired(
         }
         [0, claim, millis, queued, fences @ ..] if fences.len() == claims => {
             let claim = usize::try_from(*claim).ok().filter(|claim| *claim < claims);
-            let first = *queued == 2;
+            let (first, probes) = (*queued == 2, *queued == 3);
             let fences: Few<u64> = fences
                 .iter()
                 .map(|fence| u64::try_from(*fence).unwrap_or(0))
@@ -56,7 +56,11 @@ pub(super) fn read_acquired(
             Ok(Acquired::Taken {
                 claim: claim.ok_or_else(|| unexpected(format!("{answer:?} for {claims} locks")))?,
                 ttl: ttl(*millis),
-                queued: (*queued > 0).then_some(QueuePlace { first, watched }),
+                queued: (*queued > 0).then_some(QueuePlace {
+                    first,
+                    watched,
+                    probes,
+                }),
                 sent_at,
                 fences,
                 retired: false,

@@ -5,7 +5,8 @@
 -- Replies  {1, fence, fence, …}  every owner holds its lock with that count
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
---                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue.
+--                               place: 2 for the first waiter, 1 behind others, 3 if the lock admits the owner, which
+--                               asks again in case the waiters before it are gone, 0 if it did not join the queue.
 --                               Earlier grants up to these fences are void. With `all`, the last element is the holder
 --          {-1}                  the count is above 1, and an owner does not hold its lock
 -- The count is absolute, so a repeated request changes nothing.
@@ -120,6 +121,10 @@ if taken then
   if waits and type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', micros()), owner)) == 'number' then
     redis.pcall('PEXPIRE', queue, lib.QUEUE)
     place = redis.pcall('ZRANGE', queue, '0', '0')[1] == owner and 2 or 1
+    if place == 1 and handed_off and modes[taken] and lib.admits(lock, owner)
+      and (lib.kept_out(lock) == owner or redis.pcall('ZRANGE', queue, '-1', '-1')[1] == owner) then
+      place = 3
+    end
   end
   -- An owner that retains the lock releases it for the first waiter, or for the next attempt of an owner that is not in
   -- the queue. After a hand-off, the new owner knows from its grant that others wait.
@@ -138,7 +143,7 @@ if taken then
     end
     for _, holder in ipairs(holders) do
       if string.sub(holder, 1, 4) ~= 'kept' then
-        lib.notify(channel, holder, lock, what, '0')
+        lib.tell_holder(channel, holder, lock, what, '0')
       end
     end
   end

@@ -62,20 +62,31 @@ local function library()
   local SILENT = 50
   -- The most waiters that one hand-off serves.
   local MOST = 64
+  -- How often a waiter asks that only earlier waiters keep out (ms): their clients may be gone.
+  local BETWEEN_PROBES = '900'
   local lib = {GRACE = GRACE, QUEUE = QUEUE}
 
-  -- Notifies the client of an owner about a lock. Returns whether the client listens, and whether it surely does not.
-  -- `what` and `ms` are one of:
+  -- Notifies the client of a holder about a lock, and returns the number of receivers, or an error. `what` and `ms` are one
+  -- of:
   --   `<fence>/<1 if others wait>` and the lease of a grant
   --   `wanted` and 0
   --   an empty string and the time after which to ask again, or to end a retention
-  function lib.notify(channel, owner, lock, what, ms)
+  function lib.tell_holder(channel, owner, lock, what, ms)
     local message = owner .. ' ' .. what .. ' ' .. ms .. ' ' .. lock
     -- Not replicated: the script passes over a client that listens at a replica, so it must not receive the grant.
     redis.set_repl(redis.REPL_NONE)
     local receivers = redis.pcall('PUBLISH', channel .. string.sub(owner, 1, 36), message)
     redis.set_repl(redis.REPL_ALL)
-    return type(receivers) == 'number' and receivers > 0, receivers == 0
+    return receivers
+  end
+
+  -- Notifies the client of a waiter likewise. If it surely does not listen, removes the waiter from the queue. Returns
+  -- whether it listens, and whether the waiter was removed. No other function notifies waiters, so that none of those
+  -- behind it waits for one that is gone.
+  function lib.tell(channel, waiter, lock, what, ms)
+    local receivers = lib.tell_holder(channel, waiter, lock, what, ms)
+    return type(receivers) == 'number' and receivers > 0,
+      receivers == 0 and redis.pcall('ZREM', lock .. ':queue', waiter) == 1
   end
 
   -- Returns the field that stands for the holders in the mode of an owner, and how many there may be; nil if it is
@@ -235,29 +246,63 @@ local function library()
     return removed
   end
 
+  -- Makes the waiter at this place of the queue ask again after a time (ms), unless it is `but`; if its client is gone, the
+  -- one that takes the place. Returns that waiter, and since when it waits.
+  local function ask(channel, lock, place, after, but)
+    local waiter, is_gone
+    repeat
+      waiter = redis.pcall('ZRANGE', lock .. ':queue', place, place, 'WITHSCORES')
+      is_gone = waiter[1] and waiter[1] ~= but and select(2, lib.tell(channel, waiter[1], lock, '', after))
+    until not is_gone
+    return waiter[1], waiter[2]
+  end
+
   -- Makes the waiter at this place of the queue, and the last one behind it, ask again after a time (ms).
   local function ask_from(channel, lock, place, after)
-    local second = redis.pcall('ZRANGE', lock .. ':queue', place, place)[1]
-    local last = second and redis.pcall('ZRANGE', lock .. ':queue', '-1', '-1')[1]
-    if second then
-      lib.notify(channel, second, lock, '', after)
-    end
-    if last ~= second then
-      lib.notify(channel, last, lock, '', after)
+    local next = ask(channel, lock, place, after)
+    if next then
+      ask(channel, lock, '-1', after, next)
     end
   end
 
-  -- Makes the first waiter whose client listens ask again after a time (ms), and removes those before it. It may be dead by
-  -- then, so the second and the last waiter ask after a further grace period.
+  -- Makes the first waiter ask again after a time (ms). It may be dead by then, so the second and the last waiter ask after
+  -- a further grace period.
   function lib.ask_first(channel, lock, after)
-    local queue, first, is_gone = lock .. ':queue', nil, nil
-    repeat
-      first = redis.pcall('ZRANGE', queue, '0', '0', 'WITHSCORES')
-      is_gone = first[1] and select(2, lib.notify(channel, first[1], lock, '', after))
-    until not is_gone or redis.pcall('ZREM', queue, first[1]) ~= 1
-    if first[1] and not is_gone and micros() - first[2] + after * 1000 > SILENT * 1000 then
+    local first, since = ask(channel, lock, '0', after)
+    if first and micros() - since + after * 1000 > SILENT * 1000 then
       ask_from(channel, lock, '1', after + GRACE)
     end
+  end
+
+  -- Returns the first one of the next MOST waiters that the lock would admit if the first waiter, which it does not admit,
+  -- did not precede them.
+  function lib.kept_out(lock)
+    local present, most = redis.pcall('HGETALL', lock)[1], 0
+    for n, waiter in ipairs(redis.pcall('ZRANGE', lock .. ':queue', '0', MOST)) do
+      local mode, permits = lib.mode(waiter)
+      if mode and mode == present and permits > most then
+        if n > 1 and lib.admits(lock, waiter) then
+          return waiter
+        end
+        most = permits
+      end
+    end
+  end
+
+  -- Finds out whether the first waiter, which the lock does not admit, still keeps out the owner that `asks`, or a later
+  -- waiter. Removes it if its client is gone, and returns true. Otherwise the first waiter behind it that the lock admits
+  -- asks soon, in case its client is gone by then.
+  local function passes_over(channel, lock, first, asks)
+    local enters = asks and lib.admits(lock, asks)
+    local next = not enters and lib.kept_out(lock)
+    if first == asks or not enters and not next then
+      return false
+    end
+    local _, is_gone = lib.tell(channel, first, lock, '', QUEUE)
+    while next and not is_gone and select(2, lib.tell(channel, next, lock, '', BETWEEN_PROBES)) do
+      next = lib.kept_out(lock)
+    end
+    return is_gone
   end
 
   -- Returns how long a lock is not free for an owner (ms): a permit, until the first lease ends.
@@ -272,26 +317,26 @@ local function library()
   -- most to MOST. Returns whether others precede the owner that `asks`, which gets no notification. `joins`: another owner
   -- joins the queue after this. `shared`: the lock may have holders. A write that the server refuses ends the hand-off.
   function lib.hand_off(channel, lock, fence_ttl, asks, joins, shared)
-    local queue, since, served, blocked, asked, deaf, refused = lock .. ':queue', nil, 0, false, false, nil, false
+    local queue, since, served, asked, refused = lock .. ':queue', nil, 0, false, false
+    local deaf, full, blocked
     repeat
-      local batch, first = {}, nil
-      deaf, blocked = false, false
+      local batch, first, passed = {}, nil, nil
+      deaf, full, blocked = false, false, false
       repeat
         if shared or batch[1] then
           first = redis.pcall('ZRANGE', queue, '0', '0', 'WITHSCORES')
-          blocked = first[1] and (served + #batch == MOST or not lib.admits(lock, first[1]))
-          -- A waiter that is gone must not keep those behind it from a lock that admits them.
-          local is_gone = blocked and asks and first[1] ~= asks and served + #batch < MOST and lib.admits(lock, asks)
-            and select(2, lib.notify(channel, first[1], lock, '', QUEUE))
-          if first[1] and (not blocked or is_gone) then
+          local admits = first[1] and lib.admits(lock, first[1])
+          full = admits and served + #batch == MOST
+          passed = first[1] and not admits and passes_over(channel, lock, first[1], asks)
+          blocked = first[1] and not passed and (full or not admits)
+          if admits and not full then
             refused = type(redis.pcall('ZREM', queue, first[1])) ~= 'number'
           end
-          deaf = deaf or is_gone
         else
           first = redis.pcall('ZPOPMIN', queue)
         end
         asked = first[1] == asks and not blocked
-        if first[1] and not (asked or blocked or refused) then
+        if first[1] and not (asked or blocked or passed or refused) then
           local fence = next_fence(lock, fence_ttl)
           refused = not fence or type(lib.grant(lock, first[1], GRACE)) == 'table'
           if not refused then
@@ -302,18 +347,18 @@ local function library()
       until not first[1] or asked or blocked or refused
       local wanted = batch[1] and (joins or redis.pcall('EXISTS', queue) == 1) and 1 or 0
       for _, waiter in ipairs(batch) do
-        if lib.notify(channel, waiter[1], lock, string.format('%.0f/%d', waiter[2], wanted), GRACE) then
+        if lib.tell(channel, waiter[1], lock, string.format('%.0f/%d', waiter[2], wanted), GRACE) then
           since, served = math.min(since or math.huge, waiter[3]), served + 1
         else
           lib.leave(lock, waiter[1])
           deaf = true
         end
       end
-      if served == MOST and blocked and lib.admits(lock, first[1]) then
-        lib.notify(channel, first[1], lock, '', '0')
-      end
       shared = shared or since
     until not deaf or asked or refused
+    if full and not deaf then
+      ask(channel, lock, '0', '0')
+    end
     -- The new owner may be dead, so the next waiter retries after the grace period. The next waiter may be dead, too, so
     -- the last waiter retries as well: it was active most recently.
     if since and micros() - since > SILENT * 1000 then

@@ -11,12 +11,15 @@ local queue, held = lock .. ':queue', nil
 -- An owner that does not end with a digit may share the lock.
 local lib = string.byte(owner, -1) > 57 and library() or nil
 local is_shared = lib ~= nil
--- Makes the first waiters ask after this time.
+-- Makes the first waiters whose clients listen ask after this time.
 local function ask_all(after)
-  local waiters = redis.pcall('ZPOPMIN', queue, '100')
-  for n = 1, #waiters, 2 do
-    lib.notify(ARGV[6], waiters[n], lock, '', after)
-  end
+  local heard = 0
+  repeat
+    local waiters = redis.pcall('ZPOPMIN', queue, '100')
+    for n = 1, #waiters, 2 do
+      heard = heard + (lib.tell(ARGV[6], waiters[n], lock, '', after) and 1 or 0)
+    end
+  until heard > 0 or not waiters[1]
 end
 if count ~= '0' and lib then
   -- It had the exclusive lock, and shares it from now on.

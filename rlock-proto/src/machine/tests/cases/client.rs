@@ -251,6 +251,7 @@ impl Client {
             queued: Some(QueuePlace {
                 first: true,
                 watched: true,
+                probes: false,
             }),
             sent_at: at(self.now),
             fences: Few::from_elem(fence, request.claims.len()),

@@ -1,0 +1,346 @@
+//! How a lock passes on to its waiters: which of them get it, and which are notified. Those whose clients are gone are passed
+//! over.
+
+use std::time::Duration;
+
+use super::{Fences, State, WaitQueues};
+use crate::{
+    key::Key,
+    lease::Time,
+    owner::OwnerId,
+    store::{BETWEEN_PROBES, GRACE, Notification},
+};
+
+/// A waiter that has been silent for longer than this may be dead.
+const LONGEST_SILENCE: Duration = Duration::from_millis(50);
+/// When a waiter asks again that keeps others out. It asks sooner by itself.
+const PROBE: Duration = Duration::from_secs(20);
+/// The number of waiters that one release lets in.
+const MOST_LET_IN: usize = 64;
+/// The number of waiters behind the first one among which a hand-off looks for one that the lock admits.
+const MOST_LOOKED_AT: usize = 64;
+
+impl<F: Fences> State<F> {
+    /// Returns whether a lock is free, or admits an owner beside its holders.
+    pub(super) fn admits(&mut self, key: &Key, owner: OwnerId, now: Time) -> bool {
+        let lock = self.live(key, now);
+        lock.is_none_or(|lock| lock.admits(owner))
+    }
+
+    /// Hands a lock off to the first waiters, as far as it admits them and they precede the owner that `asks`. Returns
+    /// whether that owner has to wait. With `joins`, an owner joins the queue after this. Waiters whose clients are gone
+    /// are passed over.
+    pub(super) fn hand_off(
+        &mut self,
+        key: &Key,
+        asks: Option<OwnerId>,
+        joins: bool,
+        now: Time,
+    ) -> bool {
+        let (mut served, mut longest) = (0, Duration::ZERO);
+        let (mut has_to_wait, mut is_full);
+        loop {
+            let (mut batch, mut is_deaf, mut is_asked) = (Vec::new(), false, false);
+            (has_to_wait, is_full) = (false, false);
+            while let Some((first, since)) = self.queues.first_since(key) {
+                let admits = self.admits(key, first, now);
+                is_full = admits && served + batch.len() == MOST_LET_IN;
+                if !admits && self.passes_over(key, first, asks, now) {
+                    continue;
+                }
+                if is_full || !admits {
+                    has_to_wait = true;
+                    break;
+                }
+                self.queues.leave(key, first);
+                is_asked = asks == Some(first);
+                if is_asked {
+                    break;
+                }
+                batch.push((first, self.grant(key, first, GRACE, 1, now), since));
+            }
+            let wanted = joins || self.is_wanted(key);
+            for (owner, fence, since) in batch {
+                let notification = Notification::Granted {
+                    key: key.clone(),
+                    owner,
+                    fence,
+                    ttl: GRACE,
+                    wanted,
+                };
+                if self.tell(key, owner, notification) {
+                    served += 1;
+                    longest = longest.max(now.since(since));
+                } else {
+                    self.remove(key, owner);
+                    is_deaf = true;
+                }
+            }
+            if !is_deaf || is_asked {
+                break;
+            }
+        }
+        if is_full {
+            self.ask(key, Duration::ZERO, |queues| queues.first_since(key));
+        }
+        // The waiter may be dead. The next and the last waiter retry after the grace period: the last one asked most
+        // recently.
+        if longest > LONGEST_SILENCE {
+            self.ask_from(key, 0, GRACE);
+        }
+        has_to_wait || asks.is_some_and(|asks| !self.admits(key, asks, now))
+    }
+
+    /// Returns the first one of the waiters that the lock would admit if the first waiter did not precede them.
+    pub(super) fn kept_out(&mut self, key: &Key, now: Time) -> Option<OwnerId> {
+        let waiters: Vec<OwnerId> = (self.queues.of(key).skip(1).take(MOST_LOOKED_AT)).collect();
+        let lock = self.live(key, now)?;
+        waiters.into_iter().find(|waiter| lock.admits(*waiter))
+    }
+
+    /// Finds out whether the first waiter, which the lock does not admit, still keeps out the owner that `asks`, or a
+    /// later waiter. Removes it if its client is gone, and returns true. Otherwise the first waiter behind it that the lock
+    /// admits asks soon, in case its client is gone by then.
+    fn passes_over(&mut self, key: &Key, first: OwnerId, asks: Option<OwnerId>, now: Time) -> bool {
+        let enters = asks.is_some_and(|asks| self.admits(key, asks, now));
+        if asks == Some(first) || !enters && self.kept_out(key, now).is_none() {
+            return false;
+        }
+        if !self.tell(key, first, retry(key, first, PROBE)) {
+            return true;
+        }
+        while !enters && let Some(next) = self.kept_out(key, now) {
+            if self.tell(key, next, retry(key, next, BETWEEN_PROBES)) {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Makes the first waiter ask again. It may be dead by then, so the second and the last waiter ask after a further grace
+    /// period.
+    pub(super) fn ask_first(&mut self, key: &Key, after: Duration, now: Time) {
+        let first = self.ask(key, after, |queues| queues.first_since(key));
+        if first.is_some_and(|(_, since)| now.since(since) + after > LONGEST_SILENCE) {
+            self.ask_from(key, 1, after + GRACE);
+        }
+    }
+
+    /// Makes the waiter at this place, and the last one behind it, ask again.
+    fn ask_from(&mut self, key: &Key, place: usize, after: Duration) {
+        let next = self.ask(key, after, |queues| queues.since(key).nth(place));
+        self.ask(key, after, |queues| {
+            let last = queues.since(key).skip(place).last();
+            last.filter(|last| Some(*last) != next)
+        });
+    }
+
+    /// Makes the waiter that this function selects ask again, or if its client is gone, the one that it selects then.
+    /// Returns that waiter.
+    fn ask(
+        &mut self,
+        key: &Key,
+        after: Duration,
+        select: impl Fn(&WaitQueues) -> Option<(OwnerId, Time)>,
+    ) -> Option<(OwnerId, Time)> {
+        loop {
+            let selected = select(&self.queues)?;
+            if self.tell(key, selected.0, retry(key, selected.0, after)) {
+                return Some(selected);
+            }
+        }
+    }
+
+    /// Notifies a waiter, and removes it from the queue if its client is gone. Returns whether the client is there. No other
+    /// function notifies waiters, so that none of those behind it waits for one that is gone.
+    #[must_use]
+    fn tell(&mut self, key: &Key, waiter: OwnerId, notification: Notification) -> bool {
+        let is_there = self.notify(waiter.client(), notification);
+        if !is_there {
+            self.queues.leave(key, waiter);
+        }
+        is_there
+    }
+}
+
+/// Returns the notification that makes an owner ask again after this time.
+pub(super) fn retry(key: &Key, owner: OwnerId, after: Duration) -> Notification {
+    let key = key.clone();
+    Notification::Retry { key, owner, after }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::{
+        super::state::tests::{Counted, request},
+        *,
+    };
+    use crate::{
+        mode::Mode,
+        store::{AcquireRequest, Acquired, QueuePlace, ReleaseRequest},
+    };
+
+    const START: Duration = Duration::from_secs(30);
+
+    /// A store with one lock, of which each client asks once.
+    struct Store {
+        state: State<Counted>,
+        now: Time,
+    }
+
+    impl Store {
+        fn new() -> Self {
+            Self {
+                state: State::default(),
+                now: START.into(),
+            }
+        }
+
+        fn asks(client: u64, mode: Mode) -> AcquireRequest {
+            AcquireRequest {
+                waits: true,
+                ..request("k", owner(client, mode))
+            }
+        }
+
+        /// Connects a client, which asks for the lock. Returns the place in the queue.
+        fn comes(&mut self, client: u64, mode: Mode) -> Option<QueuePlace> {
+            let id = Uuid::from_u128(client.into());
+            self.state.clients.insert(id, Arc::new(|_| {}));
+            match self.state.acquire(&Self::asks(client, mode), self.now) {
+                Acquired::Taken { queued, .. } => queued,
+                _ => None,
+            }
+        }
+
+        fn goes(&mut self, client: u64) {
+            let id = Uuid::from_u128(client.into());
+            self.state.clients.remove(&id);
+        }
+
+        fn releases(&mut self, client: u64, mode: Mode) {
+            let asks = Self::asks(client, mode);
+            let release = ReleaseRequest::whole(&asks.claims[0]);
+            self.state.release(&release, self.now);
+        }
+
+        fn holds(&mut self, client: u64, mode: Mode) -> bool {
+            let asks = Self::asks(client, mode);
+            let claim = &asks.claims[0];
+            let holder = self.state.held_by(&claim.key, claim.owner, self.now);
+            holder.is_some()
+        }
+
+        /// Returns which waiters were told to ask again, and after how long, since the last call.
+        fn retries(&mut self) -> Vec<(u64, Duration)> {
+            let told = std::mem::take(&mut self.state.messages).into_iter();
+            let retry = |(_, notification)| match notification {
+                Notification::Retry { owner, after, .. } => Some((number_of(owner), after)),
+                _ => None,
+            };
+            told.filter_map(retry).collect()
+        }
+    }
+
+    fn owner(client: u64, mode: Mode) -> OwnerId {
+        OwnerId::new(Uuid::from_u128(client.into()), 1, mode)
+    }
+
+    fn number_of(owner: OwnerId) -> u64 {
+        u64::try_from(owner.client().as_u128()).expect("it is small")
+    }
+
+    #[test]
+    fn the_next_and_the_last_waiter_that_are_there_retry_after_a_silent_one() {
+        use Mode::Exclusive;
+        for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![3, 5])] {
+            let mut store = Store::new();
+            for client in 0..7 {
+                store.comes(client, Exclusive);
+            }
+            for gone in [2, 6] {
+                store.goes(gone);
+            }
+            store.now = store.now + waited;
+            store.releases(0, Exclusive);
+            let expected: Vec<_> = retries.into_iter().map(|n| (n, GRACE)).collect();
+            assert_eq!(store.retries(), expected, "after {waited:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_lets_in_64_readers_and_the_next_one_that_is_there_lets_in_the_others() {
+        use Mode::{Exclusive, Shared};
+        let mut store = Store::new();
+        store.comes(200, Exclusive);
+        for client in 0..100 {
+            store.comes(client, Shared);
+        }
+        // One of the first 64 readers is gone, and two of those that follow.
+        for gone in [3, 65, 67] {
+            store.goes(gone);
+        }
+        store.comes(300, Exclusive);
+        store.goes(300);
+        for client in 100..103 {
+            store.comes(client, Shared);
+        }
+        store.releases(200, Exclusive);
+        let inside = (0..65).filter(|client| store.holds(*client, Shared));
+        assert_eq!(inside.count(), 64);
+        assert_eq!(store.retries(), [(66, Duration::ZERO)]);
+        assert_eq!(store.comes(66, Shared), None);
+        let inside = (68..103).filter(|client| store.holds(*client, Shared));
+        assert_eq!(
+            inside.count(),
+            35,
+            "those behind the writer that is gone, too"
+        );
+    }
+
+    #[test]
+    fn a_waiter_that_is_gone_keeps_out_none_that_the_lock_admits() {
+        use Mode::{Exclusive, Permits, Shared};
+        let modes = [
+            (Shared, Exclusive, Shared),
+            (Permits(9), Exclusive, Permits(9)),
+            (Permits(9), Permits(1), Permits(9)),
+        ];
+        for (holder, gone, waiter) in modes {
+            for case in 0..3 {
+                let mut store = Store::new();
+                for client in 0..3 {
+                    store.comes(client, holder);
+                }
+                let first = store.comes(3, gone).expect("it waits");
+                assert!(first.first && !first.probes);
+                let probes = |place: Option<QueuePlace>| place.expect("it waits").probes;
+                assert!(probes(store.comes(4, waiter)), "it is the next");
+                assert!(!probes(store.comes(5, Exclusive)), "it is not admitted");
+                assert!(probes(store.comes(6, waiter)), "it is the last");
+                store.comes(7, Exclusive);
+                assert!(probes(store.comes(4, waiter)), "it is still the next");
+                assert!(!probes(store.comes(6, waiter)), "it is the last no more");
+                store.retries();
+                if case == 0 {
+                    // While the first waiter is there, a release makes the next one ask soon.
+                    store.releases(2, holder);
+                    assert_eq!(store.retries(), [(3, PROBE), (4, BETWEEN_PROBES)]);
+                }
+                store.goes(3);
+                assert!(!store.holds(4, waiter));
+                match case {
+                    0 => store.releases(1, holder),
+                    1 => assert!(store.comes(6, waiter).is_some(), "a writer precedes it"),
+                    _ => assert!(store.comes(4, waiter).is_none()),
+                }
+                assert!(store.holds(4, waiter), "case {case}");
+                assert!(!store.holds(6, waiter), "a writer precedes it");
+            }
+        }
+    }
+}
