@@ -57,6 +57,21 @@ fn seeds_that_found_bugs_pass() {
 }
 
 #[test]
+fn two_clients_hold_a_lock_if_they_stay_at_a_replaced_master_and_not_if_they_leave_it() {
+    let run = |seed: u32, policy: &[&str]| {
+        let seed = seed.to_string();
+        let run = ["--world", "server", "--seed", &seed, "--inputs", "20000"];
+        simulate(&[&run, policy, &["--lines", "0"]].concat())
+    };
+    let has_two = |seed: &u32| {
+        let printed = text(&run(*seed, &["--stay"]));
+        printed.contains("at most one owner holds a lock")
+    };
+    let seed = (92..200).find(has_two).expect("a seed shows it");
+    assert!(run(seed, &[]).status.success(), "{seed}");
+}
+
+#[test]
 fn unknown_arguments_are_rejected_with_help() {
     let output = simulate(&["--sed", "3"]);
     assert!(!output.status.success());

@@ -184,6 +184,8 @@ pub(crate) struct Client {
     pub(crate) owners: BTreeMap<Owner, u64>,
     /// When the background looks at the schedule.
     pub(crate) due: u64,
+    /// Whether it is connected to a master that was replaced.
+    pub(crate) at_former: bool,
     /// Until when it misses notifications.
     pub(crate) deaf_until: u64,
     /// When it began to shut down.

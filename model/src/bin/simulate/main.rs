@@ -7,6 +7,7 @@
 //! A seed draws the clients, their options and the faults, and repeats the run exactly. Time is virtual.
 
 mod clients;
+mod failover;
 mod network;
 mod notes;
 mod plan;
@@ -41,11 +42,12 @@ const HELP: &str = "simulate: runs clients, servers and a network under faults, 
   --world <name>   server, crowd, quorum, calm or modes; drawn by the seed by default
   --coverage       prints how often each fault and each change of a phase occurred
   --lines <n>      the last lines of the trace of a failure; 200 by default
+  --stay           clients stay at a master that was replaced until it is demoted
   --trace          prints the trace of a run that passes, too
 ";
 
 /// The options without a value, and those with a number, and the default of each.
-const FLAGS: [&str; 2] = ["--coverage", "--trace"];
+const FLAGS: [&str; 3] = ["--coverage", "--stay", "--trace"];
 const NUMBERS: [(&str, u64); 5] = [
     ("--seed", 1),
     ("--seeds", 1),
@@ -106,7 +108,8 @@ fn main() -> ExitCode {
     let (inputs, seconds) = (orders.numbers["--inputs"], orders.numbers["--seconds"]);
     while totals.runs < orders.numbers["--seeds"] || started.elapsed().as_secs() < seconds {
         let seed = orders.numbers["--seed"].wrapping_add(totals.runs);
-        let plan = Plan::draw(&mut fastrand::Rng::with_seed(seed), orders.world);
+        let mut plan = Plan::draw(&mut fastrand::Rng::with_seed(seed), orders.world);
+        plan.stays = has("--stay");
         let began = Instant::now();
         match shrink::run(seed, &plan, inputs, has("--trace")) {
             Ok(world) => totals.add(seed, world, began.elapsed()),

@@ -137,8 +137,11 @@ impl World {
 
     /// Brings a request to a server after this time. Without a number, no reply is awaited.
     fn brings(&mut self, who: Who, server: usize, after: u64, id: Option<u64>, body: Rc<Body>) {
+        let master = self.master_of(who.client);
         self.later(Place::Server(server), after, move |world| {
-            world.arrives(server, who, id, &body);
+            if let Some(server) = world.leads_to(server, master) {
+                world.arrives(server, who, id, &body);
+            }
         });
     }
 
@@ -164,8 +167,17 @@ impl World {
 
     /// A server executes a request.
     fn arrives(&mut self, server: usize, who: Who, id: Option<u64>, body: &Body) {
-        let unseen = self.unseen(server, who, body);
-        let answer = self.servers[server].execute(body, self.now);
+        let is_former = server >= self.servers.len();
+        let unseen = if is_former {
+            Vec::new()
+        } else {
+            self.unseen(server, who, body)
+        };
+        let now = self.now;
+        let answer = self.server(server).execute(body, now);
+        if is_former {
+            self.is_not_replicated(body, &answer);
+        }
         for key in unseen {
             if self.servers[server].has_fence(&key) {
                 self.voids(&key);
@@ -198,7 +210,7 @@ impl World {
     /// Sends the notifications of a server.
     pub(crate) fn notifies(&mut self, server: usize) {
         let members = self.servers.len();
-        for (id, event) in self.servers[server].take_events() {
+        for (id, event) in self.server(server).take_events() {
             let client = self.clients.iter().position(|client| client.id == id);
             let event = match members {
                 1 => Some(event),
@@ -222,7 +234,12 @@ impl World {
                     world.clients[client].sees(fence);
                 });
             }
-            self.tells_client(who, after, input);
+            let master = self.master_of(client);
+            self.later(Place::Client(who), after, move |world| {
+                if world.master_of(client) == master {
+                    world.on(client, input, None);
+                }
+            });
         }
     }
 
@@ -325,7 +342,7 @@ impl World {
         after
     }
 
-    fn timed_out(&mut self, client: usize, id: u64) {
+    pub(crate) fn timed_out(&mut self, client: usize, id: u64) {
         if self.servers.len() > 1 {
             self.decides(client, id);
         } else {

@@ -115,6 +115,8 @@ parts! {
     ClocksDrift: OfClocks, 1 of 2, 1..=1;
     // With such a clock, no overlap counts.
     ClockBeyondTheMargin: OfClocks, 1 of 8, 1..=1;
+    // The last part, so that existing seeds draw the same of the others.
+    MasterReplaced: OfServers, 1 of 3, 11_000..=20_000, Fails, Delays, Leaves, Repeats;
 }
 
 impl Part {
@@ -199,6 +201,8 @@ pub(crate) struct Plan {
     pub(crate) world: WorldKind,
     /// The number of each part; zero for an option or a fault that the run does not have.
     numbers: Vec<u32>,
+    /// Whether clients stay at a master that was replaced until it is demoted.
+    pub(crate) stays: bool,
 }
 
 impl Index<Part> for Plan {
@@ -238,7 +242,15 @@ impl Plan {
             WorldKind::Quorum => numbers[Part::Shares as usize],
             _ => 0,
         };
-        Self { world, numbers }
+        if world == WorldKind::Quorum {
+            numbers[Part::MasterReplaced as usize] = 0;
+        }
+        let stays = false;
+        Self {
+            world,
+            numbers,
+            stays,
+        }
     }
 
     pub(crate) fn has(&self, part: Part) -> bool {

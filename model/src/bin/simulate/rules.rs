@@ -109,7 +109,9 @@ pub(crate) struct Lock {
     /// The first hold with each token.
     first_with: HashMap<u64, Hold>,
     /// Holds with this token, or a smaller one, may have been lost by a fault. Their holders learn that later.
-    void: u64,
+    pub(crate) void: u64,
+    /// Holds with this token, or a smaller one, may have been renewed by a former master alone.
+    pub(crate) renewed: u64,
     /// Until when this includes holds that begin: at a quorum, a fault may hit a part of a grant.
     void_until: u64,
     /// The owner that each server knew at the last audit, and since when its client did not know it.
@@ -259,6 +261,17 @@ impl World {
     fn is_excused(&self, key: &Key, token: u64) -> bool {
         let lock = &self.locks[key];
         token <= lock.void || self.now < lock.void_until
+    }
+
+    /// Returns the largest token of a hold that may have been lost by a fault, or in a failover by late renewals.
+    fn void(&self, key: &Key) -> u64 {
+        let lock = &self.locks[key];
+        let renewed = if self.may_renew_late() {
+            lock.renewed
+        } else {
+            0
+        };
+        lock.void.max(renewed)
     }
 
     /// Returns whether a hold still relies on its lock.
@@ -586,7 +599,7 @@ impl World {
             Mode::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX),
             _ => usize::MAX,
         };
-        let void = self.locks[key].void;
+        let void = self.void(key);
         let mut solid = holds.iter().filter(|other| other.token > void);
         let other = other.or_else(|| solid.nth(permits - 1).copied());
         holds.push(hold);
@@ -610,7 +623,7 @@ impl World {
             lock.last_exclusive = lock.last_exclusive.max(hold.token);
         }
         let first = *lock.first_with.entry(hold.token).or_insert(hold);
-        let (void, kept_until) = (lock.void, lock.kept_until);
+        let kept_until = lock.kept_until;
         if hold.token <= void || other.is_some_and(|other| other.token <= void) {
             self.counts.excused += 1;
         } else if let Some(other) = other {
@@ -728,6 +741,8 @@ impl World {
         self.moves(&loss.key, self.now);
         self.lock(&loss.key).kept_until = 0;
         let (is_late, is_repeated) = (self.may_stall(), self.plan.has(Part::RequestRepeated));
+        // A release that a former master executes is repeated at its successor.
+        let is_released_twice = is_repeated || self.plan.has(Part::MasterReplaced);
         let renewed = self.is_always_renewed();
         let is_calm = self.plan.world == WorldKind::Calm;
         let Client { machine, notes, .. } = &mut self.clients[client];
@@ -743,7 +758,7 @@ impl World {
             "for the second time"
         } else if note.is_present == has_ended {
             "although no hold has it"
-        } else if has_ended && note.is_released && !is_repeated {
+        } else if has_ended && note.is_released && !is_released_twice {
             "although it was released"
         } else if has_ended && note.valid_until == Time::default() {
             "although its lease had ended before the release"
@@ -756,7 +771,7 @@ impl World {
         } else if loss.cause == LostCause::Removed
             && !is_past
             && !is_repeated
-            && token > self.locks[&loss.key].void
+            && token > self.void(&loss.key)
         {
             "and no fault took it"
         } else {
@@ -999,7 +1014,11 @@ impl World {
     fn audit_lease(&mut self, client: usize, key: &Key, own: &Ownership, time: Time) {
         let (now, state) = (self.now, &self.clients[client]);
         let token = own.token().filter(|token| !self.is_excused(key, *token));
-        let Some(token) = token.filter(|_| !self.plan.has(Part::ClockBeyondTheMargin)) else {
+        // Whoever stays at a replaced master breaks this rule first, and then the one about holders.
+        let is_certain = !self.plan.has(Part::ClockBeyondTheMargin)
+            && !self.plan.stays
+            && !self.is_failing_over();
+        let Some(token) = token.filter(|_| is_certain) else {
             return;
         };
         let owner = OwnerId::new(state.id, own.owner, own.mode);

@@ -66,6 +66,7 @@ impl requests::Fences for Fences {
 }
 
 /// The last fence of a key, until a time of the server's clock.
+#[derive(Clone)]
 struct Kept {
     fence: u64,
     until: Time,
@@ -94,6 +95,19 @@ impl Server {
             is_member,
             outbox: Arc::default(),
             paused_until: 0,
+        }
+    }
+
+    /// Returns a replica that has all data, to which no client is connected.
+    pub(crate) fn successor(&self) -> Self {
+        let mut state = self.state.clone();
+        state.clients.clear();
+        Self {
+            state,
+            fences: self.fences.clone(),
+            largest: self.largest.clone(),
+            clock: self.clock,
+            ..Self::new(self.is_member)
         }
     }
 

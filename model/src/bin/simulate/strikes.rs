@@ -2,6 +2,7 @@
 
 use crate::{
     clients::Life,
+    failover::FORMER,
     key::Key,
     machine::{Event, Input},
     owner::OwnerId,
@@ -78,6 +79,7 @@ impl World {
                     world.replaces_data(server, copy);
                 });
             }
+            Part::MasterReplaced => return self.replaces_master(),
             Part::FenceEvicted => {
                 self.voids_all();
                 self.servers[server].lose_fences();
@@ -147,6 +149,10 @@ impl World {
                 world.servers[server].leaves(id);
                 world.notifies(server);
             }
+            if world.former.is_some() {
+                world.server(FORMER).leaves(id);
+                world.notifies(FORMER);
+            }
         });
         self.clients[client] = self.new_client(client, next);
         self.starts(client);
@@ -191,7 +197,7 @@ impl World {
     }
 
     /// Tells a client that any lock may have changed, after this time.
-    fn misses(&mut self, who: Who, after: u64, is_heard: bool) {
+    pub(crate) fn misses(&mut self, who: Who, after: u64, is_heard: bool) {
         for key in self.keys.clone() {
             self.tells_client(
                 who,

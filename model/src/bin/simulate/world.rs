@@ -71,6 +71,10 @@ pub(crate) struct World {
     next_audit: u64,
     pub(crate) clients: Vec<Client>,
     pub(crate) servers: Vec<Server>,
+    /// The master before the last failover until it is demoted, when that was, and how many there were.
+    pub(crate) former: Option<Server>,
+    pub(crate) failed_over: u64,
+    pub(crate) failovers: u64,
     pub(crate) keys: Vec<Key>,
     pub(crate) locks: BTreeMap<Key, Lock>,
     pub(crate) violation: Option<Violation>,
@@ -105,6 +109,9 @@ impl World {
             happenings: BTreeMap::new(),
             next_audit: START + AUDIT,
             clients: Vec::new(),
+            former: None,
+            failed_over: 0,
+            failovers: 0,
             servers: (0..servers).map(|_| Server::new(servers > 1)).collect(),
             locks: keys
                 .iter()
@@ -170,6 +177,7 @@ impl World {
             arrivals: BTreeMap::new(),
             owners: BTreeMap::new(),
             due: u64::MAX,
+            at_former: false,
             deaf_until: 0,
             drained: u64::MAX,
             notes: Notes::default(),
