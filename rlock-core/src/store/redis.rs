@@ -33,7 +33,7 @@ use self::{
     address::Address,
     caller_link::CallerLink,
     commands::{Commands, Operation},
-    connection::Connection,
+    connection::{Connection, gone},
     dial::boxed,
     errors::{classify, is_of_replica, is_read_only, is_refused, wants_password, wants_reconnect},
     keyspace::Keyspace,
@@ -214,10 +214,14 @@ impl RedisStore {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
         }
-        let Ok(reply) = outcome else {
+        let Ok(mut reply) = outcome else {
             request.timed_out();
             return Err(StoreError::no_reply(send.timeout));
         };
+        if connection.promotion < link.address.promotion() {
+            // Its successor knows nothing of what this server has done since the promotion.
+            reply = Err(gone());
+        }
         request.replied(reply.is_ok());
         reply.map_err(|error| {
             let is_of_login = wants_password(&error);
@@ -238,11 +242,23 @@ impl RedisStore {
         if !link.give_up_replica(epoch) {
             return;
         }
-        let caller = self.caller.as_ref().map(|caller| &caller.link);
-        for link in caller.into_iter().chain([&self.background]) {
+        for link in self.links() {
             if let Some(connection) = link.present() {
                 link.give_up_replica(connection.epoch);
             }
+        }
+    }
+
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        let caller = self.caller.as_ref().map(|caller| &caller.link);
+        caller.into_iter().chain([&self.background])
+    }
+
+    /// Leaves each master as soon as a Sentinel names its successor. The holds are renewed there at once.
+    async fn keep_following(&self) {
+        let mut promotions = self.background.address.promotions();
+        while promotions.changed().await.is_ok() {
+            self.links().for_each(|link| link.leave_former_master());
         }
     }
 
@@ -260,8 +276,11 @@ impl RedisStore {
     pub(super) async fn keep_up(&self) {
         let (caller, background) = (self.caller.as_ref(), &self.background);
         let keep_tracked = caller.map(|caller| caller.keep_tracked(background));
+        let within = background.options.connect_timeout;
         tokio::join!(
             Arc::clone(background).keep_up(),
+            background.address.keep_listening(within),
+            self.keep_following(),
             OptionFuture::from(keep_tracked),
             OptionFuture::from(self.replica_check.as_ref().map(ReplicaCheck::run)),
         );

@@ -2,18 +2,27 @@
 
 mod secured;
 
+use redis::Value;
 use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{FAILOVER, Proxy, RedisServer, SERVICE, Trio, eventually};
 
 use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_listening,
+    LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_listening,
     assert_soon_queued, connect, count, hold, leave_behind, ms, name, pttl_in,
 };
 
 /// Starts servers that do not look dead just because the machine is busy.
 async fn trio() -> Trio {
     Trio::builder().silence(ms(2000)).start().await
+}
+
+/// The permissions of Sentinels at a server that they cannot demote.
+const NEVER_DEMOTED: &str = "-replicaof -slaveof";
+
+/// Makes a Sentinel promote the replica.
+async fn fail_over(sentinel: &RedisServer) {
+    let () = sentinel.command(&["SENTINEL", "FAILOVER", SERVICE]).await;
 }
 
 async fn client(trio: &Trio) -> LockClient {
@@ -63,9 +72,7 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
     assert!(pttl_in(&trio.master, 3, "k").await > 0);
     assert!(!trio.master.exists(&name("k")).await);
     trio.replica.catch_up_with(&trio.master).await;
-    let () = trio.sentinels[0]
-        .command(&["SENTINEL", "FAILOVER", SERVICE])
-        .await;
+    fail_over(&trio.sentinels[0]).await;
     trio.failed_over().await;
     assert_soon_extended(&guard).await;
     guard.release().await.expect("held");
@@ -73,6 +80,64 @@ async fn a_master_that_is_demoted_on_purpose_is_left() {
     let again = again.expect("free");
     assert!(pttl_in(&trio.replica, 3, "k").await > 0);
     again.release().await.expect("held");
+}
+
+/// The Sentinels cannot demote the former master, which therefore accepts writes until the end.
+#[tokio::test]
+async fn holders_and_waiters_leave_a_master_that_was_replaced_and_accepts_writes() {
+    let trio = trio().await;
+    trio.master.set_user("default", NEVER_DEMOTED).await;
+    let (one, other) = (client(&trio).await, client(&trio).await);
+    let guard = hold_renewed(&one, "k").await;
+    let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG * 3));
+    assert_soon_queued(&trio.master, "k", 1).await;
+    trio.replica.catch_up_with(&trio.master).await;
+    fail_over(&trio.sentinels[0]).await;
+    trio.failed_over().await;
+    let newcomer = client(&trio).await;
+    let taken = newcomer.lock("k").try_acquire().await.expect("reachable");
+    assert!(taken.is_none(), "the lock has come by replication");
+    eventually(LONG, "no client stays", async || {
+        trio.master.client_count().await == 0
+    })
+    .await;
+    let () = trio.master.command(&["SET", "accepts", "writes"]).await;
+    assert_soon_extended(&guard).await;
+    assert_eq!(count(&trio.replica, &guard).await, Some(1));
+    assert_passed_on(guard, waiting).await;
+}
+
+/// A client subscribes to promotions if it may, and asks from time to time otherwise.
+#[tokio::test]
+async fn a_sentinel_that_refuses_subscriptions_is_asked_for_the_master() {
+    let (master, replica) = (RedisServer::start(), RedisServer::start());
+    replica.follow(&master).await;
+    master.set_user("default", NEVER_DEMOTED).await;
+    let rules = acl::beyond("Sentinels");
+    let rules = rules.split(' ').filter(|rule| !rule.starts_with(['&']));
+    let rules = acl::only(&rules.collect::<Vec<_>>());
+    let sentinel = RedisServer::builder().acl_user("finder", &rules);
+    let sentinel = sentinel.sentinel(SERVICE, &master, 1, FAILOVER).start();
+    eventually(LONG, "the Sentinel knows the replica", async || {
+        let replicas: Vec<Value> = sentinel.command(&["SENTINEL", "REPLICAS", SERVICE]).await;
+        format!("{replicas:?}").contains("\"ok\"")
+    })
+    .await;
+    let (address, login) = (
+        sentinel.address(),
+        "sentinel_user=finder&sentinel_password=secret",
+    );
+    let client = connect(&format!("redis-sentinel://{address}/{SERVICE}?{login}")).await;
+    let guard = hold_renewed(&client, "k").await;
+    replica.catch_up_with(&master).await;
+    fail_over(&sentinel).await;
+    eventually(LONG, "no client stays", async || {
+        master.client_count().await == 0
+    })
+    .await;
+    assert_soon_extended(&guard).await;
+    assert_eq!(count(&replica, &guard).await, Some(1));
+    assert!(acl::refused(&sentinel).await.contains("+promoted-slave"));
 }
 
 /// Starts a Sentinel of this master, and returns its URL.

@@ -104,7 +104,7 @@ impl Seeds {
         within: Duration,
     ) -> Result<Layout, StoreError> {
         let asked = addrs.iter().map(|addr| self.layout_of(addr, within));
-        let layout = highest_epoch(asked, |layout: &Layout| layout.epoch, within).await;
+        let layout = highest_epoch(asked, |layout: &Layout| layout.epoch, 0, within).await;
         layout.unwrap_or_else(|| Err(not_sent("there is no node to ask")))
     }
 

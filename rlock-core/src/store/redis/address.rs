@@ -1,11 +1,14 @@
 //! The address of the server that has the locks, and its connection settings.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult};
+use tokio::{sync::watch, time::sleep};
 
 use super::{
-    errors::{classify_connect, not_sent, wants_password, without_kind},
+    dial::boxed,
+    errors::{classify_connect, not_sent, refuses_protocol, wants_password, without_kind},
     sentinel,
 };
 use crate::store::{
@@ -26,6 +29,8 @@ pub(in crate::store) const LOGIN: &str = "user and password stand before the hos
 pub(in crate::store) struct Address {
     pub(super) endpoint: ServerEndpoint,
     pub(super) settings: ConnectionSettings,
+    /// The epoch of the latest promotion that a Sentinel has reported. All links of a store share it.
+    promotion: Arc<watch::Sender<u64>>,
 }
 
 /// The connection settings that a URL does not contain.
@@ -39,6 +44,8 @@ pub(crate) struct ConnectionSettings {
 /// A server, and how connections to it are made.
 pub(in crate::store) struct Server {
     pub(super) info: ConnectionInfo,
+    /// The epoch of its promotion, if Sentinels named it.
+    pub(super) promotion: u64,
     settings: ConnectionSettings,
 }
 
@@ -69,7 +76,11 @@ impl ConnectionSettings {
 
 impl Address {
     pub(in crate::store) fn new(endpoint: ServerEndpoint, settings: ConnectionSettings) -> Self {
-        Self { endpoint, settings }
+        Self {
+            endpoint,
+            settings,
+            promotion: Arc::default(),
+        }
     }
 
     pub(super) fn database(&self) -> i64 {
@@ -83,27 +94,91 @@ impl Address {
 
     /// Returns the server that has the locks now. The caller's connection attempt ends after `within`.
     pub(super) async fn server(&self, within: Duration) -> RedisResult<Server> {
-        let info = match &self.endpoint {
-            ServerEndpoint::Fixed(info) => info.clone(),
+        let settings = self.settings.clone();
+        let (service, sentinels, master) = match &self.endpoint {
+            ServerEndpoint::Fixed(info) => return Ok(Server::new(info.clone(), settings)),
             ServerEndpoint::Master {
                 service,
                 sentinels,
                 master,
-            } => {
-                let tls = self.settings.tls.current().await?;
-                let clients = sentinels.iter().map(|info| tls.open(info.clone()));
-                let clients = clients.collect::<RedisResult<Vec<_>>>()?;
-                let (host, port) = sentinel::master(service, &clients, within).await?;
-                elsewhere(master, host, port)
-            }
+            } => (service, sentinels, master),
         };
-        Ok(Server::new(info, self.settings.clone()))
+        let tls = self.settings.tls.current().await?;
+        let clients = sentinels.iter().map(|info| tls.open(info.clone()));
+        let clients = clients.collect::<RedisResult<Vec<_>>>()?;
+        let known = self.promotion();
+        let named = sentinel::master(service, &clients, known, within).await?;
+        self.learn(known, named.promotion);
+        Ok(Server {
+            promotion: named.promotion,
+            ..Server::new(elsewhere(master, named.host, named.port), settings)
+        })
+    }
+
+    /// Returns the epoch of the latest promotion of which a Sentinel has told.
+    pub(super) fn promotion(&self) -> u64 {
+        *self.promotion.borrow()
+    }
+
+    /// Notes a promotion. If no Sentinel confirms the one that was `known`, because they were set up again, this one
+    /// replaces it.
+    fn learn(&self, known: u64, promotion: u64) {
+        self.promotion.send_if_modified(|latest| {
+            let is_news = promotion > *latest || (promotion < known && *latest == known);
+            if is_news {
+                *latest = promotion;
+            }
+            is_news
+        });
+    }
+
+    /// Learns of promotions while it is polled. `within` limits each attempt to connect to a Sentinel.
+    pub(super) async fn keep_listening(&self, within: Duration) {
+        let ServerEndpoint::Master {
+            service, sentinels, ..
+        } = &self.endpoint
+        else {
+            return;
+        };
+        let listening = sentinels.iter().map(async |info| {
+            let mut protocol = ProtocolVersion::RESP3;
+            loop {
+                let redis = info.redis_settings().clone().set_protocol(protocol);
+                let info = info.clone().set_redis_settings(redis);
+                let listening = boxed(async {
+                    let sentinel = self.settings.tls.current().await?.open(info)?;
+                    let learn = |promotion| self.learn(0, promotion);
+                    sentinel::listen(&sentinel, service, within, learn).await
+                });
+                if let Err(error) = listening.await {
+                    tracing::debug!(address = %self, %error, "listening to a Sentinel failed");
+                    // With RESP2, a connection with a subscription takes no questions, so the Sentinel is only asked.
+                    let is_too_old = refuses_protocol(&error) && protocol == ProtocolVersion::RESP3;
+                    protocol = if is_too_old {
+                        ProtocolVersion::RESP2
+                    } else {
+                        ProtocolVersion::RESP3
+                    };
+                }
+                sleep(sentinel::EACH).await;
+            }
+        });
+        join_all(listening).await;
+    }
+
+    /// Returns the epochs of the promotions that the Sentinels report.
+    pub(super) fn promotions(&self) -> watch::Receiver<u64> {
+        self.promotion.subscribe()
     }
 }
 
 impl Server {
     pub(in crate::store) fn new(info: ConnectionInfo, settings: ConnectionSettings) -> Self {
-        Self { info, settings }
+        Self {
+            info,
+            promotion: 0,
+            settings,
+        }
     }
 
     /// Asks the providers for the present credentials and the present certificate of the client, if there are any.
@@ -176,4 +251,28 @@ pub(in crate::store) fn elsewhere(
         (*h, *p) = (host, port);
     }
     info.clone().set_addr(addr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::endpoint::Endpoint;
+
+    #[test]
+    fn an_isolated_sentinel_does_not_lead_back_to_a_former_master() {
+        let Ok(Endpoint::Server(endpoint)) = Endpoint::parse("redis-sentinel://one,two/orders")
+        else {
+            panic!("a service");
+        };
+        let address = Address::new(endpoint, ConnectionSettings::default());
+        address.learn(0, 5);
+        address.learn(0, 4);
+        assert_eq!(address.promotion(), 5);
+        // A promotion that was reported while all Sentinels were asked counts.
+        address.learn(4, 3);
+        assert_eq!(address.promotion(), 5);
+        // The Sentinels were set up again, and count anew.
+        address.learn(5, 1);
+        assert_eq!(address.promotion(), 1);
+    }
 }

@@ -30,6 +30,8 @@ pub(in crate::store) struct Connection {
     /// The number of this connection among those of its link.
     pub(super) epoch: u64,
     pub(super) server: ConnectionAddr,
+    /// The epoch of the promotion of its server, if Sentinels named it.
+    pub(super) promotion: u64,
     pub(super) multiplexed: MultiplexedConnection,
     pub(super) usage: Arc<Usage>,
     commands: Arc<Commands>,
@@ -61,7 +63,7 @@ impl Connection {
         let (client, resp3) = (server.client(protocol)?, protocol != ProtocolVersion::RESP2);
         let mut config = without_time_outs();
         if resp3 {
-            let inbox = link.inbox(epoch);
+            let inbox = link.inbox(epoch, server.promotion);
             config = config.set_push_sender(move |push| {
                 inbox.on_push(push);
                 Ok::<(), Infallible>(())
@@ -71,6 +73,7 @@ impl Connection {
         let mut opened = Self {
             epoch,
             server: server.info.addr().clone(),
+            promotion: server.promotion,
             commands: Arc::clone(commands),
             multiplexed: multiplexed.clone(),
             usage: Arc::new(Usage::new()),
@@ -98,7 +101,9 @@ impl Connection {
             && !opened.is_replica
             && let Some(channel) = &channel
         {
-            subscribed = boxed(opened.subscribe(link.inbox(epoch), &client, channel)).await?;
+            subscribed =
+                boxed(opened.subscribe(link.inbox(epoch, server.promotion), &client, channel))
+                    .await?;
         }
         if subscribed.is_none() {
             opened.missing.push(NOTIFICATIONS);

@@ -48,6 +48,11 @@ pub(in crate::store) struct Elsewhere(pub(in crate::store) RedisError);
 #[error("the server is a replica (READONLY); locks are at its master")]
 pub(super) struct IsReplica;
 
+/// The error of a server whose successor the Sentinels name.
+#[derive(Debug, thiserror::Error)]
+#[error("the Sentinels name another master by now")]
+pub(super) struct IsFormerMaster;
+
 /// Advice about a certificate for another host than the one that the client connects to.
 const WRONG_NAME: &str = "the certificate has to name the host that the client connects to, which is the one in the URL, or \
     the one that a cluster or the Sentinels announce: for a cluster, set `cluster-announce-hostname` and \

@@ -19,7 +19,7 @@ use super::{
     commands::{Commands, Operation},
     connection::{Connection, Inbox},
     dial::boxed,
-    errors::{IsReplica, NO_RESP3, classify_connect, not_yet, refuses_protocol},
+    errors::{IsFormerMaster, IsReplica, NO_RESP3, classify_connect, not_yet, refuses_protocol},
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
@@ -121,16 +121,16 @@ impl Link {
         self.is_background().then(channel)
     }
 
-    /// Returns the reader of the messages of the connection with this epoch.
-    pub(super) fn inbox(self: &Arc<Self>, epoch: u64) -> Inbox {
+    /// Returns the reader of the messages of the connection with this epoch. `promotion`: that of its server.
+    pub(super) fn inbox(self: &Arc<Self>, epoch: u64, promotion: u64) -> Inbox {
         let link = Arc::downgrade(self);
         let listener = move |event| match (event, link.upgrade()) {
             (Notification::Disconnected, Some(link)) => {
                 link.ended.fetch_max(epoch, Ordering::SeqCst);
                 link.give_up(epoch);
             }
-            (event, Some(link)) => (link.listener)(event),
-            (_, None) => {}
+            (event, Some(link)) if promotion >= link.address.promotion() => (link.listener)(event),
+            _ => {}
         };
         Inbox {
             listener: Arc::new(listener),
@@ -154,6 +154,14 @@ impl Link {
             && present.server != other.server
         {
             self.give_up(present.epoch);
+        }
+    }
+
+    /// Gives up the present connection if a Sentinel has named another master since it was opened.
+    pub(super) fn leave_former_master(&self) {
+        let latest = self.address.promotion();
+        if let Some(former) = self.present().filter(|present| present.promotion < latest) {
+            self.give_up_for(former.epoch, Some(not_yet(IsFormerMaster)));
         }
     }
 
@@ -308,6 +316,7 @@ impl Link {
         if self.ended.load(Ordering::SeqCst) == epoch {
             self.give_up(epoch);
         }
+        self.leave_former_master();
     }
 
     /// Keeps a connection up for as long as the client lives.
@@ -325,8 +334,8 @@ impl Link {
                 outage = Outage::default();
             }
             if usage.as_ref().is_some_and(|usage| !usage.is_idle(began)) {
-                let is_replica = self.state.borrow().error.as_ref().is_some_and(is_replica);
-                self.log(&mut outage, is_replica);
+                let why = self.state.borrow().error.clone();
+                self.log(&mut outage, why.as_ref());
             }
             if usage.is_some_and(|usage| !usage.has_served()) {
                 tokio::time::sleep(outage.backoff.next()).await;
@@ -355,13 +364,15 @@ impl Link {
     }
 
     /// Logs that the connection is lost or silent: one line for the server, not one for each lock or connection.
-    fn log(&self, outage: &mut Outage, is_replica: bool) {
+    fn log(&self, outage: &mut Outage, why: Option<&StoreError>) {
         let (address, is_silent) = (&self.address, self.present().is_some());
         if !self.is_background() {
             return;
         }
         let was_logged = mem::replace(&mut outage.is_logged, true);
-        if is_replica {
+        if why.is_some_and(|error| error.source.is::<IsFormerMaster>()) {
+            tracing::info!(%address, "a Sentinel names another master, connecting to it");
+        } else if why.is_some_and(is_replica) {
             if !mem::replace(&mut outage.is_logged_as_replica, true) {
                 tracing::warn!(%address, "the server is a replica, connecting again until it is a master");
             }
@@ -412,7 +423,9 @@ impl Link {
             // Servers count and log wrong passwords.
             let refused = (!error.transient).then_some(REFUSED);
             let pause = refused.unwrap_or_else(|| outage.backoff.next());
-            let is_replica = is_replica(&error);
+            if was_up && (is_replica(&error) || !outage.is_logged) {
+                self.log(outage, Some(&error));
+            }
             // A connection that is only silent may still reply.
             self.state.send_if_modified(|state| {
                 let is_down = state.connection.is_none();
@@ -421,9 +434,6 @@ impl Link {
                 }
                 is_down
             });
-            if was_up && (is_replica || !outage.is_logged) {
-                self.log(outage, is_replica);
-            }
             tokio::time::sleep(pause).await;
             timeout = (timeout * 2).min(longest);
         }
@@ -450,7 +460,7 @@ impl Link {
             let opened = opened.map_err(|error| server.classify(error))?;
             // The Sentinels may have replaced a silent server, which does not know it yet.
             if named.elapsed() > NAMED && master().await?.info.addr() != server.info.addr() {
-                return Err(not_yet("the Sentinels name another master by now"));
+                return Err(not_yet(IsFormerMaster));
             }
             if opened.is_replica {
                 return Err(not_yet(IsReplica));

@@ -147,7 +147,7 @@ impl ReplicaCheck {
     /// Returns an error if `WAIT` fails.
     async fn ask(
         &self,
-        connection: &mut Option<MultiplexedConnection>,
+        connection: &mut Option<(u64, MultiplexedConnection)>,
         granted: &[Granted],
     ) -> Result<Vec<Confirmed>, StoreError> {
         let until = granted.iter().map(|granted| granted.until).max();
@@ -157,13 +157,15 @@ impl ReplicaCheck {
             .saturating_sub(BEFORE_END.max(longest / 10))
             .max(longest / 2);
         let asked = timeout(longest, async {
-            let connection = if let Some(connection) = connection {
+            let latest = self.link.address.promotion();
+            connection.take_if(|(promotion, _)| *promotion < latest);
+            let (_, connection) = if let Some(connection) = connection {
                 connection
             } else {
                 let server = self.link.address.server(longest).await?;
                 let server = server.with_login().await?;
                 let client = server.client(ProtocolVersion::RESP2)?;
-                connection.insert(plain(&client).await?)
+                connection.insert((server.promotion, plain(&client).await?))
             };
             let request = self.request(granted, waits);
             let answers = connection.send_packed_commands(&request, 0, request.len());

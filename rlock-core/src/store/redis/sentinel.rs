@@ -1,14 +1,21 @@
-//! Finds the master of a Sentinel service. Each connection looks it up again, because another server may have been
-//! promoted.
+//! Finds the master of a Sentinel service, and learns of promotions. Each connection looks the master up again, because
+//! another server may have been promoted.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{Client, ErrorKind, RedisError, RedisResult, cmd};
-use tokio::time::{Instant, timeout, timeout_at};
+use redis::{
+    Client, ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+    from_redis_value, pipe,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::{
-    dial::{boxed, plain},
+    capabilities::unless_refused,
+    dial::{boxed, multiplexed, plain, without_time_outs},
     errors::timed_out,
 };
 
@@ -19,40 +26,100 @@ pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behin
 /// The shortest time-out of a request to a Sentinel.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Returns host and port of the master as the Sentinels report it now. The caller's connection attempt ends after
-/// `within`.
+/// The channels on which a Sentinel reports promotions. The one that promotes a replica reports it before the others.
+const PROMOTIONS: [&str; 2] = ["+promoted-slave", "+switch-master"];
+/// How often a Sentinel is asked that refuses the subscription, and one that reports promotions.
+pub(super) const EACH: Duration = Duration::from_secs(1);
+const EACH_IF_SUBSCRIBED: Duration = Duration::from_secs(10);
+
+/// The master that a Sentinel names, and the epoch of its promotion.
+pub(super) struct Named {
+    pub(super) promotion: u64,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// Returns the master as the Sentinels report it now. Waits longer for a Sentinel that knows at least this promotion.
+/// The caller's connection attempt ends after `within`.
 pub(super) async fn master(
     service: &str,
     sentinels: &[Client],
+    promotion: u64,
     within: Duration,
-) -> RedisResult<(String, u16)> {
+) -> RedisResult<Named> {
     // The other half is for the connection to the master.
     let within = SHORTEST_TIMEOUT.max(within / 2);
     let asked = sentinels.iter().map(|sentinel| async move {
-        let answer = timeout(within, boxed(ask(sentinel, service))).await;
-        answer.unwrap_or_else(|_| {
-            Err(timed_out(format!(
-                "no reply from a Sentinel within {within:?}"
-            )))
-        })
+        let asked = async { ask(&mut plain(sentinel).await?, service).await };
+        replied(within, asked).await
     });
-    let highest = highest_epoch(asked, |(epoch, _)| *epoch, within).await;
+    let highest = highest_epoch(asked, |named| named.promotion, promotion, within).await;
     let none = || Err(RedisError::from((ErrorKind::Io, "no Sentinel replies")));
-    highest.unwrap_or_else(none).map(|(_, master)| master)
+    highest.unwrap_or_else(none)
 }
 
-/// Asks a Sentinel for host and port of the master, and the epoch of its promotion.
-async fn ask(sentinel: &Client, service: &str) -> RedisResult<(u64, (String, u16))> {
-    let mut connection = plain(sentinel).await?;
-    let mut master = cmd("SENTINEL");
-    master.arg("MASTER").arg(service);
-    let answer: HashMap<String, String> = master.query_async(&mut connection).await?;
-    let number = |name| answer.get(name)?.parse().ok();
-    let named = || {
-        let port = u16::try_from(number("port")?).ok()?;
-        Some((number("config-epoch")?, (answer.get("ip")?.clone(), port)))
+/// Calls `learn` with each promotion that a Sentinel knows, until it does not reply. `within` limits the connecting.
+pub(super) async fn listen(
+    sentinel: &Client,
+    service: &str,
+    within: Duration,
+    learn: impl Fn(u64),
+) -> RedisResult<()> {
+    let reported = Arc::new(Notify::new());
+    let report = Arc::clone(&reported);
+    let config = without_time_outs().set_push_sender(move |_| {
+        report.notify_one();
+        Ok::<(), Infallible>(())
+    });
+    let mut connection = replied(within, multiplexed(sentinel, &config)).await?;
+    let subscribed = replied(within, connection.subscribe(&PROMOTIONS)).await;
+    let each = match unless_refused(subscribed) {
+        Ok(Some(())) => EACH_IF_SUBSCRIBED,
+        _ => EACH,
     };
-    named().ok_or_else(|| {
+    loop {
+        let named = replied(
+            SHORTEST_TIMEOUT.max(within / 2),
+            ask(&mut connection, service),
+        );
+        learn(named.await?.promotion);
+        let _ = timeout(each, reported.notified()).await;
+    }
+}
+
+/// Returns an error if a Sentinel does not reply within this time.
+async fn replied<T>(
+    within: Duration,
+    reply: impl Future<Output = RedisResult<T>> + Send,
+) -> RedisResult<T> {
+    let late = || format!("no reply from a Sentinel within {within:?}");
+    (timeout(within, boxed(reply)).await).unwrap_or_else(|_| Err(timed_out(late())))
+}
+
+/// Asks a Sentinel for the master. While it promotes a replica, `MASTER` shows the new epoch and the former address, so
+/// the address is asked for separately.
+async fn ask(connection: &mut MultiplexedConnection, service: &str) -> RedisResult<Named> {
+    let mut asked = pipe();
+    for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
+        asked.cmd("SENTINEL").arg(question).arg(service);
+    }
+    let replies = connection.send_packed_commands(&asked, 0, asked.len());
+    let mut replies = replies.await?.into_iter().map(Value::extract_error);
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+    let (facts, address) = (next()?, next()?);
+    let facts: HashMap<String, String> = from_redis_value(facts)?;
+    let promotion = facts
+        .get("config-epoch")
+        .and_then(|epoch| epoch.parse().ok());
+    let address: Option<(String, u16)> = from_redis_value(address)?;
+    let named = promotion
+        .zip(address)
+        .map(|(promotion, (host, port))| Named {
+            promotion,
+            host,
+            port,
+        });
+    named.ok_or_else(|| {
         RedisError::from((
             ErrorKind::UnexpectedReturnType,
             "a Sentinel named no master",
@@ -64,11 +131,12 @@ async fn ask(sentinel: &Client, service: &str) -> RedisResult<(u64, (String, u16
 const OTHERS: Duration = Duration::from_millis(50);
 
 /// Awaits the replies of several servers that may disagree. Returns the reply with the highest epoch, because an
-/// isolated server may name a former master. Returns an error if all requests failed, and `None` without requests.
-/// Each request must end within `within`.
+/// isolated server may name a former master. Waits longer for an epoch of at least `least`. Returns an error if all
+/// requests failed, and `None` without requests. Each request must end within `within`.
 pub(in crate::store) async fn highest_epoch<T, E, F>(
     asked: impl IntoIterator<Item = F>,
     epoch: impl Fn(&T) -> u64,
+    least: u64,
     within: Duration,
 ) -> Option<Result<T, E>>
 where
@@ -78,7 +146,7 @@ where
     let mut highest = None;
     let mut until = Instant::now() + within * 2;
     while let Ok(Some(reply)) = timeout_at(until, asked.next()).await {
-        if reply.is_ok() {
+        if reply.as_ref().is_ok_and(|reply| epoch(reply) >= least) {
             until = until.min(Instant::now() + OTHERS);
         }
         let is_higher = match (&highest, &reply) {
@@ -91,4 +159,28 @@ where
         }
     }
     highest
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Awaits the replies with these epochs, after as many milliseconds each.
+    async fn chosen(replies: &[(u64, u64)], least: u64) -> Option<Result<u64, ()>> {
+        let replies = replies.iter().map(async |(after, epoch)| {
+            sleep(Duration::from_millis(*after)).await;
+            Ok(*epoch)
+        });
+        highest_epoch(replies, |epoch| *epoch, least, Duration::from_millis(500)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_does_not_know_the_last_promotion_ends_no_wait_for_the_others() {
+        let replies = [(0, 1), (300, 2), (400, 3)];
+        assert_eq!(chosen(&replies, 0).await, Some(Ok(1)));
+        assert_eq!(chosen(&replies, 2).await, Some(Ok(2)));
+        assert_eq!(chosen(&replies, 4).await, Some(Ok(3)));
+    }
 }
