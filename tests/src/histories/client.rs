@@ -76,6 +76,15 @@ async fn work(options: &ClientOptions, mut rng: fastrand::Rng) -> bool {
         options.keys,
         rng.fork(),
     ));
+    if clients.has_sentinels() {
+        let caller = Caller {
+            process: options.process,
+            task: options.clients * options.tasks,
+            resource: Resource::connect(options.resource).await,
+        };
+        let (options, phase) = (options.clone(), phase.clone());
+        tasks.spawn(clients::visit(options, caller, phase, rng.fork()));
+    }
     let eye = clients.embedded().then(|| {
         tasks.spawn(clients::replace(
             Arc::clone(&clients),

@@ -377,7 +377,7 @@ impl History {
     /// Returns whether the store forgot this lock between these times.
     pub(super) fn forgotten(&self, key: &str, from: u64, to: u64) -> bool {
         self.data_losses(key)
-            .any(|fault| fault.start <= to && fault.end >= from)
+            .any(|fault| fault.start <= to && fault.loses_until() >= from)
     }
 
     /// Returns whether two masters at the same time may have granted this lock twice. Neither knows
@@ -391,9 +391,10 @@ impl History {
         let mut splits = splits.map(|fault| {
             // A hold may begin long after its grant, and a later request may confirm it. Then the call is the only known
             // lower bound of the grant, which was alive at the confirmation.
+            let end = fault.loses_until();
             let within = |hold: &Hold| {
-                let may_be_older = hold.earliest <= fault.end + hold.lease.max(GRACE);
-                hold.asked <= fault.end && may_be_older && hold.granted >= fault.start
+                let may_be_older = hold.earliest <= end + hold.lease.max(GRACE);
+                hold.asked <= end && may_be_older && hold.granted >= fault.start
             };
             within(one) && within(other)
         });

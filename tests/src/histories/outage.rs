@@ -102,8 +102,8 @@ impl Server {
     }
 
     /// Returns when a busy machine caused an unplanned failover: from the earliest time to the
-    /// latest. Then the roles are swapped.
-    async fn was_replaced(&self) -> Option<(u64, u64)> {
+    /// latest, and when the new master was named. Then the roles are swapped.
+    async fn was_replaced(&self) -> Option<(u64, u64, Option<u64>)> {
         let mut place = self.place.write().await;
         let now = clock::now();
         let Place::Master(trio) = &mut *place else {
@@ -111,23 +111,23 @@ impl Server {
         };
         if trio.is_led_by(&trio.replica).await {
             trio.failed_over().await;
-            let end = self.replace(trio).await;
-            return Some((self.looked.swap(end, Ordering::Relaxed), end));
+            let (end, named) = self.replace(trio, clock::now()).await;
+            return Some((self.looked.swap(end, Ordering::Relaxed), end, named));
         }
         let looked = self.looked.swap(now, Ordering::Relaxed);
         let epoch = trio.epoch().await;
         // A failover, and another one back.
         let was_away = self.epoch.swap(epoch, Ordering::Relaxed) != epoch;
-        was_away.then(|| (looked, clock::now()))
+        was_away.then(|| (looked, clock::now(), None))
     }
 
     /// Demotes the former master, and waits until all Sentinels agree. Returns when there was one
-    /// master again.
-    async fn replace(&self, trio: &mut Trio) -> u64 {
+    /// master again, and when it was named, unless it was replaced, too.
+    async fn replace(&self, trio: &mut Trio, named: u64) -> (u64, Option<u64>) {
         trio.swap().await;
-        let mut end = clock::now();
+        let mut end = (clock::now(), Some(named));
         if trio.settle().await {
-            end = clock::now();
+            end = (clock::now(), None);
         }
         self.epoch.store(trio.epoch().await, Ordering::Relaxed);
         end
@@ -164,35 +164,28 @@ pub(super) async fn strike_and_note(
 ) {
     let start = clock::now();
     let key = (step.kind == FaultKind::LockDeleted).then(|| format!("k{}", step.number));
-    if let Some(end) = strike_one(server, step).await {
-        note(recorder, step.kind, (start, end), key, number);
+    if let Some((end, named)) = strike_one(server, step).await {
+        let fault = Fault {
+            key,
+            server: number,
+            named,
+            ..Fault::new(step.kind, start, end)
+        };
+        recorder.note(Record::Fault(fault));
     }
     note_replacement(server, recorder).await;
 }
 
 /// Records an unplanned failover, if there was one.
 pub(super) async fn note_replacement(server: &Server, recorder: &Recorder) {
-    if let Some(times) = server.was_replaced().await {
-        note(recorder, FaultKind::MasterPaused, times, None, None);
+    if let Some((start, end, named)) = server.was_replaced().await {
+        let fault = Fault::new(FaultKind::MasterPaused, start, end);
+        recorder.note(Record::Fault(Fault { named, ..fault }));
     }
 }
 
-fn note(
-    recorder: &Recorder,
-    kind: FaultKind,
-    (start, end): (u64, u64),
-    key: Option<String>,
-    server: Option<usize>,
-) {
-    recorder.note(Record::Fault(Fault {
-        key,
-        server,
-        ..Fault::new(kind, start, end)
-    }));
-}
-
-/// Applies a fault. Returns its end; `None` if it had no effect.
-async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
+/// Applies a fault. Returns its end, and when another master was named; `None` if it had no effect.
+async fn strike_one(server: &Server, step: &Step) -> Option<(u64, Option<u64>)> {
     let struck = match step.kind {
         FaultKind::ServerPaused => {
             let place = server.place.write().await;
@@ -224,13 +217,14 @@ async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
         FaultKind::MasterKilled
         | FaultKind::MasterPaused
         | FaultKind::MasterCutOff
+        | FaultKind::MasterReplaced
         | FaultKind::MasterUnseen => {
             let mut place = server.place.write().await;
             let Place::Master(trio) = &mut *place else {
                 unreachable!("one server has no replica")
             };
-            fail_over(trio, step).await;
-            return Some(server.replace(trio).await);
+            let named = fail_over(trio, step).await;
+            return Some(server.replace(trio, named).await);
         }
         FaultKind::ClientsKilled => {
             let redis = server.up().await;
@@ -247,42 +241,58 @@ async fn strike_one(server: &Server, step: &Step) -> Option<u64> {
         FaultKind::LockDeleted => server.up().await.del(&name_of(step.number)).await,
         kind => unreachable!("{kind} is not a fault of a server"),
     };
-    struck.then(clock::now)
+    struck.then(|| (clock::now(), None))
 }
 
-/// Makes the replica replace the master, which returns as a replica.
-async fn fail_over(trio: &Trio, step: &Step) {
+/// Makes the replica replace the master, which returns as a replica. Returns when all Sentinels named the replica.
+async fn fail_over(trio: &Trio, step: &Step) -> u64 {
     match step.kind {
         FaultKind::MasterKilled => {
             trio.master.kill();
-            trio.failed_over().await;
+            let named = named(trio).await;
             sleep(step.lasts).await;
             restart(&trio.master);
+            named
+        }
+        FaultKind::MasterReplaced => {
+            trio.order_failover().await;
+            let named = named(trio).await;
+            sleep(step.lasts).await;
+            named
         }
         FaultKind::MasterPaused => {
             trio.master.pause();
             sleep(step.lasts).await;
-            trio.failed_over().await;
+            let named = named(trio).await;
             trio.master.resume();
+            named
         }
         FaultKind::MasterCutOff => {
             let way = trio.master.front();
             cut(way, step.number);
-            trio.failed_over().await;
+            let named = named(trio).await;
             sleep(step.lasts).await;
             way.pass();
             // Sentinels need some time for the announcement.
             sleep(step.lasts).await;
+            named
         }
         FaultKind::MasterUnseen => {
             let way = trio.master.front();
             way.drop_requests_if(u64::MAX, is_of_sentinel);
-            trio.failed_over().await;
+            let named = named(trio).await;
             sleep(step.lasts).await;
             way.pass();
+            named
         }
         kind => unreachable!("{kind} is not a failover"),
     }
+}
+
+/// Returns when all Sentinels name the replica.
+async fn named(trio: &Trio) -> u64 {
+    trio.failed_over().await;
+    clock::now()
 }
 
 /// Cuts both directions, or one of them.

@@ -202,7 +202,14 @@ pub(super) struct Fault {
     /// The number of lost messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) messages: Option<u64>,
+    /// When all Sentinels named another master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) named: Option<u64>,
 }
+
+/// The longest time for a client on a busy machine to leave a former master and renew its locks at the new one, since
+/// all Sentinels name that.
+const FOLLOWED: u64 = 1_000_000_000;
 
 impl Fault {
     /// A fault that is not limited to one key, process or server.
@@ -215,7 +222,15 @@ impl Fault {
             process: None,
             server: None,
             messages: None,
+            named: None,
         }
+    }
+
+    /// Returns until when locks that are granted may be lost by this fault. A former master may grant locks for longer,
+    /// but no client asks it any more.
+    pub(super) fn loses_until(&self) -> u64 {
+        let followed = self.named.map(|named| named + FOLLOWED);
+        followed.map_or(self.end, |followed| followed.min(self.end))
     }
 }
 
@@ -255,7 +270,9 @@ pub(super) enum FaultKind {
     /// The Sentinels could not reach the master, but clients could, until its replica had replaced
     /// it and for a while after.
     MasterUnseen,
-    /// An operator ordered a failover.
+    /// An operator ordered a failover of Sentinels. The former master accepted writes until it was demoted.
+    MasterReplaced,
+    /// An operator ordered a failover of a cluster.
     MasterHandedOver,
     /// A lock's slot was moved from one master to another.
     SlotMoved,
@@ -287,6 +304,7 @@ impl FaultKind {
                 | Self::MasterPaused
                 | Self::MasterCutOff
                 | Self::MasterUnseen
+                | Self::MasterReplaced
                 | Self::AllFlushed
                 | Self::LockDeleted
         )
@@ -301,7 +319,7 @@ impl FaultKind {
     pub(super) fn leaves_two_masters(self) -> bool {
         matches!(
             self,
-            Self::MasterPaused | Self::MasterCutOff | Self::MasterUnseen
+            Self::MasterPaused | Self::MasterCutOff | Self::MasterUnseen | Self::MasterReplaced
         )
     }
 
@@ -327,6 +345,7 @@ impl FaultKind {
                 | Self::MasterPaused
                 | Self::MasterCutOff
                 | Self::MasterUnseen
+                | Self::MasterReplaced
                 | Self::MasterHandedOver
                 | Self::SlotMoved
                 | Self::ExecutorBlocked

@@ -11,10 +11,10 @@ use fastrand::Rng;
 use super::record::FaultKind::{
     self, AllFlushed, BlackHole, ClientsKilled, ConnectionsHalfClosed, ConnectionsRefused,
     ConnectionsReset, ConnectionsSilenced, EverySecondSilenced, LockDeleted, MasterCutOff,
-    MasterHandedOver, MasterKilled, MasterPaused, MasterUnseen, ProcessKilled, ProcessPaused,
-    ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed, RequestsDropped,
-    RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused, ServerRestarted,
-    ServerSlowed, SlotMoved,
+    MasterHandedOver, MasterKilled, MasterPaused, MasterReplaced, MasterUnseen, ProcessKilled,
+    ProcessPaused, ProcessRetired, RepliesDelayed, RepliesDropped, RepliesHeld, RepliesSwallowed,
+    RequestsDropped, RequestsHeld, RequestsSwallowed, ScriptsFlushed, ServerKilled, ServerPaused,
+    ServerRestarted, ServerSlowed, SlotMoved,
 };
 use rlock_testkit::MASTERS;
 
@@ -59,12 +59,13 @@ const SERVER: [Choice; 6] = [
 ];
 
 /// Of a master with Sentinels. A short pause does not trigger a failover.
-const SENTINEL: [Choice; 7] = [
+const SENTINEL: [Choice; 8] = [
     (ClientsKilled, 4, 0..1),
     (ScriptsFlushed, 3, 0..1),
     (LockDeleted, 4, 0..1),
     (AllFlushed, 1, 0..1),
     (ServerPaused, 4, 50..350),
+    (MasterReplaced, 6, 0..6_000),
     (MasterKilled, 4, 0..1_000),
     (MasterPaused, 3, 2_500..5_000),
 ];

@@ -9,7 +9,7 @@
 //! entered <owner> <token>   … at <time> | shares | permits <n>
 //! wrote, read <owner> <token> <at>   … rejected
 //! released <owner>;  gave-up <client> <lease> <at>;  refused;  killed, closed <client> <at>;  quorum
-//! flushed, masters, paused <start> <end>   … on <server>;  deleted <key> <at>
+//! flushed, masters, paused, replaced <start> <end>   … on <server> | named <time>;  deleted <key> <at>
 //! seen <owner> <first> <last>   … on <server>;  left-over <what>
 //! => nothing, or these properties only, or `also` one of them   … overlaps <n> <longest> | others <n>
 //! ```
@@ -198,6 +198,7 @@ fn add(records: &mut Vec<Record>, words: &mut Words<'_>) {
         "flushed" => fault(FaultKind::AllFlushed, words),
         "masters" => fault(FaultKind::MasterCutOff, words),
         "paused" => fault(FaultKind::ServerPaused, words),
+        "replaced" => fault(FaultKind::MasterReplaced, words),
         "deleted" => {
             let (key, at) = (Some(text(words)), time(words));
             let fault = Fault::new(FaultKind::LockDeleted, at, at);
@@ -242,6 +243,10 @@ fn fault(kind: FaultKind, words: &mut Words<'_>) -> Record {
 fn detail(record: &mut Record, word: &str, words: &mut Words<'_>) -> Option<Record> {
     let operation = match record {
         Record::Operation(operation) => operation,
+        Record::Fault(Fault { named, .. }) if word == "named" => {
+            *named = Some(time(words));
+            return None;
+        }
         Record::Fault(Fault { server, .. }) | Record::Locked { server, .. } if word == "on" => {
             *server = Some(number(words));
             return None;

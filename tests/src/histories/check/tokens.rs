@@ -142,11 +142,11 @@ fn before_notice(history: &History, key: &str, lock: &Lock, hold: &Hold) -> bool
     let mut losses = history.data_losses(key);
     joins
         || losses.any(|fault| {
-            // A former master closes its connections when it is demoted.
+            // A client notices that it has to leave a former master.
             (fault.kind.leaves_connections() || fault.kind.leaves_two_masters())
-                && fault.end >= hold.earliest
+                && fault.loses_until() >= hold.earliest
                 && fault.start <= hold.granted
-                && hold.granted <= fault.end + REPORT
+                && hold.granted <= fault.loses_until() + REPORT
         })
 }
 
@@ -236,6 +236,12 @@ mod tests {
         => nothing
         # not if the first was granted before
         masters 16 40; hold a:1 10 10 15 110 left 20; hold b:1 10 23 35 130 left 40
+        => also TokensGrow
+        # a former master that is not demoted yet excuses them until all clients have left it
+        replaced 12 5000 named 40; hold a:1 10 1000 1015 1110 left 1020; hold b:1 9 1039 1045 1145 left 1050
+        => nothing others 2
+        # not if the second was called after that
+        replaced 12 5000 named 40; hold a:1 10 1000 1015 1110 left 1020; hold b:1 9 1041 1045 1145 left 1050
         => also TokensGrow
         # a nested entry with another token is found
         hold a:1 10 0 5 100 left 20; entered a:1 10

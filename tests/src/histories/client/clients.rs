@@ -1,7 +1,7 @@
 //! The lock clients of a process, and their ends during use.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -9,7 +9,11 @@ use fastrand::Rng;
 use rlock_core::{LockClient, LockClientBuilder, Reentry};
 use tokio::sync::watch;
 
-use super::{Phase, caller::print};
+use super::{
+    Phase,
+    caller::{Caller, print},
+    session::Session,
+};
 use crate::histories::{
     clock,
     mode::Usage,
@@ -19,6 +23,9 @@ use crate::histories::{
 
 /// The time-out for replicas.
 const REPLICATED: Duration = Duration::from_millis(500);
+
+/// The pause between two clients that visit. Four processes connect one every 100 ms.
+const VISITS: Duration = Duration::from_millis(350);
 
 pub(super) struct Clients {
     options: ClientOptions,
@@ -46,6 +53,11 @@ impl Clients {
     /// Returns whether the store is embedded in this process.
     pub(super) fn embedded(&self) -> bool {
         is_embedded(self.url())
+    }
+
+    /// Returns whether Sentinels name the server.
+    pub(super) fn has_sentinels(&self) -> bool {
+        self.url().contains("-sentinel://")
     }
 
     /// The URL of the store, or of its first server.
@@ -159,11 +171,7 @@ async fn id_of(client: &LockClient, process: u32) -> String {
 
 /// Ends clients of an embedded store during use, and replaces them. The store continues, like a
 /// server when a process dies.
-pub(super) async fn replace(
-    clients: std::sync::Arc<Clients>,
-    phase: watch::Receiver<Phase>,
-    mut rng: Rng,
-) {
+pub(super) async fn replace(clients: Arc<Clients>, phase: watch::Receiver<Phase>, mut rng: Rng) {
     let mut until_next = 0;
     while *phase.borrow() == Phase::Work {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -176,6 +184,39 @@ pub(super) async fn replace(
         let next = Place::connect(&clients.options, &mut rng).await;
         let before = std::mem::replace(&mut *clients.place(place), next);
         end(before, clients.options.process).await;
+    }
+}
+
+/// Connects a new client again and again, which makes one call and ends. A new client connects to the master that
+/// Sentinels name now, and a connected one may still be at the master before.
+pub(super) async fn visit(
+    options: ClientOptions,
+    caller: Caller,
+    phase: watch::Receiver<Phase>,
+    mut rng: Rng,
+) {
+    let options = ClientOptions {
+        clients: 1,
+        ..options
+    };
+    while *phase.borrow() == Phase::Work {
+        tokio::time::sleep(VISITS).await;
+        let clients = Arc::new(Clients::connect(&options, &mut rng).await);
+        let mut session = Session {
+            caller: caller.clone(),
+            clients: Arc::clone(&clients),
+            place: 0,
+            keys: options.keys,
+            rng: rng.fork(),
+        };
+        session.calls().await;
+        drop(session);
+        if let Some(Clients { places, .. }) = Arc::into_inner(clients) {
+            for place in places {
+                let place = place.into_inner().unwrap_or_else(PoisonError::into_inner);
+                end(place, options.process).await;
+            }
+        }
     }
 }
 

@@ -44,15 +44,19 @@ struct Call {
 impl Session {
     pub(super) async fn work(mut self, phase: watch::Receiver<Phase>) {
         while *phase.borrow() == Phase::Work {
-            let call = self.call();
-            match self.rng.u8(..100) {
-                0..45 => self.run(call).await,
-                45..80 => self.acquire(call).await,
-                80..90 => self.try_acquire(call).await,
-                _ => self.run_both(call).await,
-            }
+            self.calls().await;
             let pause = Duration::from_micros(self.rng.u64(0..4_000));
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    pub(super) async fn calls(&mut self) {
+        let call = self.call();
+        match self.rng.u8(..100) {
+            0..45 => self.run(call).await,
+            45..80 => self.acquire(call).await,
+            80..90 => self.try_acquire(call).await,
+            _ => self.run_both(call).await,
         }
     }
 

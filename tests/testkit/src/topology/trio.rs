@@ -207,6 +207,20 @@ impl Trio {
         self.led_by(&self.replica).await;
     }
 
+    /// Orders failovers until the replica is promoted. Faults of connections may prevent the first ones.
+    pub async fn order_failover(&self) {
+        let end = Instant::now() + FAILOVER;
+        while !self.is_led_by(&self.replica).await {
+            assert!(Instant::now() < end, "no failover");
+            let mut order = redis::cmd("SENTINEL");
+            order.arg(&["FAILOVER", SERVICE]);
+            let mut sentinel = self.sentinels[0].connection().await;
+            // It is refused while one is under way, or the replica is not ready.
+            let _ = order.query_async::<()>(&mut sentinel).await;
+            sleep(LOOK).await;
+        }
+    }
+
     /// Swaps the roles after a failover. The old master becomes a replica.
     pub async fn swap(&mut self) {
         std::mem::swap(&mut self.master, &mut self.replica);
