@@ -231,6 +231,6 @@ pub mod __private {
     };
     pub mod probe {
         pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};
-        pub use crate::store::probe::{Probed, refused};
+        pub use crate::store::probe::{Probed, refused, way_out};
     }
 }

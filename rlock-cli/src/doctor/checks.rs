@@ -201,10 +201,9 @@ impl Checks {
         let (needed, better) = match refused {
             Ok(refused) => refused,
             Err(error) => {
-                let text = format!(
-                    "cannot be checked: {}; grant `+evalsha` and `+script|load`",
-                    reason(&error)
-                );
+                let way_out = "grant `+evalsha` and `+script|load`";
+                let way_out = probe::way_out(&error).unwrap_or(way_out);
+                let text = format!("cannot be checked: {}; {way_out}", reason(&error));
                 return vec![Finding::harm(CHECK, text)];
             }
         };

@@ -9,7 +9,7 @@ use super::{
     redis::{
         address::{ConnectionSettings, Server, elsewhere},
         capabilities,
-        errors::NO_RESP3,
+        errors::{DECLARED_ONLY, NO_RESP3, is_undeclared},
         keyspace::Keyspace,
     },
 };
@@ -61,6 +61,12 @@ impl Probed {
     pub fn client(&self, protocol: ProtocolVersion) -> RedisResult<Client> {
         Server::new(self.0.clone(), ConnectionSettings::default()).client(protocol)
     }
+}
+
+/// Returns what to do about a refusal that has nothing to do with permissions, if that is known.
+#[must_use]
+pub fn way_out(error: &RedisError) -> Option<&'static str> {
+    is_undeclared(error).then_some(DECLARED_ONLY)
 }
 
 /// Returns the permissions that this user lacks: those that locks need, and those that make locks quicker. Each is a

@@ -52,12 +52,13 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Removes comments. Before login, a server closes a connection that sends an argument of more than 16 KiB, and does
-    /// not ask for the password.
+    /// Removes comments, except the first line, which Dragonfly reads: it lets the script touch keys that it does not
+    /// declare. Before login, a server closes a connection that sends an argument of more than 16 KiB, and does not
+    /// ask for the password.
     fn new(text: &str) -> Self {
         let lines = text.lines().map(str::trim_start);
         let code: Vec<&str> = lines
-            .filter(|line| !line.is_empty() && !line.starts_with("--"))
+            .filter(|line| !line.is_empty() && (!line.starts_with("--") || line.starts_with("--!")))
             .collect();
         let text = code.join("\n");
         let hash = redis::Script::new(&text).get_hash().to_owned();
@@ -263,6 +264,9 @@ mod tests {
         for script in Scripts::new().all() {
             let length = script.text.len();
             assert!((500..16 * 1024).contains(&length), "{length}");
+            let first = script.text.lines().next();
+            assert_eq!(first, Some("--!df flags=allow-undeclared-keys"));
+            assert!(!script.text.contains("\n--"), "the only comment");
         }
     }
 }

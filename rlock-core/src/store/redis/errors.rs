@@ -53,6 +53,14 @@ pub(super) struct IsReplica;
 #[error("the Sentinels name another master by now")]
 pub(super) struct IsFormerMaster;
 
+/// The error of a server that lets a script touch only the keys that it declares. Only locks are declared.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; {DECLARED_ONLY}")]
+struct Undeclared(RedisError);
+
+pub(in crate::store) const DECLARED_ONLY: &str = "this server lets a script touch only the keys that it declares: start Dragonfly with \
+    `--default_lua_flags=allow-undeclared-keys`, and set the parameter `script_check_enable` of a Tair instance to 0";
+
 /// Advice about a certificate for another host than the one that the client connects to.
 const WRONG_NAME: &str = "the certificate has to name the host that the client connects to, which is the one in the URL, or \
     the one that a cluster or the Sentinels announce: for a cluster, set `cluster-announce-hostname` and \
@@ -77,6 +85,7 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
         foreign: has_code(&error, "WRONGTYPE"),
         source: match error.kind() {
             ErrorKind::Server(Moved | Ask | CrossSlot) => Arc::new(Elsewhere(error)),
+            _ if is_undeclared(&error) => Arc::new(Undeclared(error)),
             _ => Arc::new(error),
         },
     }
@@ -184,6 +193,14 @@ pub(super) fn wants_password(error: &RedisError) -> bool {
     is_refused || has_code(error, "NOAUTH") || has_code(error, "WRONGPASS")
 }
 
+/// Returns whether the server refused a script because of a key that it does not declare: Dragonfly, or the proxy of Tair.
+pub(in crate::store) fn is_undeclared(error: &RedisError) -> bool {
+    let said = without_kind(error);
+    ["undeclared key", "passed using the KEYS array"]
+        .iter()
+        .any(|text| said.contains(text))
+}
+
 /// Returns whether the server refused the protocol of a connection.
 pub(super) fn refuses_protocol(error: &RedisError) -> bool {
     let refused = matches!(
@@ -230,7 +247,7 @@ mod tests {
 
     /// Redis 6.2 words the refusal of a command inside a script differently.
     #[test]
-    fn what_passes_does_so_inside_scripts_too() {
+    fn what_passes_does_so_inside_scripts_too_and_a_refusal_of_the_script_names_the_switch() {
         for line in [
             "READONLY You can't write against a read only replica.",
             "ERR Error running script (call to f_9a): @user_script:24: @user_script: 24: -READONLY You \
@@ -243,6 +260,23 @@ mod tests {
             assert!(
                 error.transient && !error.maybe_executed,
                 "{line}: {error:?}"
+            );
+        }
+        for line in [
+            "ERR script tried accessing undeclared key",
+            "ERR Error running script (call to f_9a): @user_script:24: script tried accessing undeclared key",
+            "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array",
+        ] {
+            let refused = classify(answered(line));
+            assert!(!refused.transient && !refused.maybe_executed, "{line}");
+            let said = refused.to_string();
+            let switches = [
+                "--default_lua_flags=allow-undeclared-keys",
+                "script_check_enable",
+            ];
+            assert!(
+                switches.iter().all(|switch| said.contains(switch)),
+                "{said}"
             );
         }
         let refused = classify(answered("NOPERM this user has no permissions"));

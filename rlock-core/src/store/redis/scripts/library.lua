@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- What several scripts share. This file precedes each of them.
 --
 -- The keys of a lock have one hash tag:

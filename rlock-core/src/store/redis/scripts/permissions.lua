@@ -1,3 +1,4 @@
+--!df flags=allow-undeclared-keys
 -- Returns the permissions of a client that this user lacks.
 -- KEYS  the name of a lock, or none: some services refuse scripts without keys
 -- ARGV  the prefix, the name of a channel, and further uses: `cluster`, `replicas`
