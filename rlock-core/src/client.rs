@@ -5,6 +5,7 @@ mod closing;
 mod inspect;
 mod list;
 mod outage;
+mod probe;
 mod revoke;
 
 use std::{

@@ -25,7 +25,8 @@ impl LockClient {
     /// The check sends a `PING` to each of these servers in parallel, over the background connections, and to a
     /// quorum again until a majority replies. It takes at most the [response
     /// time-out](crate::LockClientBuilder::response_timeout), including the wait of a client that is not connected
-    /// yet. A reply does not prove that locks can be acquired, because a server without free memory replies, too.
+    /// yet. A reply does not prove that locks can be acquired, because a server without free memory replies, too:
+    /// [`probe`](Self::probe) proves that.
     ///
     /// # Errors
     ///

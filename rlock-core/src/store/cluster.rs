@@ -189,6 +189,10 @@ impl Store for ClusterStore {
         Box::pin(self.ping(timeout))
     }
 
+    fn keys_everywhere(&self, text: String, timeout: Duration) -> ReplyFuture<'_, Vec<String>> {
+        Box::pin(self.keys_at_masters(text, timeout))
+    }
+
     fn inspect<'a>(
         &'a self,
         key: &'a Key,

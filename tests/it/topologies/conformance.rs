@@ -83,6 +83,7 @@ macro_rules! conformance {
         conformance! {
             $name: $topology;
             a_lock_is_held_by_one_client_at_a_time,
+            a_probe_proves_a_grant_and_leaves_no_lock_behind,
             observers_learn_of_each_term_and_value,
             a_waiter_gets_the_lock_when_it_is_released,
             tokens_grow_with_every_hold_and_stay_the_same_within_one,

@@ -22,6 +22,17 @@ pub(crate) async fn a_lock_is_held_by_one_client_at_a_time(place: Place) {
     assert!(next.expect("a reply").is_some());
 }
 
+pub(crate) async fn a_probe_proves_a_grant_and_leaves_no_lock_behind(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    for _ in 0..3 {
+        let probes = tokio::join!(one.probe(), one.probe(), other.probe());
+        assert!(matches!(probes, (Ok(()), Ok(()), Ok(()))), "{probes:?}");
+    }
+    let mut locks = one.list("rlock:probe:*").scan(true);
+    let left = locks.try_next().await.expect("a reply");
+    assert_eq!(left, None);
+}
+
 pub(crate) async fn a_waiter_gets_the_lock_when_it_is_released(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let guard = one.lock("order:42").acquire().await.expect("free");
