@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rlock_core::LockClient;
+use rlock_core::{LockClient, LockClientBuilder};
 
 use crate::{
     exit::{Failure, Status},
@@ -70,17 +70,21 @@ pub(crate) async fn connect_within(
     if urls.iter().any(|url| is_embedded(url)) {
         return Err(embedded());
     }
-    // One connection suffices for one lock, and takes less time to open than two.
-    let builder = LockClient::builder()
-        .prefix(&store.prefix)
-        .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
-        .second_connection(false)
-        .connect_retry_for(limit);
+    let builder = builder(&store.prefix).connect_retry_for(limit);
     let client = match urls[..] {
         [url] => builder.connect(url).await,
         _ => builder.connect_quorum(urls).await,
     };
     Ok(client?)
+}
+
+/// Returns the builder of clients of this command.
+pub(crate) fn builder(prefix: &str) -> LockClientBuilder {
+    // One connection suffices for one lock, and takes less time to open than two.
+    LockClient::builder()
+        .prefix(prefix)
+        .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
+        .second_connection(false)
 }
 
 /// Returns the failure for the URL of an embedded store.

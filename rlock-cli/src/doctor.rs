@@ -4,6 +4,7 @@ mod checks;
 mod clock;
 mod connection;
 mod findings;
+mod grant;
 mod info;
 mod servers;
 
@@ -31,12 +32,12 @@ pub(crate) async fn doctor(
     let urls = store.urls()?;
     let endpoint = match urls[..] {
         [url] => Endpoint::parse(url)?,
-        _ => Endpoint::quorum(urls)?,
+        _ => Endpoint::quorum(urls.iter().copied())?,
     };
     if matches!(endpoint, Endpoint::Memory(_)) {
         return Err(embedded());
     }
-    let reports = examine(endpoint, &store.prefix).await?;
+    let reports = examine(endpoint, &urls, &store.prefix).await?;
     for report in &reports {
         let text = if json { report.json() } else { report.text() };
         output::text(text.as_bytes())?;

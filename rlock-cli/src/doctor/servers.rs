@@ -10,23 +10,33 @@ use super::{
     checks::{Part, Store, report},
     connection::{open, reason},
     findings::{Finding, Report},
+    grant,
 };
 use crate::exit::{Failure, Status};
 
 const SLOTS: u32 = 16_384;
 
 /// Examines all servers of a store.
-pub(super) async fn examine(endpoint: Endpoint, prefix: &str) -> Result<Vec<Report>, Failure> {
+pub(super) async fn examine(
+    endpoint: Endpoint,
+    urls: &[&str],
+    prefix: &str,
+) -> Result<Vec<Report>, Failure> {
     let store = |is_cluster| Store {
         prefix: prefix.to_owned(),
         is_cluster,
     };
     match endpoint {
         Endpoint::Memory(_) => Ok(Vec::new()),
-        Endpoint::Quorum(members) => quorum(members, &store(false)).await,
-        Endpoint::Cluster(nodes) => cluster(nodes, &store(true)).await,
+        Endpoint::Quorum(members) => quorum(members, urls, &store(false)).await,
+        Endpoint::Cluster(nodes) => {
+            let mut reports = cluster(nodes, &store(true)).await?;
+            grant::check(&mut reports, urls[0], prefix).await;
+            Ok(reports)
+        }
         Endpoint::Server(server) => {
-            let reports = one_server(server, Part::Master, &store(false)).await;
+            let mut reports = one_server(server, Part::Master, &store(false)).await;
+            grant::check(&mut reports, urls[0], prefix).await;
             let is_reached = reports.iter().any(|report| report.is_reachable);
             if is_reached {
                 Ok(reports)
@@ -63,11 +73,16 @@ async fn one_server(server: ServerEndpoint, part: Part, store: &Store) -> Vec<Re
     }
 }
 
-async fn quorum(members: Vec<ServerEndpoint>, store: &Store) -> Result<Vec<Report>, Failure> {
+async fn quorum(
+    members: Vec<ServerEndpoint>,
+    urls: &[&str],
+    store: &Store,
+) -> Result<Vec<Report>, Failure> {
     let (count, majority) = (members.len(), members.len() / 2 + 1);
     let (mut reports, mut reached) = (Vec::new(), 0);
-    for member in members {
-        let of_member = one_server(member, Part::Member, store).await;
+    for (member, url) in members.into_iter().zip(urls) {
+        let mut of_member = one_server(member, Part::Member, store).await;
+        grant::check(&mut of_member, url, &store.prefix).await;
         reached += usize::from(of_member.iter().any(|report| report.is_reachable));
         reports.extend(of_member);
     }

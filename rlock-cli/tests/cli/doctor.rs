@@ -23,7 +23,7 @@ fn marks(outcome: &Outcome, check: &str) -> Vec<char> {
     of_check.filter_map(|line| line.chars().next()).collect()
 }
 
-const CHECKS: [&str; 9] = [
+const CHECKS: [&str; 10] = [
     "version",
     "eviction",
     "persistence",
@@ -33,6 +33,7 @@ const CHECKS: [&str; 9] = [
     "permissions",
     "operations",
     "round trip",
+    "grant",
 ];
 
 #[tokio::test]
@@ -56,7 +57,16 @@ async fn a_good_server_passes_every_check() {
         };
         assert!(may_be.contains(marks[0]), "{check}: {outcome:?}");
     }
-    assert!(server.keys("*").await.is_empty(), "nothing is written");
+    let left = server.keys("*").await;
+    let [fence] = &left[..] else {
+        panic!("the fence of its own lock: {left:?}");
+    };
+    assert!(
+        fence.starts_with("lock:{rlock:probe:") && fence.ends_with("}:fence"),
+        "{fence}"
+    );
+    let ttl: i64 = server.command(&["TTL", fence]).await;
+    assert!((1..=70).contains(&ttl), "{ttl}");
     // White space around a URL makes no quorum.
     let mut watch = server.watch_commands().await;
     let outcome = run(&format!(" {} ", server.url()), &["doctor", "--json"]).await;
@@ -107,6 +117,59 @@ async fn a_server_that_may_evict_locks_is_1() {
     let outcome = run(&server.url(), &["doctor"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(marks(&outcome, "eviction"), ['!']);
+}
+
+/// Runs `doctor`, which finds that no lock is granted, and says what to do.
+async fn assert_refuses(url: &str, word: &str, way_out: &str) {
+    let outcome = run(url, &["doctor"]).await;
+    assert_eq!(outcome.code, Some(1), "{word}: {outcome:?}");
+    assert!(marks(&outcome, "grant").contains(&'✗'), "{outcome:?}");
+    let text = outcome.output.join("\n");
+    assert!(
+        text.to_uppercase().contains(word) && text.contains(way_out),
+        "{text}"
+    );
+    assert!(text.contains("locks are NOT safe on this store"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_lock_is_1_with_the_cause_and_the_way_out() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let quorum = [(); 2].map(|()| RedisServer::start());
+    let urls = [&quorum[0], &quorum[1], &server].map(RedisServer::url);
+    for (name, refuses, serves, word, way_out) in [
+        ("maxmemory", "1", "0", "MEMORY", "raise `maxmemory`"),
+        (
+            "min-replicas-to-write",
+            "1",
+            "0",
+            "REPLICAS",
+            "`min-replicas-to-write`",
+        ),
+    ] {
+        server.config_set(name, refuses).await;
+        assert_refuses(&url, word, way_out).await;
+        // A majority of the quorum grants locks, but that is one failure from an outage.
+        assert_refuses(&urls.join(" "), word, way_out).await;
+        server.config_set(name, serves).await;
+        assert_eq!(run(&url, &["doctor"]).await.code, Some(0), "{word}");
+    }
+    server.let_saves_fail().await;
+    assert_refuses(&url, "MISCONF", "it cannot save its data").await;
+    server.let_saves_succeed().await;
+    server.follow(&quorum[0]).await;
+    assert_refuses(&url, "REPLICA", "give the URL of its master").await;
+}
+
+#[tokio::test]
+async fn a_master_of_a_cluster_that_refuses_every_lock_is_1() {
+    let cluster = RedisCluster::start().await;
+    for n in 0..MASTERS {
+        cluster.node(n).config_set("maxmemory", "1").await;
+        assert_refuses(&cluster.url(), "MEMORY", "raise `maxmemory`").await;
+        cluster.node(n).config_set("maxmemory", "0").await;
+    }
 }
 
 #[tokio::test]

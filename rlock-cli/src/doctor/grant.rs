@@ -1,0 +1,83 @@
+//! Whether a store grants locks: `doctor` takes one of its own, as a service does.
+
+use std::time::{Duration, Instant};
+
+use rlock_core::{LockClient, LockError};
+
+use super::findings::{Finding, Report};
+use crate::connect::builder;
+
+/// How long the client may take to connect, which includes the search for a master.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What an operator can do about a refusal that contains this word; the first one counts. The library's text says it for all others.
+const WAYS_OUT: [(&str, &str); 6] = [
+    (
+        "MEMORY",
+        "its memory is full: raise `maxmemory`, or move other data to another server",
+    ),
+    (
+        "MISCONF",
+        "it cannot save its data: look for the cause in its log, such as a full disk",
+    ),
+    (
+        "REPLICAS",
+        "too few replicas are connected: look at them, and at `min-replicas-to-write`",
+    ),
+    (
+        "REPLICA",
+        "it is a replica: give the URL of its master, or promote it",
+    ),
+    (
+        "BUSY",
+        "a script runs on it: wait for its end, or call `SCRIPT KILL`",
+    ),
+    ("NOPERM", "this user lacks permissions: grant those above"),
+];
+
+/// Adds the outcome to the report of the store's first server that can be reached.
+pub(super) async fn check(reports: &mut [Report], url: &str, prefix: &str) {
+    if let Some(report) = reports.iter_mut().find(|report| report.is_reachable) {
+        report.findings.push(granted(url, prefix).await);
+    }
+}
+
+async fn granted(url: &str, prefix: &str) -> Finding {
+    const CHECK: &str = "grant";
+    let began = Instant::now();
+    let probed = async {
+        let client: LockClient = builder(prefix)
+            .connect_timeout(PATIENCE)
+            .connect(url)
+            .await?;
+        let probed = client.probe().await;
+        // The probe has said what there is to say.
+        let _ = client.shutdown().await;
+        probed
+    };
+    match probed.await {
+        Ok(()) => {
+            let took = began.elapsed().as_millis();
+            Finding::good(
+                CHECK,
+                format!("acquired and released a lock within {took} ms"),
+            )
+        }
+        Err(error) => Finding::harm(CHECK, format!("no lock is granted: {}", explained(&error))),
+    }
+}
+
+fn explained(error: &LockError) -> String {
+    let said = match error {
+        LockError::Unavailable { source, .. } | LockError::Store { source, .. } => {
+            source.to_string()
+        }
+        other => format!("{other:#}"),
+    };
+    let upper = said.to_uppercase();
+    let way_out = WAYS_OUT.iter().find(|(word, _)| upper.contains(word));
+    match way_out {
+        Some((_, way_out)) => format!("{said}; {way_out}"),
+        None => said,
+    }
+}
