@@ -109,7 +109,7 @@ pub(crate) fn is_cut(info: &LockInfo) -> bool {
     info.queue.len() >= MOST_QUEUED
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -121,6 +121,7 @@ fn shown(election: &Election, leader: Option<&Leader>, json: bool) -> String {
                 "term": leader.term,
                 "value": leader.value,
                 "since": since,
+                "lease_left_ms": leader.lease_left.map(describe::millis),
                 "holder": leader.holder.as_ref().map(describe::holder_object),
             })
         });
@@ -130,9 +131,18 @@ fn shown(election: &Election, leader: Option<&Leader>, json: bool) -> String {
         return format!("election `{}` has no leader\n", escaped(election.name()));
     };
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
-    let holder = leader.holder.as_ref().map(ToString::to_string);
-    let holder = holder.unwrap_or_else(|| "a process that does not reply".to_owned());
+    let term = leader
+        .term
+        .map_or_else(|| "unknown".to_owned(), |term| term.to_string());
+    let holder = leader.holder.as_ref().map_or_else(
+        || {
+            let left = leader.lease_left.map(text::time);
+            let left = left.map_or_else(|| "no end".to_owned(), |left| left + " left");
+            format!("a process that does not reply (lease: {left})")
+        },
+        |holder| escaped(&holder.to_string()).into_owned(),
+    );
     let value = leader.value.as_deref().map(escaped);
     let value = value.map_or_else(String::new, |value| format!(", value {value}"));
-    format!("term {}{since}: {}{value}\n", leader.term, escaped(&holder))
+    format!("term {term}{since}: {holder}{value}\n")
 }

@@ -1,40 +1,69 @@
 //! Elections: one of several processes leads.
 
+mod changes;
+mod term;
+
 use std::{
-    fmt,
-    future::{Future, pending},
+    collections::BTreeSet,
+    future::Future,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
-use futures_util::stream::{self, Stream};
-use tokio::{sync::watch, time::sleep};
+use tokio::time::sleep;
 
+pub use self::{
+    changes::{Changes, Leader},
+    term::{Leadership, Term},
+};
 use crate::{
     client::LockClient,
     engine::{
-        elections::{Observed, Office},
-        entry::EntryHandle,
         messages::{Answer, Question, Report},
         queries::ask,
         shell::AcquiredFor,
     },
-    error::{ErrorKind, LockError, LostCause},
-    fencing::{Fence, only_fence},
+    error::{ErrorKind, LockError},
     guard::LockGuard,
-    info::{Holder, LockInfo},
     key::Key,
-    limits::MAX_VALUE,
+    limits::{MOST_LABELS, OTHER_LABEL},
     lock::Lock,
     metrics,
     scope::current,
     wait::{Backoff, Spread},
 };
 
-/// A leader that has not replied this many times is asked less often.
+/// After so many failures in a row, an observer or a candidate asks less often.
 const MOST_TIMES: u32 = 10;
 const LESS_OFTEN: Duration = Duration::from_secs(5);
 /// A term that lasts no longer than this does not reset the back-off.
 const BRIEF: Duration = Spread::LONGEST;
+/// How many different refusals of a candidate are logged as warnings.
+const LOGGED_REFUSALS: usize = 8;
+
+/// Returns the pause after this many failures in a row.
+fn pause_after(failures: u32) -> Duration {
+    if failures < MOST_TIMES {
+        Spread(fastrand::u64(..)).after_failures(failures)
+    } else {
+        LESS_OFTEN
+    }
+}
+
+/// Returns the name of an election for metrics, spans and inspection. Names live for as long as the process, so there is a limit.
+fn label(name: &str) -> &'static str {
+    static LABELS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let mut labels = LABELS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(label) = labels.get(name) {
+        return label;
+    }
+    if labels.len() >= MOST_LABELS {
+        return OTHER_LABEL;
+    }
+    let label = Box::leak(Box::from(name));
+    labels.insert(label);
+    label
+}
 
 impl LockClient {
     /// Returns a handle to an election. The leader holds the lock of this name exclusively, so the name follows the
@@ -58,9 +87,14 @@ impl LockClient {
     /// # }
     /// ```
     pub fn election(&self, name: impl Into<String>) -> Election {
+        // A client that retains its locks would keep one that it has resigned from.
+        let lock = self.lock(name).wait_forever().retain(Duration::ZERO);
+        let key = self.key(lock.key()).ok().filter(|key| !key.is_hidden());
         Election {
-            // A client that retains its locks would keep one that it has resigned from.
-            lock: self.lock(name).wait_forever().retain(Duration::ZERO),
+            lock: match key {
+                Some(key) => lock.name(label(key.as_str())),
+                None => lock,
+            },
             client: self.clone(),
         }
     }
@@ -105,9 +139,16 @@ impl Election {
 
     /// Waits until this process leads. Candidates lead in the order of their calls, except on a quorum.
     ///
+    /// The candidacy survives what an operator can mend. While the store is down, full or cannot save, and while it
+    /// refuses the candidate, because it asks for another password, or because its user lacks a permission, for
+    /// example, the candidate asks again after pauses that grow to five seconds. Each different refusal is logged
+    /// once, at WARN.
+    ///
     /// # Errors
     ///
-    /// Same as [`Lock::acquire`], except `Timeout`.
+    /// - [`LockError::Draining`] and [`LockError::Closed`] when the client drains or is shut down.
+    /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before any request is sent.
+    /// - [`LockError::Upgrade`] inside a shared hold of the same key, and [`LockError::Lost`] inside one that is lost.
     ///
     /// # Cancel safety
     ///
@@ -143,34 +184,71 @@ impl Election {
         &self,
         purpose: AcquiredFor,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        let (acquire, client) = (self.lock.acquire_for(purpose), self.client.clone());
-        let key = self.key();
+        let candidate = self.clone();
         async move {
-            let _ = key.as_ref().map(metrics::Leads::campaigns);
+            let key = candidate.key()?;
+            metrics::Leads::campaigns(candidate.lock.options.site);
             tokio::select! {
                 biased;
-                () = client.core().until_draining() => Err(LockError::Draining { action: format!("acquire lock `{}`", key?) }),
-                acquired = acquire => acquired,
+                () = candidate.client.core().until_draining() => {
+                    Err(LockError::Draining { action: format!("acquire lock `{key}`") })
+                }
+                acquired = candidate.accepted(&key, purpose) => acquired,
             }
+        }
+    }
+
+    /// Waits to lead. If the store refuses the candidate, asks again, because an operator can end each refusal.
+    async fn accepted(&self, key: &Key, purpose: AcquiredFor) -> Result<LockGuard, LockError> {
+        let (mut refusals, mut logged) = (0, BTreeSet::new());
+        loop {
+            let error = match self.lock.acquire_for(purpose).await {
+                Err(error @ LockError::Store { .. }) => format!("{error:#}"),
+                acquired => {
+                    if refusals > 0 && acquired.is_ok() {
+                        tracing::info!(election = %key, refusals, "the store accepts the candidate again");
+                    }
+                    return acquired;
+                }
+            };
+            refusals += 1;
+            if logged.len() < LOGGED_REFUSALS && logged.insert(error.clone()) {
+                tracing::warn!(
+                    election = %key, refusals, error,
+                    "the store refuses the candidate, asking again until an operator has mended it"
+                );
+            } else {
+                tracing::debug!(election = %key, refusals, error, "the store refuses the candidate again");
+            }
+            // Made when it is polled, because the caller's executor may have no timers.
+            let pause = async { sleep(pause_after(refusals)).await };
+            self.client.core().in_runtime_until_closed(pause).await;
         }
     }
 
     /// Campaigns, runs the body while this process leads, and resigns when the body returns. If the leadership is
     /// lost, the body is dropped at its next await, and the process campaigns again after a pause. It also keeps
-    /// campaigning while the store does not reply.
+    /// campaigning while the store does not reply or refuses it, like [`campaign`](Self::campaign).
     ///
     /// Another process can lead only after the body has ended and its values are dropped, as in [`Lock::run`], unless
     /// the leadership is lost first.
     ///
-    /// If the leadership turns out to be lost when the body returns, its output is dropped, and the process campaigns again.
+    /// The future resolves to the body's output after the *first* term that ended because the body returned, also if
+    /// it returned because the leader was [asked to resign](Self::request_resign). A service that lives on calls
+    /// `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
+    /// returns, its output is dropped, and the process campaigns again.
     ///
     /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term,
     /// so a body that owns state has to clone it: `move |term| { let db = db.clone(); async move { … } }`.
     ///
     /// # Errors
     ///
-    /// Only errors that another attempt cannot solve: the client is shut down or drained, an option is out of bounds,
-    /// or the store refuses the request.
+    /// Only errors that neither another attempt nor an operator can solve:
+    ///
+    /// - of kind [`Closing`](ErrorKind::Closing) when the client drains while this process does not lead, or is shut
+    ///   down. If it leads when the client drains, [`Term::resign_requested`] resolves, and the body may return its
+    ///   output.
+    /// - of kind [`Invalid`](ErrorKind::Invalid) or [`Misuse`](ErrorKind::Misuse), as for [`campaign`](Self::campaign).
     ///
     /// # Panics
     ///
@@ -224,7 +302,11 @@ impl Election {
         }
     }
 
-    /// Returns the current leader, or `None` if there is none.
+    /// Returns the current leader, or `None` if no process leads.
+    ///
+    /// A leader whose process has ended, is stuck or is cut off has no successor before its lease ends. Until then, it
+    /// is returned without its [`holder`](Leader::holder), and [`lease_left`](Leader::lease_left) shows how long that
+    /// takes.
     ///
     /// # Errors
     ///
@@ -241,10 +323,14 @@ impl Election {
     /// connected again, and leaves out a leader that does not reply until it does. A leader that resigns or dies is
     /// not announced; the next change is its successor.
     ///
-    /// A term that ends at once may not be announced. The messages are not signed, so a user who may publish to the
-    /// clients' channels can announce a term that no process leads. That hides terms with smaller numbers from this
-    /// client until it has dropped all [`Changes`] of the election. [`Election::leader`] is not affected, because it
-    /// asks the store, and no message changes a [fence](Term::fence).
+    /// A term that ends at once may not be announced. A client that hears of a smaller term than the latest one asks
+    /// for the leader, and yields that, so after the store has lost its data, terms may also have smaller numbers than
+    /// before.
+    ///
+    /// The messages are not signed, so a user who may publish to the clients' channels can announce a term that no
+    /// process leads. It is yielded, unless its number is 2^53 or more, and stays until the client is connected again
+    /// or the leader announces a term or a value. [`Election::leader`] is not affected, because it asks the store, and
+    /// no message changes a [fence](Term::fence).
     ///
     /// # Errors
     ///
@@ -260,7 +346,7 @@ impl Election {
     /// let mut changes = election.changes()?;
     /// let first = election.campaign().await?;
     /// let leader = changes.next().await.expect("the client is not shut down");
-    /// assert_eq!(leader.term, first.term().token());
+    /// assert_eq!(leader.term, Some(first.term().token()));
     /// # Ok(())
     /// # }
     /// ```
@@ -300,275 +386,5 @@ impl Election {
         let action = || format!("ask the leader of `{key}` to resign");
         let reply = self.client.ask(asked, action).await?;
         Ok(reply == Some(Report::Released(Answer::Released)))
-    }
-}
-
-/// A leadership, from [`Election::campaign`]. Dropping it resigns in the background.
-#[must_use = "if unused, the process resigns at once"]
-pub struct Leadership {
-    term: Term,
-    guard: LockGuard,
-}
-
-impl Leadership {
-    /// Returns the term in which this process leads.
-    #[must_use]
-    pub fn term(&self) -> &Term {
-        &self.term
-    }
-
-    /// Returns the guard of the lock by which this process leads.
-    pub fn guard(&self) -> &LockGuard {
-        &self.guard
-    }
-
-    /// Resolves to the cause when the leadership is lost, like [`LockGuard::lost`].
-    pub async fn lost(&self) -> LostCause {
-        self.guard.lost().await
-    }
-
-    /// Resigns, so that the next candidate leads.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::Lost`] if the leadership was lost before. Otherwise as [`LockGuard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Same as [`LockGuard::release`].
-    pub async fn resign(self) -> Result<(), LockError> {
-        self.guard.release().await
-    }
-}
-
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Leadership").field(&self.guard).finish()
-    }
-}
-
-/// A term in which this process leads. The handle can be sent to other tasks, and does not prolong the term.
-#[derive(Clone)]
-pub struct Term(EntryHandle);
-
-impl Term {
-    /// Begins a term of this client, and announces it.
-    fn begin(entry: EntryHandle) -> Self {
-        let term = Self(entry);
-        term.office();
-        // A hold that ended before it had an office did not end the office.
-        if term.0.left().or_else(|| term.0.broken()).is_some() {
-            term.office().ends();
-        }
-        term.0.core().shell.elections.announce(&term.0.hold);
-        term
-    }
-
-    fn office(&self) -> &Office {
-        self.0
-            .hold
-            .office
-            .get_or_init(|| Box::new(Office::new(&self.0.hold.key)))
-    }
-
-    /// Returns the number of the term: its fencing token.
-    #[must_use]
-    pub fn token(&self) -> u64 {
-        self.0.token()
-    }
-
-    /// Returns the fence, with which a database can refuse the writes of a former leader, as
-    /// [`fencing`](crate::fencing) describes.
-    #[must_use]
-    pub fn fence(&self) -> Fence {
-        only_fence([&self.0].into_iter())
-    }
-
-    /// Returns whether this process still leads. Reads the clock, so the result is right even after a pause of the whole
-    /// process.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.0.left().is_none() && !self.0.valid_for().is_zero()
-    }
-
-    /// Resolves to the cause when the term has ended: [`LostCause::Released`] after the process has resigned.
-    pub async fn lost(&self) -> LostCause {
-        self.0.lost().await
-    }
-
-    /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the
-    /// election. The value belongs to the term. A later value replaces it, and an empty one withdraws it.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::InvalidOption`] if the value is too long. [`LockError::Lost`] if the term has ended.
-    pub fn announce(&self, value: impl Into<String>) -> Result<(), LockError> {
-        let value = value.into();
-        if value.len() > MAX_VALUE {
-            let length = format!("of {} bytes", value.len());
-            let reason = "a leader announces at most 1,024 bytes: announce an address, and serve the rest there";
-            return Err(LockError::invalid_option("announce", length, reason));
-        }
-        if let Some(cause) = self.0.left().or_else(|| self.0.broken()) {
-            return Err(self.0.lost_error(cause));
-        }
-        self.office().announce(value);
-        self.0.core().shell.elections.announce(&self.0.hold);
-        Ok(())
-    }
-
-    /// Resolves when another client has [asked](Election::request_resign) this leader to resign, or its own client
-    /// [drains](LockClient::drain). Finish the current work, then return from the body, or call
-    /// [`Leadership::resign`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect, because once the leader is asked to resign, each later call resolves at
-    /// once.
-    pub async fn resign_requested(&self) {
-        tokio::select! {
-            () = self.office().resign.wait() => {}
-            () = self.0.core().until_draining() => {}
-        }
-    }
-}
-
-impl fmt::Debug for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Term").field(&self.token()).finish()
-    }
-}
-
-/// A leader, as other processes see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Leader {
-    /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`].
-    pub term: u64,
-    /// The value that the leader has [announced](Term::announce).
-    pub value: Option<String>,
-    /// When its term began, by the clock of this process. `None` if the leader did not reply.
-    pub since: Option<SystemTime>,
-    /// The leader's process. `None` if it did not reply.
-    pub holder: Option<Holder>,
-}
-
-impl Leader {
-    /// Returns the leader that the holder of the lock was at this time. A client that only retains the lock does not lead.
-    fn of(info: LockInfo, at: SystemTime) -> Option<Self> {
-        info.owner_id().filter(|_| !info.retained)?;
-        let holder = info.holder;
-        Some(Self {
-            term: info.token?,
-            value: holder.as_ref().and_then(|holder| holder.value.clone()),
-            since: holder
-                .as_ref()
-                .and_then(|holder| at.checked_sub(holder.held_for)),
-            holder,
-        })
-    }
-}
-
-/// The leaders of an election, from [`Election::changes`].
-#[must_use = "changes are read with `next`"]
-pub struct Changes {
-    election: Election,
-    observed: watch::Receiver<Observed>,
-    /// The count of missed messages after which the client has last asked who leads.
-    asked: Option<u64>,
-    /// How often in a row the store or the leader did not reply.
-    failures: u32,
-    /// The term and the value that were returned last.
-    last: Option<(u64, Option<String>)>,
-}
-
-impl Changes {
-    /// Returns the current leader at the first call. Later calls wait for the next term, or for another value of the
-    /// same one. Returns `None` when the client is shut down.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses no change.
-    pub async fn next(&mut self) -> Option<Leader> {
-        let client = self.election.client.clone();
-        let next = client.core().in_runtime_until_closed(self.later());
-        next.await
-    }
-
-    async fn later(&mut self) -> Leader {
-        let client = &self.election.client;
-        loop {
-            let Observed { latest, missed } = self.observed.borrow_and_update().clone();
-            let is_new = |leader: &Leader| {
-                self.last.as_ref().is_none_or(|(term, value)| {
-                    leader.term > *term || leader.term == *term && leader.value != *value
-                })
-            };
-            let latest = latest.and_then(|(info, at)| Leader::of(info, at));
-            if let Some(leader) = latest.filter(is_new) {
-                self.last = Some((leader.term, leader.value.clone()));
-                return leader;
-            }
-            let (is_known, failures) = (self.asked == Some(missed), self.failures);
-            let ask = async {
-                match failures {
-                    _ if is_known => pending().await,
-                    0 => {}
-                    1..MOST_TIMES => {
-                        sleep(Spread(fastrand::u64(..)).after_failures(failures)).await;
-                    }
-                    _ => sleep(LESS_OFTEN).await,
-                }
-                client.inspect_holder(self.election.name()).await
-            };
-            let reply = tokio::select! {
-                // The sender is there for as long as a receiver is.
-                _ = self.observed.changed() => continue,
-                reply = ask => reply,
-            };
-            let is_answer = match &reply {
-                // A leader that does not reply may be busy or paused, or has announced its term. Only the leader knows the
-                // number of its term.
-                Ok(Some(info)) => {
-                    let observed = self.observed.borrow();
-                    let announced = observed.latest.as_ref();
-                    let is_announced =
-                        announced.is_some_and(|(latest, _)| latest.owner == info.owner);
-                    info.holder.is_some() || info.owner_id().is_none() || is_announced
-                }
-                Ok(None) => true,
-                Err(error) => error.kind() != ErrorKind::Outage,
-            };
-            if is_answer {
-                (self.asked, self.failures) = (Some(missed), 0);
-            } else {
-                self.failures = failures.saturating_add(1);
-            }
-            match reply {
-                Ok(Some(info)) if info.holder.is_some() => {
-                    client.core().shell.elections.learn(info);
-                }
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "could not ask who leads"),
-            }
-        }
-    }
-
-    /// Converts these changes into a stream.
-    pub fn into_stream(self) -> impl Stream<Item = Leader> + Send {
-        stream::unfold(self, async |mut changes| {
-            let leader = changes.next().await?;
-            Some((leader, changes))
-        })
-    }
-}
-
-impl fmt::Debug for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut changes = f.debug_struct("Changes");
-        changes
-            .field("election", &self.election)
-            .field("last", &self.last);
-        changes.finish_non_exhaustive()
     }
 }

@@ -11,6 +11,10 @@ use crate::{
     options::{Identity, LockOptions, Replicas, Wait},
 };
 
+/// The number of values of the label `lock`, and of the names of elections. All further ones share the other text.
+pub(crate) const MOST_LABELS: usize = 200;
+pub(crate) const OTHER_LABEL: &str = "other";
+
 /// The largest number of different keys of one call. A script with more keys would block its server for
 /// longer than a few milliseconds.
 const MOST_KEYS: usize = 1_000;

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use crate::{
     engine::machine::By,
     error::LostCause,
-    key::Key,
     lease::Time,
     observe::{HoldEnd, Outcome},
     options::Site,
@@ -54,9 +53,9 @@ impl Held {
 pub(crate) struct Leads(());
 
 impl Leads {
-    pub(crate) fn campaigns(_: &Key) {}
+    pub(crate) fn campaigns(_: Site) {}
 
-    pub(crate) fn begin(_: &Key) -> Self {
+    pub(crate) fn begin(_: Site) -> Self {
         Self(())
     }
 }

@@ -78,14 +78,14 @@ async fn deploy(url: &str) -> Result<Vec<u64>, Failure> {
             election.request_resign().await?;
         }
         // A term begins before its leader announces an address.
-        let leader = loop {
+        let term = loop {
             let leader = changes.next().await.ok_or("the client is shut down")?;
             if leader.value.as_deref() == Some(address) {
-                break leader;
+                break leader.term.ok_or("an observer knows the term")?;
             }
         };
-        println!("term {}: {address} leads", leader.term);
-        terms.push(leader.term);
+        println!("term {term}: {address} leads");
+        terms.push(term);
         database.started.subscribe().changed().await?;
     }
     election.request_resign().await?;

@@ -14,14 +14,16 @@ pub(crate) const ELECT: &[Section] = &[
             ("a signal", "HUP, INT, QUIT or TERM is passed on; when the command has ended, rlock resigns and ends, too"),
         ],
         text: "The pause begins at 100 ms and doubles up to 10 s, but begins at 100 ms again after a command that ran for more than 10 s. To hold the \
-               lock for one term, and to end with the command, use rlock run with the same key.",
+               lock for one term, and to end with the command, use rlock run with the same key. Once it is connected, rlock keeps campaigning \
+               while the store is down, is full, or refuses it, for example after a change of its password or its permissions.",
     },
     Section {
         title: "Exit status",
         terms: &[
             ("the command's", "after a signal; 128 + n if signal n ended the command, or arrived while rlock did not lead"),
             ("126, 127", "the command cannot be executed or was not found, or it ended with this status"),
-            ("64, 69, 125", "as for rlock run"),
+            ("64, 125", "as for rlock run"),
+            ("69", "the store refuses the first connection"),
         ],
         text: "",
     },
@@ -38,7 +40,7 @@ pub(crate) const ELECT: &[Section] = &[
 pub(crate) const LEADER: &[Section] = &[Section {
     title: "Exit status",
     terms: &[
-        ("0", "there is a leader; with --resign, it has received the request; with --watch, the output was closed"),
+        ("0", "there is a leader, which may not reply before its lease ends; with --resign, it has received the request; with --watch, the output was closed"),
         ("1", "there is no leader, it has not received the request, or the user did not confirm"),
         UNAVAILABLE,
         ("64", "wrong arguments, or neither a terminal nor --yes for --resign"),

@@ -195,6 +195,54 @@ async fn without_a_leader_there_is_none_to_show_or_to_ask() {
 }
 
 #[tokio::test]
+async fn a_leader_that_does_not_reply_is_told_from_no_leader_even_if_its_term_is_unknown() {
+    let server = RedisServer::start();
+    let mut leader = electing(&server, &["--lease", "10h"], LEAD);
+    let term = term(&mut leader).await;
+    leader.signal(Signal::STOP);
+    let shown = |term: &str| format!("term {term}: a process that does not reply (lease: 9h");
+    // The fence has the first of the 128 tokens of the term.
+    let first = (term / 128 * 128).to_string();
+    for (term, number) in [
+        (&*first, Value::from(term / 128 * 128)),
+        ("unknown", Value::Null),
+    ] {
+        let outcome = run_until(&server.url(), &["leader", "a"], &shown(term)).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = run(&server.url(), &["leader", "a", "--json"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let object = &objects(&outcome)[0]["leader"];
+        assert_eq!(
+            (&object["term"], &object["holder"]),
+            (&number, &Value::Null)
+        );
+        assert!(
+            object["lease_left_ms"]
+                .as_u64()
+                .is_some_and(|left| left > 0),
+            "{object}"
+        );
+        server.del("lock:{a}:fence").await;
+    }
+    server.del("lock:{a}").await;
+    let outcome = run(&server.url(), &["leader", "a"]).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    leader.signal(Signal::CONT);
+}
+
+#[tokio::test]
+async fn a_candidate_that_the_store_refuses_leads_when_an_operator_has_mended_that() {
+    let rules = "on >secret ~* &* +@all";
+    let server = RedisServer::builder().acl_user("locker", rules).start();
+    server.set_user("locker", "-evalsha").await;
+    let words = ["elect", "a", "--", "sh", "-c", LEAD];
+    let mut candidate = start(&server.url_as("locker", "secret"), &words);
+    candidate.logs("the store refuses the candidate").await;
+    server.set_user("locker", "+evalsha").await;
+    assert!(term(&mut candidate).await > 0);
+}
+
+#[tokio::test]
 async fn a_holder_that_does_not_campaign_is_not_asked_to_resign() {
     let server = RedisServer::start();
     let holder = start(&server.url(), &["run", "-k", "a", "--", "cat"]);

@@ -23,6 +23,7 @@ use crate::{
     info::{Holder, LockInfo},
     key::Key,
     metrics,
+    options::Site,
     store::{KeyFilter, StoreError},
     wait::Backoff,
 };
@@ -41,11 +42,11 @@ pub(crate) struct Office {
 }
 
 impl Office {
-    pub(crate) fn new(key: &Key) -> Self {
+    pub(crate) fn new(site: Site) -> Self {
         Self {
             announced: Mutex::default(),
             resign: SetOnce::new(),
-            counted: Mutex::new(Some(metrics::Leads::begin(key))),
+            counted: Mutex::new(Some(metrics::Leads::begin(site))),
         }
     }
 
@@ -81,19 +82,46 @@ pub(crate) struct Observed {
     pub(crate) missed: u64,
 }
 
+/// The order of descriptions of leaders: by term, and within a term by the number of values that it has announced.
+pub(crate) type Version = (u64, u32);
+
+fn version(info: &LockInfo) -> Option<Version> {
+    let values = info.holder.as_ref().map_or(0, |holder| holder.values);
+    info.token.map(|term| (term, values))
+}
+
 impl Observed {
-    /// Replaces the latest description if this one is newer: of a later term, or with a later value of the same term. Returns
-    /// whether it is.
-    fn learn(&mut self, info: LockInfo) -> bool {
-        let age = |info: &LockInfo| (info.token, info.holder.as_ref().map(|holder| holder.values));
-        let is_newer = self
-            .latest
-            .as_ref()
-            .is_none_or(|(latest, _)| age(&info) > age(latest));
-        if is_newer {
+    pub(crate) fn version(&self) -> Option<Version> {
+        version(&self.latest.as_ref()?.0)
+    }
+
+    /// Handles an announcement. Replaces the latest description if this one is newer. Announcements arrive in order, except
+    /// late ones, so a smaller term makes the observers ask who leads: either it is late, or the latest term is one
+    /// that was forged, or one that the store has lost. Returns whether there is something to do for the observers.
+    fn hear(&mut self, info: LockInfo) -> bool {
+        let (latest, heard) = (self.version(), version(&info));
+        if heard > latest {
+            self.latest = Some((info, SystemTime::now()));
+        } else if heard
+            .zip(latest)
+            .is_some_and(|((term, _), (latest, _))| term < latest)
+        {
+            self.missed += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Believes the holder of the lock, whatever its term, unless something newer was heard since it was asked. Returns whether
+    /// it says something new.
+    fn believe(&mut self, info: LockInfo, latest: Option<Version>) -> bool {
+        let (present, told) = (self.version(), version(&info));
+        let is_news = told.is_some() && told != present && (present == latest || told > present);
+        if is_news {
             self.latest = Some((info, SystemTime::now()));
         }
-        is_newer
+        is_news
     }
 }
 
@@ -118,18 +146,22 @@ impl Elections {
     /// Handles an announcement. Those from other databases arrive, too, because channels have none.
     pub(crate) fn hear(&self, databases: &str, info: LockInfo) {
         if self.databases.get().is_some_and(|own| own == databases) {
-            self.learn(info);
+            self.update(info, Observed::hear);
         }
     }
 
-    /// Handles what a leader, or the store, says about the present term.
-    pub(crate) fn learn(&self, info: LockInfo) {
+    /// Handles the reply of the lock's holder, which was asked when this was the latest description.
+    pub(crate) fn believe(&self, info: LockInfo, latest: Option<Version>) {
+        self.update(info, |observed, info| observed.believe(info, latest));
+    }
+
+    fn update(&self, info: LockInfo, update: impl FnOnce(&mut Observed, LockInfo) -> bool) {
         let Ok(key) = Key::parse(&info.key) else {
             return;
         };
         let sender = lock(&self.observed).get(&key).cloned();
         if let Some(sender) = sender {
-            sender.send_if_modified(|observed| observed.learn(info));
+            sender.send_if_modified(|observed| update(observed, info));
         }
     }
 
@@ -195,7 +227,7 @@ async fn announce(core: &Core, hold: &SharedHold) -> Result<(), StoreError> {
         core.options.response_timeout,
         Message::Leads(core.store.databases(), Box::new(info.clone())),
     );
-    core.shell.elections.learn(info);
+    core.shell.elections.update(info, Observed::hear);
     let message = written(&message);
     let mut clients = core.store.clients(limit).await?;
     clients.retain(|client| *client != core.id);

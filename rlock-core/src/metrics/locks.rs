@@ -16,14 +16,11 @@ use crate::{
     engine::machine::By,
     error::LostCause,
     lease::Time,
+    limits::{MOST_LABELS, OTHER_LABEL},
     mode::Mode,
     observe::{HoldEnd, Outcome},
     options::Site,
 };
-
-/// The number of values of the label `lock`. All further locks share [`OTHER`].
-pub(super) const NAMES: usize = 200;
-pub(super) const OTHER: &str = "other";
 
 /// The name of a lock, and the mode in which it is taken.
 type Name = (&'static str, &'static str);
@@ -111,9 +108,9 @@ impl LocksByName {
     fn new_name(&self, name: Name) -> LockCounters {
         static WARNED: Once = Once::new();
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let is_full = names.len() >= NAMES;
+        let is_full = names.len() >= MOST_LABELS;
         drop(names);
-        let name = if is_full { (OTHER, name.1) } else { name };
+        let name = if is_full { (OTHER_LABEL, name.1) } else { name };
         let lock = self.known(name).unwrap_or_else(|| {
             // No lock is held while the recorder runs.
             let made = LockCounters(LockMetrics::new(name));
@@ -123,7 +120,7 @@ impl LocksByName {
         if is_full {
             WARNED.call_once(|| {
                 tracing::warn!(
-                    limit = NAMES,
+                    limit = MOST_LABELS,
                     "too many lock names for metrics: further locks are counted as other"
                 );
             });

@@ -1,7 +1,7 @@
 //! The metrics without the label `lock`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -12,11 +12,8 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Recorder, with_recorder};
 use tokio::time::Instant;
 
-use super::{
-    counter, gauge, handles, histogram, label, list,
-    locks::{NAMES, OTHER},
-};
-use crate::key::Key;
+use super::{counter, gauge, handles, histogram, label, list};
+use crate::options::Site;
 
 pub(super) struct Process {
     /// By result: ok, late, failed, gone.
@@ -26,8 +23,6 @@ pub(super) struct Process {
     requests: Mutex<BTreeMap<(&'static str, &'static str), Histogram>>,
     pending_releases: Gauge,
     pause: OnceLock<Histogram>,
-    /// The names of the elections in which this process has campaigned.
-    leaders: Mutex<BTreeSet<String>>,
 }
 
 impl Process {
@@ -40,7 +35,6 @@ impl Process {
             requests: Mutex::default(),
             pending_releases: gauge(recorder, list::PENDING_RELEASES, Vec::new()),
             pause: OnceLock::new(),
-            leaders: Mutex::default(),
         }
     }
 }
@@ -74,28 +68,21 @@ pub(crate) struct Leads(Gauge);
 impl Leads {
     /// Shows 0 for an election in which this process is a candidate. Otherwise an alert could not tell an election without a
     /// leader from one that does not exist.
-    pub(crate) fn campaigns(key: &Key) {
-        Self::gauge(key).increment(0.0);
+    pub(crate) fn campaigns(site: Site) {
+        Self::gauge(site).increment(0.0);
     }
 
-    pub(crate) fn begin(key: &Key) -> Self {
-        let gauge = Self::gauge(key);
+    pub(crate) fn begin(site: Site) -> Self {
+        let gauge = Self::gauge(site);
         gauge.increment(1.0);
         Self(gauge)
     }
 
-    fn gauge(key: &Key) -> Gauge {
-        let name = key.to_string();
-        let mut names = handles()
-            .process
-            .leaders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_full = names.len() >= NAMES && !names.contains(&name);
-        let name = if is_full { OTHER.to_owned() } else { name };
-        names.insert(name.clone());
-        drop(names);
-        with_recorder(|recorder| gauge(recorder, list::LEADER, vec![label("name", name)]))
+    fn gauge(site: Site) -> Gauge {
+        // Describes the metrics, if nothing was recorded before.
+        handles();
+        let name = label("name", site.in_place_of_key());
+        with_recorder(|recorder| gauge(recorder, list::LEADER, vec![name]))
     }
 }
 

@@ -312,7 +312,7 @@ impl Drill {
         let views: Vec<u64> = self.processes.iter().map(|process| process.seen).collect();
         assert_eq!(views, [last; PROCESSES]);
         let leader = self.operator.leader().await.expect("a reply");
-        assert_eq!(leader.map(|leader| leader.term), Some(last));
+        assert_eq!(leader.and_then(|leader| leader.term), Some(last));
     }
 
     /// Returns how far behind the begin of each term the views of the other processes were that the operator had not struck.
@@ -404,8 +404,8 @@ async fn observes(leaders: &mut mpsc::UnboundedReceiver<Leader>, term: u64) -> L
     let latest = async {
         loop {
             let leader = leaders.recv().await.expect("the client lives");
-            assert!(leader.term <= term, "{leader:?} after {term}");
-            if leader.term == term {
+            assert!(leader.term <= Some(term), "{leader:?} after {term}");
+            if leader.term == Some(term) {
                 return leader;
             }
         }
@@ -537,7 +537,7 @@ async fn observers_learn_of_a_leader_while_another_master_of_the_cluster_is_paus
         let leadership = election.campaign().await.expect("free");
         let term = leadership.term().token();
         let seen = within(LONG, "the term is observed", changes.next()).await;
-        assert_eq!(seen.map(|leader| leader.term), Some(term));
+        assert_eq!(seen.and_then(|leader| leader.term), Some(term));
         leadership.resign().await.expect("led");
         cluster.node(paused).resume();
     }
@@ -582,7 +582,7 @@ async fn the_question_who_leads_does_not_wait_for_candidates_that_are_silent() {
     let mut watch = server.watch_commands().await;
     let present = election(&observer).leader().await.expect("a reply");
     assert_eq!(
-        present.map(|leader| leader.term),
+        present.and_then(|leader| leader.term),
         Some(leadership.term().token())
     );
     let is_question =
@@ -659,12 +659,13 @@ async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_no
     term.announce("10.0.3.8:8080").expect("it leads");
     let next = within(LONG, "the next value", leaders.recv()).await;
     let next = next.expect("the client lives");
-    assert_eq!(next.term, term.token());
+    assert_eq!(next.term, Some(term.token()));
     assert_eq!(next.value.as_deref(), Some("10.0.3.8:8080"));
 }
 
 #[tokio::test]
-async fn a_forged_term_misleads_those_that_follow_the_election_and_no_others() {
+async fn a_forged_term_misleads_observers_until_the_leader_announces_something_and_no_others() {
+    const LARGEST: u64 = (1 << 53) - 1;
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
@@ -672,21 +673,56 @@ async fn a_forged_term_misleads_those_that_follow_the_election_and_no_others() {
     let leadership = election(&leader).campaign().await.expect("free");
     let term = leadership.term().token();
     let first = within(LONG, "a leader is observed", changes.next()).await;
-    assert_eq!(first.map(|leader| leader.term), Some(term));
+    assert_eq!(first.and_then(|leader| leader.term), Some(term));
     let (channel, mut fields) = announcement(&proxy).await;
-    fields[TOKEN] = u64::MAX.to_string();
-    let message = fields.join("\t");
-    let heard: u64 = server.command(&["PUBLISH", &channel, &message]).await;
-    assert_eq!(heard, 1);
+    // Only the last of them can be a term.
+    for forged in [u64::MAX, LARGEST + 1, LARGEST] {
+        fields[TOKEN] = forged.to_string();
+        let message = fields.join("\t");
+        let heard: u64 = server.command(&["PUBLISH", &channel, &message]).await;
+        assert_eq!(heard, 1);
+    }
     let misled = within(LONG, "the forged term", changes.next()).await;
-    assert_eq!(misled.map(|leader| leader.term), Some(u64::MAX));
+    assert_eq!(misled.and_then(|leader| leader.term), Some(LARGEST));
     assert!(leadership.term().is_valid());
     let present = election(&observer).leader().await.expect("a reply");
-    assert_eq!(present.map(|leader| leader.term), Some(term));
-    drop(changes);
+    assert_eq!(present.and_then(|leader| leader.term), Some(term));
+    leadership.term().announce("10.0.3.7:8080").expect("leads");
+    let present = within(LONG, "the leader is observed", changes.next()).await;
+    let present = present.expect("the client lives");
+    assert_eq!(
+        (present.term, present.value.as_deref()),
+        (Some(term), Some("10.0.3.7:8080"))
+    );
+}
+
+/// As after the server has lost its data and its clock went back.
+#[tokio::test]
+async fn observers_believe_a_leader_whose_term_is_smaller_than_the_latest() {
+    let server = RedisServer::start();
+    let proxy = Proxy::in_front_of(&server);
+    let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
     let mut changes = election(&observer).changes().expect("a valid name");
-    let present = within(LONG, "a leader is observed", changes.next()).await;
-    assert_eq!(present.map(|leader| leader.term), Some(term));
+    let former = election(&leader).campaign().await.expect("free");
+    let first = within(LONG, "a leader is observed", changes.next()).await;
+    assert_eq!(
+        first.and_then(|leader| leader.term),
+        Some(former.term().token())
+    );
+    let (channel, mut fields) = announcement(&proxy).await;
+    let later = former.term().token() + (1 << 40);
+    fields[TOKEN] = later.to_string();
+    let _: u64 = server
+        .command(&["PUBLISH", &channel, &fields.join("\t")])
+        .await;
+    let seen = within(LONG, "the later term", changes.next()).await;
+    assert_eq!(seen.and_then(|leader| leader.term), Some(later));
+    former.resign().await.expect("led");
+    let next = election(&leader).campaign().await.expect("free");
+    let term = next.term().token();
+    assert!(term < later);
+    let seen = within(LONG, "the smaller term", changes.next()).await;
+    assert_eq!(seen.and_then(|leader| leader.term), Some(term));
 }
 
 #[tokio::test]

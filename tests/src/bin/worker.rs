@@ -136,8 +136,8 @@ async fn elect(url: &str, witness: &str, name: &str, lease: Duration) {
     tokio::spawn(async move {
         let mut last = 0;
         while let Some(leader) = changes.next().await {
-            if leader.term > last {
-                last = leader.term;
+            if let Some(term) = leader.term.filter(|term| *term > last) {
+                last = term;
                 println!("sees {last} {}", clock::now());
             }
         }

@@ -28,7 +28,11 @@ use crate::{
     key::{Key, escape, unescape},
     limits::{LONGEST_PATTERN, MAX_VALUE},
     owner::OwnerId,
+    store::{TOKENS, TOO_LARGE_FENCE},
 };
+
+/// A token that is not less belongs to no fence.
+const TOO_LARGE_TOKEN: u64 = TOO_LARGE_FENCE * TOKENS;
 
 /// The longest message that is read. It leaves room for the longest lock after a report that is almost full.
 const MOST_BYTES: usize = 64 * 1024;
@@ -246,7 +250,9 @@ fields!(Answer: "0" Self::OtherHold, "1" Self::Released, "2" Self::NotHeld);
 fields!(LockInfo: Self {
     key = |from| Key::read(from).map(|key| key.as_str().to_owned()),
     owner = |from| OwnerId::read(from).map(|owner| owner.to_string()),
-    count, ttl, token, retained, wanted,
+    count, ttl,
+    token = |from| Option::read(from).filter(|token| token.is_none_or(|token: u64| token < TOO_LARGE_TOKEN)),
+    retained, wanted,
     holder = |from| Holder::read(from).map(Some);
     address, queue, waiters, holders, others
 });
@@ -346,7 +352,7 @@ mod tests {
                 owner: lock.1.to_string(),
                 count: lock.2,
                 ttl: lock.3.map(|millis| Duration::from_millis(millis.into())),
-                token: rest.0,
+                token: rest.0.map(|token| token % TOO_LARGE_TOKEN),
                 retained: rest.1,
                 holder: Some(Holder {
                     mode: Mode::Exclusive,

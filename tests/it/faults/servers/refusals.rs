@@ -1,15 +1,18 @@
 //! Refusals of a server, by error word. Temporary ones are retried within the wait, permanent ones
 //! fail at once.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, future::pending, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError};
+use rlock_core::{ErrorKind, LockClient, LockError};
 use rlock_testkit::{RedisServer, eventually, within};
+use tokio::sync::mpsc;
 
 use crate::common::{
     LASTING, LONG, acquiring, assert_soon_free, assert_soon_queued, cause_of, client, connect,
-    count, hold, its_turn, ms, name, resp2,
+    count, hold, its_turn,
+    log::{keep_log, logged_of},
+    ms, name, resp2,
 };
 use crate::leases::clock::HOUR;
 
@@ -193,6 +196,69 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
         lock.try_acquire().await.is_ok()
     })
     .await;
+}
+
+/// The candidate asks again and again, and logs each different refusal once.
+#[tokio::test]
+async fn a_candidacy_survives_what_an_operator_can_mend() {
+    keep_log();
+    let (server, client) = trusted().await;
+    for (name, refusal, mended) in [
+        ("refused-command", "-evalsha", "+evalsha"),
+        ("refused-keys", "resetkeys", "~*"),
+        ("refused-login", "off", "on"),
+    ] {
+        let of_it = || logged_of(&format!("election={name} "));
+        let run = client.election(name).run(async |term| term.token());
+        server.set_user("locker", refusal).await;
+        server.kill_clients("normal").await;
+        server.kill_clients("pubsub").await;
+        let led = tokio::spawn(run);
+        eventually(LONG, "it is refused again and again", async || {
+            of_it().len() > 3
+        })
+        .await;
+        server.set_user("locker", mended).await;
+        let term = within(LONG, "it leads", led).await.expect("no panic");
+        assert!(term.expect("the refusal was mended") > 0);
+        let lines = of_it();
+        let error = |line: &String| line.split_once("error=").map(|(_, error)| error.to_owned());
+        let errors: BTreeSet<_> = lines.iter().filter_map(error).collect();
+        let warnings = lines.iter().filter(|line| line.contains(" WARN "));
+        assert_eq!(warnings.count(), errors.len(), "{lines:?}");
+        assert!(lines.len() > errors.len() + 1, "{lines:?}");
+        let last = lines.last().expect("it is logged");
+        assert!(
+            last.contains(" INFO ") && last.contains("refusals="),
+            "{last}"
+        );
+    }
+}
+
+/// The leader loses its lock while the store refuses it.
+#[tokio::test]
+async fn a_leader_that_is_refused_leads_again_when_an_operator_has_mended_that() {
+    let (server, client) = trusted().await;
+    let (sender, mut terms) = mpsc::unbounded_channel();
+    let election = client.election("scheduler").lease(ms(500));
+    let run = election.run(move |term| {
+        let _ = sender.send(term.token());
+        pending::<()>()
+    });
+    let led = tokio::spawn(run);
+    let first = within(LONG, "it leads", terms.recv()).await.expect("runs");
+    server.set_user("locker", "-evalsha").await;
+    // Not renewed.
+    assert_soon_free(&server, "scheduler").await;
+    server.set_user("locker", "+evalsha").await;
+    let second = within(LONG, "it leads again", terms.recv()).await;
+    assert!(second.expect("runs") > first);
+    client.shutdown().await.expect("the store replies");
+    let error = within(LONG, "it ends", led)
+        .await
+        .expect("no panic")
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closing, "{error}");
 }
 
 /// Redis does not undo what a script wrote before one of its commands was refused. Without
