@@ -288,6 +288,8 @@ impl Server {
                         .push(Fenced::of(&Claim { key, owner }, *fence));
                 }
                 Notification::Wanted { .. } if repeats => continue,
+                // A client only logs it.
+                Notification::PermitsDiffer { .. } => continue,
                 _ => {}
             }
             effects.notifications.push(event);

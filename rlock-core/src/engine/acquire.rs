@@ -86,6 +86,7 @@ pub(crate) async fn acquire(
             Step::Left(_) => unreachable!("the call acquires"),
         };
     };
+    attempt.report_disputes();
     observed.ends(&outcome);
     outcome
 }

@@ -14,7 +14,7 @@ use crate::{
     caller::note_caller,
     clock::ClientClock,
     engine::{
-        holders::{HolderReplies, WarnedKeys},
+        holders::HolderReplies,
         machine::{Event, Input, Machine, Owner},
         shell::Shell,
         thread::ClientThread,
@@ -35,8 +35,6 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) shell: Arc<Shell>,
     pub(crate) holder_replies: HolderReplies,
-    /// The keys whose calls disagree on the number of permits.
-    pub(crate) disputed: WarnedKeys,
     pub(crate) thread: ClientThread,
     /// The number of locks that were held when the client was closed.
     closed: SetOnce<usize>,
@@ -62,7 +60,6 @@ impl Core {
             store,
             shell,
             holder_replies: HolderReplies::default(),
-            disputed: WarnedKeys::default(),
             thread,
             closed: SetOnce::new(),
             draining: SetOnce::new(),
@@ -163,6 +160,7 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
                 shell.on_event(key, Some(owner.sequence()), event);
             }
         }
+        Notification::PermitsDiffer { key, mine, theirs } => shell.disputes.add(key, mine, theirs),
         Notification::Message(message) => {
             if let Some((databases, info)) = shell.messages.on_message(&message) {
                 shell.elections.hear(&databases, info);

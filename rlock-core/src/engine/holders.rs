@@ -8,7 +8,7 @@ use std::{
 
 use crate::{info::LockInfo, key::Key, lease::Time};
 
-/// How many replies, and how many keys with a warning, a client remembers.
+/// How many replies, and how many disputes, a client remembers.
 const MOST: usize = 256;
 
 /// The latest replies, for all calls of this client that wait for the same lock.
@@ -36,14 +36,31 @@ impl HolderReplies {
     }
 }
 
-/// The keys about whose holders this client has logged a warning.
+/// The keys whose calls disagree on the number of permits, with both numbers.
 #[derive(Default)]
-pub(crate) struct WarnedKeys(Mutex<HashSet<Key>>);
+pub(crate) struct Disputes(Mutex<Disputed>);
 
-impl WarnedKeys {
-    /// Adds a key. Returns whether to log a warning: only once for each key, and for at most [`MOST`] keys.
-    pub(crate) fn add(&self, key: &Key) -> bool {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.len() < MOST && keys.insert(key.clone())
+#[derive(Default)]
+struct Disputed {
+    known: HashSet<(Key, u32, u32)>,
+    /// Those of which no call has logged a warning yet. The first number is that of a call of this client.
+    unlogged: Vec<(Key, u32, u32)>,
+}
+
+impl Disputes {
+    /// Adds a key and two numbers: only once, and at most [`MOST`].
+    pub(crate) fn add(&self, key: Key, mine: u32, theirs: u32) {
+        let mut disputed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pair = (key.clone(), mine.min(theirs), mine.max(theirs));
+        if disputed.known.len() < MOST && disputed.known.insert(pair) {
+            disputed.unlogged.push((key, mine, theirs));
+        }
+    }
+
+    /// Takes the numbers that are to be logged for a key.
+    pub(crate) fn take(&self, of: &Key) -> Vec<(u32, u32)> {
+        let mut disputed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = disputed.unlogged.extract_if(.., |(key, ..)| key == of);
+        taken.map(|(_, mine, theirs)| (mine, theirs)).collect()
     }
 }

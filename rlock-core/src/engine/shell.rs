@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::{
     background::RenewalFailure,
     elections::{Elections, Office},
+    holders::Disputes,
     machine::{
         CallId, Entered, Event, Input, Loss, Machine, Output, Owner, Renew, Reply, Request,
         Revoked, Settings, Step,
@@ -50,6 +51,7 @@ pub(crate) struct Shell {
     calls: AtomicU64,
     pub(crate) messages: Messages,
     pub(crate) elections: Elections,
+    pub(crate) disputes: Disputes,
     /// Wakes the background.
     pub(super) wake: Notify,
     /// Notified after each input of a client that ends.
@@ -279,6 +281,7 @@ impl Shell {
             }),
             calls: AtomicU64::new(1),
             elections: Elections::default(),
+            disputes: Disputes::default(),
             messages: Messages::new(options.inspectable),
             wake: Notify::new(),
             ended: Notify::new(),

@@ -47,11 +47,11 @@ pub(crate) use self::{
     options::RedisOptions,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, BoxFuture, Claim, Listener, Notification, ReleaseRequest, Released,
+    Renewal, RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
 };
-use crate::{key::Key, lease::Time, metrics};
+use crate::{key::Key, lease::Time, metrics, mode::Mode};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -293,8 +293,16 @@ impl Store for RedisStore {
         request: &'a AcquireRequest,
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired> {
-        let read = |reply, sent_at| {
+        let read = |mut reply, sent_at| {
             let (claims, watched) = (request.claims.len(), self.is_watched());
+            if let Some((claim, theirs)) = replies::take_number(&mut reply)
+                && let Some(Claim { key, owner }) = request.claims.get(claim)
+                && let Mode::Permits(mine) = owner.mode()
+            {
+                let key = key.clone();
+                let differ = Notification::PermitsDiffer { key, mine, theirs };
+                (self.background.listener)(differ);
+            }
             let acquired = replies::read_acquired(reply, claims, sent_at, watched)?;
             if let Acquired::Granted { fences, .. } | Acquired::Taken { fences, .. } = &acquired {
                 fences

@@ -102,6 +102,31 @@ impl LockState {
 impl<F: Fences> State<F> {
     /// Grants all locks of the request or none. Hands a lock whose lease has ended to its first waiters before.
     pub fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+        let acquired = self.acquire_all(request, now);
+        for Claim { key, owner } in request.claims.iter() {
+            self.compare_permits(key, *owner, now);
+        }
+        acquired
+    }
+
+    /// Tells the client of an owner if the next holder whose lease ends counts permits by another number.
+    fn compare_permits(&mut self, key: &Key, owner: OwnerId, now: Time) {
+        let Mode::Permits(mine) = owner.mode() else {
+            return;
+        };
+        let holders = self.live(key, now).map(|lock| &lock.holders[..]);
+        let others = holders.unwrap_or_default().iter();
+        let next = others.min_by_key(|holder| holder.expires);
+        if let Some(Mode::Permits(theirs)) = next.map(|holder| holder.owner.mode())
+            && mine != theirs
+        {
+            let key = key.clone();
+            let differ = Notification::PermitsDiffer { key, mine, theirs };
+            self.notify(owner.client(), differ);
+        }
+    }
+
+    fn acquire_all(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         let (claims, count, waits) = (&request.claims, request.count, request.waits);
         let (mut taken, mut held) = (None, Few::new());
         for (n, Claim { key, owner }) in claims.iter().enumerate() {

@@ -146,7 +146,8 @@ impl Event {
                 let mode = owner.mode();
                 Some((key, owner, Self::Retry { mode, after }))
             }
-            Notification::Message(_)
+            Notification::PermitsDiffer { .. }
+            | Notification::Message(_)
             | Notification::Changed(_)
             | Notification::AllChanged
             | Notification::SomeChanged(_)

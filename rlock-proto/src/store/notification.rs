@@ -36,6 +36,15 @@ pub enum Notification {
         /// After how long it asks.
         after: Duration,
     },
+    /// Another holder counts the permits of a lock by another number than an owner that has just asked for it.
+    PermitsDiffer {
+        /// The key of the lock.
+        key: Key,
+        /// The number of the owner that asked.
+        mine: u32,
+        /// The number of the other holder.
+        theirs: u32,
+    },
     /// A client sent a message to this one.
     Message(Vec<u8>),
     /// Another connection changed this lock.

@@ -63,7 +63,10 @@ impl Scripted {
         for claim in ask.claims.iter() {
             call.arg(claim.owner.to_string());
         }
-        let reply: Vec<i64> = call.invoke(&mut self.commands).expect("no error");
+        let mut reply: Vec<Value> = call.invoke(&mut self.commands).expect("no error");
+        // Other tests compare the numbers of permits.
+        reply.pop_if(|item| matches!(item, Value::BulkString(_)));
+        let reply: Vec<i64> = reply.iter().map(read).collect();
         let unsigned = |number: &i64| u64::try_from(*number).expect("not negative");
         let sent_at = Time::default();
         match reply.as_slice() {

@@ -102,7 +102,6 @@ impl Attempt<'_> {
         let Some(owner) = OwnerId::parse(&entry.owner) else {
             return;
         };
-        self.compare_permits(key, owner);
         if !owner.is_of(self.core().id)
             && let Some(info) = ask_holder(self.core(), key, owner).await
         {
@@ -111,14 +110,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Warns once for each key if a holder counts permits by another number.
-    fn compare_permits(&self, key: &Key, owner: OwnerId) {
-        if let (Mode::Permits(mine), Mode::Permits(theirs)) = (self.mode_of(key), owner.mode())
-            && mine != theirs
-            && self.core().disputed.add(key)
-        {
-            let key = escape_control(key.shown(self.request.options.site));
-            tracing::warn!(%key, %owner, mine, theirs, "calls disagree on the number of permits");
+    /// Warns once for each key and pair of numbers if another holder counts permits by another number.
+    pub(super) fn report_disputes(&self) {
+        for (key, mode) in &self.request.keys {
+            let Mode::Permits(_) = mode else { continue };
+            for (mine, theirs) in self.core().shell.disputes.take(key) {
+                let key = escape_control(key.shown(self.request.options.site));
+                tracing::warn!(%key, mine, theirs, "calls disagree on the number of permits");
+            }
         }
     }
 

@@ -86,7 +86,8 @@ fn check_event(keyspace: &Keyspace, event: &Notification) {
             let name = keyspace.lock(key);
             assert_eq!(keyspace.key(name.as_bytes()).as_ref(), Some(key));
         }
-        Notification::Message(_)
+        Notification::PermitsDiffer { .. }
+        | Notification::Message(_)
         | Notification::AllChanged
         | Notification::SomeChanged(_)
         | Notification::Disconnected => {}

@@ -72,6 +72,20 @@ pub(super) fn read_acquired(
     }
 }
 
+/// Takes from the end of a reply by which number another holder counts permits, and of which claim.
+pub(super) fn take_number(answer: &mut Value) -> Option<(usize, u32)> {
+    let Value::Array(items) = answer else {
+        return None;
+    };
+    let Some(Value::BulkString(last)) = items.last() else {
+        return None;
+    };
+    let (claim, number) = str::from_utf8(last).ok()?.split_once('/')?;
+    let differs = (claim.parse().ok()?, number.parse().ok()?);
+    items.pop();
+    Some(differs)
+}
+
 /// Takes the holder from the end of a refusal by a member of a quorum.
 fn without_holder(answer: Value) -> (Value, TakenBy) {
     match answer {

@@ -9,6 +9,8 @@
 --                               asks again in case the waiters before it are gone, 0 if it did not join the queue.
 --                               Earlier grants up to these fences are void. With `all`, the last element is the holder
 --          {-1}                  the count is above 1, and an owner does not hold its lock
+-- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) counts permits by
+-- this number, and its owner by another one.
 -- The count is absolute, so a repeated request changes nothing.
 local lock = KEYS[1]
 floor = tonumber(ARGV[7])
@@ -101,6 +103,20 @@ for n, lock in ipairs(taken and {} or KEYS) do
   end
 end
 
+-- Adds to a reply that the next holder whose lease ends counts permits by another number, if there is one.
+local function with_number(reply)
+  for n, lock in ipairs(KEYS) do
+    local mode, most = lib.mode(ARGV[n + 7])
+    local holder = mode == 'permits' and redis.pcall('ZRANGE', lock .. ':shared', '0', '0')[1]
+    local other, number = lib.mode(holder or '')
+    if other == mode and number and number ~= most then
+      reply[#reply + 1] = (n - 1) .. '/' .. number
+      break
+    end
+  end
+  return reply
+end
+
 -- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
 local function give_back(n)
   if lib.leave(KEYS[n], ARGV[n + 7]) == 1 then
@@ -155,7 +171,7 @@ if taken then
   if names then
     refusal[#refusal + 1] = entry or ''
   end
-  return refusal
+  return with_number(refusal)
 end
 
 local reply = 1
@@ -186,4 +202,4 @@ for n, lock in ipairs(KEYS) do
     reply = 2
   end
 end
-return {reply, unpack(fences)}
+return with_number({reply, unpack(fences)})
