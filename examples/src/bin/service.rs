@@ -102,7 +102,7 @@ async fn pay(State(orders): State<Orders>, Path(id): Path<u64>) -> Result<String
 }
 
 async fn ready(State(orders): State<Orders>) -> Result<&'static str, OrderError> {
-    orders.locks.ping().await?;
+    orders.locks.probe().await?;
     Ok("ready\n")
 }
 
