@@ -35,7 +35,9 @@ use self::{
     commands::{Commands, Operation},
     connection::{Connection, gone},
     dial::boxed,
-    errors::{classify, is_of_replica, is_read_only, is_refused, wants_password, wants_reconnect},
+    errors::{
+        classify, is_of_replica, is_read_only, is_refused, not_yet, wants_password, wants_reconnect,
+    },
     keyspace::Keyspace,
     link::Link,
     replicas::ReplicaCheck,
@@ -138,7 +140,13 @@ impl RedisStore {
         send: SendOptions,
         deadline: Instant,
     ) -> Result<(Value, Time), StoreError> {
-        let (background, started) = (&self.background, Instant::now());
+        let background = &self.background;
+        if matches!(call, Operation::Acquire(..))
+            && let Some(by) = background.address.next_promotion_by()
+        {
+            boxed(self.until_promoted(by, deadline)).await?;
+        }
+        let started = Instant::now();
         let caller = self.caller.as_ref().filter(|_| call.is_change());
         if caller.is_some() && send.in_doubt {
             boxed(self.round_trip(deadline, send)).await?;
@@ -260,6 +268,16 @@ impl RedisStore {
         while promotions.changed().await.is_ok() {
             self.links().for_each(|link| link.leave_former_master());
         }
+    }
+
+    /// Waits until a Sentinel names the replica that it promotes. The master would grant locks of which that one never
+    /// learns.
+    async fn until_promoted(&self, by: Instant, deadline: Instant) -> Result<(), StoreError> {
+        let promoted = self.background.address.until_promoted(by);
+        let promoted = timeout_at(deadline, promoted).await;
+        promoted.map_err(|_| not_yet("a Sentinel is about to name another master"))?;
+        self.links().for_each(|link| link.leave_former_master());
+        Ok(())
     }
 
     /// Returns whether the server reports changes of the keys that this client reads.

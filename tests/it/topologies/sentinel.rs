@@ -137,7 +137,11 @@ async fn a_sentinel_that_refuses_subscriptions_is_asked_for_the_master() {
     .await;
     assert_soon_extended(&guard).await;
     assert_eq!(count(&replica, &guard).await, Some(1));
-    assert!(acl::refused(&sentinel).await.contains("+promoted-slave"));
+    assert!(
+        acl::refused(&sentinel)
+            .await
+            .contains("+failover-state-send-slaveof-noone")
+    );
 }
 
 /// Starts a Sentinel of this master, and returns its URL.

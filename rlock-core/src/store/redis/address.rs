@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout_at},
+};
 
 use super::{
     dial::boxed,
@@ -20,6 +23,9 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The time after which Linux closes a connection whose sent bytes are not acknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
+/// How long a promotion may take from its announcement: a Sentinel looks at the replica once a second.
+const PROMOTED: Duration = Duration::from_secs(2);
+
 /// Advice about the login in a URL with hosts.
 pub(in crate::store) const LOGIN: &str = "user and password stand before the host in the URL: \
     `user:password@host`, or `:password@host` for the user `default`";
@@ -29,8 +35,17 @@ pub(in crate::store) const LOGIN: &str = "user and password stand before the hos
 pub(in crate::store) struct Address {
     pub(super) endpoint: ServerEndpoint,
     pub(super) settings: ConnectionSettings,
-    /// The epoch of the latest promotion that a Sentinel has reported. All links of a store share it.
-    promotion: Arc<watch::Sender<u64>>,
+    /// What the Sentinels have told. All links of a store share it.
+    promotions: Arc<watch::Sender<Promotions>>,
+}
+
+/// What Sentinels have told about promotions.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Promotions {
+    /// The epoch of the latest one.
+    latest: u64,
+    /// Until when the next one is waited for, if a Sentinel has begun it.
+    next_by: Option<Instant>,
 }
 
 /// The connection settings that a URL does not contain.
@@ -79,7 +94,7 @@ impl Address {
         Self {
             endpoint,
             settings,
-            promotion: Arc::default(),
+            promotions: Arc::default(),
         }
     }
 
@@ -109,6 +124,9 @@ impl Address {
         let known = self.promotion();
         let named = sentinel::master(service, &clients, known, within).await?;
         self.learn(known, named.promotion);
+        if named.is_promoting {
+            self.expect();
+        }
         Ok(Server {
             promotion: named.promotion,
             ..Server::new(elsewhere(master, named.host, named.port), settings)
@@ -117,19 +135,45 @@ impl Address {
 
     /// Returns the epoch of the latest promotion of which a Sentinel has told.
     pub(super) fn promotion(&self) -> u64 {
-        *self.promotion.borrow()
+        self.promotions.borrow().latest
     }
 
     /// Notes a promotion. If no Sentinel confirms the one that was `known`, because they were set up again, this one
     /// replaces it.
     fn learn(&self, known: u64, promotion: u64) {
-        self.promotion.send_if_modified(|latest| {
-            let is_news = promotion > *latest || (promotion < known && *latest == known);
+        self.promotions.send_if_modified(|told| {
+            let Promotions { latest, .. } = *told;
+            let is_news = promotion > latest || (promotion < known && latest == known);
             if is_news {
-                *latest = promotion;
+                *told = Promotions {
+                    latest: promotion,
+                    next_by: None,
+                };
             }
             is_news
         });
+    }
+
+    /// Notes that a Sentinel has begun to promote a replica.
+    fn expect(&self) {
+        let by = Instant::now() + PROMOTED;
+        self.promotions.send_if_modified(|told| {
+            told.next_by = Some(by);
+            false
+        });
+    }
+
+    /// Returns until when the next promotion is waited for. What the master grants until then, its successor may not have.
+    pub(super) fn next_promotion_by(&self) -> Option<Instant> {
+        let next_by = self.promotions.borrow().next_by;
+        next_by.filter(|by| *by > Instant::now())
+    }
+
+    /// Waits for the next promotion until this time.
+    pub(super) async fn until_promoted(&self, by: Instant) {
+        let mut promotions = self.promotions.subscribe();
+        let promoted = promotions.wait_for(|told| told.next_by.is_none());
+        let _ = timeout_at(by, promoted).await;
     }
 
     /// Learns of promotions while it is polled. `within` limits each attempt to connect to a Sentinel.
@@ -147,8 +191,9 @@ impl Address {
                 let info = info.clone().set_redis_settings(redis);
                 let listening = boxed(async {
                     let sentinel = self.settings.tls.current().await?.open(info)?;
-                    let learn = |promotion| self.learn(0, promotion);
-                    sentinel::listen(&sentinel, service, within, learn).await
+                    let (address, learn) = (self.clone(), |promotion| self.learn(0, promotion));
+                    let expect = move || address.expect();
+                    sentinel::listen(&sentinel, service, within, learn, expect).await
                 });
                 if let Err(error) = listening.await {
                     tracing::debug!(address = %self, %error, "listening to a Sentinel failed");
@@ -166,9 +211,9 @@ impl Address {
         join_all(listening).await;
     }
 
-    /// Returns the epochs of the promotions that the Sentinels report.
-    pub(super) fn promotions(&self) -> watch::Receiver<u64> {
-        self.promotion.subscribe()
+    /// Returns what the Sentinels tell.
+    pub(super) fn promotions(&self) -> watch::Receiver<Promotions> {
+        self.promotions.subscribe()
     }
 }
 
@@ -258,13 +303,37 @@ mod tests {
     use super::*;
     use crate::store::endpoint::Endpoint;
 
-    #[test]
-    fn an_isolated_sentinel_does_not_lead_back_to_a_former_master() {
+    fn address() -> Address {
         let Ok(Endpoint::Server(endpoint)) = Endpoint::parse("redis-sentinel://one,two/orders")
         else {
             panic!("a service");
         };
-        let address = Address::new(endpoint, ConnectionSettings::default());
+        Address::new(endpoint, ConnectionSettings::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promotion_that_has_begun_is_waited_for_until_it_comes_or_is_late() {
+        let address = address();
+        assert_eq!(address.next_promotion_by(), None);
+        address.expect();
+        let by = address.next_promotion_by().expect("it has begun");
+        tokio::join!(biased; address.until_promoted(by), async {
+            // A Sentinel that has not heard of it yet.
+            address.learn(0, 0);
+            assert_eq!(address.next_promotion_by(), Some(by));
+            address.learn(0, 1);
+        });
+        assert!(Instant::now() < by, "no time has passed");
+        assert_eq!(address.next_promotion_by(), None);
+        address.expect();
+        let by = address.next_promotion_by().expect("it has begun");
+        address.until_promoted(by).await;
+        assert_eq!(address.next_promotion_by(), None, "it is late");
+    }
+
+    #[test]
+    fn an_isolated_sentinel_does_not_lead_back_to_a_former_master() {
+        let address = address();
         address.learn(0, 5);
         address.learn(0, 4);
         assert_eq!(address.promotion(), 5);

@@ -1,11 +1,19 @@
 //! Finds the master of a Sentinel service, and learns of promotions. Each connection looks the master up again, because
 //! another server may have been promoted.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{
-    Client, ErrorKind, RedisError, RedisResult, Value, aio::MultiplexedConnection,
+    Client, ErrorKind, PushInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection,
     from_redis_value, pipe,
 };
 use tokio::{
@@ -26,8 +34,10 @@ pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behin
 /// The shortest time-out of a request to a Sentinel.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The channels on which a Sentinel reports promotions. The one that promotes a replica reports it before the others.
-const PROMOTIONS: [&str; 2] = ["+promoted-slave", "+switch-master"];
+/// The channel on which a Sentinel reports that it is about to promote a replica.
+const BEGUN: &str = "+failover-state-send-slaveof-noone";
+/// The channels about promotions. The Sentinel that promotes a replica reports that before the others.
+const PROMOTIONS: [&str; 3] = [BEGUN, "+promoted-slave", "+switch-master"];
 /// How often a Sentinel is asked that refuses the subscription, and one that reports promotions.
 pub(super) const EACH: Duration = Duration::from_secs(1);
 const EACH_IF_SUBSCRIBED: Duration = Duration::from_secs(10);
@@ -37,6 +47,8 @@ pub(super) struct Named {
     pub(super) promotion: u64,
     pub(super) host: String,
     pub(super) port: u16,
+    /// Whether it is about to promote a replica.
+    pub(super) is_promoting: bool,
 }
 
 /// Returns the master as the Sentinels report it now. Waits longer for a Sentinel that knows at least this promotion.
@@ -49,25 +61,39 @@ pub(super) async fn master(
 ) -> RedisResult<Named> {
     // The other half is for the connection to the master.
     let within = SHORTEST_TIMEOUT.max(within / 2);
-    let asked = sentinels.iter().map(|sentinel| async move {
+    let is_promoting = AtomicBool::new(false);
+    let asked = sentinels.iter().map(async |sentinel| {
         let asked = async { ask(&mut plain(sentinel).await?, service).await };
-        replied(within, asked).await
+        let named = replied(within, asked).await?;
+        is_promoting.fetch_or(named.is_promoting, Ordering::Relaxed);
+        Ok(named)
     });
     let highest = highest_epoch(asked, |named| named.promotion, promotion, within).await;
     let none = || Err(RedisError::from((ErrorKind::Io, "no Sentinel replies")));
-    highest.unwrap_or_else(none)
+    Ok(Named {
+        is_promoting: is_promoting.load(Ordering::Relaxed),
+        ..highest.unwrap_or_else(none)?
+    })
 }
 
-/// Calls `learn` with each promotion that a Sentinel knows, until it does not reply. `within` limits the connecting.
+/// Calls `learn` with each promotion that a Sentinel knows, and `expect` when it begins one, until it does not reply.
+/// `within` limits the connecting.
 pub(super) async fn listen(
     sentinel: &Client,
     service: &str,
     within: Duration,
     learn: impl Fn(u64),
+    expect: impl Fn() + Send + Sync + 'static,
 ) -> RedisResult<()> {
     let reported = Arc::new(Notify::new());
-    let report = Arc::clone(&reported);
-    let config = without_time_outs().set_push_sender(move |_| {
+    let (report, of_service) = (Arc::clone(&reported), format!(" @ {service} "));
+    let config = without_time_outs().set_push_sender(move |push: PushInfo| {
+        if let [Value::BulkString(channel), Value::BulkString(about)] = &*push.data
+            && channel == BEGUN.as_bytes()
+            && String::from_utf8_lossy(about).contains(&of_service)
+        {
+            expect();
+        }
         report.notify_one();
         Ok::<(), Infallible>(())
     });
@@ -112,10 +138,14 @@ async fn ask(connection: &mut MultiplexedConnection, service: &str) -> RedisResu
         .get("config-epoch")
         .and_then(|epoch| epoch.parse().ok());
     let address: Option<(String, u16)> = from_redis_value(address)?;
+    let fact = |name: &str| facts.get(name).map_or("", String::as_str);
+    let has_begun = fact("flags").contains("failover_in_progress");
     let named = promotion
         .zip(address)
         .map(|(promotion, (host, port))| Named {
             promotion,
+            // Once the replica is promoted, the addresses differ for a moment.
+            is_promoting: has_begun && fact("ip") == host && fact("port") == port.to_string(),
             host,
             port,
         });
