@@ -10,8 +10,9 @@ use crate::{
     limits::MAX_VALUE,
 };
 
-/// A leadership, from [`Election::campaign`](crate::Election::campaign). Dropping it resigns in the background.
-#[must_use = "if unused, the process resigns at once"]
+/// A leadership, from [`Election::campaign`](crate::Election::campaign). Dropping it resigns in the background, so
+/// `let _ = election.campaign().await?` resigns at once, as [`LockGuard`](LockGuard#examples) explains.
+#[must_use = "if unused, the process resigns at once: bind the leadership to a name, and not to `_`"]
 pub struct Leadership {
     pub(super) term: Term,
     pub(super) guard: LockGuard,
