@@ -139,10 +139,10 @@ impl Election {
 
     /// Waits until this process leads. Candidates lead in the order of their calls, except on a quorum.
     ///
-    /// The candidacy survives what an operator can mend. While the store is down, full or cannot save, and while it
-    /// refuses the candidate, because it asks for another password, or because its user lacks a permission, for
-    /// example, the candidate asks again after pauses that grow to five seconds. Each different refusal is logged
-    /// once, at WARN.
+    /// The candidacy survives everything that an operator can fix. While the store is down, is full or cannot save, and
+    /// while it refuses the candidate, for example because its password has changed or its user lacks a permission,
+    /// the candidate asks again after pauses that grow to five seconds. The client logs each different refusal once, at
+    /// WARN.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl Election {
             if logged.len() < LOGGED_REFUSALS && logged.insert(error.clone()) {
                 tracing::warn!(
                     election = %key, refusals, error,
-                    "the store refuses the candidate, asking again until an operator has mended it"
+                    "the store refuses the candidate, asking again until an operator fixes that"
                 );
             } else {
                 tracing::debug!(election = %key, refusals, error, "the store refuses the candidate again");
@@ -234,8 +234,8 @@ impl Election {
     /// the leadership is lost first.
     ///
     /// The future resolves to the body's output after the *first* term that ended because the body returned, also if
-    /// it returned because the leader was [asked to resign](Self::request_resign). A service that lives on calls
-    /// `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
+    /// it returned because the leader was [asked to resign](Self::request_resign). A service that keeps running
+    /// calls `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
     /// returns, its output is dropped, and the process campaigns again.
     ///
     /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term,
