@@ -288,7 +288,7 @@ impl Server {
                         .push(Fenced::of(&Claim { key, owner }, *fence));
                 }
                 Notification::Wanted { .. } if repeats => continue,
-                // A client only logs it.
+                // It changes nothing: a client only logs it.
                 Notification::PermitsDiffer { .. } => continue,
                 _ => {}
             }

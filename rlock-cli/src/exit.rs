@@ -21,7 +21,7 @@ impl Status {
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// The lock was not acquired (`EX_TEMPFAIL`).
     pub(crate) const TAKEN: Self = Self(75);
-    /// The window of a tick has ended, and the store has no record of a run. No program uses it by `sysexits.h`.
+    /// The window of a tick has ended, and the store has no record of a run. `sysexits.h` does not use this number.
     pub(crate) const MISSED: Self = Self(79);
     /// The lock was lost, and the command stopped.
     pub(crate) const LOST: Self = Self(124);
@@ -86,7 +86,7 @@ impl Failure {
         }
     }
 
-    /// Makes it an outcome that only `--verbose` shows.
+    /// Makes this failure an outcome that only `--verbose` shows.
     pub(crate) fn expected(self) -> Self {
         Self {
             level: Level::INFO,

@@ -1,7 +1,7 @@
 //! `rlock once`: of all hosts that call it for a tick, the first one runs the command.
 //!
-//! The lock of a tick is its record: without a holder, `min_hold` keeps it, and the tick is done; with one, a host runs it; and
-//! a lock that is free after the window is that of a tick that no host has run.
+//! The lock of a tick is also its record. While a host runs the tick, the lock has a holder. Then `min_hold` keeps it without a
+//! holder, which means that the tick is done. A lock that is free after the window means that no host has run the tick.
 
 mod tick;
 
@@ -46,7 +46,7 @@ pub(crate) struct OnceOptions {
     /// The other hosts then wait until the tick is done, but no longer than its window.
     #[arg(long)]
     retry: bool,
-    /// Runs the command by hand even if the tick is done or over, but not while another host runs it
+    /// Runs the command by hand even if the tick is done or its window has ended, but not while another host runs it
     #[arg(long, conflicts_with = "retry")]
     again: bool,
     /// How long the store keeps the lock without a renewal: with `--retry`, the time until another host replaces a dead one
@@ -76,7 +76,7 @@ const WINDOW: Duration = Duration::from_secs(10 * 60);
 /// The pause between two looks at a tick that another host runs.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The holder of a lock that the store does not describe.
+/// How a message names the holder if the store does not describe the lock.
 const OTHER: &str = " by another host";
 
 /// A call for one tick.
@@ -178,17 +178,17 @@ impl Call<'_> {
             if let Some(refused) = self.refused(client, run).await {
                 return Err(refused);
             }
-            // Free again: the host that had it has not run the tick.
+            // The lock is free again, so the host that had it has not run the tick.
             sleep(LOOK).await;
         }
         self.verdict(client).await
     }
 
-    /// Returns what the store knows of a tick that is over.
+    /// Returns the failure of a call after the window: another host has the tick, or it was missed.
     async fn verdict(&self, client: &LockClient) -> Result<LockGuard, Failure> {
         let mut record = client.inspect(&self.key).await?;
         if record.as_ref().is_some_and(|info| !describe::is_kept(info)) {
-            // A host that is granted the lock too late has it for a moment, and runs nothing.
+            // A host that acquires the lock too late releases it at once and runs nothing, so look again.
             sleep(LOOK).await;
             record = client.inspect(&self.key).await?;
         }

@@ -233,9 +233,9 @@ impl Election {
     /// Another process can lead only after the body has ended and its values are dropped, as in [`Lock::run`], unless
     /// the leadership is lost first.
     ///
-    /// The future resolves to the body's output after the *first* term that ended because the body returned, also if
-    /// it returned because the leader was [asked to resign](Self::request_resign). A service that keeps running
-    /// calls `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
+    /// The future resolves to the body's output after the *first* term that ended because the body returned, even if
+    /// it returned because the leader was [asked to resign](Self::request_resign). A service that keeps running calls
+    /// `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
     /// returns, its output is dropped, and the process campaigns again.
     ///
     /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term,
@@ -243,7 +243,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Only errors that neither another attempt nor an operator can solve:
+    /// Only errors that neither another attempt nor an operator can fix:
     ///
     /// - of kind [`Closing`](ErrorKind::Closing) when the client drains while this process does not lead, or is shut
     ///   down. If it leads when the client drains, [`Term::resign_requested`] resolves, and the body may return its
@@ -323,14 +323,14 @@ impl Election {
     /// connected again, and leaves out a leader that does not reply until it does. A leader that resigns or dies is
     /// not announced; the next change is its successor.
     ///
-    /// A term that ends at once may not be announced. A client that hears of a smaller term than the latest one asks
-    /// for the leader, and yields that, so after the store has lost its data, terms may also have smaller numbers than
-    /// before.
+    /// A term that ends at once may not be announced. If an announced term is smaller than the latest one, this client
+    /// asks for the leader, and yields the reply. So after the store has lost its data, terms may have smaller numbers
+    /// than before.
     ///
     /// The messages are not signed, so a user who may publish to the clients' channels can announce a term that no
-    /// process leads. It is yielded, unless its number is 2^53 or more, and stays until the client is connected again
-    /// or the leader announces a term or a value. [`Election::leader`] is not affected, because it asks the store, and
-    /// no message changes a [fence](Term::fence).
+    /// process leads. This method yields a forged term, unless its number is 2^53 or more, and the term stays until the
+    /// client is connected again or the leader announces a term or a value. [`Election::leader`] is not affected,
+    /// because it asks the store, and no message changes a [fence](Term::fence).
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use crate::{
     options::{Identity, LockOptions, Replicas, Wait},
 };
 
-/// The number of values of the label `lock`, and of the names of elections. All further ones share the other text.
+/// The most values of the label `lock`, and the most names of elections. All further ones share [`OTHER_LABEL`].
 pub(crate) const MOST_LABELS: usize = 200;
 pub(crate) const OTHER_LABEL: &str = "other";
 

@@ -79,7 +79,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
     /// Succeeds if enough servers for a lock reply. The time-out includes the wait for a connection.
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()>;
 
-    /// Returns keys that begin with this text, one at each server that a lock may be at alone.
+    /// Returns keys that begin with this text: one for each master of a cluster, otherwise one.
     fn keys_everywhere(&self, text: String, timeout: Duration) -> ReplyFuture<'_, Vec<String>> {
         let _ = timeout;
         Box::pin(async { Ok(vec![text]) })

@@ -115,7 +115,7 @@ fn app(orders: Orders, metrics: PrometheusHandle) -> Router {
 }
 
 /// Installs the recorder of metrics, with buckets for a histogram of each duration: 10 and 20 seconds are one third and two
-/// thirds of the default lease. To be called before the client connects.
+/// thirds of the default lease. Call it before the client connects.
 fn record_metrics() -> Result<PrometheusHandle, BuildError> {
     const SECONDS: [f64; 13] = [
         0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0,

@@ -1,4 +1,4 @@
-//! Whether a store grants locks: `doctor` takes one of its own, as a service does.
+//! Checks whether a store grants locks: `doctor` acquires one of its own, as a service does.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use crate::connect::builder;
 /// How long the client may take to connect, which includes the search for a master.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What an operator can do about a refusal that contains this word; the first one counts. The library's text says it for all others.
+/// What an operator can do about a refusal that contains this word. The first match counts, because `REPLICAS` contains
+/// `REPLICA`. The library's errors advise on all other refusals.
 const WAYS_OUT: [(&str, &str); 6] = [
     (
         "MEMORY",
@@ -30,12 +31,12 @@ const WAYS_OUT: [(&str, &str); 6] = [
     ),
     (
         "BUSY",
-        "a script runs on it: wait for its end, or call `SCRIPT KILL`",
+        "a script is running on it: wait until it ends, or call `SCRIPT KILL`",
     ),
     ("NOPERM", "this user lacks permissions: grant those above"),
 ];
 
-/// Adds the outcome to the report of the store's first server that can be reached.
+/// Adds the finding to the report of the first server that is reachable.
 pub(super) async fn check(reports: &mut [Report], url: &str, prefix: &str) {
     if let Some(report) = reports.iter_mut().find(|report| report.is_reachable) {
         report.findings.push(granted(url, prefix).await);
@@ -51,7 +52,7 @@ async fn granted(url: &str, prefix: &str) -> Finding {
             .connect(url)
             .await?;
         let probed = client.probe().await;
-        // The probe has said what there is to say.
+        // The probe's outcome is the finding, even if the shutdown fails.
         let _ = client.shutdown().await;
         probed
     };

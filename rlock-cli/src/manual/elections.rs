@@ -40,7 +40,7 @@ pub(crate) const ELECT: &[Section] = &[
 pub(crate) const LEADER: &[Section] = &[Section {
     title: "Exit status",
     terms: &[
-        ("0", "there is a leader, which may not reply before its lease ends; with --resign, it has received the request; with --watch, the output was closed"),
+        ("0", "there is a leader, even if it does not reply and only its lease remains; with --resign, it has received the request; with --watch, the output was closed"),
         ("1", "there is no leader, it has not received the request, or the user did not confirm"),
         UNAVAILABLE,
         ("64", "wrong arguments, or neither a terminal nor --yes for --resign"),

@@ -1,4 +1,4 @@
-//! Ticks: the scheduled times of a job, how long after them the job may still run, and how long the store remembers that.
+//! Ticks: the scheduled times of a job, how long after a tick the job may still run, and how long the store remembers the run.
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ impl Tick {
         Self(UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
-    /// Returns whether the tick is more than a year ago, which only a mistake names, such as a date that is read as a number.
+    /// Returns whether the tick is more than a year ago. Such a tick is a mistake, for example a date that was read as a number.
     pub(crate) fn is_ancient(self, now: SystemTime) -> bool {
         now > self.0 + DAY * 366
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Tick {
     }
 }
 
-/// The rules of a tick: when hosts may run it, and how long the store knows of a run.
+/// The rules of a tick: when hosts may run it, and how long the store has the record of a run.
 ///
 /// A host runs a tick only if its own clock shows at most tick + window after the store has granted the lock, and then the
 /// lock stays taken until that clock shows tick + 2 windows, or longer. When the lock is free again, every clock that differs

@@ -12,7 +12,7 @@ use crate::{
     options::{LockOptions, Site, Wait},
 };
 
-/// The name of the locks in metrics and spans, with which their keys begin.
+/// The name of the locks in metrics and spans. Their keys begin with it, too.
 const NAME: &str = "rlock:probe";
 /// A third of the default lease, so the locks of a process that is killed while it probes are soon gone.
 const LEASE: Duration = Duration::from_secs(10);
@@ -25,10 +25,10 @@ impl LockClient {
     /// other call does, so it costs two requests instead of one, and finds all of that. On a cluster, it does so at
     /// each master, and on a quorum at a majority of the servers.
     ///
-    /// The key belongs to this client alone: `rlock:probe:<client id>`, with a number behind it on a cluster. So
-    /// probes of different clients never wait for each other, and those of one client take turns. The lock has a
-    /// lease of ten seconds, and nothing but its [fence](crate::LockGuard::fence) outlives the probe, for a minute and
-    /// the rest of that lease. [Metrics](Lock::name) show the lock as `rlock:probe`.
+    /// Each client has a key of its own: `rlock:probe:<client id>`, with a number behind it on a cluster. So probes of
+    /// different clients never wait for each other, and probes of one client take turns. The lock has a lease of ten
+    /// seconds. Only its [fence](crate::LockGuard::fence) outlives the probe, for 70 seconds.
+    /// [Metrics](Lock::name) show the lock as `rlock:probe`.
     ///
     /// The probe takes at most twice the [response time-out](crate::LockClientBuilder::response_timeout), including
     /// the wait of a client that is not connected yet.
@@ -81,7 +81,7 @@ impl LockClient {
         let lock = Lock::new(self.handle.clone(), few::one((key, false)), options);
         match lock.acquire().await {
             Ok(guard) => guard.release().await,
-            // No other client takes the lock.
+            // No other client acquires this key, so only another probe of this client can have the lock.
             Err(LockError::Timeout { key, waited, .. }) => {
                 let source: Box<dyn Error + Send + Sync> =
                     "an earlier probe of this client has not ended".into();

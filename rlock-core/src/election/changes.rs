@@ -1,4 +1,4 @@
-//! What other processes learn of the leaders: the present one, and each change.
+//! Leaders as other processes observe them: the current one, and each change.
 
 use std::{
     fmt,
@@ -30,13 +30,13 @@ pub struct Leader {
     /// The leader's process. `None` if it did not reply, because it has ended, is stuck or is cut off. Then no process
     /// succeeds it for the time in [`lease_left`](Self::lease_left), unless it resigns.
     pub holder: Option<Holder>,
-    /// What was left of its lease when it was asked, or announced its term or value. `None` if the lease has no end,
+    /// The rest of its lease when it replied or made an announcement, or when the store was asked. `None` if the lease has no end,
     /// because other software has written the lock.
     pub lease_left: Option<Duration>,
 }
 
 impl Leader {
-    /// Returns the leader that the holder of the lock was at this time. A client that only retains the lock does not lead.
+    /// Returns the holder of the lock at this time as a leader, unless its client only retains the lock.
     pub(super) fn of(info: LockInfo, at: SystemTime) -> Option<Self> {
         info.owner_id().filter(|_| !info.retained)?;
         let holder = info.holder;
@@ -124,7 +124,7 @@ impl Changes {
                 }
                 Ok(None) => 0,
                 Err(error) if error.kind() == ErrorKind::Outage => failures.saturating_add(1),
-                // An operator may end the refusal, which takes a while.
+                // Only an operator can end the refusal, so asking often is pointless.
                 Err(_) => MOST_TIMES,
             };
             if self.failures == 0 {

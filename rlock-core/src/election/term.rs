@@ -64,7 +64,7 @@ impl Term {
     pub(super) fn begin(entry: EntryHandle) -> Self {
         let term = Self(entry);
         term.office();
-        // A hold that ended before it had an office did not end the office.
+        // If the hold ended before this office existed, its end could not close the office.
         if term.0.left().or_else(|| term.0.broken()).is_some() {
             term.office().ends();
         }

@@ -95,9 +95,9 @@ impl Observed {
         version(&self.latest.as_ref()?.0)
     }
 
-    /// Handles an announcement. Replaces the latest description if this one is newer. Announcements arrive in order, except
-    /// late ones, so a smaller term makes the observers ask who leads: either it is late, or the latest term is one
-    /// that was forged, or one that the store has lost. Returns whether there is something to do for the observers.
+    /// Handles an announcement. Replaces the latest description if this one is newer. If its term is smaller, the
+    /// announcement may be late, the latest term may be forged, or the store may have lost it, so the observers ask who
+    /// leads. Returns whether the observers have to act.
     fn hear(&mut self, info: LockInfo) -> bool {
         let (latest, heard) = (self.version(), version(&info));
         if heard > latest {
@@ -113,8 +113,8 @@ impl Observed {
         true
     }
 
-    /// Believes the holder of the lock, whatever its term, unless something newer was heard since it was asked. Returns whether
-    /// it says something new.
+    /// Replaces the latest description with the reply of the lock's holder, even if its term is smaller, unless a newer
+    /// announcement has arrived since the holder was asked. Returns whether the reply differs.
     fn believe(&mut self, info: LockInfo, latest: Option<Version>) -> bool {
         let (present, told) = (self.version(), version(&info));
         let is_news = told.is_some() && told != present && (present == latest || told > present);

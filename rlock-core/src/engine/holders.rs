@@ -36,19 +36,19 @@ impl HolderReplies {
     }
 }
 
-/// The keys whose calls disagree on the number of permits, with both numbers.
+/// The keys whose calls disagree on the number of permits, each with both numbers.
 #[derive(Default)]
 pub(crate) struct Disputes(Mutex<Disputed>);
 
 #[derive(Default)]
 struct Disputed {
     known: HashSet<(Key, u32, u32)>,
-    /// Those of which no call has logged a warning yet. The first number is that of a call of this client.
+    /// The disputes that wait to be logged. The first number is that of this client's call.
     unlogged: Vec<(Key, u32, u32)>,
 }
 
 impl Disputes {
-    /// Adds a key and two numbers: only once, and at most [`MOST`].
+    /// Adds a dispute, unless it is known or there are [`MOST`].
     pub(crate) fn add(&self, key: Key, mine: u32, theirs: u32) {
         let mut disputed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = (key.clone(), mine.min(theirs), mine.max(theirs));
@@ -57,7 +57,7 @@ impl Disputes {
         }
     }
 
-    /// Takes the numbers that are to be logged for a key.
+    /// Removes and returns the pairs of numbers that were not logged for this key.
     pub(crate) fn take(&self, of: &Key) -> Vec<(u32, u32)> {
         let mut disputed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = disputed.unlogged.extract_if(.., |(key, ..)| key == of);

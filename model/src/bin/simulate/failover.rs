@@ -13,13 +13,13 @@ use crate::{
 
 /// The number of the former master among the servers.
 pub(crate) const FORMER: usize = 1;
-/// After what time the Sentinels demote a former master.
+/// The time from a failover until the Sentinels demote the former master.
 const DEMOTED: u64 = 10_000 * MS;
-/// How long a client takes at most to learn of a failover, unless its lease is short.
+/// The longest time until a client learns of a failover, unless its lease is short.
 const LONGEST_WINDOW: u64 = 1_100 * MS;
 
 impl World {
-    /// Returns a server.
+    /// Returns the server with this number.
     pub(crate) fn server(&mut self, server: usize) -> &mut Server {
         match &mut self.former {
             Some(former) if server == FORMER => former,
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Returns the number of the failover that made the master to which a client is connected.
+    /// Returns how many failovers there had been when the client's master took over.
     pub(crate) fn master_of(&self, client: usize) -> u64 {
         self.failovers - u64::from(self.clients[client].at_former)
     }
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// Returns within which time after a failover all clients have left the former master.
+    /// Returns the time from a failover until all clients have left the former master.
     fn window(&self) -> u64 {
         LONGEST_WINDOW.min(u64::from(self.plan.leases()[0]) * MS / 4)
     }
@@ -73,7 +73,7 @@ impl World {
         Some(())
     }
 
-    /// A client gives up its connections to the former master, and what is on its way there.
+    /// Closes a client's connections to the former master. Its requests that await a reply there time out.
     fn leaves_former(&mut self, client: usize) {
         let state = &mut self.clients[client];
         if !std::mem::take(&mut state.at_former) {
@@ -91,8 +91,8 @@ impl World {
         self.misses(who, after, true);
     }
 
-    /// Notes what the successor does not know of a request that the former master has executed. In the window, replication
-    /// loses this. Later, nothing is excused.
+    /// Excuses the locks of a request that the former master has executed, because replication does not bring it to the
+    /// successor. After the window, excuses nothing, because no client should still be there.
     pub(crate) fn is_not_replicated(&mut self, body: &Body, answer: &Answer) {
         let window = self.window();
         let Some(former) = &mut self.former else {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// Returns whether requests may be late, so that a client may renew a lock at the successor when its lease has ended
+    /// Returns whether requests may be so late that a client renews a lock at the successor only after its lease has ended
     /// there.
     pub(crate) fn may_renew_late(&self) -> bool {
         let is_late = |part: Part| {

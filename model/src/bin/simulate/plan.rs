@@ -115,7 +115,7 @@ parts! {
     ClocksDrift: OfClocks, 1 of 2, 1..=1;
     // With such a clock, no overlap counts.
     ClockBeyondTheMargin: OfClocks, 1 of 8, 1..=1;
-    // The last part, so that existing seeds draw the same of the others.
+    // Stays last, so that existing seeds draw the same numbers for all other parts.
     MasterReplaced: OfServers, 1 of 3, 11_000..=20_000, Fails, Delays, Leaves, Repeats;
 }
 

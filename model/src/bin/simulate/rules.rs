@@ -263,7 +263,7 @@ impl World {
         token <= lock.void || self.now < lock.void_until
     }
 
-    /// Returns the largest token of a hold that may have been lost by a fault, or in a failover by late renewals.
+    /// Returns the largest token of a hold that a fault, or late renewals in a failover, may have lost.
     fn void(&self, key: &Key) -> u64 {
         let lock = &self.locks[key];
         let renewed = if self.may_renew_late() {
@@ -741,7 +741,7 @@ impl World {
         self.moves(&loss.key, self.now);
         self.lock(&loss.key).kept_until = 0;
         let (is_late, is_repeated) = (self.may_stall(), self.plan.has(Part::RequestRepeated));
-        // A release that a former master executes is repeated at its successor.
+        // The client repeats a release at the successor if the former master has executed it.
         let is_released_twice = is_repeated || self.plan.has(Part::MasterReplaced);
         let renewed = self.is_always_renewed();
         let is_calm = self.plan.world == WorldKind::Calm;
@@ -1014,7 +1014,7 @@ impl World {
     fn audit_lease(&mut self, client: usize, key: &Key, own: &Ownership, time: Time) {
         let (now, state) = (self.now, &self.clients[client]);
         let token = own.token().filter(|token| !self.is_excused(key, *token));
-        // Whoever stays at a replaced master breaks this rule first, and then the one about holders.
+        // A client that stays at a replaced master breaks this rule before the one about holders.
         let is_certain = !self.plan.has(Part::ClockBeyondTheMargin)
             && !self.plan.stays
             && !self.is_failing_over();

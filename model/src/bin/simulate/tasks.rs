@@ -14,7 +14,7 @@ use crate::{
     world::{MS, Place, World, nanos},
 };
 
-/// How much later than its wait a call may end: its first request has the response time-out, and its reply may be late.
+/// How much longer than its wait a call may take: its first request has the response time-out, and the reply may be late.
 const SLACK: u64 = 3_500 * MS;
 /// How long a call with a shorter wait, or without one, waits for releases of its own client.
 const FOR_RELEASE: Duration = Duration::from_secs(1);

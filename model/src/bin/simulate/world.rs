@@ -71,7 +71,7 @@ pub(crate) struct World {
     next_audit: u64,
     pub(crate) clients: Vec<Client>,
     pub(crate) servers: Vec<Server>,
-    /// The master before the last failover until it is demoted, when that was, and how many there were.
+    /// The former master, until it is demoted; the time of the last failover; the number of failovers.
     pub(crate) former: Option<Server>,
     pub(crate) failed_over: u64,
     pub(crate) failovers: u64,

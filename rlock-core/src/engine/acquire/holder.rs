@@ -110,7 +110,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Warns once for each key and pair of numbers if another holder counts permits by another number.
+    /// Warns, once for each key and pair of numbers, that another holder has a different number of permits.
     pub(super) fn report_disputes(&self) {
         for (key, mode) in &self.request.keys {
             let Mode::Permits(_) = mode else { continue };

@@ -31,7 +31,7 @@ use crate::{
     store::{TOKENS, TOO_LARGE_FENCE},
 };
 
-/// A token that is not less belongs to no fence.
+/// Tokens from here on cannot come from a fence, so a message that has one is forged.
 const TOO_LARGE_TOKEN: u64 = TOO_LARGE_FENCE * TOKENS;
 
 /// The longest message that is read. It leaves room for the longest lock after a report that is almost full.
