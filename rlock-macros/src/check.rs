@@ -164,7 +164,7 @@ fn guard_is_no_parameter(function: &Function, args: &Args) -> syn::Result<()> {
     }
 }
 
-/// Refuses `lock.fence()` without `guard = lock`, for which the compiler would only report that `lock` does not exist.
+/// Refuses `lock.fence()` without `guard = lock`, because the compiler would only report that `lock` does not exist.
 pub(crate) fn hold_has_a_name(function: &TokenStream, args: &mut Args, errors: &mut Errors) {
     if args.named.contains(&LockOption::Guard) {
         return;

@@ -1,5 +1,5 @@
-//! Whether tokens mention a name: as an identifier, also inside macro calls, or in a format string. Which name they use for the
-//! hold.
+//! Finds out whether tokens mention a name (as an identifier, also inside macro calls, or in a format string), and which name
+//! they use for the hold.
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -60,8 +60,8 @@ const OF_HOLDS: [&str; 6] = [
     "guards",
 ];
 
-/// Returns the name that a function uses for its hold, `lock` in `lock.fence()`, if its tokens do nothing with that name but
-/// call methods, so that they do not bind it.
+/// Returns the name that a function uses for its hold, for example `lock` in `lock.fence()`. Ignores a name that occurs in any
+/// other way than before a method call, because the function may bind it there.
 pub(crate) fn unbound_hold(function: &TokenStream) -> Option<Ident> {
     let mut uses = Vec::new();
     find_uses(function.clone(), &mut uses);

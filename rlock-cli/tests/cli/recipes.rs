@@ -13,7 +13,7 @@ use crate::common::Running;
 
 const PAGE: &str = include_str!("../../../docs/jobs-and-leaders.md");
 
-/// Returns the rest of the only line that begins so.
+/// Returns the rest of the only line that begins with this text.
 fn line(begins: &str) -> &'static str {
     let mut rests = PAGE.lines().filter_map(|line| line.strip_prefix(begins));
     let rest = rests.next().expect(begins);
@@ -23,7 +23,7 @@ fn line(begins: &str) -> &'static str {
 
 /// Returns the tick for which a recipe starts `rlock` at this time, in seconds since 1970, on a machine in this time zone.
 async fn tick(recipe: &str, zone: &str, now: i64) -> i64 {
-    // `date` shows a time of that day, or the time that is to be now.
+    // With `-d`, `date` shows a time of that day, and otherwise `now`.
     let programs = format!(
         r#"date() {{
             case $1 in
@@ -53,7 +53,7 @@ fn seconds(time: &str) -> i64 {
     i64::try_from(since.as_secs()).expect("a time")
 }
 
-/// The rules of the time zones in words that need no database.
+/// The rules of the time zones, written so that they need no database.
 const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
 const NEW_YORK: &str = "EST5EDT,M3.2.0,M11.1.0";
 

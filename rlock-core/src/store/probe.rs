@@ -63,7 +63,7 @@ impl Probed {
     }
 }
 
-/// Returns what to do about a refusal that has nothing to do with permissions, if that is known.
+/// Returns what to do about a refusal that no permission explains, if that is known.
 #[must_use]
 pub fn way_out(error: &RedisError) -> Option<&'static str> {
     is_undeclared(error).then_some(DECLARED_ONLY)

@@ -227,7 +227,7 @@ impl RedisStore {
             return Err(StoreError::no_reply(send.timeout));
         };
         if connection.promotion < link.address.promotion() {
-            // Its successor knows nothing of what this server has done since the promotion.
+            // The new master lacks everything that this server has done since the promotion.
             reply = Err(gone());
         }
         request.replied(reply.is_ok());
@@ -270,8 +270,8 @@ impl RedisStore {
         }
     }
 
-    /// Waits until a Sentinel names the replica that it promotes. The master would grant locks of which that one never
-    /// learns.
+    /// Waits until a Sentinel names the replica that it promotes, because that replica may lack the locks that the master
+    /// grants now.
     async fn until_promoted(&self, by: Instant, deadline: Instant) -> Result<(), StoreError> {
         let promoted = self.background.address.until_promoted(by);
         let promoted = timeout_at(deadline, promoted).await;

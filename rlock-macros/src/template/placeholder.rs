@@ -130,8 +130,8 @@ pub(crate) fn element(template: Span) -> Ident {
     Ident::new("__rlock_element", located(template))
 }
 
-/// Returns the span of an expansion. If the user wrote a name, as it seems by the template's own span, the compiler suggests
-/// to replace it by the nearest one, and so the whole template.
+/// Returns the span of an expansion. With the template's own span, the compiler would take an unknown name for one that the
+/// user wrote, and would suggest replacing it, and so the whole template, by a similar name.
 fn located(template: Span) -> Span {
     Span::mixed_site().located_at(template)
 }

@@ -1,5 +1,5 @@
-//! How a lock passes on to its waiters: which of them get it, and which are notified. Those whose clients are gone are passed
-//! over.
+//! Passes a lock on to its waiters: decides which of them get it and which it notifies, and skips waiters whose clients are
+//! gone.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::{
 
 /// A waiter that has been silent for longer than this may be dead.
 const LONGEST_SILENCE: Duration = Duration::from_millis(50);
-/// When a waiter asks again that keeps others out. It asks sooner by itself.
+/// When a waiter that keeps others out has to ask again. The notification only shows whether its client is there, because
+/// the waiter asks sooner by itself.
 const PROBE: Duration = Duration::from_secs(20);
 /// The number of waiters that one release lets in.
 const MOST_LET_IN: usize = 64;
@@ -21,15 +22,15 @@ const MOST_LET_IN: usize = 64;
 const MOST_LOOKED_AT: usize = 64;
 
 impl<F: Fences> State<F> {
-    /// Returns whether a lock is free, or admits an owner beside its holders.
+    /// Returns whether a lock is free, or admits an owner in addition to its holders.
     pub(super) fn admits(&mut self, key: &Key, owner: OwnerId, now: Time) -> bool {
         let lock = self.live(key, now);
         lock.is_none_or(|lock| lock.admits(owner))
     }
 
-    /// Hands a lock off to the first waiters, as far as it admits them and they precede the owner that `asks`. Returns
-    /// whether that owner has to wait. With `joins`, an owner joins the queue after this. Waiters whose clients are gone
-    /// are passed over.
+    /// Hands a lock off to the first waiters, as long as it admits them and they precede the owner that `asks`. Skips
+    /// waiters whose clients are gone. Returns whether the owner that asks has to wait. With `joins`, an owner joins the
+    /// queue after this.
     pub(super) fn hand_off(
         &mut self,
         key: &Key,
@@ -91,16 +92,16 @@ impl<F: Fences> State<F> {
         has_to_wait || asks.is_some_and(|asks| !self.admits(key, asks, now))
     }
 
-    /// Returns the first one of the waiters that the lock would admit if the first waiter did not precede them.
+    /// Returns the first waiter that the lock would admit if the head of the queue did not precede it.
     pub(super) fn kept_out(&mut self, key: &Key, now: Time) -> Option<OwnerId> {
         let waiters: Vec<OwnerId> = (self.queues.of(key).skip(1).take(MOST_LOOKED_AT)).collect();
         let lock = self.live(key, now)?;
         waiters.into_iter().find(|waiter| lock.admits(*waiter))
     }
 
-    /// Finds out whether the first waiter, which the lock does not admit, still keeps out the owner that `asks`, or a
-    /// later waiter. Removes it if its client is gone, and returns true. Otherwise the first waiter behind it that the lock
-    /// admits asks soon, in case its client is gone by then.
+    /// Checks whether the client of the first waiter is there, if the lock does not admit this waiter but would admit the
+    /// owner that `asks` or a later waiter. Removes a waiter whose client is gone, and returns true. Otherwise tells the
+    /// later waiter to ask again soon, because the client of the first one may be gone by then.
     fn passes_over(&mut self, key: &Key, first: OwnerId, asks: Option<OwnerId>, now: Time) -> bool {
         let enters = asks.is_some_and(|asks| self.admits(key, asks, now));
         if asks == Some(first) || !enters && self.kept_out(key, now).is_none() {
@@ -135,8 +136,8 @@ impl<F: Fences> State<F> {
         });
     }
 
-    /// Makes the waiter that this function selects ask again, or if its client is gone, the one that it selects then.
-    /// Returns that waiter.
+    /// Makes the waiter that `select` returns ask again. If its client is gone, selects another one. Returns the waiter that
+    /// was notified.
     fn ask(
         &mut self,
         key: &Key,
@@ -151,8 +152,8 @@ impl<F: Fences> State<F> {
         }
     }
 
-    /// Notifies a waiter, and removes it from the queue if its client is gone. Returns whether the client is there. No other
-    /// function notifies waiters, so that none of those behind it waits for one that is gone.
+    /// Notifies a waiter, and removes it from the queue if its client is gone. Returns whether the client is there. Only this
+    /// function notifies waiters, so that no waiter stays behind one whose client is gone.
     #[must_use]
     fn tell(&mut self, key: &Key, waiter: OwnerId, notification: Notification) -> bool {
         let is_there = self.notify(waiter.client(), notification);

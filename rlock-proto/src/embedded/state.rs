@@ -109,7 +109,7 @@ impl<F: Fences> State<F> {
         acquired
     }
 
-    /// Tells the client of an owner if the next holder whose lease ends counts permits by another number.
+    /// Notifies an owner's client if the holder whose lease ends first has a different number of permits.
     fn compare_permits(&mut self, key: &Key, owner: OwnerId, now: Time) {
         let Mode::Permits(mine) = owner.mode() else {
             return;
@@ -184,7 +184,7 @@ impl<F: Fences> State<F> {
             self.queues.join(key, *owner, now);
         }
         let first = self.queues.first(key) == Some(*owner);
-        // Only earlier waiters keep it out, and they may be gone.
+        // Only earlier waiters keep it out, and their clients may be gone.
         let probes = waits
             && !was_taken
             && !first

@@ -36,7 +36,7 @@ pub enum Notification {
         /// After how long it asks.
         after: Duration,
     },
-    /// Another holder counts the permits of a lock by another number than an owner that has just asked for it.
+    /// Another holder of a lock has a different number of permits than an owner that has just asked for it.
     PermitsDiffer {
         /// The key of the lock.
         key: Key,

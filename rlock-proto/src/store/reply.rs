@@ -6,7 +6,7 @@ use crate::{few::Few, lease::Time, owner::OwnerId};
 
 /// How long a lock is reserved for a waiter that has not confirmed its wait.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// How often a waiter asks that only earlier waiters keep out of its lock: their clients may be gone.
+/// How often a waiter asks again if the lock admits it but earlier waiters precede it, because their clients may be gone.
 pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
 
 /// The outcome of an acquire.

@@ -207,8 +207,8 @@ pub(super) struct Fault {
     pub(super) named: Option<u64>,
 }
 
-/// The longest time for a client on a busy machine to leave a former master and renew its locks at the new one, since
-/// all Sentinels name that.
+/// How long a client on a busy machine takes at most to leave a former master and renew its locks at the new one, once all
+/// Sentinels name the new one.
 const FOLLOWED: u64 = 1_000_000_000;
 
 impl Fault {
@@ -226,8 +226,8 @@ impl Fault {
         }
     }
 
-    /// Returns until when locks that are granted may be lost by this fault. A former master may grant locks for longer,
-    /// but no client asks it any more.
+    /// Returns until when a grant may be lost by this fault. A former master may accept requests for longer, but no client
+    /// sends it any.
     pub(super) fn loses_until(&self) -> u64 {
         let followed = self.named.map(|named| named + FOLLOWED);
         followed.map_or(self.end, |followed| followed.min(self.end))

@@ -209,7 +209,7 @@ impl ClusterStore {
         text: String,
         patience: Duration,
     ) -> Result<Vec<String>, StoreError> {
-        /// Misses a master that has only one slot once in millions of times.
+        /// Misses a master with only one slot with a probability of about one in ten million.
         const MOST: u32 = 16 * SLOTS as u32;
 
         let mut missing: HashSet<NodeAddr> = HashSet::new();

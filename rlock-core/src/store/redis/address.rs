@@ -35,16 +35,16 @@ pub(in crate::store) const LOGIN: &str = "user and password stand before the hos
 pub(in crate::store) struct Address {
     pub(super) endpoint: ServerEndpoint,
     pub(super) settings: ConnectionSettings,
-    /// What the Sentinels have told. All links of a store share it.
+    /// What the Sentinels have reported. All links of a store share it.
     promotions: Arc<watch::Sender<Promotions>>,
 }
 
-/// What Sentinels have told about promotions.
+/// What Sentinels have reported about promotions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Promotions {
     /// The epoch of the latest one.
     latest: u64,
-    /// Until when the next one is waited for, if a Sentinel has begun it.
+    /// Until when acquires wait for the next one, if a Sentinel has begun it.
     next_by: Option<Instant>,
 }
 
@@ -133,13 +133,13 @@ impl Address {
         })
     }
 
-    /// Returns the epoch of the latest promotion of which a Sentinel has told.
+    /// Returns the epoch of the latest promotion that a Sentinel has reported.
     pub(super) fn promotion(&self) -> u64 {
         self.promotions.borrow().latest
     }
 
-    /// Notes a promotion. If no Sentinel confirms the one that was `known`, because they were set up again, this one
-    /// replaces it.
+    /// Stores the epoch of a promotion. If no Sentinel confirms the one that was `known`, because they were set up again,
+    /// this one replaces it.
     fn learn(&self, known: u64, promotion: u64) {
         self.promotions.send_if_modified(|told| {
             let Promotions { latest, .. } = *told;
@@ -154,7 +154,7 @@ impl Address {
         });
     }
 
-    /// Notes that a Sentinel has begun to promote a replica.
+    /// Makes acquires wait, because a Sentinel has begun to promote a replica.
     fn expect(&self) {
         let by = Instant::now() + PROMOTED;
         self.promotions.send_if_modified(|told| {
@@ -163,7 +163,8 @@ impl Address {
         });
     }
 
-    /// Returns until when the next promotion is waited for. What the master grants until then, its successor may not have.
+    /// Returns until when acquires wait for the next promotion, because the new master may lack the locks that this one grants
+    /// until then.
     pub(super) fn next_promotion_by(&self) -> Option<Instant> {
         let next_by = self.promotions.borrow().next_by;
         next_by.filter(|by| *by > Instant::now())
@@ -211,7 +212,7 @@ impl Address {
         join_all(listening).await;
     }
 
-    /// Returns what the Sentinels tell.
+    /// Returns what the Sentinels report.
     pub(super) fn promotions(&self) -> watch::Receiver<Promotions> {
         self.promotions.subscribe()
     }
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_promotion_that_has_begun_is_waited_for_until_it_comes_or_is_late() {
+    async fn acquires_wait_for_a_promotion_that_has_begun_until_it_comes_or_is_late() {
         let address = address();
         assert_eq!(address.next_promotion_by(), None);
         address.expect();
@@ -340,7 +341,7 @@ mod tests {
         // A promotion that was reported while all Sentinels were asked counts.
         address.learn(4, 3);
         assert_eq!(address.promotion(), 5);
-        // The Sentinels were set up again, and count anew.
+        // The Sentinels were set up again, and count from 1.
         address.learn(5, 1);
         assert_eq!(address.promotion(), 1);
     }

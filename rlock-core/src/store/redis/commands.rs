@@ -52,8 +52,8 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Removes comments, except the first line, which Dragonfly reads: it lets the script touch keys that it does not
-    /// declare. Before login, a server closes a connection that sends an argument of more than 16 KiB, and does not
+    /// Removes comments, except the first line, with which Dragonfly lets the script touch keys that it does not
+    /// declare. The rest has to be short: before login, a server closes a connection that sends an argument of more than 16 KiB, and does not
     /// ask for the password.
     fn new(text: &str) -> Self {
         let lines = text.lines().map(str::trim_start);

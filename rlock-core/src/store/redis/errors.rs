@@ -48,12 +48,13 @@ pub(in crate::store) struct Elsewhere(pub(in crate::store) RedisError);
 #[error("the server is a replica (READONLY); locks are at its master")]
 pub(super) struct IsReplica;
 
-/// The error of a server whose successor the Sentinels name.
+/// The error of a server that the Sentinels have replaced.
 #[derive(Debug, thiserror::Error)]
-#[error("the Sentinels name another master by now")]
+#[error("the Sentinels now name another master")]
 pub(super) struct IsFormerMaster;
 
-/// The error of a server that lets a script touch only the keys that it declares. Only locks are declared.
+/// The error of a server that lets a script touch only the keys that it declares. Ours declare only the locks, and derive
+/// all other keys.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; {DECLARED_ONLY}")]
 struct Undeclared(RedisError);
@@ -247,7 +248,7 @@ mod tests {
 
     /// Redis 6.2 words the refusal of a command inside a script differently.
     #[test]
-    fn what_passes_does_so_inside_scripts_too_and_a_refusal_of_the_script_names_the_switch() {
+    fn transient_errors_are_known_inside_scripts_too_and_undeclared_keys_name_the_switch() {
         for line in [
             "READONLY You can't write against a read only replica.",
             "ERR Error running script (call to f_9a): @user_script:24: @user_script: 24: -READONLY You \

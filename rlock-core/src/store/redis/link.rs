@@ -121,7 +121,7 @@ impl Link {
         self.is_background().then(channel)
     }
 
-    /// Returns the reader of the messages of the connection with this epoch. `promotion`: that of its server.
+    /// Returns the reader of the messages of the connection with this epoch, whose server has this promotion.
     pub(super) fn inbox(self: &Arc<Self>, epoch: u64, promotion: u64) -> Inbox {
         let link = Arc::downgrade(self);
         let listener = move |event| match (event, link.upgrade()) {

@@ -72,7 +72,7 @@ pub(super) fn read_acquired(
     }
 }
 
-/// Takes from the end of a reply by which number another holder counts permits, and of which claim.
+/// Removes and returns the last element of a reply if it names a claim and the number of permits of another holder.
 pub(super) fn take_number(answer: &mut Value) -> Option<(usize, u32)> {
     let Value::Array(items) = answer else {
         return None;

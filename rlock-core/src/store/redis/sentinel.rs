@@ -36,9 +36,9 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The channel on which a Sentinel reports that it is about to promote a replica.
 const BEGUN: &str = "+failover-state-send-slaveof-noone";
-/// The channels about promotions. The Sentinel that promotes a replica reports that before the others.
+/// The channels about promotions. The Sentinel that promotes a replica reports it before the others do.
 const PROMOTIONS: [&str; 3] = [BEGUN, "+promoted-slave", "+switch-master"];
-/// How often a Sentinel is asked that refuses the subscription, and one that reports promotions.
+/// How often the client asks a Sentinel that refuses the subscription, and one that reports promotions.
 pub(super) const EACH: Duration = Duration::from_secs(1);
 const EACH_IF_SUBSCRIBED: Duration = Duration::from_secs(10);
 
@@ -113,7 +113,7 @@ pub(super) async fn listen(
     }
 }
 
-/// Returns an error if a Sentinel does not reply within this time.
+/// Awaits the reply of a Sentinel. Returns an error if it does not come within this time.
 async fn replied<T>(
     within: Duration,
     reply: impl Future<Output = RedisResult<T>> + Send,
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Awaits the replies with these epochs, after as many milliseconds each.
+    /// Returns the reply that is chosen from these, each with its delay in milliseconds and its epoch.
     async fn chosen(replies: &[(u64, u64)], least: u64) -> Option<Result<u64, ()>> {
         let replies = replies.iter().map(async |(after, epoch)| {
             sleep(Duration::from_millis(*after)).await;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reply_that_does_not_know_the_last_promotion_ends_no_wait_for_the_others() {
+    async fn a_sentinel_that_lacks_the_last_promotion_does_not_end_the_wait_for_others() {
         let replies = [(0, 1), (300, 2), (400, 3)];
         assert_eq!(chosen(&replies, 0).await, Some(Ok(1)));
         assert_eq!(chosen(&replies, 2).await, Some(Ok(2)));

@@ -240,7 +240,7 @@ mod tests {
         # a former master that is not demoted yet excuses them until all clients have left it
         replaced 12 5000 named 40; hold a:1 10 1000 1015 1110 left 1020; hold b:1 9 1039 1045 1145 left 1050
         => nothing others 2
-        # not if the second was called after that
+        # but not if the second call began after that
         replaced 12 5000 named 40; hold a:1 10 1000 1015 1110 left 1020; hold b:1 9 1041 1045 1145 left 1050
         => also TokensGrow
         # a nested entry with another token is found

@@ -24,7 +24,7 @@ use crate::histories::{
 /// The time-out for replicas.
 const REPLICATED: Duration = Duration::from_millis(500);
 
-/// The pause between two clients that visit. Four processes connect one every 100 ms.
+/// The pause between two short-lived clients of a process. Four processes together connect one about every 100 ms.
 const VISITS: Duration = Duration::from_millis(350);
 
 pub(super) struct Clients {
@@ -187,8 +187,8 @@ pub(super) async fn replace(clients: Arc<Clients>, phase: watch::Receiver<Phase>
     }
 }
 
-/// Connects a new client again and again, which makes one call and ends. A new client connects to the master that
-/// Sentinels name now, and a connected one may still be at the master before.
+/// Connects one client after the other, each of which makes one call and ends. A new client connects to the master that the
+/// Sentinels name now, while a connected one may still be at the former master.
 pub(super) async fn visit(
     options: ClientOptions,
     caller: Caller,

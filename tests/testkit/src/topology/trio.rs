@@ -215,7 +215,7 @@ impl Trio {
             let mut order = redis::cmd("SENTINEL");
             order.arg(&["FAILOVER", SERVICE]);
             let mut sentinel = self.sentinels[0].connection().await;
-            // It is refused while one is under way, or the replica is not ready.
+            // The Sentinel refuses while a failover is under way, or the replica is not ready.
             let _ = order.query_async::<()>(&mut sentinel).await;
             sleep(LOOK).await;
         }

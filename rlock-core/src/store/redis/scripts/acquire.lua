@@ -5,12 +5,12 @@
 -- Replies  {1, fence, fence, …}  every owner holds its lock with that count
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
---                               place: 2 for the first waiter, 1 behind others, 3 if the lock admits the owner, which
---                               asks again in case the waiters before it are gone, 0 if it did not join the queue.
+--                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue,
+--                               3 if the lock admits the owner, which asks again, as the waiters before it may be gone.
 --                               Earlier grants up to these fences are void. With `all`, the last element is the holder
 --          {-1}                  the count is above 1, and an owner does not hold its lock
--- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) counts permits by
--- this number, and its owner by another one.
+-- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) has this number of
+-- permits, and the owner another one.
 -- The count is absolute, so a repeated request changes nothing.
 local lock = KEYS[1]
 floor = tonumber(ARGV[7])
@@ -103,7 +103,7 @@ for n, lock in ipairs(taken and {} or KEYS) do
   end
 end
 
--- Adds to a reply that the next holder whose lease ends counts permits by another number, if there is one.
+-- Appends to a reply the number of permits of the holder whose lease ends first, if the owner has another number.
 local function with_number(reply)
   for n, lock in ipairs(KEYS) do
     local mode, most = lib.mode(ARGV[n + 7])

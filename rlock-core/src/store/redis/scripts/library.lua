@@ -63,7 +63,7 @@ local function library()
   local SILENT = 50
   -- The most waiters that one hand-off serves.
   local MOST = 64
-  -- How often a waiter asks that only earlier waiters keep out (ms): their clients may be gone.
+  -- How often a waiter asks again if only earlier waiters keep it out (ms), because their clients may be gone.
   local BETWEEN_PROBES = '900'
   local lib = {GRACE = GRACE, QUEUE = QUEUE}
 
@@ -81,9 +81,9 @@ local function library()
     return receivers
   end
 
-  -- Notifies the client of a waiter likewise. If it surely does not listen, removes the waiter from the queue. Returns
-  -- whether it listens, and whether the waiter was removed. No other function notifies waiters, so that none of those
-  -- behind it waits for one that is gone.
+  -- Notifies the client of a waiter in the same way. Removes the waiter from the queue if its client certainly does not
+  -- listen. Returns whether the client listens, and whether the waiter was removed. Only this function notifies waiters,
+  -- so that no waiter stays behind one whose client is gone.
   function lib.tell(channel, waiter, lock, what, ms)
     local receivers = lib.tell_holder(channel, waiter, lock, what, ms)
     return type(receivers) == 'number' and receivers > 0,
@@ -247,8 +247,8 @@ local function library()
     return removed
   end
 
-  -- Makes the waiter at this place of the queue ask again after a time (ms), unless it is `but`; if its client is gone, the
-  -- one that takes the place. Returns that waiter, and since when it waits.
+  -- Makes the waiter at this place of the queue ask again after a time (ms), unless it is `but`. If its client is gone,
+  -- notifies the waiter that moves up. Returns the last waiter looked at, and since when it has waited.
   local function ask(channel, lock, place, after, but)
     local waiter, is_gone
     repeat
@@ -275,8 +275,8 @@ local function library()
     end
   end
 
-  -- Returns the first one of the next MOST waiters that the lock would admit if the first waiter, which it does not admit,
-  -- did not precede them.
+  -- Returns the first waiter that the lock would admit if the head of the queue did not precede it. Looks at the next MOST
+  -- waiters.
   function lib.kept_out(lock)
     local present, most = redis.pcall('HGETALL', lock)[1], 0
     for n, waiter in ipairs(redis.pcall('ZRANGE', lock .. ':queue', '0', MOST)) do
@@ -290,9 +290,9 @@ local function library()
     end
   end
 
-  -- Finds out whether the first waiter, which the lock does not admit, still keeps out the owner that `asks`, or a later
-  -- waiter. Removes it if its client is gone, and returns true. Otherwise the first waiter behind it that the lock admits
-  -- asks soon, in case its client is gone by then.
+  -- Checks whether the client of the first waiter is there, if the lock does not admit this waiter but would admit the owner
+  -- that `asks` or a later waiter. Removes a waiter whose client is gone, and returns true. Otherwise tells the later
+  -- waiter to ask again soon, because the client of the first one may be gone by then.
   local function passes_over(channel, lock, first, asks)
     local enters = asks and lib.admits(lock, asks)
     local next = not enters and lib.kept_out(lock)

@@ -11,7 +11,7 @@ local queue, held = lock .. ':queue', nil
 -- An owner that does not end with a digit may share the lock.
 local lib = string.byte(owner, -1) > 57 and library() or nil
 local is_shared = lib ~= nil
--- Makes the first waiters whose clients listen ask after this time.
+-- Makes the first waiters whose clients listen ask again after this time (ms).
 local function ask_all(after)
   local heard = 0
   repeat
