@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fence_is_refused_with_the_text_and_the_reason() {
+    fn an_invalid_fence_is_refused_with_the_text_and_the_reason() {
         for (text, reason) in [
             ("order:42", "it is written `<key>@<token>`"),
             ("order:42@", TOKEN_RANGE),

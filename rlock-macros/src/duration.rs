@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused_with_the_reason_and_an_example() {
+    fn an_invalid_duration_is_refused_with_the_reason_and_an_example() {
         for (text, problem) in [
             ("", "a duration is a number and a unit"),
             ("abc", "a duration is a number and a unit"),

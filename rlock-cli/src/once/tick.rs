@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_instant_is_refused_with_an_example() {
+    fn an_invalid_tick_is_refused_with_an_example() {
         for text in [
             "",
             "@",

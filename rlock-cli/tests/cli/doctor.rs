@@ -133,7 +133,7 @@ async fn assert_refuses(url: &str, word: &str, way_out: &str) {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_every_lock_is_1_with_the_cause_and_the_way_out() {
+async fn a_server_that_refuses_every_lock_is_1_with_the_cause_and_a_remedy() {
     let server = RedisServer::start();
     let url = server.url();
     let quorum = [(); 2].map(|()| RedisServer::start());

@@ -195,7 +195,7 @@ async fn without_a_leader_there_is_none_to_show_or_to_ask() {
 }
 
 #[tokio::test]
-async fn a_leader_that_does_not_reply_is_told_from_no_leader_even_if_its_term_is_unknown() {
+async fn a_silent_leader_is_shown_even_if_its_term_is_unknown() {
     let server = RedisServer::start();
     let mut leader = electing(&server, &["--lease", "10h"], LEAD);
     let term = term(&mut leader).await;
@@ -231,7 +231,7 @@ async fn a_leader_that_does_not_reply_is_told_from_no_leader_even_if_its_term_is
 }
 
 #[tokio::test]
-async fn a_candidate_that_the_store_refuses_leads_when_an_operator_has_mended_that() {
+async fn a_refused_candidate_leads_once_an_operator_ends_the_refusal() {
     let rules = "on >secret ~* &* +@all";
     let server = RedisServer::builder().acl_user("locker", rules).start();
     server.set_user("locker", "-evalsha").await;

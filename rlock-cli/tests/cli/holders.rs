@@ -64,7 +64,7 @@ async fn an_embedded_store_and_a_wrong_url_are_64() {
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_69_and_named() {
+async fn a_missing_permission_is_69_and_named() {
     let server = RedisServer::builder().acl_user("locker", LOCKER).start();
     let url = server.url_as("locker", "s3cret");
     let holder = client(&server).await;

@@ -151,7 +151,7 @@ async fn a_scan_finds_locks_of_silent_holders_and_without_holders() {
 }
 
 #[tokio::test]
-async fn what_other_software_wrote_hides_no_lock() {
+async fn foreign_data_hides_no_lock() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let _guard = client.lock("order:42").acquire().await.expect("free");

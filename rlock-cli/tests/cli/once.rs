@@ -120,7 +120,7 @@ async fn a_call_long_before_a_tick_or_a_year_after_it_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_tick_that_is_over_is_missed_unless_the_store_knows_of_a_run() {
+async fn a_tick_after_its_window_is_missed_unless_the_store_has_a_record() {
     let server = RedisServer::start();
     let past = tick_at(-3700);
     for (options, code) in [

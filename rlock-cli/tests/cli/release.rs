@@ -158,7 +158,7 @@ async fn the_token_of_an_older_hold_takes_nothing() {
 }
 
 #[tokio::test]
-async fn what_min_hold_keeps_is_released_by_force_only() {
+async fn a_lock_that_min_hold_keeps_is_released_by_force_only() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.lock("order:42").min_hold(LONG * 60);

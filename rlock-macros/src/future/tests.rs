@@ -44,7 +44,7 @@ fn the_block_of_a_future_is_found_and_replaced() {
 }
 
 #[test]
-fn what_does_more_than_to_make_a_future_is_left_alone() {
+fn a_body_that_does_more_than_make_a_future_is_left_alone() {
     for body in [
         quote!(let id = id(); async move { id }),
         quote!(async || { a() }),

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_and_the_last_waiter_that_are_there_retry_after_a_silent_one() {
+    fn the_next_and_the_last_connected_waiter_retry_after_a_silent_one() {
         use Mode::Exclusive;
         for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![3, 5])] {
             let mut store = Store::new();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_lets_in_64_readers_and_the_next_one_that_is_there_lets_in_the_others() {
+    fn a_release_lets_in_64_readers_and_the_next_connected_one_lets_in_the_others() {
         use Mode::{Exclusive, Shared};
         let mut store = Store::new();
         store.comes(200, Exclusive);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_is_gone_keeps_out_none_that_the_lock_admits() {
+    fn a_disconnected_waiter_does_not_keep_out_waiters_that_the_lock_admits() {
         use Mode::{Exclusive, Permits, Shared};
         let modes = [
             (Shared, Exclusive, Shared),

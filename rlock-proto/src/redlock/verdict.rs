@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_majority_has_is_not_moved_by_a_minority() {
+    fn a_minority_does_not_change_the_number_that_a_majority_has() {
         assert_eq!(majority_has(vec![9, 5, 5, 5, 1], 5), Some(5));
         assert_eq!(majority_has(vec![9, 9, 5], 5), Some(5));
         assert_eq!(majority_has(vec![9, 9], 5), None);

@@ -25,7 +25,7 @@ impl Drop for Dropped {
 
 /// The first renewal is twenty minutes away.
 #[tokio::test]
-async fn whatever_takes_the_lock_away_stops_the_body() {
+async fn every_way_to_lose_a_lock_stops_the_body() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = name("k");

@@ -201,7 +201,7 @@ fn assert_invalid(outcome: Result<LockClient, LockError>, option: &str, reason: 
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_refused_before_anything_is_sent() {
+async fn an_unreadable_certificate_is_refused_before_anything_is_sent() {
     const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
     const KEY: &str = "-----BEGIN PRIVATE KEY-----";
     let authority = Authority::new();

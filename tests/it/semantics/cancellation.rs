@@ -43,18 +43,18 @@ async fn everywhere(place: impl AsyncFn(&'static str) -> Place, least: usize) {
 }
 
 #[tokio::test]
-async fn whatever_is_cancelled_on_a_server_leaves_nothing_behind() {
+async fn a_call_that_is_cancelled_on_a_server_leaves_nothing_behind() {
     everywhere(async |_| Place::server(str::to_owned).await, 2).await;
 }
 
 #[tokio::test]
 #[ignore = "scripts/test-all"]
-async fn whatever_is_cancelled_by_the_older_protocol_leaves_nothing_behind() {
+async fn a_call_that_is_cancelled_by_the_older_protocol_leaves_nothing_behind() {
     everywhere(async |_| Place::server(crate::common::resp2).await, 2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_cancelled_in_the_embedded_store_leaves_nothing_behind() {
+async fn a_call_that_is_cancelled_in_the_embedded_store_leaves_nothing_behind() {
     everywhere(async |calls| Place::memory(calls, Counted).await, 0).await;
     let place = Place::memory("local", Local).await;
     calls::inside_a_hold(&place, 0).await;

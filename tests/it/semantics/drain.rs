@@ -143,7 +143,7 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
 
 /// The earlier end of two drains counts for both.
 #[tokio::test]
-async fn what_does_not_end_in_time_is_stopped() {
+async fn bodies_and_guards_that_outlast_a_drain_are_stopped() {
     let client = patient("memory:").await;
     let lock = client.lock("k").lease(LASTING);
     let (inside, entered) = oneshot::channel::<()>();

@@ -88,7 +88,7 @@ async fn a_term_that_is_not_read_is_skipped_and_the_latest_is_not() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_announced_is_an_error() {
+async fn a_value_that_is_too_long_or_too_late_is_an_error() {
     let client = LockClient::in_memory();
     let leadership = client.election("scheduler").campaign().await.expect("free");
     let term = leadership.term().clone();

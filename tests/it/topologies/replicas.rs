@@ -324,7 +324,7 @@ async fn a_lock_without_replicas_is_not_kept_by_its_min_hold() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn wait_for_replicas_refuses_no_replica_no_time_and_the_embedded_store() {
     let (none, soon, embedded) = (
         LockClient::builder().wait_for_replicas(0, LONG),
         LockClient::builder().wait_for_replicas(1, Duration::ZERO),

@@ -664,7 +664,7 @@ async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_no
 }
 
 #[tokio::test]
-async fn a_forged_term_misleads_observers_until_the_leader_announces_something_and_no_others() {
+async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader_announces() {
     const LARGEST: u64 = (1 << 53) - 1;
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);

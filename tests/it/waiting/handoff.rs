@@ -220,7 +220,7 @@ async fn a_waiting_process_that_is_killed_is_skipped_at_once() {
 
 /// While the lock has a reader, no release hands it to the writer.
 #[tokio::test]
-async fn a_reader_behind_a_writer_that_is_killed_is_let_in_by_the_next_release_of_another_one() {
+async fn the_next_release_by_a_reader_lets_in_a_reader_behind_a_killed_writer() {
     let server = RedisServer::start();
     let [one, other, behind] = [client(&server), client(&server), client(&server)];
     let (one, other, behind) = (one.await, other.await, behind.await);
@@ -241,7 +241,7 @@ async fn a_reader_behind_a_writer_that_is_killed_is_let_in_by_the_next_release_o
 
 /// A hand-off lets in 64 readers, and makes the next one ask, which lets in the others.
 #[tokio::test]
-async fn a_reader_that_is_gone_behind_64_others_keeps_out_none_of_those_behind_it() {
+async fn a_disconnected_reader_behind_64_others_does_not_keep_out_later_readers() {
     let server = RedisServer::start();
     let one = client(&server).await;
     let held = hold(&one, "k").await;

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_within_its_bounds_does_not_grow() {
+    fn a_value_that_stays_within_its_bounds_does_not_grow() {
         let noisy = samples(|second| Sample {
             second,
             memory: 20_000 + second % 7 * 100,

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_minority_refuses_for_good_is_worth_another_try() {
+    fn a_lasting_refusal_by_a_minority_is_worth_another_try() {
         let silent = StoreError::no_reply(Duration::from_secs(2));
         assert!(no_majority(3, &[("h", refusal()), ("h", silent)]).transient);
         let error = no_majority(3, &[("h", refusal()), ("h", refusal())]);

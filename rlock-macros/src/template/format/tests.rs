@@ -2,7 +2,7 @@ use super::check;
 use crate::template::{Part, Placeholder, parse};
 
 #[test]
-fn whatever_a_format_without_arguments_can_be_is_accepted() {
+fn every_format_without_arguments_is_accepted() {
     for format in [
         "?", "#?", "x?", "#X?", "x", "#x", "X", "o", "b", "#010b", "e", "E", "8", "08", "+",
         "+08.3", ".2", ".2e", "<8", "*^8", ":>8", "0>8", "é<8", ">>8", " <8", "-", "04?",
@@ -12,7 +12,7 @@ fn whatever_a_format_without_arguments_can_be_is_accepted() {
 }
 
 #[test]
-fn what_rust_would_refuse_is_refused() {
+fn formats_that_rust_refuses_are_refused() {
     for format in [
         "y", "??", "8 ", " 8", "8 8", "d", "s", "x8", "8.", ".", ".x", "#+", "{<8", "}", "id",
         "Debug",

@@ -169,7 +169,7 @@ async fn trusted() -> (RedisServer, LockClient) {
 
 /// The wait of an hour would not help.
 #[tokio::test]
-async fn what_is_not_permitted_fails_at_once() {
+async fn an_acquire_without_permission_fails_at_once() {
     let (server, client) = trusted().await;
     server.set_user("locker", "-evalsha").await;
     let refused = client.lock("k").wait(HOUR).acquire();
@@ -200,7 +200,7 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
 
 /// The candidate asks again and again, and logs each different refusal once.
 #[tokio::test]
-async fn a_candidacy_survives_what_an_operator_can_mend() {
+async fn a_candidate_asks_again_until_an_operator_ends_the_refusal() {
     keep_log();
     let (server, client) = trusted().await;
     for (name, refusal, mended) in [
@@ -237,7 +237,7 @@ async fn a_candidacy_survives_what_an_operator_can_mend() {
 
 /// The leader loses its lock while the store refuses it.
 #[tokio::test]
-async fn a_leader_that_is_refused_leads_again_when_an_operator_has_mended_that() {
+async fn a_refused_leader_leads_again_once_an_operator_ends_the_refusal() {
     let (server, client) = trusted().await;
     let (sender, mut terms) = mpsc::unbounded_channel();
     let election = client.election("scheduler").lease(ms(500));

@@ -158,7 +158,7 @@ async fn where_servers_stay_away_each_wait_ends_with_an_error() {
 
 /// Waits of an hour would not help.
 #[tokio::test]
-async fn what_a_server_refuses_is_not_waited_for() {
+async fn a_start_does_not_wait_if_a_server_refuses_the_client() {
     let server = || RedisServer::builder().password("right").start();
     let node = RedisServer::builder()
         .password("right")

@@ -78,7 +78,7 @@ async fn the_permissions_of_a_server_and_some_more_are_enough_at_a_cluster() {
 
 /// Each node reports its own permissions when a client connects.
 #[tokio::test]
-async fn what_a_client_of_a_cluster_may_not_do_is_said_when_it_connects() {
+async fn missing_permissions_in_a_cluster_are_reported_at_the_connection() {
     keep_log();
     let needed = ["+asking"];
     let better = ["+cluster|info"];

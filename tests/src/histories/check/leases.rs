@@ -188,7 +188,7 @@ mod tests {
     ";
 
     #[test]
-    fn what_stays_locked_or_is_refused_is_found() {
+    fn a_lock_that_stays_taken_or_is_refused_is_found() {
         check_cases(CASES);
     }
 }

@@ -20,7 +20,7 @@ fn is_taken(step: &Step) -> bool {
 }
 
 #[test]
-fn whatever_the_wait_the_first_request_has_the_response_time_out_and_its_reply_decides() {
+fn the_first_request_has_the_response_time_out_however_short_the_wait() {
     for wait in SHORT
         .into_iter()
         .chain([Wait::For(ms(5_000)), Wait::Forever])
@@ -82,7 +82,7 @@ fn a_short_wait_follows_the_release_of_its_own_client() {
 }
 
 #[test]
-fn a_short_wait_learns_what_the_call_before_it_gets() {
+fn a_call_with_a_short_wait_uses_the_reply_to_the_call_before_it() {
     for wait in SHORT {
         let reader = with(|terms| (terms.mode, terms.wait) = (Mode::Shared, wait));
         let mut client = Client::new();
