@@ -1,15 +1,7 @@
 //! Finds the master of a Sentinel service, and learns of promotions. Each connection looks the master up again, because
 //! another server may have been promoted.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{
@@ -61,19 +53,15 @@ pub(super) async fn master(
 ) -> RedisResult<Named> {
     // The other half is for the connection to the master.
     let within = SHORTEST_TIMEOUT.max(within / 2);
-    let is_promoting = AtomicBool::new(false);
-    let asked = sentinels.iter().map(async |sentinel| {
+    let asked = sentinels.iter().map(|sentinel| async move {
         let asked = async { ask(&mut plain(sentinel).await?, service).await };
-        let named = replied(within, asked).await?;
-        is_promoting.fetch_or(named.is_promoting, Ordering::Relaxed);
-        Ok(named)
+        replied(within, asked).await
     });
-    let highest = highest_epoch(asked, |named| named.promotion, promotion, within).await;
+    // Of several with the same master, only one promotes a replica.
+    let epoch = |named: &Named| (named.promotion, named.is_promoting);
+    let highest = highest_epoch(asked, epoch, (promotion, false), within).await;
     let none = || Err(RedisError::from((ErrorKind::Io, "no Sentinel replies")));
-    Ok(Named {
-        is_promoting: is_promoting.load(Ordering::Relaxed),
-        ..highest.unwrap_or_else(none)?
-    })
+    highest.unwrap_or_else(none)
 }
 
 /// Calls `learn` with each promotion that a Sentinel knows, and `expect` when it begins one, until it does not reply.
@@ -163,10 +151,10 @@ const OTHERS: Duration = Duration::from_millis(50);
 /// Awaits the replies of several servers that may disagree. Returns the reply with the highest epoch, because an
 /// isolated server may name a former master. Waits longer for an epoch of at least `least`. Returns an error if all
 /// requests failed, and `None` without requests. Each request must end within `within`.
-pub(in crate::store) async fn highest_epoch<T, E, F>(
+pub(in crate::store) async fn highest_epoch<T, E, K: Ord, F>(
     asked: impl IntoIterator<Item = F>,
-    epoch: impl Fn(&T) -> u64,
-    least: u64,
+    epoch: impl Fn(&T) -> K,
+    least: K,
     within: Duration,
 ) -> Option<Result<T, E>>
 where
