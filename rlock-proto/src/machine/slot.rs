@@ -721,8 +721,13 @@ impl Slot {
             at += 1;
         }
         let refused = self.refused.take();
-        if !self.attempts.is_empty() && !self.is_decided_soon(cx) && !self.needs_tokens() {
+        if !self.attempts.is_empty() {
             for id in std::mem::take(&mut self.attempts) {
+                let terms = cx.calls.get(&id).and_then(|call| call.terms(&self.key));
+                if terms.is_some_and(|(_, mode)| self.may_attend(mode, cx)) {
+                    self.attempts.push(id);
+                    continue;
+                }
                 // The store has refused the same to another attempt since this one began.
                 if let Some((mode, sent_at)) = refused
                     && let Some(call) = cx.calls.get_mut(&id).and_then(Call::acquisition)

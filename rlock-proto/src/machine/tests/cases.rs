@@ -1029,6 +1029,18 @@ fn an_attempt_waits_for_the_tokens_of_a_retained_lock() {
 }
 
 #[test]
+fn an_attempt_is_refused_when_the_tokens_that_it_waits_for_do_not_come() {
+    let (mut client, call, _) = out_of_tokens();
+    let (attempt, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(step, Step::Wait);
+    client.tick(1_000);
+    assert!(client.is_woken(attempt));
+    let refused = client.poll(attempt);
+    assert!(matches!(refused, Step::Refused(Refusal::Taken(..))));
+    client.next(call);
+}
+
+#[test]
 fn a_lock_without_calls_is_released_when_its_tokens_arrive() {
     let (mut client, call, renew) = out_of_tokens();
     client.on(Input::Cancel(call));
