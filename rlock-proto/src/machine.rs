@@ -12,6 +12,7 @@ mod input;
 mod leave;
 mod output;
 mod ownership;
+mod patience;
 mod renewals;
 mod requests;
 mod schedule;
@@ -232,6 +233,7 @@ impl Machine {
             }
             Input::Event(key, owner, event) => {
                 self.at(&key, |slot, cx| {
+                    slot.answered(owner, &event, cx);
                     let owners = slot.ownerships.iter().map(|own| own.owner);
                     let meant = owners.filter(|own| owner.is_none_or(|owner| owner == *own));
                     for owner in meant.collect::<SmallVec<[Owner; 1]>>() {
@@ -393,7 +395,7 @@ impl Machine {
                     }
                     for key in &of_call {
                         if let Some(slot) = self.slots.get_mut(key) {
-                            slot.take_turn_back(id, &mut self.cx);
+                            slot.look_at(id, &mut self.cx);
                         }
                     }
                     keys.extend(of_call);

@@ -5,3 +5,4 @@ mod handoff;
 mod processes;
 mod queue;
 mod short;
+mod unpolled;

@@ -178,7 +178,7 @@ impl Machine {
                 call.stage = Stage::Refused(call.taken(at, None));
                 return None;
             }
-            slot.enqueue(id, &mut self.cx);
+            slot.enqueue(id);
             call.contended = Some((at, None));
             call.stage = Stage::Queued(at);
             return None;
@@ -286,7 +286,6 @@ impl Machine {
             claims.push(own.claim(key, rolls_back, self.cx.now));
         }
         let (lease, waits) = (call.terms.lease, !call.asks_once());
-        call.kept_until = self.cx.now + lease;
         let timeout = call.request_timeout(&self.cx);
         let what = Ask::Acquire { lease, waits };
         Some(call.sends(id, claims, what, timeout, &mut self.cx))
@@ -501,8 +500,6 @@ impl Machine {
             call.stage = Stage::Refused(why);
             return;
         }
-        // A message announces a later grant, which is reserved for a while.
-        call.kept_until = self.cx.now;
         call.contended = Some((at, ttl));
         call.stage = Stage::Ready;
         if let Some(id) = id.filter(|_| call.fresh().len() > 1) {

@@ -45,8 +45,8 @@ pub(super) struct Acquisition {
     pub(super) acts_by: Time,
     /// Whether that time was extended once, because all of the process may have stood still.
     pub(super) is_reminded: bool,
-    /// How long the store may keep a lock for the call.
-    pub(super) kept_until: Time,
+    /// When the latest request was sent, or the store was last asked whether it replies at all.
+    pub(super) asked_at: Time,
     /// Whether the call has sent a request.
     has_asked: bool,
     /// Failures and pauses so far.
@@ -136,11 +136,21 @@ impl Call {
         }
     }
 
-    /// Returns until when the call may act, or the store may keep a lock for it.
-    pub(super) fn kept_until(&self) -> Time {
+    /// Returns the latest time at which the call acts next.
+    pub(super) fn acts_by(&self) -> Time {
         match &self.work {
-            Work::Acquire(call) => call.acts_by.max(call.kept_until),
+            Work::Acquire(call) => call.acts_by,
             Work::Leave(_) => Time::default(),
+        }
+    }
+
+    /// Returns when the store should have replied to the call's request, if one is under way.
+    pub(super) fn replied_by(&self) -> Option<Time> {
+        match &self.work {
+            Work::Acquire(call) if matches!(call.stage, Stage::Asking(_)) => {
+                Some(call.asked_at + GRACE)
+            }
+            _ => None,
         }
     }
 
@@ -181,10 +191,16 @@ impl Call {
         (acquisition.stage == Stage::Asking(request)).then_some(acquisition)
     }
 
-    /// Starts over, because the turn was taken back.
-    pub(super) fn lose_turn(&mut self) {
+    /// Starts over, because the turn for this key was taken back: others come first. A call that asks once is refused.
+    pub(super) fn lose_turn(&mut self, key: &Key) {
         if let Some(call) = self.acquisition() {
-            call.stage = Stage::Ready;
+            let at = call.position(key);
+            call.contended.get_or_insert((at, None));
+            call.stage = if call.asks_once() {
+                Stage::Refused(call.taken(at, None))
+            } else {
+                Stage::Ready
+            };
             call.locks.iter_mut().for_each(|lock| lock.grant = None);
         }
     }
@@ -215,7 +231,7 @@ impl Acquisition {
             stage: Stage::Ready,
             acts_by: now,
             is_reminded: false,
-            kept_until: now,
+            asked_at: now,
             has_asked: false,
             failures: 0,
             confirmations: 0,
@@ -294,7 +310,8 @@ impl Acquisition {
     ) -> Box<Request> {
         let number = cx.number();
         (self.stage, self.has_asked) = (Stage::Asking(number), true);
-        (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
+        (self.asked_at, self.acts_by) = (cx.now, cx.now + timeout + IDLE);
+        self.is_reminded = false;
         Box::new(Request {
             number,
             call: Some(id),
@@ -327,11 +344,22 @@ impl Acquisition {
         lock.key == *key && lock.mode == Mode::Shared && self.fresh().len() == 1
     }
 
-    /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled.
-    pub(super) fn joins(&mut self, key: &Key, own: &Ownership, number: u32) {
+    /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled, within the grace
+    /// period.
+    pub(super) fn joins(&mut self, key: &Key, own: &Ownership, number: u32, now: Time) {
         let at = self.position(key);
         self.locks[at].enters(own, number, Some(By::Local));
-        self.stage = Stage::Joined(at);
+        (self.stage, self.acts_by) = (Stage::Joined(at), now + GRACE);
+    }
+
+    /// Takes the entry back from a call that has joined a shared ownership and is not polled. Its next poll asks again.
+    pub(super) fn take_entry_back(&mut self, now: Time) -> Option<Entry> {
+        let Stage::Joined(at) = self.stage else {
+            return None;
+        };
+        let entered = self.locks[at].entered.take_if(|_| now >= self.acts_by)?;
+        self.stage = Stage::Ready;
+        Some(entered.entry)
     }
 
     /// Enters the stage after a failed request.

@@ -54,13 +54,15 @@ pub struct Slot {
     /// The current one, and those that have ended or are lost.
     pub(super) ownerships: SmallVec<[Ownership; 1]>,
     /// The ownership that the call with the turn asks for, or that has a hold or is retained.
-    current: Option<Owner>,
+    pub(super) current: Option<Owner>,
     pub(super) turn: Option<CallId>,
-    queue: VecDeque<CallId>,
+    pub(super) queue: VecDeque<CallId>,
     /// Calls that ask once, and first learn what the call with the turn gets. The lock may have room for them, too.
     attempts: Vec<CallId>,
     /// The mode of an attempt that the store has just refused, and when its request was sent.
     pub(super) refused: Option<(Mode, Time)>,
+    /// The owner in whose name the store was asked whether it replies. It asks for no lock.
+    pub(super) question: Option<Owner>,
     /// Whether other clients wait for the lock, as far as is known.
     pub wanted: bool,
     /// How many further calls are served before other clients are.
@@ -77,6 +79,7 @@ impl Slot {
             queue: VecDeque::new(),
             attempts: Vec::new(),
             refused: None,
+            question: None,
             wanted: false,
             handovers: 0,
         }
@@ -143,11 +146,8 @@ impl Slot {
         (terms, mode, may_join): (&LockOptions, Mode, bool),
         cx: &mut Context,
     ) -> Turn {
-        if let Some(idle) = self.turn.filter(|turn| *turn != call)
-            && self.queue.is_empty()
-            && cx.now >= self.unpolled_at(idle, cx)
-        {
-            self.recall_turn(idle, cx);
+        if self.turn != Some(call) && self.queue.is_empty() {
+            self.look_at_turn(cx);
         }
         if self.turn.is_none() && self.queue.is_empty() {
             let is_free = match self.current() {
@@ -203,8 +203,9 @@ impl Slot {
         {
             let number = hold.join(&call.terms, now);
             hold.pick_up(number, false);
-            call.joins(&key, own, number);
+            call.joins(&key, own, number, now);
             self.queue.pop_front();
+            cx.look_at_call(next, now + GRACE);
             cx.wake(next);
         }
     }
@@ -239,10 +240,9 @@ impl Slot {
     }
 
     /// Makes the call wait for its turn.
-    pub(super) fn enqueue(&mut self, call: CallId, cx: &mut Context) {
+    pub(super) fn enqueue(&mut self, call: CallId) {
         if !self.queue.contains(&call) {
             self.queue.push_back(call);
-            self.watch_turn(cx);
         }
     }
 
@@ -274,7 +274,7 @@ impl Slot {
     }
 
     /// Ends the current ownership, which is released if the store may know it.
-    fn end_current(&mut self, cx: &mut Context) {
+    pub(super) fn end_current(&mut self, cx: &mut Context) {
         if let Some(own) = self.current_mut() {
             let (owner, concerns_store) = (own.owner, own.requests.concerns_store());
             own.end(cx.now);
@@ -302,7 +302,7 @@ impl Slot {
     }
 
     /// Passes the turn to the next call, with the current ownership. Without one, gives the ownership up.
-    fn pass_turn(&mut self, cx: &mut Context) {
+    pub(super) fn pass_turn(&mut self, cx: &mut Context) {
         debug_assert!(self.current().is_none_or(|own| own.phase() != Phase::Held));
         self.turn = self.queue.pop_front();
         let Some(next) = self.turn else {
@@ -311,52 +311,7 @@ impl Slot {
         if let Some(call) = cx.calls.get_mut(&next).and_then(Call::acquisition) {
             call.acts_by = cx.now + GRACE;
         }
-        self.watch_turn(cx);
         cx.wake(next);
-    }
-
-    /// Makes the schedule look at the call with the turn, if other calls wait for it.
-    fn watch_turn(&mut self, cx: &mut Context) {
-        if let Some(call) = self.turn
-            && !self.queue.is_empty()
-        {
-            let at = self.unpolled_at(call, cx);
-            cx.look_at_call(call, at);
-        }
-    }
-
-    /// Returns when the turn is taken back from its call. Until then the store may keep the lock for that call.
-    fn unpolled_at(&self, call: CallId, cx: &Context) -> Time {
-        let grant = self.current().and_then(|own| own.requests.grant());
-        let reserved = grant.map_or(cx.now, |grant| grant.since + grant.ttl);
-        let kept_until = cx.calls.get(&call).map(Call::kept_until);
-        reserved.max(kept_until.unwrap_or_default())
-    }
-
-    /// Returns how long the lock is kept for a call that has the turn and is not polled.
-    pub(super) fn unpolled(&self, cx: &Context, now: Time) -> Option<Duration> {
-        let call = self.turn?;
-        let is_unpolled = cx.calls.get(&call)?.is_unpolled(now);
-        is_unpolled.then(|| self.unpolled_at(call, cx).since(now))
-    }
-
-    /// Takes the turn back from this call if it is not polled, and other calls wait.
-    pub(super) fn take_turn_back(&mut self, call: CallId, cx: &mut Context) {
-        if self.turn != Some(call) || self.queue.is_empty() {
-            return;
-        }
-        if cx.now < self.unpolled_at(call, cx) {
-            return self.watch_turn(cx);
-        }
-        self.recall_turn(call, cx);
-    }
-
-    fn recall_turn(&mut self, call: CallId, cx: &mut Context) {
-        if let Some(call) = cx.calls.get_mut(&call) {
-            call.lose_turn();
-        }
-        self.end_current(cx);
-        self.pass_turn(cx);
     }
 
     /// Returns the ownership for the call with the turn: the one that the call before left, or a fresh one.
@@ -526,7 +481,6 @@ impl Slot {
         {
             call.acts_by = call.acts_by.min(cx.now + GRACE);
         }
-        self.watch_turn(cx);
         self.wake_turn(cx);
     }
 
@@ -737,6 +691,7 @@ impl Slot {
                 cx.wake(id);
             }
         }
+        self.watch_turn(cx);
         // A call that has taken its step may wait for a release that has ended since.
         let has_released = was_releasing && !self.is_releasing();
         if self.current.is_none() && (self.turn != cx.stepped || has_released) {

@@ -277,7 +277,7 @@ async fn a_time_out_behind_a_call_that_is_not_polled_says_so() {
     let mut call = std::pin::pin!(lock.acquire());
     begin(&mut call).await;
     held.release().await.expect("held");
-    let said = timed_out(&client, "k", ms(2_500)).await;
+    let said = timed_out(&client, "k", ms(700)).await;
     let parts = ["; an earlier call of this client", "is not being polled"];
     assert_says(&said, &parts, &["is held by", "scope"]);
     let guard = call.await.expect("the lease has not ended");

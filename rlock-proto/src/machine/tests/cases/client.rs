@@ -289,7 +289,7 @@ impl Client {
             sent_at: at(sent_at),
             outcome,
         };
-        self.event(event);
+        self.on(Input::Event(renew.key.clone(), Some(renew.owner), event));
     }
 
     /// Ends an entry, whose call waits for the store.

@@ -104,19 +104,30 @@ fn a_reader_with_other_terms_has_an_owner_of_its_own() {
 }
 
 #[test]
-fn an_entry_that_no_poll_has_picked_up_is_not_renewed() {
-    let mut client = Client::new();
-    let (_, step) = client.acquire("k", shared());
-    let (second, _) = client.acquire("k", shared());
-    let entered = only(client.grant(asked(step), FENCE));
-    assert!(client.is_woken(second));
-    client.leave(&entered);
-    client.tick(1_000);
-    assert!(client.renewals().is_empty());
-    client.tick(LEASE);
-    assert_eq!(client.losses(), [LostCause::Expired]);
-    // It asks again.
-    asked(client.poll(second));
+fn an_entry_that_no_poll_has_picked_up_is_not_renewed_and_leaves_the_hold() {
+    for stays in [false, true] {
+        let mut client = Client::new();
+        let terms = with(|terms| (terms.mode, terms.lease) = (Mode::Shared, ms(1_500)));
+        let (_, step) = client.acquire("k", terms);
+        let (second, _) = client.acquire("k", terms);
+        let entered = only(client.grant(asked(step), FENCE));
+        assert!(client.is_woken(second));
+        if !stays {
+            client.leave(&entered);
+        }
+        client.tick(999);
+        assert_eq!(client.renewals().len(), usize::from(stays));
+        assert!(client.sent().is_empty() && client.own().has(1));
+        client.tick(1_000);
+        if stays {
+            assert!(!client.own().has(1) && client.sent().is_empty());
+        } else {
+            assert_eq!(lowers(&client.sent_one()).0, 0);
+        }
+        assert!(client.losses().is_empty());
+        // It asks again.
+        asked(client.poll(second));
+    }
 }
 
 #[test]

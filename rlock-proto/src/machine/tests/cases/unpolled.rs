@@ -53,6 +53,80 @@ fn an_attempt_leaves_the_turn_to_a_call_that_waits_and_is_polled() {
 }
 
 #[test]
+fn a_call_that_does_not_pick_up_a_lock_in_time_keeps_out_neither_other_calls_nor_other_clients() {
+    for others_are_local in [false, true] {
+        let (mut client, entered) = Client::holding(terms(LONG));
+        let (idle, _) = client.acquire("k", terms(LONG));
+        client.leave(&entered);
+        assert!(client.is_woken(idle));
+        assert_eq!(client.own().phase(), Phase::HandedOver);
+        client.now = 300;
+        let next = others_are_local.then(|| client.acquire("k", terms(LONG)).0);
+        if next.is_none() {
+            client.event(Event::Wanted);
+        }
+        client.tick(999);
+        assert!(client.sent().is_empty(), "it is reserved");
+        client.tick(1_000);
+        let release = client.sent_one();
+        assert_eq!(
+            (owner(&release), lowers(&release).0),
+            (entered.entry.owner, 0)
+        );
+        if let Some(next) = next {
+            client.next(next);
+        } else {
+            asked(client.poll(idle));
+        }
+        assert!(client.losses().is_empty());
+    }
+}
+
+#[test]
+fn a_call_that_does_not_read_its_reply_loses_its_turn_once_the_store_is_known_to_reply() {
+    let mut client = Client::new();
+    let (idle, step) = client.acquire("k", terms(LONG));
+    let unread = asked(step);
+    let (next, _) = client.acquire("k", terms(LONG));
+    client.tick(999);
+    assert!(client.renewals().is_empty());
+    // The reply may be late, or the call is not polled.
+    for (now, outcome) in [(1_000, None), (2_000, Some(RenewalOutcome::Lost))] {
+        client.tick(now);
+        let question = client.renewal();
+        // It is about no lock of the client, so no reply to it says anything about one.
+        assert!(question.owner != owner(&unread) && question.lease.is_zero());
+        assert!(client.sent().is_empty());
+        client.renewed(&question, now, outcome);
+    }
+    let release = client.sent_one();
+    assert_eq!((owner(&release), lowers(&release).0), (owner(&unread), 0));
+    client.on(Input::Reply(release, DONE));
+    let request = client.next(next);
+    let entered = only(client.grant(request, 9));
+    // What the first call reads then is void.
+    assert_eq!(client.reply(unread, granted(FENCE, 1, 0)), Step::Wait);
+    assert_eq!(lowers(&client.sent_one()).0, 0);
+    client.leave(&entered);
+    assert!(client.is_woken(idle));
+}
+
+#[test]
+fn a_call_that_reads_a_late_reply_keeps_its_turn() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", terms(LONG));
+    let (next, _) = client.acquire("k", terms(LONG));
+    client.tick(1_000);
+    let question = client.renewal();
+    let entered = only(client.grant(asked(step), FENCE));
+    client.renewed(&question, 1_000, Some(RenewalOutcome::Lost));
+    assert!(client.losses().is_empty() && client.sent().is_empty());
+    assert_eq!(client.own().owner, entered.entry.owner);
+    client.leave(&entered);
+    assert!(client.is_woken(next));
+}
+
+#[test]
 fn a_client_that_closes_releases_what_an_unpolled_call_asked_for() {
     // Its request is under way, its lock was handed off, or it waits for another call.
     for case in 0..3 {
