@@ -182,10 +182,10 @@ macro_rules! lock_option_setters {
         /// Sets how long an acquire may take in total. At most 366 days.
         ///
         /// With zero, the acquire asks once and never waits for a holder. However short the wait is, the acquire waits
-        /// for the reply to its first request, so a wait below a round trip takes a free lock, too. If the store does
-        /// not reply, the acquire may therefore end later than its wait, by at most the client's
-        /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default. If the store also owes
-        /// the reply to a release of this client, it may end later by half as much again.
+        /// for the reply to its first request, so it takes a free lock even if a round trip is longer than the wait. If that
+        /// reply is late or missing, the acquire therefore ends later than its wait, by at most the client's
+        /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default. If the reply to a
+        /// release of this client is missing, too, it ends later by at most one and a half times that.
         ///
         /// # Errors
         ///

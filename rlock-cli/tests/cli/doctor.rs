@@ -119,7 +119,7 @@ async fn a_server_that_may_evict_locks_is_1() {
     assert_eq!(marks(&outcome, "eviction"), ['!']);
 }
 
-/// Runs `doctor`, which finds that no lock is granted, and says what to do.
+/// Asserts that `doctor` finds that no lock is granted, and says what to do.
 async fn assert_refuses(url: &str, word: &str, way_out: &str) {
     let outcome = run(url, &["doctor"]).await;
     assert_eq!(outcome.code, Some(1), "{word}: {outcome:?}");

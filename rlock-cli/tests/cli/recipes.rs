@@ -161,7 +161,7 @@ fn pod(server: &RedisServer, job: &str, script: &str) -> Command {
     command
 }
 
-/// Returns the script of the recipe for Kubernetes, for a window of so many seconds.
+/// Returns the script of the recipe for Kubernetes, with a window of this many seconds.
 fn script(window: u64) -> String {
     let (_, script) = PAGE
         .split_once("              args:\n                - |\n")

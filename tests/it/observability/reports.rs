@@ -123,7 +123,7 @@ async fn calls_that_disagree_on_the_number_of_permits_log_each_pair_of_numbers_o
                 assert!(refused.expect("a reply").is_none());
             }
             assert!(matches!(&lines()[..], [line] if is_told(line, "mine=1 theirs=3")));
-            // A call that enters says so, too.
+            // A call that enters logs the warning, too.
             for _ in 0..3 {
                 let entered = other.lock(&key).permits(4).acquire().await;
                 entered.expect("one of four").release().await.expect("held");

@@ -1,4 +1,4 @@
-//! Redisson's `RLock` under the same name: the two libraries exclude each other by the data, as the page for its users says.
+//! Redisson's `RLock` under the same name: the two libraries exclude each other because they store a lock in the same way.
 //!
 //! [`Thread`] sends what `RedissonLock` of Redisson 4 does to the server (<https://github.com/redisson/redisson>, Apache-2.0): a
 //! lock is a hash of `<uuid of the instance>:<thread id>` to the number of its entries, with a time to live.
@@ -115,7 +115,7 @@ async fn a_waiter_respects_what_redisson_renews() {
     assert_soon_queued(&server, "k", 1).await;
     assert!(thread.renew(LASTING).await);
     let mut watch = server.watch_commands().await;
-    // It asks at the end of the lease that it knows of.
+    // The waiter asks again when the lease that it knows of would end.
     eventually(LONG, "the waiter asks again", async || {
         watch.count_of("EVALSHA").await > 0
     })
@@ -163,7 +163,7 @@ async fn calls_and_threads_of_redisson_exclude_each_other() {
     let threads = (1..=3).map(async |id| {
         let thread = Thread::new(&server, id);
         for _ in 0..EACH {
-            // The real one sleeps until a message of another thread, or for the rest of the lease.
+            // Redisson sleeps until another thread notifies it, or for the rest of the lease.
             while thread.try_lock(LASTING).await.is_some() {}
             let witness = inside.enter(thread.owner.clone());
             yield_now().await;

@@ -17,7 +17,7 @@ async fn trio() -> Trio {
     Trio::builder().silence(ms(2000)).start().await
 }
 
-/// The permissions of Sentinels at a server that they cannot demote.
+/// The rules of a server's user that keep Sentinels from demoting this server.
 const NEVER_DEMOTED: &str = "-replicaof -slaveof";
 
 /// Makes a Sentinel promote the replica.

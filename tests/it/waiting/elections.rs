@@ -696,7 +696,7 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
     );
 }
 
-/// As after the server has lost its data and its clock went back.
+/// The store issues a smaller term if it has lost its data and its clock went back.
 #[tokio::test]
 async fn observers_believe_a_leader_whose_term_is_smaller_than_the_latest() {
     let server = RedisServer::start();
