@@ -444,8 +444,8 @@ impl fmt::Display for LockError {
             ),
             Self::Upgrade { key, held, wanted } => write!(
                 f,
-                "lock `{}` is held by this call as {held}, and wanted as {wanted} inside that hold: acquire the \
-                 exclusive lock from the start, or release that hold first",
+                "this call already holds lock `{}` as {held}, and asked for it as {wanted} inside that hold: acquire \
+                 the exclusive lock from the start, or release that hold first",
                 escape_control(key)
             ),
             Self::Draining { action } => write!(

@@ -257,7 +257,7 @@ impl<T, const AT: usize> KeyValue<AT, ByOption> for &Option<T> {
 #[diagnostic::on_unimplemented(
     message = "the placeholder at character {AT} of the key: an `Option` has no text of its own, and `None` would be one key for all",
     label = "the value at character {AT} is an `Option`",
-    note = "write `<id:?>` if that is meant, or make the key where the value is known"
+    note = "write `<id:?>` if you want that, or make the key where the value is known"
 )]
 pub trait HasText<const AT: usize> {}
 

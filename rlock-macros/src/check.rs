@@ -217,8 +217,8 @@ fn rendered(template: &Template, placeholder: &Placeholder, binding: &Binding) -
     }
     let problem = match without_references(ty) {
         ty if is_generic(ty, "Option") => format!(
-            "an `Option` has no text of its own, and `None` would be one key for all: write `<{text}:?>` if that is \
-             meant, or take the lock in a function that has the value"
+            "an `Option` has no text of its own, and `None` would be one key for all: write `<{text}:?>` if you want \
+             that, or take the lock in a function that has the value"
         ),
         ty if matches!(ty, Type::Slice(_) | Type::Array(_)) || is_generic(ty, "Vec") => {
             format!("a list has no text of its own: write `<{text}[]>` for a key of each element")

@@ -31,7 +31,7 @@ options! {
     Permits: "permits", "an integer or an expression of type `u32`", "permits = 3";
     Lease: "lease", TIME, "lease = \"30s\"";
     Wait: "wait", TIME, "wait = \"5s\"` or `wait = \"forever\"";
-    Watchdog: "watchdog", "a bool", "watchdog = false";
+    Watchdog: "watchdog", "`true`, `false` or an expression of type `bool`", "watchdog = false";
     MaxHold: "max_hold", TIME, "max_hold = \"10min\"";
     MinHold: "min_hold", TIME, "min_hold = \"10s\"";
     Retain: "retain", TIME, "retain = \"200ms\"";
