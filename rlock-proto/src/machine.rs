@@ -2,7 +2,7 @@
 //!
 //! A machine does no I/O, reads no clock, and runs no thread. [`Machine::on`] takes an [`Input`] and the time, and
 //! returns [`Output`]s. The shell around it sends requests, wakes calls and sleeps until [`Machine::due`]. So a model
-//! checker and a simulator can run it as it ships. The form is that of quinn-proto and rustls.
+//! checker and a simulator can run it as it ships.
 
 mod acquisition;
 mod call;

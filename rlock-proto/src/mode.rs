@@ -1,8 +1,8 @@
-//! Which other holders of its key a lock tolerates.
+//! Lock modes.
 
 use std::fmt;
 
-/// Which other holders of its key a lock tolerates.
+/// The mode of a lock: exclusive, shared or permits.
 ///
 /// Waiters of all modes are served from one queue in the order in which they came, so neither readers nor writers
 /// starve, except on a quorum. Tokio's `RwLock` works in a similar way: it is a semaphore whose writers take all

@@ -51,7 +51,7 @@ async fn work(worker: &str, url: &str, folder: &Path) -> Result<(), FleetError> 
 #[distributed_lock(key = "account:1", wait = "60s")]
 async fn add_one(folder: &Path, worker: &str) -> Result<(), FleetError> {
     let inside = folder.join("inside");
-    // Fails if anybody else is inside.
+    // Fails if another worker is inside.
     let met =
         |error: io::Error| FleetError::Broken(format!("worker {worker} met another: {error}"));
     OpenOptions::new()

@@ -442,7 +442,7 @@ impl Shell {
             self.state().work.requests.push((request, pending));
         }
         actions.wakers.into_iter().for_each(Waker::wake);
-        // Before anybody learns of it. A subscriber that panics then ends only holds that are counted.
+        // Before subscribers learn of the holds: one that panics ends them, so they have to be counted by then.
         if let (Some(Step::Entered(entered)), Some(begins)) = (&outcome.step, &begins) {
             let begun = entered.iter().filter(|entered| entered.began.is_some());
             begun.for_each(|_| begins.counters.holds());

@@ -137,7 +137,7 @@ pub(crate) fn lock(site: Site) -> LockCounters {
 }
 
 impl LockCounters {
-    /// Counts a hold as held, which [`Held`] ends.
+    /// Increments the gauge of held locks. [`Held::ends`] decrements it.
     pub(crate) fn holds(self) {
         self.0.held.increment(1.0);
     }

@@ -242,7 +242,7 @@ impl Ownership {
         self.hold().is_some_and(|hold| hold.has(number))
     }
 
-    /// Returns the number of entries but one, with a call that enters.
+    /// Returns how many other entries there are, counting a call that is about to enter.
     pub(super) fn others(&self, cx: &Context) -> u32 {
         let acquires = |call: &CallId| {
             let call = cx.calls.get(call);
