@@ -191,7 +191,7 @@ impl Call {
         (acquisition.stage == Stage::Asking(request)).then_some(acquisition)
     }
 
-    /// Starts over, because the turn for this key was taken back: others come first. A call that asks once is refused.
+    /// Starts over behind the other calls, because the turn for this key was taken back. A call that asks once is refused.
     pub(super) fn lose_turn(&mut self, key: &Key) {
         if let Some(call) = self.acquisition() {
             let at = call.position(key);

@@ -62,8 +62,9 @@ impl Slot {
         }
     }
 
-    /// Takes the turn back from its call if that is not polled. While a request is under way, it is unknown whether the call only
-    /// has to read the reply. So a grace period after the request, a question finds out whether the store replies.
+    /// Takes the turn back from its call if the call is not polled. While a request of the call is under way, its reply may have
+    /// arrived without being read. So a grace period after the request, the client asks the store a question: if the store
+    /// replies to that, it has also replied to the request.
     pub(super) fn look_at_turn(&mut self, cx: &mut Context) {
         let now = cx.now;
         let Some((id, call)) = self.turn.and_then(|id| Some((id, cx.calls.get_mut(&id)?))) else {
