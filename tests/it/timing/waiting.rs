@@ -182,6 +182,28 @@ async fn renewals_cost_a_fleet_that_waits_two_requests_a_second() {
     }
 }
 
+/// No request but its own lets the reader in, because the other reader stays inside.
+#[tokio::test]
+#[ignore = "scripts/test-all timing"]
+async fn a_reader_behind_a_writer_that_is_killed_is_let_in_within_a_second() {
+    let server = RedisServer::start();
+    let (inside, behind) = (client(&server).await, client(&server).await);
+    let held = inside.lock("k").shared().lease(LASTING).acquire().await;
+    let lease = LASTING.as_millis().to_string();
+    for after in [ms(0), ms(400), ms(800), ms(1_200)] {
+        let mut writer = worker(&["hold", &server.url(), "k", &lease]);
+        assert_soon_queued(&server, "k", 1).await;
+        let waiting = acquiring(behind.lock("k").shared().lease(LASTING).wait(LONG));
+        assert_soon_queued(&server, "k", 2).await;
+        tokio::time::sleep(after).await;
+        writer.kill();
+        let (guard, took) = timed(its_turn(waiting)).await;
+        assert!(took < ms(1_000), "killed after {after:?}: {took:?}");
+        guard.release().await.expect("held");
+    }
+    held.expect("free").release().await.expect("held");
+}
+
 #[tokio::test]
 #[ignore = "scripts/test-all timing"]
 async fn each_of_several_paused_waiters_in_a_row_costs_the_grace_period() {
