@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use proc_macro2::TokenStream;
 use syn::spanned::Spanned;
 use syn::{Expr, PathArguments, Signature, Type, TypePath};
 
@@ -10,7 +9,6 @@ use crate::args::{Args, Key, Wait};
 use crate::bindings::Binding;
 use crate::duration::Time;
 use crate::errors::{Errors, error};
-use crate::mention::unbound_hold;
 use crate::names::{list, nearest};
 use crate::options::LockOption;
 use crate::signature::{Function, Kind};
@@ -161,20 +159,6 @@ fn guard_is_no_parameter(function: &Function, args: &Args) -> syn::Result<()> {
             ),
         ),
         _ => Ok(()),
-    }
-}
-
-/// Refuses `lock.fence()` without `guard = lock`, because the compiler would only report that `lock` does not exist.
-pub(crate) fn hold_has_a_name(function: &TokenStream, args: &mut Args, errors: &mut Errors) {
-    if args.named.contains(&LockOption::Guard) {
-        return;
-    }
-    if let Some(name) = unbound_hold(function) {
-        let message = format_args!(
-            "`{name}` is not a variable: for the lock that the body runs under, add the option `guard = {name}`"
-        );
-        errors.push(syn::Error::new(name.span(), message));
-        args.guard = Some(name);
     }
 }
 

@@ -36,12 +36,11 @@ pub fn __key(input: TokenStream) -> TokenStream {
 
 fn expand(args: TokenStream2, item: &TokenStream2) -> TokenStream2 {
     let mut errors = errors::Errors::default();
-    let mut args = args::Args::parse(args, &mut errors);
+    let args = args::Args::parse(args, &mut errors);
     args.check(&mut errors);
     let function = errors.collect(signature::Function::parse(item.clone()));
     if let Some(function) = &function {
         check::function(function, &args, &mut errors);
-        check::hold_has_a_name(item, &mut args, &mut errors);
     }
     match function {
         Some(function) if errors.is_empty() => expand::expand(&function, &args),

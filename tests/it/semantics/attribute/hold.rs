@@ -97,3 +97,30 @@ async fn the_variable_of_a_locked_function_is_its_hold() {
     let keys = client.scope(nested()).await.expect("free");
     assert_eq!(keys, ["outer", "order:1"]);
 }
+
+/// A map as those of papaya and flurry, whose methods have the names of a hold's.
+struct Map;
+
+impl Map {
+    fn guard(&self) -> u8 {
+        1
+    }
+
+    fn fence(&self) -> u8 {
+        2
+    }
+}
+
+static MAP: Map = Map;
+#[expect(non_upper_case_globals, reason = "a variable by its looks")]
+static map: Map = Map;
+
+#[distributed_lock(key = "k", client = client)]
+async fn items(client: &LockClient) -> Result<u8, LockError> {
+    Ok(Map.guard() + MAP.fence() + map.guard() + map.fence())
+}
+
+#[tokio::test]
+async fn a_body_without_the_option_calls_such_methods_of_items() {
+    assert_eq!(items(&LockClient::in_memory()).await.expect("free"), 6);
+}
