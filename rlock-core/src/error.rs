@@ -58,8 +58,8 @@ pub enum LockError {
         /// The holder, as it described itself. `None` if it did not reply during the wait, or if the
         /// call asked only once.
         holder: Option<Box<Holder>>,
-        /// The part of `{:#}` that names the holder and the other locks that this call holds, with hints. Empty if neither
-        /// is known.
+        /// The part of `{:#}` that names the holder, or says that it does not reply, and names the other locks that this
+        /// call holds, with hints. Empty if nothing of that is known.
         details: Box<str>,
     },
 
@@ -432,8 +432,8 @@ impl fmt::Display for LockError {
             } => write!(f, "invalid value {value} for `{option}`: {reason}"),
             Self::NoClient { key } => write!(
                 f,
-                "no lock client for `{}`: call `client.install()` at start-up, run inside `client.scope(…)`, \
-                 or name one with `client = …`",
+                "no lock client for `{}`: call `client.install()` at start-up, run inside `client.scope(…)`, which a \
+                 spawned task leaves unless you spawn it with `in_current_scope()`, or name one with `client = …`",
                 escape_control(key)
             ),
             Self::BlockingInAsync { action } => write!(
@@ -514,15 +514,17 @@ pub(crate) fn names<'k>(locks: impl ExactSizeIterator<Item = &'k str>) -> String
     }
 }
 
-/// Shows a duration in milliseconds or, if it is short, in microseconds.
-fn shown(duration: Duration) -> String {
+/// Shows a duration rounded to milliseconds or, if it is short, to microseconds: `5s`, `1.5s`, `250ms`.
+pub(crate) fn shown(duration: Duration) -> String {
     let unit = if duration < Duration::from_millis(10) {
         1_000
     } else {
         1_000_000
     };
-    let nanos = duration.subsec_nanos();
-    self::duration(Duration::new(duration.as_secs(), nanos - nanos % unit))
+    let half = Duration::from_nanos(unit / 2);
+    let rounded = duration.saturating_add(half);
+    let over = u64::from(rounded.subsec_nanos()) % unit;
+    self::duration(rounded.saturating_sub(Duration::from_nanos(over)))
 }
 
 /// Shows a duration. `Debug` writes `0ns` for zero.
@@ -684,9 +686,10 @@ mod tests {
     fn durations_are_shown_in_their_largest_unit() {
         for (nanos, text) in [
             (0, "0s"),
-            (999, "0s"),
-            (2_091_500, "2.091ms"),
-            (1_500_900_000, "1.5s"),
+            (499, "0s"),
+            (2_091_400, "2.091ms"),
+            (1_500_400_000, "1.5s"),
+            (4_999_999_640, "5s"),
         ] {
             assert_eq!(shown(Duration::from_nanos(nanos)), text);
         }

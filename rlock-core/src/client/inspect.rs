@@ -8,13 +8,13 @@ use super::LockClient;
 use crate::{
     engine::{
         core::Core,
-        queries::{ask_holder, ask_waiters, describe},
+        queries::{ask_holder, ask_waiters, describe, info_of},
     },
     error::LockError,
     info::LockInfo,
     key::Key,
     options::Site,
-    store::{SendOptions, StoreError, StoredLock, TOKENS, retry_within},
+    store::{SendOptions, StoreError, StoredLock, retry_within},
 };
 
 impl LockClient {
@@ -181,7 +181,7 @@ async fn ask_holder_of(core: &Core, key: &Key, info: &LockInfo) -> Option<LockIn
             let mut own = describe(core, key).into_iter();
             own.find(|own| own.owner == info.owner)
         }
-        Some(owner) => ask_holder(core, key, owner).await,
+        Some(owner) => ask_holder(core, key, owner).await.ok(),
         None => None,
     }
 }
@@ -190,23 +190,4 @@ async fn ask_holder_of(core: &Core, key: &Key, info: &LockInfo) -> Option<LockIn
 fn described(info: &mut LockInfo, by_holder: LockInfo) {
     (info.token, info.retained, info.holder) =
         (by_holder.token, by_holder.retained, by_holder.holder);
-}
-
-/// Returns what the store has of a lock, without its holder.
-pub(super) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
-    LockInfo {
-        key: key.as_str().to_owned(),
-        owner: entry.owner,
-        count: entry.count,
-        ttl: entry.ttl,
-        token: entry.fence.map(|fence| fence * TOKENS),
-        retained: false,
-        holder: None,
-        address: None,
-        queue: entry.queue,
-        waiters: Vec::new(),
-        holders: entry.holders,
-        others: entry.others,
-        wanted: false,
-    }
 }

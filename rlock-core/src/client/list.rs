@@ -14,13 +14,13 @@ use futures_util::{
 };
 use uuid::Uuid;
 
-use super::{LockClient, inspect::info_of};
+use super::LockClient;
 use crate::{
     engine::{
         core::Core,
         driver::ClientHandle,
         messages::{Question, Report},
-        queries::ask,
+        queries::{ask, info_of},
     },
     error::LockError,
     info::LockInfo,

@@ -24,7 +24,7 @@ use crate::{
     options::Identity,
     owner::OwnerId,
     pattern,
-    store::StoreError,
+    store::{StoreError, StoredLock, TOKENS},
 };
 
 /// Asks a client. Returns `None` if it does not exist or is silent.
@@ -54,23 +54,56 @@ pub(crate) async fn ask(
     Ok(report)
 }
 
-/// Asks the client of this owner about its lock. Returns the reply, or `None` if it is silent.
-pub(crate) async fn ask_holder(core: &Core, key: &Key, owner: OwnerId) -> Option<LockInfo> {
+/// Returns what the store has of a lock, without its holder.
+pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
+    LockInfo {
+        key: key.as_str().to_owned(),
+        owner: entry.owner,
+        count: entry.count,
+        ttl: entry.ttl,
+        token: entry.fence.map(|fence| fence * TOKENS),
+        retained: false,
+        holder: None,
+        address: None,
+        queue: entry.queue,
+        waiters: Vec::new(),
+        holders: entry.holders,
+        others: entry.others,
+        wanted: false,
+    }
+}
+
+/// Why nothing is known about a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// Its client does not reply.
+    Silent,
+    /// It could not be asked, or it no longer has the lock.
+    Other,
+}
+
+/// Asks the client of this owner about its lock.
+pub(crate) async fn ask_holder(
+    core: &Core,
+    key: &Key,
+    owner: OwnerId,
+) -> Result<LockInfo, Unanswered> {
     static WARNED: Once = Once::new();
     let question = Question::Lock { key: key.clone() };
     let locks = match ask(core, owner.client(), &question).await {
         Ok(Some(Report::Locks { locks, .. })) => locks,
+        Ok(None) => return Err(Unanswered::Silent),
         Err(error) if !error.transient => {
             let warn = || tracing::warn!(%error, "holders of locks cannot be asked who they are");
             WARNED.call_once(warn);
-            return None;
+            return Err(Unanswered::Other);
         }
-        _ => return None,
+        _ => return Err(Unanswered::Other),
     };
     // Replies about another lock or an earlier owner do not count.
     let owner = owner.to_string();
     let is_it = |info: &LockInfo| info.key == key.as_str() && info.owner == owner;
-    locks.into_iter().find(is_it)
+    locks.into_iter().find(is_it).ok_or(Unanswered::Other)
 }
 
 /// How many waiters are asked who they are.

@@ -20,7 +20,10 @@ mod slots;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, try_join_all};
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 use self::{
     discovery::Seeds,
@@ -32,7 +35,10 @@ use super::{
     AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
     RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ClusterEndpoint,
-    redis::{RedisOptions, SHORTEST_SILENCE},
+    redis::{
+        RedisOptions, SHORTEST_SILENCE,
+        errors::{MOST_REPEATS, may_be_repeated},
+    },
 };
 use crate::key::Key;
 
@@ -62,10 +68,27 @@ impl ClusterStore {
         send: SendOptions,
     ) -> Result<Acquired, StoreError> {
         let keys: Vec<&Key> = request.claims.iter().map(|claim| &claim.key).collect();
-        self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
-            node.store.acquire(request, send).await
-        })
-        .await
+        let (keys, until) = (&keys, Instant::now() + send.timeout);
+        let ask = |send| {
+            self.at_master(keys[0], Needs::All(keys), send, |node, send| async move {
+                node.store.acquire(request, send).await
+            })
+        };
+        let mut reply = ask(send).await;
+        for _ in 0..MOST_REPEATS {
+            let Some(error) = reply.as_ref().err().filter(|error| may_be_repeated(error)) else {
+                break;
+            };
+            let before = error.maybe_executed;
+            let send = SendOptions {
+                timeout: until.saturating_duration_since(Instant::now()),
+                ..send.in_doubt(send.in_doubt || before)
+            };
+            // The slot may have another master by now.
+            reply = Box::pin(ask(send)).await;
+            reply = reply.map_err(|error| error.or_executed(before));
+        }
+        reply
     }
 
     /// Renews locks of one slot.

@@ -7,7 +7,7 @@ use std::fmt;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 pub(crate) use self::parts::redacted;
-use self::parts::{EXPECTED, UrlKind, UrlParts};
+use self::parts::{UrlKind, UrlParts, no_scheme};
 use super::{quorum::MOST_SERVERS, tls::Tls};
 use crate::{error::LockError, escape_control::escape_control};
 
@@ -63,7 +63,7 @@ impl Endpoint {
     }
 
     fn read(url: &str) -> Result<Self, String> {
-        let parts = UrlParts::of(url).ok_or(EXPECTED)?;
+        let parts = UrlParts::of(url).ok_or_else(|| no_scheme(url))?;
         if parts.tls && !Tls::IS_SUPPORTED {
             return Err("TLS needs the feature `tls` of rlock-core".to_owned());
         }

@@ -2,7 +2,10 @@
 
 use std::{error::Error, iter::successors, sync::Arc, time::Duration};
 
-use crate::{error::LockError, key::Key};
+use crate::{
+    error::{LockError, shown},
+    key::Key,
+};
 
 /// A request that failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -12,8 +15,8 @@ pub(crate) struct StoreError {
     pub(crate) transient: bool,
     /// Whether the request may have been executed nevertheless.
     pub(crate) maybe_executed: bool,
-    /// Whether the key of the lock has a value of another type.
-    pub(crate) foreign: bool,
+    /// Whether it is the reply of a server that refuses the request.
+    pub(crate) is_refusal: bool,
     pub(crate) source: Arc<dyn Error + Send + Sync>,
 }
 
@@ -26,7 +29,7 @@ impl StoreError {
         Self {
             transient,
             maybe_executed,
-            foreign: false,
+            is_refusal: false,
             source: source.into().into(),
         }
     }
@@ -36,7 +39,7 @@ impl StoreError {
     }
 
     pub(crate) fn no_reply(after: Duration) -> Self {
-        Self::ambiguous(format!("no reply within {after:?}"))
+        Self::ambiguous(format!("no reply within {}", shown(after)))
     }
 
     /// Too few servers of a quorum replied.
@@ -116,6 +119,22 @@ impl StoreError {
         self
     }
 
+    /// Keeps it as a refusal of the same kind, in other words.
+    pub(super) fn reworded(self, words: String) -> Self {
+        Self {
+            source: Arc::<dyn Error + Send + Sync>::from(Box::from(words)),
+            ..self
+        }
+    }
+
+    /// Marks a request as one that an earlier attempt may have executed.
+    pub(super) fn or_executed(self, before: bool) -> Self {
+        Self {
+            maybe_executed: self.maybe_executed || before,
+            ..self
+        }
+    }
+
     /// Marks a request as one that was not executed.
     pub(super) fn not_executed(self) -> Self {
         Self {
@@ -125,7 +144,7 @@ impl StoreError {
     }
 
     /// Removes hidden keys from the text: a server may name them.
-    pub(crate) fn hide<'k>(mut self, keys: impl IntoIterator<Item = &'k Key>) -> Self {
+    pub(crate) fn hide<'k>(self, keys: impl IntoIterator<Item = &'k Key>) -> Self {
         let mut hidden = keys.into_iter().filter(|key| key.is_hidden()).peekable();
         if hidden.peek().is_none() {
             return self;
@@ -138,10 +157,11 @@ impl StoreError {
         let shown = hidden.fold(text.clone(), |text, key| {
             text.replace(key.as_str(), &key.to_string())
         });
-        if shown != text {
-            self.source = Arc::<dyn Error + Send + Sync>::from(Box::from(shown));
+        if shown == text {
+            self
+        } else {
+            self.reworded(shown)
         }
-        self
     }
 
     pub(crate) fn into_lock_error(self, action: String, waited: Duration) -> LockError {

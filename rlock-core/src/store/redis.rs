@@ -36,7 +36,8 @@ use self::{
     connection::{Connection, gone},
     dial::boxed,
     errors::{
-        classify, is_of_replica, is_read_only, is_refused, not_yet, wants_password, wants_reconnect,
+        MOST_REPEATS, classify, is_foreign, is_of_replica, is_read_only, is_refused,
+        may_be_repeated, not_yet, wants_password, wants_reconnect,
     },
     keyspace::Keyspace,
     link::Link,
@@ -53,7 +54,7 @@ use super::{
     Renewal, RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
 };
-use crate::{key::Key, lease::Time, metrics, mode::Mode};
+use crate::{escape_control::escape_control, key::Key, lease::Time, metrics, mode::Mode};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -104,8 +105,8 @@ impl RedisStore {
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
     ///
-    /// An acquire that a replica refuses is sent once more, because a call that does not wait sends no other. The next
-    /// connection may lead to the master, by the Sentinels or a balancer.
+    /// If the reply shows that another connection may serve the request, it is sent again within its time-out, because a call
+    /// that does not wait sends no other.
     pub(super) async fn call<T>(
         &self,
         call: Operation<'_>,
@@ -113,20 +114,86 @@ impl RedisStore {
         read: impl FnOnce(Value, Time) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let deadline = Instant::now() + send.timeout;
-        let mut reply = self.attempt(call, send, deadline).await;
-        if matches!(call, Operation::Acquire(..))
-            && reply.as_ref().is_err_and(is_of_replica)
-            && self.repeats_on_replicas()
-        {
-            reply = boxed(self.attempt(call, send, deadline)).await;
-        }
+        let reply = match self.attempt(call, send, deadline).await {
+            Err(error) => boxed(self.repeat(call, send, deadline, error)).await,
+            reply => reply,
+        };
         let (reply, sent_at) = reply?;
         read(reply, sent_at)
     }
 
-    /// The other members of a quorum decide sooner, and a cluster names the master.
-    fn repeats_on_replicas(&self) -> bool {
-        self.background.options.run_ids.is_none() && !self.commands.keyspace.are_of_cluster
+    /// Sends a request again after this error, at most once for each connection that may have ended.
+    ///
+    /// A repetition follows what the failed connection carried, as a request in doubt does. The background itself repeats
+    /// releases, whose second reply is ambiguous, and renewals, which have a schedule.
+    async fn repeat(
+        &self,
+        call: Operation<'_>,
+        send: SendOptions,
+        deadline: Instant,
+        mut error: StoreError,
+    ) -> Result<(Value, Time), StoreError> {
+        let is_change = matches!(call, Operation::Acquire(..));
+        for number in 0..MOST_REPEATS {
+            let is_served_elsewhere = if self.commands.keyspace.are_of_cluster {
+                // The cluster knows which node is the master by then.
+                false
+            } else if is_of_replica(&error) {
+                // The next connection may lead to the master, by the Sentinels or a balancer. The other members of a quorum
+                // decide sooner.
+                is_change && number == 0 && self.background.options.run_ids.is_none()
+            } else {
+                (is_change || !call.writes()) && may_be_repeated(&error)
+            };
+            if !is_served_elsewhere {
+                break;
+            }
+            let in_doubt = error.maybe_executed && is_change;
+            let send = send.in_doubt(send.in_doubt || in_doubt);
+            match self.attempt(call, send, deadline).await {
+                Err(next) => error = next.or_executed(in_doubt),
+                reply => return reply,
+            }
+        }
+        if is_foreign(&error)
+            && let Some(words) = self.find_foreign(call, deadline).await
+        {
+            error = error.reworded(words);
+        }
+        Err(error)
+    }
+
+    /// Names a key that other software wrote, and its type, after the server refused a request for that reason.
+    async fn find_foreign(&self, call: Operation<'_>, deadline: Instant) -> Option<String> {
+        const TYPES: [(&str, &str); 4] = [
+            ("", "hash"),
+            (":shared", "zset"),
+            (":queue", "zset"),
+            (":fence", "string"),
+        ];
+        for key in call.keys() {
+            for (suffix, own) in TYPES {
+                let name = format!("{}{suffix}", self.commands.keyspace.lock(key));
+                let ask = cmd("TYPE").arg(&name).take();
+                let send = SendOptions::new(deadline.saturating_duration_since(Instant::now()));
+                let reply = self.attempt(Operation::LookUp(&ask), send, deadline).await;
+                if let Value::SimpleString(found) = reply.ok()?.0
+                    && found != own
+                    && found != "none"
+                {
+                    let name = escape_control(&name);
+                    // A quorum names the member.
+                    let is_alone = self.background.options.run_ids.is_none();
+                    let place = is_alone.then(|| format!(" on {}", self.describe()));
+                    return Some(format!(
+                        "the key `{name}`{} holds a {found} of other software (WRONGTYPE); delete it on the server, or \
+                         use another `prefix`",
+                        place.unwrap_or_default()
+                    ));
+                }
+            }
+        }
+        None
     }
 
     /// Sends a request once. Returns its reply, and the time at which it was sent.
@@ -152,8 +219,13 @@ impl RedisStore {
             boxed(self.round_trip(deadline, send)).await?;
         }
         let caller = caller.filter(|caller| send.in_doubt || caller.is_callers());
-        let of_caller = caller.and_then(|caller| Some((&caller.link, caller.link.present()?)));
-        let present = of_caller.or_else(|| Some((background, background.present()?)));
+        // A silent connection may execute whatever it is sent, later. Only renewals are worth that.
+        let usable = |link: &Link| match call {
+            Operation::Renew(..) => link.present(),
+            _ => link.replying(),
+        };
+        let of_caller = caller.and_then(|caller| Some((&caller.link, usable(&caller.link)?)));
+        let present = of_caller.or_else(|| Some((background, usable(background)?)));
         let (link, connection) = match present {
             Some(present) => present,
             // Boxed, because few requests wait for a connection, and it would make each larger.
@@ -221,6 +293,9 @@ impl RedisStore {
         if outcome.is_err() && silent_at <= deadline + SENDING {
             link.doubt(connection.epoch);
             outcome = timeout_at(deadline, &mut reply).await;
+            if outcome.is_ok() {
+                link.trust(connection.epoch);
+            }
         }
         let Ok(mut reply) = outcome else {
             request.timed_out();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock_core::{LockClient, LockError, distributed_lock};
 use rlock_testkit::{RedisServer, within};
 
-use crate::common::{LASTING, LONG, begin, client, hold, holder, ms};
+use crate::common::{LASTING, LONG, begin, client, hold, holder, ms, name};
 
 const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scope()`";
 
@@ -282,4 +282,17 @@ async fn a_time_out_behind_a_call_that_is_not_polled_says_so() {
     assert_says(&said, &parts, &["is held by", "scope"]);
     let guard = call.await.expect("the lease has not ended");
     guard.release().await.expect("held");
+}
+
+/// The holder of a process that was killed: no client listens.
+#[tokio::test]
+async fn a_time_out_says_that_the_holder_does_not_reply() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let (lock, owner) = (name("k"), "00000000-0000-4000-8000-000000000001:1");
+    let _: u64 = server.command(&["HSET", &lock, owner, "1"]).await;
+    let ttl = LASTING.as_millis().to_string();
+    let _: u64 = server.command(&["PEXPIRE", &lock, &ttl]).await;
+    let said = timed_out(&client, "k", ms(600)).await;
+    assert_says(&said, &["its holder does not reply"], &["held by"]);
 }

@@ -120,6 +120,7 @@ macro_rules! faults {
         faults! {
             $name: $fronted;
             an_acquire_whose_reply_is_lost_is_granted_once,
+            an_acquire_without_waiting_is_sent_again_over_the_next_connection,
             a_release_whose_reply_is_lost_succeeds_and_does_not_touch_the_next_hold,
             a_waiter_whose_connection_is_cut_has_its_turn,
             a_hold_ends_with_its_lease_when_the_servers_are_silent,

@@ -11,7 +11,7 @@ use crate::{
         call_chain,
         entry::EntryHandle,
         machine::{CallId, Step},
-        queries::{ask_holder, describe},
+        queries::{Unanswered, ask_holder, describe, info_of},
     },
     error::{LockError, names},
     escape_control::{escape_control, shown},
@@ -31,6 +31,7 @@ const LAST_PART: Duration = Duration::from_millis(250);
 const RECENT: Duration = Duration::from_secs(1);
 
 const UNPOLLED: &str = "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
+const SILENT: &str = "; its holder does not reply: it may have ended, be stuck or cut off, and then the lock ends with its lease";
 const ENTER: &str = ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
                      `in_current_scope()`";
 const NO_ENTRY: &str = ": if this call runs inside that hold, it deadlocks with itself: acquire the exclusive lock from the \
@@ -102,11 +103,15 @@ impl Attempt<'_> {
         let Some(owner) = OwnerId::parse(&entry.owner) else {
             return;
         };
-        if !owner.is_of(self.core().id)
-            && let Some(info) = ask_holder(self.core(), key, owner).await
-        {
-            let (ttl, replies) = (entry.ttl, &self.core().holder_replies);
-            replies.add(LockInfo { ttl, ..info }, self.now());
+        if !owner.is_of(self.core().id) {
+            let ttl = entry.ttl;
+            let info = match ask_holder(self.core(), key, owner).await {
+                Ok(info) => LockInfo { ttl, ..info },
+                // It is remembered without a holder.
+                Err(Unanswered::Silent) => info_of(key, entry),
+                Err(Unanswered::Other) => return,
+            };
+            self.core().holder_replies.add(info, self.now());
         }
     }
 
@@ -158,9 +163,21 @@ impl Attempt<'_> {
             // A call that does not wait sends only one request.
             None => self.reply_within(RECENT, key).filter(|_| !self.asks_once()),
         };
-        let known = known.and_then(|known| Some((known.holder?, known.owner, known.ttl)));
-        let Some((holder, owner, ttl)) = known else {
-            return error(remaining, None, own_locks);
+        let (holder, owner, ttl) = match known {
+            Some(LockInfo {
+                holder: Some(holder),
+                owner,
+                ttl,
+                ..
+            }) => (holder, owner, ttl),
+            Some(silent) => {
+                return error(
+                    remaining.or(silent.ttl),
+                    None,
+                    format!("{SILENT}{own_locks}"),
+                );
+            }
+            None => return error(remaining, None, own_locks),
         };
         let is_here = holder.pid == process::id() && holder.host == shown(Identity::host());
         let (who, hint) = match &own {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     engine::{core::Core, machine::Renew, shell::SharedHold},
+    error::shown,
     escape_control::escape_control,
     lease::{Time, renewal_attempt},
     store::StoreError,
@@ -51,7 +52,7 @@ pub(super) fn report(core: &Core, failures: &[RenewalFailure]) {
     hold.in_span(|| {
         let key = escape_control(hold.key.shown(hold.site));
         let owner = core.owner_id(hold.owner, hold.mode);
-        tracing::warn!(%key, %owner, holds = count, attempt, ?remaining, %error,
+        tracing::warn!(%key, %owner, holds = count, attempt, remaining = %shown(remaining), %error,
             "renewal failed, it will be tried again");
     });
 }

@@ -11,6 +11,7 @@ use super::{
     routing::down,
     slots::{Layout, NodeAddr},
 };
+use crate::error::shown;
 use crate::store::{
     StoreError,
     endpoint::ClusterEndpoint,
@@ -118,7 +119,10 @@ impl Seeds {
             let client = server.client(ProtocolVersion::RESP2)?;
             commands.query_async(&mut plain(&client).await?).await
         });
-        let late = |_| Err(timed_out(format!("no reply from {addr} within {within:?}")));
+        let late = |_| {
+            let within = shown(within);
+            Err(timed_out(format!("no reply from {addr} within {within}")))
+        };
         let replies = timeout(within, replies).await.unwrap_or_else(late);
         let (info, slots): (RedisResult<String>, RedisResult<Value>) =
             replies.map_err(|error| self.refused(error))?;

@@ -1,6 +1,6 @@
 //! The parts of a URL, and which of them an error may show.
 
-use std::net::SocketAddrV6;
+use std::net::{Ipv4Addr, SocketAddrV6};
 
 /// What a URL names, by its scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,11 @@ impl<'a> UrlParts<'a> {
                 return Ok(());
             }
             "the embedded store has neither a host nor options"
+        } else if self.kind == UrlKind::Server && !self.has_slashes && is_port(self.tail) {
+            let Self { scheme, tail, .. } = self;
+            return Err(format!(
+                "the host is missing: did you mean `redis://{scheme}:{tail}`?"
+            ));
         } else if self.tail.contains('#') {
             "nothing can follow a `#`: in a password it is written `%23`, and certificates are always verified"
         } else if self.kind != UrlKind::Socket && self.has_slashes && self.tail.contains('@') {
@@ -131,6 +136,17 @@ impl<'a> UrlParts<'a> {
     }
 }
 
+/// Returns the reason why the scheme of a URL is unknown. Shows no more of it than an address that has no scheme.
+pub(super) fn no_scheme(url: &str) -> String {
+    let (name, port) = url.split_once(':').unwrap_or((url, ""));
+    let is_address = name == "localhost" || name.parse::<Ipv4Addr>().is_ok();
+    if is_address && is_host(url) && !port.starts_with('0') {
+        format!("a URL begins with `redis://`: did you mean `redis://{url}`?")
+    } else {
+        EXPECTED.to_owned()
+    }
+}
+
 /// Returns what an error shows of a URL: its scheme, and its hosts if no part of a password can be among them.
 pub(crate) fn redacted(url: &str) -> String {
     let Some(parts) = UrlParts::of(url) else {
@@ -155,13 +171,40 @@ pub(crate) fn redacted(url: &str) -> String {
 fn is_host(text: &str) -> bool {
     let (name, port) = text.split_once(':').unwrap_or((text, ""));
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let is_port = port.len() < 6 && port.chars().all(|c| c.is_ascii_digit());
-    name.chars().all(is_of_name) && is_port || text.parse::<SocketAddrV6>().is_ok()
+    name.chars().all(is_of_name) && (port.is_empty() || is_port(port))
+        || text.parse::<SocketAddrV6>().is_ok()
+}
+
+fn is_port(text: &str) -> bool {
+    (1..6).contains(&text.len()) && text.chars().all(|c| c.is_ascii_digit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_without_a_scheme_gets_one_and_what_may_be_a_password_is_hidden() {
+        for address in ["127.0.0.1:6379", "127.0.0.1", "localhost:6379"] {
+            let meant = format!("did you mean `redis://{address}`?");
+            assert!(no_scheme(address).ends_with(&meant), "{address}");
+        }
+        for other in [
+            "alice:1234",
+            "localhost:s3cret",
+            "s3cret",
+            "",
+            "localhost:6379/s3cret",
+        ] {
+            assert_eq!(no_scheme(other), EXPECTED);
+        }
+        let missing = UrlParts::of("redis:6379").expect("a scheme").check();
+        let missing = missing.expect_err("no host");
+        assert!(
+            missing.ends_with("did you mean `redis://redis:6379`?"),
+            "{missing}"
+        );
+    }
 
     #[test]
     fn hosts_and_ports_are_shown_and_what_may_be_a_password_is_hidden() {

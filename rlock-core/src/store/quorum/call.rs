@@ -166,13 +166,14 @@ impl<T: Send + 'static> QuorumCall<T> {
 /// Returns the error of a request to which these servers did not reply.
 fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> StoreError {
     let (answered, needed) = (servers - failures.len(), majority(servers));
-    let too_many = |is: fn(&StoreError) -> bool| {
-        failures.iter().filter(|(_, error)| is(error)).count() > servers - needed
-    };
-    let agree = if answered >= needed {
-        " that agree"
-    } else {
-        ""
+    let count =
+        |is: fn(&StoreError) -> bool| failures.iter().filter(|(_, error)| is(error)).count();
+    let refused = count(|error| error.is_refusal);
+    let replied = answered + refused;
+    let what = match refused {
+        0 if answered >= needed => format!("{needed} are needed that agree"),
+        0 => format!("{needed} are needed"),
+        refused => format!("{refused} of them with a refusal, and {needed} have to agree"),
     };
     let each = failures
         .iter()
@@ -181,12 +182,12 @@ fn no_majority(servers: usize, failures: &[(impl Display, StoreError)]) -> Store
         none if none.is_empty() => none,
         each => format!(" ({each})"),
     };
-    let text = format!("{answered} of {servers} servers replied, {needed} are needed{agree}{each}");
+    let text = format!("{replied} of {servers} servers replied, {what}{each}");
     StoreError {
         // A server that refuses would refuse again; the others may come back.
-        transient: !too_many(|error| !error.transient),
+        transient: count(|error| !error.transient) <= servers - needed,
         maybe_executed: answered > 0 || failures.iter().any(|(_, error)| error.maybe_executed),
-        foreign: too_many(|error| error.foreign),
+        is_refusal: refused > servers - needed,
         ..StoreError::ambiguous(text)
     }
 }
@@ -279,12 +280,27 @@ mod tests {
         let silent = StoreError::no_reply(Duration::from_secs(2));
         let missing = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         let error = no_majority(5, &missing.map(|address| (address, silent.clone())));
-        assert!(error.transient && error.maybe_executed && !error.foreign);
+        assert!(error.transient && error.maybe_executed && !error.is_refusal);
         assert_eq!(
             error.to_string(),
             "2 of 5 servers replied, 3 are needed (127.0.0.1:1: no reply within 2s; \
              127.0.0.1:2: no reply within 2s; 127.0.0.1:3: no reply within 2s)"
         );
+    }
+
+    #[test]
+    fn the_error_counts_a_refusal_as_a_reply() {
+        let foreign = StoreError {
+            is_refusal: true,
+            ..refusal().reworded("the key holds a string".to_owned())
+        };
+        let error = no_majority(3, &[("a", foreign.clone()), ("b", foreign)]);
+        assert_eq!(
+            error.to_string(),
+            "3 of 3 servers replied, 2 of them with a refusal, and 2 have to agree (a: the key holds a string; \
+             b: the key holds a string)"
+        );
+        assert!(!error.transient && error.is_refusal);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, cmd};
 
 use super::{floor::Floor, keyspace::Keyspace};
 use crate::{
+    few::{Few, one},
     key::Key,
     owner::OwnerId,
     store::{AcquireRequest, GRACE, ReleaseRequest, Renewal},
@@ -101,7 +102,7 @@ pub(in crate::store) enum Operation<'a> {
     Ping,
 }
 
-impl Operation<'_> {
+impl<'a> Operation<'a> {
     /// Returns the name of the operation in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -122,6 +123,19 @@ impl Operation<'_> {
     /// Returns whether the request writes, which a replica refuses.
     pub(super) fn writes(self) -> bool {
         self.is_change() || matches!(self, Self::Renew(..))
+    }
+
+    /// Returns the locks that the request names.
+    pub(super) fn keys(self) -> Few<&'a Key> {
+        match self {
+            Self::Acquire(request, _) => request.claims.iter().map(|claim| &claim.key).collect(),
+            Self::Release(request) => one(&request.key),
+            Self::Renew(renewals, _) => (renewals.iter())
+                .map(|renewal| &renewal.claim.key)
+                .collect(),
+            Self::Inspect(key) => one(key),
+            Self::LookUp(_) | Self::Ping => Few::new(),
+        }
     }
 
     /// Returns whether the request must not be sent any more.

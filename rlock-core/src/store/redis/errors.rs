@@ -1,6 +1,6 @@
 //! Classifies errors: whether to repeat the request, and whether it may have been executed.
 
-use std::{error::Error, sync::Arc};
+use std::{error::Error, fmt, sync::Arc};
 
 use redis::{
     ErrorKind, RedisError,
@@ -20,6 +20,9 @@ const PASSING: [&str; 6] = [
     // The server lost the script between two requests. The next attempt loads it again.
     "NOSCRIPT",
 ];
+
+/// How often a request is repeated over the next connection: the callers' connection and that of the background may have ended.
+pub(in crate::store) const MOST_REPEATS: usize = 2;
 
 /// Errors that end when the nodes of a cluster agree on the master of a slot.
 const SETTLING: [&str; 6] = [
@@ -45,7 +48,7 @@ pub(in crate::store) struct Elsewhere(pub(in crate::store) RedisError);
 
 /// The error of a server that is a replica, which executes no change.
 #[derive(Debug, thiserror::Error)]
-#[error("the server is a replica (READONLY); locks are at its master")]
+#[error("the server is a replica (READONLY); connect to its master")]
 pub(super) struct IsReplica;
 
 /// The error of a server that the Sentinels have replaced.
@@ -62,14 +65,75 @@ struct Undeclared(RedisError);
 pub(in crate::store) const DECLARED_ONLY: &str = "this server lets a script touch only the keys that it declares: start Dragonfly with \
     `--default_lua_flags=allow-undeclared-keys`, and set the parameter `script_check_enable` of a Tair instance to 0";
 
+/// The refusal of a server, in words: what is wrong, and then what to do.
+#[derive(Debug)]
+struct Refusal(RedisError);
+
+/// What the errors mean that servers word at length, or not for their users.
+const WORDS: [(&str, &str); 7] = [
+    (
+        "OOM",
+        "the server is out of memory (OOM: `maxmemory` is reached, and nothing can be evicted); raise the limit, or \
+         delete data",
+    ),
+    (
+        "MISCONF",
+        "the server refuses writes, because it cannot save its data (MISCONF); its log has the reason",
+    ),
+    (
+        "NOREPLICAS",
+        "the server refuses writes, because too few replicas are connected (NOREPLICAS); see `min-replicas-to-write`",
+    ),
+    (
+        "READONLY",
+        "the server is a replica (READONLY); connect to its master",
+    ),
+    (
+        "WRONGTYPE",
+        "a key of the lock holds a value of other software, which is not a lock (WRONGTYPE); delete it on the server, or \
+         use another `prefix`",
+    ),
+    ("NOAUTH", "the server requires a password (NOAUTH)"),
+    (
+        "WRONGPASS",
+        "the server does not accept this user and password (WRONGPASS)",
+    ),
+];
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_words(&self.0))
+    }
+}
+
+impl Error for Refusal {}
+
+fn in_words(error: &RedisError) -> String {
+    let known = WORDS.iter().find(|(code, _)| has_code(error, code));
+    known.map_or_else(
+        || without_script(&without_kind(error)).to_owned(),
+        |(_, words)| (*words).to_owned(),
+    )
+}
+
+/// Removes the place in a script at which a command failed. Redis 7 adds it behind the reason, and Redis 6 in front of it.
+fn without_script(said: &str) -> &str {
+    match said.split_once(" script: ") {
+        Some((reason, place)) if place.contains("@user_script") => reason,
+        _ => said.rsplit_once("@user_script").map_or(said, |(_, rest)| {
+            rest.trim_start_matches(|c: char| c.is_ascii_digit() || ": -".contains(c))
+        }),
+    }
+}
+
 /// Advice about a certificate for another host than the one that the client connects to.
 const WRONG_NAME: &str = "the certificate has to name the host that the client connects to, which is the one in the URL, or \
     the one that a cluster or the Sentinels announce: for a cluster, set `cluster-announce-hostname` and \
     `cluster-preferred-endpoint-type hostname`; for Sentinels, `sentinel announce-hostnames yes`";
 
-/// Advice about a server or proxy that ignores `HELLO`, or closes the connection.
+/// Advice about a server that has never replied, because it or a proxy may ignore `HELLO`, or close the connection.
 pub(in crate::store) const NO_RESP3: &str =
-    "; if a proxy without RESP3 is in between, add `?protocol=resp2` to the URL";
+    "; if it runs behind a proxy without RESP3, add `?protocol=resp2` to the URL";
 
 pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     let (transient, maybe_executed) = match error.kind() {
@@ -83,10 +147,11 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     StoreError {
         transient,
         maybe_executed,
-        foreign: has_code(&error, "WRONGTYPE"),
+        is_refusal: matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension),
         source: match error.kind() {
             ErrorKind::Server(Moved | Ask | CrossSlot) => Arc::new(Elsewhere(error)),
             _ if is_undeclared(&error) => Arc::new(Undeclared(error)),
+            ErrorKind::Server(_) | ErrorKind::Extension => Arc::new(Refusal(error)),
             _ => Arc::new(error),
         },
     }
@@ -112,9 +177,22 @@ pub(super) fn is_refused(error: &StoreError) -> bool {
     has_one_of(error, &["NOPERM"])
 }
 
+/// Returns whether a key of a lock has a value of another type.
+pub(super) fn is_foreign(error: &StoreError) -> bool {
+    has_one_of(error, &["WRONGTYPE"])
+}
+
+/// Returns whether the next connection may serve the request: this one has ended, or its login did.
+pub(in crate::store) fn may_be_repeated(error: &StoreError) -> bool {
+    let of_connection = error.source.downcast_ref::<RedisError>();
+    let has_ended = of_connection
+        .is_some_and(|error| error.is_unrecoverable_error() || error.is_connection_dropped());
+    has_ended || error.transient && has_one_of(error, &["NOAUTH", "WRONGPASS"])
+}
+
 fn has_one_of(error: &StoreError, codes: &[&str]) -> bool {
-    let error = error.source.downcast_ref::<RedisError>();
-    error.is_some_and(|error| codes.iter().any(|code| has_code(error, code)))
+    let refusal = error.source.downcast_ref::<Refusal>();
+    refusal.is_some_and(|Refusal(error)| codes.iter().any(|code| has_code(error, code)))
 }
 
 /// Returns the error for an invalid reply.
@@ -151,7 +229,7 @@ pub(in crate::store) fn classify_connect(error: RedisError, login: &'static str)
     }
     let mut untrusted = ["certificate: UnknownIssuer", "certificate: BadSignature"].into_iter();
     let way_out = if wants_password(&error) {
-        login
+        return not_sent(format!("{}; {login}", in_words(&error)));
     } else if untrusted.any(|reason| said.contains(reason)) {
         "have the system trust the authority that signed the server's certificate, or name it by `tls_ca` or in the \
          environment variable `SSL_CERT_FILE`"
@@ -244,6 +322,34 @@ mod tests {
     fn answered(line: &str) -> RedisError {
         let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("an answer");
         value.extract_error().expect_err("an error")
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_wrong_and_names_no_place_in_a_script() {
+        let place = " script: 0a1b2c, on @user_script:295.";
+        for (line, said) in [
+            (
+                format!("OOM command not allowed when used memory > 'maxmemory'.{place}"),
+                WORDS[0].1,
+            ),
+            (
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                 <user> <pass> option can be used"
+                    .to_owned(),
+                "the server requires a password (NOAUTH)",
+            ),
+            (
+                format!("NOPERM this user has no permissions{place}"),
+                "NOPERM this user has no permissions",
+            ),
+            (
+                "ERR Error running script (call to f_9a): @user_script:24: @user_script: 24: -NOPERM no permission"
+                    .to_owned(),
+                "NOPERM no permission",
+            ),
+        ] {
+            assert_eq!(classify(answered(&line)).to_string(), said);
+        }
     }
 
     /// Redis 6.2 words the refusal of a command inside a script differently.

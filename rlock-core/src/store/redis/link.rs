@@ -4,7 +4,7 @@ use std::{
     mem,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -24,6 +24,7 @@ use super::{
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
+    error::shown,
     metrics,
     store::{Listener, Notification, SendOptions, StoreError, retry_within},
     wait::Backoff,
@@ -51,6 +52,7 @@ pub(in crate::store) struct Link {
     epochs: AtomicU64,
     /// The epoch of the latest connection that ended by itself.
     ended: AtomicU64,
+    has_connected: AtomicBool,
 }
 
 #[derive(Default)]
@@ -108,6 +110,7 @@ impl Link {
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            has_connected: AtomicBool::new(false),
         })
     }
 
@@ -148,6 +151,12 @@ impl Link {
         self.state.borrow().connection.clone()
     }
 
+    /// Returns the connection, unless it is silent.
+    pub(super) fn replying(&self) -> Option<Arc<Connection>> {
+        let state = self.state.borrow();
+        state.connection.clone().filter(|_| state.is_up())
+    }
+
     /// Gives up the present connection if it leads to another server than the one of `link`.
     pub(super) fn follow(&self, link: &Self) {
         if let (Some(present), Some(other)) = (self.present(), link.present())
@@ -184,13 +193,12 @@ impl Link {
         }
     }
 
-    /// Returns the current connection, or the next one. Waits while the server is unreachable. Returns an error at
-    /// once if the server refuses this client.
+    /// Returns the current connection, or the next one. Waits while the server is unreachable or silent. Returns an error
+    /// at once if the server refuses this client.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, StoreError> {
         let refused = |error: &StoreError| !error.transient;
-        let is_settled = |state: &LinkState| {
-            state.connection.is_some() || state.error.as_ref().is_some_and(refused)
-        };
+        let is_settled =
+            |state: &LinkState| state.is_up() || state.error.as_ref().is_some_and(refused);
         let connection = self.wait_for(is_settled).await;
         connection.ok_or_else(|| self.why_down())
     }
@@ -243,7 +251,12 @@ impl Link {
     }
 
     pub(super) fn why_down(&self) -> StoreError {
-        (self.state.borrow().error.clone()).unwrap_or_else(|| not_yet("not connected"))
+        let state = self.state.borrow();
+        let why = match state.connection {
+            Some(_) => "the server does not reply",
+            None => "not connected",
+        };
+        (state.error.clone()).unwrap_or_else(|| not_yet(why))
     }
 
     /// Ends the link and its connection.
@@ -291,6 +304,12 @@ impl Link {
         });
     }
 
+    /// Uses a silent connection again, because it has replied.
+    pub(super) fn trust(&self, epoch: u64) {
+        self.state
+            .send_if_modified(|state| state.is_of(epoch) && mem::take(&mut state.is_doubtful));
+    }
+
     /// Connects for the first time. Asks a replica again within the connect time-out, because a balancer or the Sentinels may
     /// lead the next connection to the master.
     pub(in crate::store) async fn connect(self: &Arc<Self>) -> Result<(), StoreError> {
@@ -311,6 +330,7 @@ impl Link {
     /// Uses this connection from now on.
     fn begin(&self, connection: Arc<Connection>) {
         let epoch = connection.epoch;
+        self.has_connected.store(true, Ordering::Relaxed);
         self.state.send_replace(LinkState::up(connection));
         // It may have ended before it was the present one, and an idle client sends no request that would notice.
         if self.ended.load(Ordering::SeqCst) == epoch {
@@ -350,7 +370,7 @@ impl Link {
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();
                 if outage.is_logged && !mem::replace(&mut outage.is_end_logged, true) {
-                    tracing::info!(%address, after = ?began.elapsed(), "connected again");
+                    tracing::info!(%address, after = %shown(began.elapsed()), "connected again");
                 }
             }
             if !was_up {
@@ -467,16 +487,7 @@ impl Link {
             }
             Ok(opened)
         };
-        let late = |_| {
-            let mut error = format!("no connection within {within:?}");
-            if self.address.endpoint.uses_tls() {
-                error += "; the server may not speak TLS on this port";
-            }
-            if self.address.protocol() != ProtocolVersion::RESP2 {
-                error += NO_RESP3;
-            }
-            Err(not_yet(error))
-        };
+        let late = |_| Err(not_yet(self.silence(within)));
         let opened = timeout(within, boxed(opening)).await.unwrap_or_else(late);
         // The request that waits for this connection has not been sent.
         let mut opened = opened.map_err(StoreError::not_executed)?;
@@ -486,6 +497,22 @@ impl Link {
             opened.registration = Some(registration.map_err(not_yet)?);
         }
         Ok(Arc::new(opened))
+    }
+}
+
+impl Link {
+    /// Describes a server that did not reply to an attempt to connect. A server that has replied before speaks the protocol.
+    fn silence(&self, within: Duration) -> String {
+        let mut error = format!("no reply within {}", shown(within));
+        if !self.has_connected.load(Ordering::Relaxed) && self.is_background() {
+            if self.address.endpoint.uses_tls() {
+                error += "; the server may not speak TLS on this port";
+            }
+            if self.address.protocol() != ProtocolVersion::RESP2 {
+                error += NO_RESP3;
+            }
+        }
+        error
     }
 }
 

@@ -22,6 +22,7 @@ use super::{
     address::LOGIN, commands::millis, connection::gone, dial::plain, errors::not_yet, link::Link,
 };
 use crate::{
+    error::shown,
     metrics,
     mode::Mode,
     options::Replicas,
@@ -78,16 +79,16 @@ impl ReplicaCheck {
         let Ok(confirmed) = confirmed.await else {
             request.timed_out();
             return Err(not_yet(format!(
-                "the master did not confirm within {within:?} that {least} replicas have the lock, so it is released; \
-                 {advice}",
+                "the master did not confirm within {} that {least} replicas have the lock, so it is released; {advice}",
+                shown(within),
             )));
         };
         request.replied(confirmed.is_ok());
         match confirmed? {
             Some(replicas) if replicas >= least => Ok(()),
             Some(replicas) => Err(not_yet(format!(
-                "{replicas} of the {least} required replicas had the lock within {within:?}, so it was released; \
-                 {advice}",
+                "{replicas} of the {least} required replicas had the lock within {}, so it was released; {advice}",
+                shown(within),
             ))),
             None => Err(not_yet(
                 "the master does not have the lock; another server may have been promoted",

@@ -18,6 +18,7 @@ use super::{
     dial::{boxed, multiplexed, plain, without_time_outs},
     errors::timed_out,
 };
+use crate::error::shown;
 
 /// Advice about the login of the Sentinels in a URL.
 pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behind the `?`: \
@@ -106,7 +107,7 @@ async fn replied<T>(
     within: Duration,
     reply: impl Future<Output = RedisResult<T>> + Send,
 ) -> RedisResult<T> {
-    let late = || format!("no reply from a Sentinel within {within:?}");
+    let late = || format!("no reply from a Sentinel within {}", shown(within));
     (timeout(within, boxed(reply)).await).unwrap_or_else(|_| Err(timed_out(late())))
 }
 

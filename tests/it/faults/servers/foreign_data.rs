@@ -85,12 +85,20 @@ async fn a_foreign_key_in_the_lock_s_place_is_reported_and_left_alone() {
     let client = client(&server).await;
     let lock = client.lock("k").lease(HOUR).wait(HOUR);
     let key = name("k");
-    for command in [["SET", &key, "text"], ["RPUSH", &key, "item"]] {
+    for (command, kind) in [
+        (["SET", &key, "text"], "string"),
+        (["RPUSH", &key, "item"], "list"),
+    ] {
         let _: redis::Value = server.command(&command).await;
         let dump: redis::Value = server.command(&["DUMP", &key]).await;
         let outcome = within(LONG, "it is refused", lock.acquire()).await;
         let shown = refusal(&outcome.expect_err("it is not a lock"));
-        assert!(shown.contains("WRONGTYPE"), "{shown}");
+        let address = server.address();
+        let said = format!("the key `{key}` on {address} holds a {kind} of other software");
+        assert!(
+            shown.contains(&said) && !shown.contains("script"),
+            "{shown}"
+        );
         refusal(&lock.try_acquire().await.expect_err("it is not a lock"));
         refusal(&client.inspect("k").await.expect_err("it is not a lock"));
         let now: redis::Value = server.command(&["DUMP", &key]).await;

@@ -177,7 +177,7 @@ async fn an_acquire_without_permission_fails_at_once() {
     let error = outcome.expect_err("not permitted");
     assert!(matches!(error, LockError::Store { .. }), "{error:?}");
     let shown = format!("{error:#}");
-    assert!(shown.contains("`k`") && shown.contains("NoPerm"), "{shown}");
+    assert!(shown.contains("`k`") && shown.contains("NOPERM"), "{shown}");
 }
 
 #[tokio::test]

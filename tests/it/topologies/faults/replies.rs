@@ -25,12 +25,28 @@ pub(crate) async fn an_acquire_whose_reply_is_lost_is_granted_once(place: Fronte
     assert_nothing_left(&place).await;
 }
 
-pub(crate) async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing(place: Fronted) {
+/// As if the servers closed the connections of expired logins: a call that does not wait has one request to itself.
+pub(crate) async fn an_acquire_without_waiting_is_sent_again_over_the_next_connection(
+    place: Fronted,
+) {
     let (one, other) = (place.client().await, place.client().await);
     place.lose_the_next_reply().await;
+    let guard = lasting(&one).try_acquire().await.expect("repeated");
+    let guard = guard.expect("free");
+    assert_lost_answers(&place, 1).await;
+    assert_taken(&other, KEY).await;
+    assert_most_soon_count(&place, &guard, 1).await;
+    guard.release().await.expect("held");
+    assert_nothing_left(&place).await;
+}
+
+pub(crate) async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing(place: Fronted) {
+    let (one, other) = (place.client().await, place.client().await);
+    // Those of all repetitions as well.
+    place.lose_the_next_replies(3).await;
     let error = lasting(&one).try_acquire().await.expect_err("no reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert_lost_answers(&place, 1).await;
+    assert_lost_answers(&place, 3).await;
     let next = lasting(&other).acquire().await.expect("free");
     next.release().await.expect("held");
     assert_nothing_left(&place).await;

@@ -1,9 +1,9 @@
-//! Lists of URLs that make no quorum.
+//! Lists of URLs that make no quorum, and requests that its servers refuse.
 
 use rlock_core::{LockClient, LockError};
 use rlock_testkit::{Authority, RedisServer};
 
-use crate::common::{LASTING, LONG};
+use crate::common::{LASTING, LONG, name};
 
 #[tokio::test]
 async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
@@ -81,4 +81,25 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let good = LockClient::connect_quorum(three.iter().map(RedisServer::url)).await;
     let guard = good.expect("all servers are up").lock("k").acquire().await;
     guard.expect("free").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_counts_as_one_that_replied() {
+    let servers = [0; 3].map(|_| RedisServer::start());
+    let client = LockClient::connect_quorum(servers.iter().map(RedisServer::url)).await;
+    let client = client.expect("all are up");
+    let key = name("k");
+    for server in &servers[1..] {
+        let () = server.command(&["SET", &key, "text"]).await;
+    }
+    let error = client.lock("k").try_acquire().await.expect_err("refused");
+    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    let said = format!("{error:#}");
+    for part in [
+        "3 of 3 servers replied, 2 of them with a refusal, and 2 have to agree",
+        &format!("{}: the key `{key}` holds a string", servers[2].address()),
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(!said.contains("script"), "{said}");
 }

@@ -148,8 +148,13 @@ impl Fronted {
     /// Loses the next reply of every struck server to a request about the lock, with its
     /// connection.
     pub async fn lose_the_next_reply(&self) {
+        self.lose_the_next_replies(1).await;
+    }
+
+    /// The same for this many replies.
+    pub async fn lose_the_next_replies(&self, count: u64) {
         self.ways(|proxy| {
-            proxy.drop_replies_if(1, |request| {
+            proxy.drop_replies_if(count, |request| {
                 request.is("EVALSHA") && request.mentions(&Self::lock())
             });
         })
