@@ -3,9 +3,13 @@
 mod failure;
 mod renewal;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{collections::VecDeque, mem, pin::pin, sync::Arc, time::Duration};
 
-use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
+    time::timeout,
+};
 
 pub(super) use self::failure::RenewalFailure;
 use super::{
@@ -13,27 +17,41 @@ use super::{
     core::Core,
     machine::Input,
 };
-use crate::metrics;
+use crate::{lease::Time, metrics};
 
 /// The longest sleep. Timers stand still while the machine sleeps, leases do not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The number of background releases that are under way at once, without the slow ones.
 const AT_ONCE: usize = 256;
-/// After this time, a release is slow, and keeps no place: releases at other servers would wait for it.
+/// After this time, a release is slow, and releases at other servers need not wait for it.
 const SLOW: Duration = Duration::from_millis(100);
+/// The number of releases that are under way at once. The others wait in a queue, where each needs little memory.
+const MOST: usize = 4 * AT_ONCE;
+/// The time between two log lines about releases that were given up: an outage has one for many locks.
+const GIVEN_UP_EVERY: Duration = Duration::from_secs(60);
+
+/// A release that waits to be sent.
+type Queued = (Sending, metrics::PendingRelease);
 
 /// Runs for as long as the client lives.
 pub(super) async fn run(core: Arc<Core>) {
-    let (slots, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    let (quick, mut releases) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    let (mut queue, mut tasks) = (VecDeque::<Queued>::new(), JoinSet::new());
+    let (mut given_up, mut is_quiet_until) = ((0, None), Time::default());
     loop {
         while tasks.try_join_next().is_some() {}
+        while releases.try_join_next().is_some() {}
         let (work, due) = core.shell.take_work();
-        for (request, pending) in work.requests {
-            let request = Sending::new(&core, Box::new(request));
-            let (core, slots) = (Arc::clone(&core), Arc::clone(&slots));
-            tasks.spawn(async move {
-                release(&core, request, slots, pending).await;
-            });
+        queue.extend(work.requests.into_iter().map(|(request, pending)| {
+            let sending = Sending::new(&core, Box::new(request));
+            (sending, pending)
+        }));
+        while releases.len() < MOST
+            && let Ok(place) = Arc::clone(&quick).try_acquire_owned()
+            && let Some((request, pending)) = queue.pop_front()
+        {
+            let core = Arc::clone(&core);
+            releases.spawn(async move { release(&core, request, place, pending).await });
         }
         if !work.renewals.is_empty() {
             tasks.spawn(renewal::run(Arc::clone(&core), work.renewals));
@@ -41,10 +59,20 @@ pub(super) async fn run(core: Arc<Core>) {
         // Not before, because a subscriber may panic.
         failure::report(&core, &work.failures);
         let now = core.clock.now();
+        given_up = (given_up.0 + work.given_up.0, given_up.1.or(work.given_up.1));
+        if now >= is_quiet_until
+            && let Some((key, owner)) = given_up.1.take()
+        {
+            let locks = mem::take(&mut given_up.0);
+            is_quiet_until = now + GIVEN_UP_EVERY;
+            tracing::warn!(%key, %owner, locks, "could not release in the background, the lease will end it");
+        }
         let pause = due.map_or(LONGEST_SLEEP, |due| due.since(now));
         let pause = pause.min(LONGEST_SLEEP);
         tokio::select! {
             () = core.shell.wake.notified() => {}
+            Some(_) = releases.join_next(), if !queue.is_empty() => {}
+            Ok(_) = quick.acquire(), if !queue.is_empty() && releases.len() < MOST => {}
             () = tokio::time::sleep(pause) => {
                 metrics::overslept(core.clock.now().since(now + pause));
             }
@@ -58,13 +86,12 @@ pub(super) async fn run(core: Arc<Core>) {
 async fn release(
     core: &Core,
     request: Sending,
-    slots: Arc<Semaphore>,
+    place: OwnedSemaphorePermit,
     _pending: metrics::PendingRelease,
 ) {
-    let slot = slots.acquire_owned().await;
     let mut sent = pin!(perform(core, request, None));
     if timeout(SLOW, sent.as_mut()).await.is_err() {
-        drop(slot);
+        drop(place);
         let _ = sent.await;
     }
 }

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     clock::ClientClock,
-    error::LostCause,
+    error::{LostCause, shown},
     escape_control::escape_control,
     few::{self, Few},
     key::Key,
@@ -77,6 +77,8 @@ pub(super) struct BackgroundWork {
     pub(super) requests: Vec<(Request, metrics::PendingRelease)>,
     pub(super) renewals: Vec<Renew>,
     pub(super) failures: Vec<RenewalFailure>,
+    /// How many locks were held and could not be released, and the first of them.
+    pub(super) given_up: (usize, Option<(String, OwnerId)>),
     /// What a destructor has noticed, which must not log.
     unreported: Vec<Seen>,
 }
@@ -192,8 +194,16 @@ impl SharedHold {
 enum Seen {
     Lost(Box<Loss>, Option<Arc<SharedHold>>),
     Ended(EndedHold),
-    GaveUp(Key, Owner, Mode),
+    GaveUp(GivenUp),
     Other(Box<dyn FnOnce() + Send>),
+}
+
+/// A lock that the background could not release in time.
+struct GivenUp {
+    key: Key,
+    owner: Owner,
+    mode: Mode,
+    was_held: bool,
 }
 
 /// What a call acquires its locks for.
@@ -581,16 +591,22 @@ impl Shell {
             Seen::Lost(loss, hold) => {
                 let cause = loss.cause;
                 // After a hand-off, the lease is shorter than the call asked for.
-                let lease = (cause == LostCause::Expired).then(|| field::debug(loss.lease));
+                let lease =
+                    (cause == LostCause::Expired).then(|| field::display(shown(loss.lease)));
                 self.write_loss(&loss, hold.as_deref(), |key, owner| {
                     tracing::warn!(%key, %owner, %cause, lease, "lock lost");
                 });
             }
             Seen::Ended(ended) => ended.close(),
-            Seen::GaveUp(key, owner, mode) => {
-                let key = escape_control(key.shown(Site::default()));
-                let owner = OwnerId::new(self.client, owner, mode);
-                tracing::warn!(%key, %owner, "could not release in the background, the lease will end it");
+            Seen::GaveUp(given_up) => {
+                let key = escape_control(given_up.key.shown(Site::default()));
+                let owner = OwnerId::new(self.client, given_up.owner, given_up.mode);
+                tracing::debug!(%key, %owner, was_held = given_up.was_held, "release given up");
+                if given_up.was_held {
+                    let given_up = &mut self.state().work.given_up;
+                    given_up.0 += 1;
+                    given_up.1.get_or_insert((key, owner));
+                }
             }
             Seen::Other(write) => write(),
         }
@@ -709,8 +725,19 @@ impl ClientState {
                     actions.ended.push((hold, end, held));
                 }
             }
-            Output::GaveUp(key, owner, mode) => {
-                outcome.seen.push(Seen::GaveUp(key, owner, mode));
+            Output::GaveUp {
+                key,
+                owner,
+                mode,
+                was_held,
+            } => {
+                let given_up = GivenUp {
+                    key,
+                    owner,
+                    mode,
+                    was_held,
+                };
+                outcome.seen.push(Seen::GaveUp(given_up));
             }
         }
     }

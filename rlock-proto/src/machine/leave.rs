@@ -175,9 +175,13 @@ impl Slot {
                 own.count.confirmed(own.entries(), own.entries());
                 own.count.restart(now, Time::NEVER);
                 if has_failed {
-                    let mode = own.mode;
-                    cx.outputs
-                        .push(Output::GaveUp(self.key.clone(), owner, mode));
+                    let (mode, was_held) = (own.mode, own.hold().is_some());
+                    cx.outputs.push(Output::GaveUp {
+                        key: self.key.clone(),
+                        owner,
+                        mode,
+                        was_held,
+                    });
                 }
                 self.count_ended(owner, Ok(()), cx);
             }
@@ -234,7 +238,9 @@ impl Slot {
             },
             timeout,
         };
-        own.count.sent(&request, now + timeout + IDLE);
+        // The background always replies. A call may not be polled.
+        let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
+        own.count.sent(&request, answered_by);
         Some(Box::new(request))
     }
 

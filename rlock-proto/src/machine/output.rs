@@ -47,7 +47,16 @@ pub enum Output {
     /// What became of a lock that another client asked for.
     Revoked(Revoked),
     /// The background could not release the lock in time. Its lease ends it.
-    GaveUp(Key, Owner, Mode),
+    GaveUp {
+        /// The key of the lock.
+        key: Key,
+        /// The owner that was not released.
+        owner: Owner,
+        /// Its mode.
+        mode: Mode,
+        /// Whether a hold had begun. Otherwise, an acquire without a reply may have been executed.
+        was_held: bool,
+    },
 }
 
 /// The next step of a call.

@@ -4,6 +4,7 @@ mod clock_jumps;
 mod foreign_data;
 mod memory;
 mod modes;
+mod outages;
 mod probes;
 mod refusals;
 mod replica;

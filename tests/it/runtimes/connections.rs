@@ -200,17 +200,24 @@ async fn an_acquire_in_doubt_is_undone_behind_it() {
         };
         proxy.hold_requests_of(connection);
         let lock = made.lock("doubt").lease(HOUR);
-        if by_thread {
-            let lock = lock.wait(ms(300));
-            let asked = tokio::task::spawn_blocking(move || lock.acquire_blocking().map(drop));
-            asked.await.expect("no panic").expect_err("no reply");
-        } else {
+        let cancelled = async || {
             let mut call = Box::pin(lock.acquire());
             tokio::select! {
                 biased;
                 () = eventually(LONG, "it is sent", async || proxy.holds()) => {}
                 early = &mut call => panic!("it used another connection: {early:?}"),
             }
+        };
+        if by_thread {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut runtime = tokio::runtime::Builder::new_current_thread();
+                    let runtime = runtime.enable_all().build().expect("a runtime");
+                    runtime.block_on(cancelled());
+                });
+            });
+        } else {
+            cancelled().await;
         }
         // Time in which a release could overtake the request.
         tokio::time::sleep(ms(300)).await;

@@ -387,7 +387,7 @@ impl World {
             if let Output::Lost(loss) = output {
                 self.stops_bodies(client, loss);
                 self.moves(&loss.key, self.now);
-            } else if let Output::GaveUp(key, ..) = output {
+            } else if let Output::GaveUp { key, .. } = output {
                 self.moves(key, self.now);
             }
             return;
@@ -399,7 +399,7 @@ impl World {
             Output::Send(request) | Output::Step(Step::Send(request)) => {
                 self.asks(client, about, request, now);
             }
-            Output::GaveUp(key, ..) => self.moves(key, self.now),
+            Output::GaveUp { key, .. } => self.moves(key, self.now),
             Output::Revoked(Revoked::Lost | Revoked::Given | Revoked::Retained) => {
                 if let Some((_, owner)) = about.owner {
                     self.clients[client].notes.of(owner).is_over = Some("was taken by force");

@@ -327,7 +327,8 @@ impl World {
             }
             Output::Send(request) => self.sends(client, Sent::Request(request)),
             Output::Renew(renew) => self.sends(client, Sent::Renew(renew)),
-            Output::Lost(_) | Output::Ended { .. } | Output::Revoked(_) | Output::GaveUp(..) => {}
+            Output::Lost(_) | Output::Ended { .. } | Output::Revoked(_) | Output::GaveUp { .. } => {
+            }
         }
     }
 

@@ -238,7 +238,7 @@ pub(super) fn feed(
                     state.seen.note(Situation::MaxHold);
                 }
             }
-            Output::Ended { .. } | Output::Revoked(_) | Output::GaveUp(..) => {}
+            Output::Ended { .. } | Output::Revoked(_) | Output::GaveUp { .. } => {}
         }
     }
     state.client(name).forget();

@@ -1159,7 +1159,9 @@ fn the_release_of_an_owner_that_several_calls_asked_with_is_repeated_for_the_lon
     client.on(Input::Reply(request, Reply::None));
     client.on(Input::Cancel(second));
     let owner_of = |request: &Request| request.claims[0].owner;
-    let owner = owner_of(&client.sent_one());
+    let release = client.sent_one();
+    let owner = owner_of(&release);
+    client.on(Input::Reply(release, UNANSWERED));
     client.tick(20_000);
     client.tick(20_100);
     assert_eq!(owner_of(&client.sent_one()), owner);

@@ -1,0 +1,98 @@
+//! What an outage costs a service whose calls all time out.
+
+use std::fs;
+
+use futures_util::future::join_all;
+use rlock_core::{LockError, LockGuard};
+use rlock_testkit::{RedisServer, eventually};
+
+use crate::common::{
+    LASTING, LONG,
+    alone::alone,
+    assert_soon_free, connect_with, hold,
+    log::{keep_log, logged, logged_of},
+    ms,
+};
+
+/// How many tasks make calls, and how many locks are held.
+const TASKS: usize = 200;
+const HELD: usize = 20;
+
+/// Only the first call of each task is sent, because the server is known to be silent by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_logged_once_and_calls_that_are_not_sent_need_no_release() {
+    alone!(an_outage_is_logged_once_and_calls_that_are_not_sent_need_no_release);
+    keep_log();
+    let server = RedisServer::start();
+    let client = connect_with(ms(300), &server.url()).await;
+    let lock = |name: &str, n: usize| client.lock(format!("{name}:{n}")).lease(ms(1500));
+    let held = (0..HELD).map(|n| lock("held", n).acquire());
+    let held: Result<Vec<LockGuard>, LockError> = join_all(held).await.into_iter().collect();
+    let held = held.expect("free");
+    server.pause();
+    drop(held);
+    let task = async |task: usize| {
+        for call in 0..5 {
+            let acquire = lock("new", 5 * task + call).wait(ms(10)).acquire();
+            let error = acquire.await.expect_err("an outage");
+            assert!(error.is_outage(), "{error:?}");
+        }
+    };
+    join_all((0..TASKS).map(task)).await;
+    eventually(LONG, "the releases are given up", async || {
+        logged_of("release given up").len() == HELD + TASKS
+    })
+    .await;
+    let given_up = logged_of("release given up").concat();
+    assert_eq!(given_up.matches("was_held=true").count(), HELD);
+    eventually(LONG, "a warning", async || {
+        !logged_of("could not release in the background").is_empty()
+    })
+    .await;
+    let log = logged();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert!((1..=3).contains(&warnings.len()), "{warnings:#?}");
+    server.resume();
+    drop(hold(&client, "new:0").await);
+}
+
+/// All calls are sent before the server is known to be silent, and may be executed when it resumes.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn calls_that_time_out_keep_little_memory_until_they_are_released() {
+    const CALLS: usize = 20_000;
+    alone!(calls_that_time_out_keep_little_memory_until_they_are_released);
+    let server = RedisServer::start();
+    let client = connect_with(ms(5000), &server.url()).await;
+    let calls = async |outcome: fn(Result<LockGuard, LockError>)| {
+        let each = (0..CALLS).map(|call| {
+            let lock = client.lock(format!("new:{call}")).lease(LASTING);
+            async move { outcome(lock.wait(ms(10)).acquire().await) }
+        });
+        join_all(each).await;
+    };
+    // Buffers and pools grow. On a busy machine, some of the calls time out.
+    calls(drop).await;
+    assert_soon_free(&server, &format!("new:{}", CALLS - 1)).await;
+    let before = resident();
+    server.pause();
+    calls(|outcome| assert!(outcome.expect_err("an outage").is_outage())).await;
+    let grown = resident().saturating_sub(before);
+    println!("{CALLS} calls keep {grown} KiB");
+    assert!(grown <= 24 * 1024);
+    server.resume();
+    eventually(LONG, "all are released", async || {
+        let keys = server.keys("lock:*").await;
+        keys.iter().all(|key| key.ends_with(":fence"))
+    })
+    .await;
+}
+
+/// Returns the resident bytes of this process, in KiB.
+#[cfg(target_os = "linux")]
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let size = line.and_then(|line| line.split_whitespace().next());
+    size.expect("a size").parse().expect("a number")
+}
