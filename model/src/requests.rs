@@ -27,10 +27,12 @@ const NOTIFIED: Duration = Duration::from_millis(5);
 pub enum Body {
     /// Asks for locks. New fences are not below this floor, even if the clock is. Zero: no floor.
     Acquire(AcquireRequest, u64),
-    /// Lowers a count.
-    Release(ReleaseRequest),
+    /// Lowers a count. If that hands the lock off, the new fence is not below this floor.
+    Release(ReleaseRequest, u64),
     /// Extends a lease to this time from now on. Zero leaves it as it is.
     Renew(Renewal, Duration),
+    /// Gives a lock, for this time, to an owner that a majority of the members of a quorum has confirmed.
+    Restore(Renewal, Duration),
 }
 
 impl Body {
@@ -39,7 +41,7 @@ impl Body {
     pub fn of(request: &machine::Request, client: Uuid, floor: u64) -> Self {
         match request.for_store(client) {
             StoreRequest::Acquire(acquire) => Self::Acquire(acquire, floor),
-            StoreRequest::Release(release) => Self::Release(release),
+            StoreRequest::Release(release) => Self::Release(release, floor),
         }
     }
 
@@ -60,7 +62,7 @@ impl Body {
     pub fn lease(&self) -> Option<Duration> {
         match self {
             Self::Acquire(request, _) => Some(request.lease),
-            Self::Release(_) | Self::Renew(..) => None,
+            Self::Release(..) | Self::Renew(..) | Self::Restore(..) => None,
         }
     }
 
@@ -69,8 +71,10 @@ impl Body {
     pub fn keys(&self) -> Vec<Key> {
         match self {
             Self::Acquire(request, _) => request.claims.iter().map(|it| it.key.clone()).collect(),
-            Self::Release(release) => vec![release.key.clone()],
-            Self::Renew(renewal, _) => vec![renewal.claim.key.clone()],
+            Self::Release(release, _) => vec![release.key.clone()],
+            Self::Renew(renewal, _) | Self::Restore(renewal, _) => {
+                vec![renewal.claim.key.clone()]
+            }
         }
     }
 }
@@ -84,6 +88,8 @@ pub enum Answer {
     Released(Released),
     /// To a renewal.
     Renewed(Renewed),
+    /// Whether a lock was restored.
+    Restored(bool),
 }
 
 impl Answer {
@@ -138,7 +144,7 @@ pub fn execute<F: Fences>(state: &mut State<F>, body: &Body, is_member: bool, no
             }
             Answer::Acquired(acquired)
         }
-        Body::Release(release) => {
+        Body::Release(release, _) => {
             let is_held = state.held_by(&release.key, release.owner, now).is_some();
             // A quorum carries the largest fence to its members: with a release, and with a downgrade, after which
             // others may join.
@@ -158,8 +164,19 @@ pub fn execute<F: Fences>(state: &mut State<F>, body: &Body, is_member: bool, no
             let is_held = state.held_by(&claim.key, claim.owner, now).is_some();
             if renewal.fence > 0 && is_held {
                 state.fences.raise(renewal.fence - 1);
+            } else if renewal.keeps_fence && is_held {
+                state.fences.raise(renewal.last_fence);
+                state.fences.keep();
             }
             Answer::Renewed(state.renew(std::slice::from_ref(renewal), *lease, now))
+        }
+        Body::Restore(renewal, lease) => {
+            let is_restored = state.restore(renewal, *lease, now);
+            if is_restored {
+                state.fences.raise(renewal.last_fence);
+                state.fences.keep();
+            }
+            Answer::Restored(is_restored)
         }
     }
 }
@@ -204,6 +221,10 @@ fn release_of_member<F: Fences>(
 ) -> Released {
     let (key, mut release) = (&release.key, release.clone());
     let is_held = state.held_by(key, release.owner, now).is_some();
+    // A minority that is rolled back passes no fence.
+    if release.count == 0 && release.fence > 0 {
+        state.note_release(key, release.owner);
+    }
     if release.count > 0 || !is_held {
         return state.release(&release, now);
     }

@@ -32,7 +32,7 @@ struct Fences {
     last: u64,
     /// The clock in units of fences. It matters only after a loss of data, so it advances only then.
     clock: u64,
-    /// The floor of the acquire that is executed.
+    /// The floor of the request that is executed.
     floor: u64,
 }
 
@@ -48,7 +48,11 @@ impl embedded::Fences for Fences {
 }
 
 impl requests::Fences for Fences {
+    /// The fences of other keys that were lost were smaller than the clock.
     fn raise(&mut self, least: u64) {
+        if self.last == 0 {
+            self.last = self.clock - 1;
+        }
         self.last = self.last.max(least);
     }
 }
@@ -273,6 +277,8 @@ impl Server {
             repeats = self.notifies_once
                 && claims.any(|claim| self.queue(&claim.key).any(|owner| owner == claim.owner));
             request.waits &= (self.state.clients).contains_key(&request.claims[0].owner.client());
+            self.state.fences.floor = *floor;
+        } else if let Body::Release(_, floor) = &body {
             self.state.fences.floor = *floor;
         }
         let mut answer = requests::execute(&mut self.state, &body, false, self.now);

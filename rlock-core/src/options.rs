@@ -27,6 +27,8 @@ pub(crate) struct Options {
     /// How many local waiters are served in a row while other clients wait.
     pub(crate) local_calls_in_a_row: usize,
     pub(crate) response_timeout: Duration,
+    /// How long a server keeps a fence after the lease of its grant.
+    pub(crate) fence_retention: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) redact_keys: bool,
     pub(crate) identity: Identity,

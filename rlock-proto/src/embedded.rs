@@ -3,6 +3,7 @@
 //! `LockClient::in_memory` keeps its locks in a [`State`] behind a mutex, and a simulated server in one with faults.
 
 mod hand_off;
+mod restore;
 mod state;
 mod wait_queues;
 

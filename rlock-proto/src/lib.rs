@@ -59,6 +59,7 @@
 //!     counts_entries: true,
 //!     replicas: false,
 //!     needs_majority: false,
+//!     fence_retention: Duration::from_secs(60),
 //!     tokens: TOKENS,
 //! };
 //! let mut machine = Machine::new(settings, Spread(7));

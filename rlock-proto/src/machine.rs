@@ -82,6 +82,8 @@ pub struct Settings {
     pub replicas: bool,
     /// Whether a majority of servers decides. Then an acquire may roll its grants back.
     pub needs_majority: bool,
+    /// How long the store keeps a fence after the lease with which it was set.
+    pub fence_retention: Duration,
     /// The number of tokens of a fence: [`TOKENS`](crate::store::TOKENS), or fewer, so that a model needs new fences sooner.
     pub tokens: u64,
 }

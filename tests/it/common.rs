@@ -220,7 +220,8 @@ pub(crate) async fn assert_nothing_left(server: &RedisServer) {
 
 pub(crate) async fn only_tokens_are_left(server: &RedisServer) -> bool {
     let keys = server.keys("*").await;
-    keys.iter().all(|key| key.ends_with(":fence"))
+    let is_token = |key: &String| key.ends_with(":fence") || key.ends_with(":released");
+    keys.iter().all(is_token)
 }
 
 /// Pauses the replica, and cuts it off from all later writes of the master.

@@ -88,7 +88,8 @@ impl BareSeat {
             .arg(0)
             .arg(FENCE_TTL)
             .arg(CHANNELS)
-            .arg("first");
+            .arg("first")
+            .arg(0);
         Ok(call.invoke_async(&mut self.connection).await?)
     }
 }

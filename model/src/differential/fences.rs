@@ -7,8 +7,8 @@ use crate::{
     key::Key,
     mode::Mode,
     owner::OwnerId,
-    server::key,
-    store::{Acquired, Notification, Released, Renewal, RenewalOutcome},
+    server::{key, number},
+    store::{Acquired, Claim, Notification, Released, Renewal, RenewalOutcome},
 };
 
 /// The fences of one side.
@@ -36,10 +36,19 @@ impl Side {
             Operation::Acquire(_, floor) if *floor > 0 => {
                 *floor += self.last.values().max().unwrap_or(&0);
             }
-            Operation::Release(ask) => add(&mut ask.fence, &ask.key, ask.owner),
-            Operation::Renew(renewals, _) => {
-                for Renewal { claim, fence } in renewals {
-                    add(fence, &claim.key, claim.owner);
+            Operation::Release(ask, floor) => {
+                add(&mut ask.fence, &ask.key, ask.owner);
+                if *floor > 0 {
+                    *floor += self.last.values().max().unwrap_or(&0);
+                }
+            }
+            Operation::Renew(renewals, _) | Operation::Restore(renewals, _) => {
+                for renewal in renewals {
+                    let (key, owner) = (&renewal.claim.key, renewal.claim.owner);
+                    add(&mut renewal.fence, key, owner);
+                    // Who renews a lock has the largest fence.
+                    let known = self.known.get(&(key.clone(), owner));
+                    renewal.last_fence = *known.max(self.last.get(key)).unwrap_or(&1);
                 }
             }
             _ => {}
@@ -50,7 +59,31 @@ impl Side {
     /// Records the grants of a step, in the order of their fences.
     pub(super) fn note(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
         self.note_reply(operation, &seen.reply, &seen.notifications)?;
+        self.note_restored(operation, seen)?;
         self.agrees_with_view(seen)
+    }
+
+    /// Records the fences of restored locks. The server may have a larger one than the owner knew.
+    fn note_restored(&mut self, operation: &Operation, seen: &Observed) -> Result<(), String> {
+        let (Operation::Restore(renewals, _), Reply::Restored(restored)) =
+            (self.resolve(operation), &seen.reply)
+        else {
+            return Ok(());
+        };
+        for (renewal, _) in renewals.iter().zip(restored).filter(|(_, is_new)| **is_new) {
+            let Claim { key, owner } = &renewal.claim;
+            let view = &seen.keys[usize::from(number(key))];
+            let fence = view.entry.as_ref().and_then(|entry| entry.fence);
+            if fence < Some(renewal.last_fence) {
+                return Err(format!("key {key} shows {fence:?} after {renewal:?}"));
+            }
+            let fence = fence.unwrap_or(0);
+            self.known.insert((key.clone(), *owner), fence);
+            (self.grants.entry(key.clone()).or_default()).push((*owner, fence));
+            let last = self.last.entry(key.clone()).or_default();
+            *last = (*last).max(renewal.last_fence);
+        }
+        Ok(())
     }
 
     /// Records the fences in a reply. The states of the keys follow.
@@ -60,7 +93,7 @@ impl Side {
         reply: &Reply,
         notifications: &[Notification],
     ) -> Result<(), String> {
-        if let Operation::Release(ask) = self.resolve(operation)
+        if let Operation::Release(ask, _) = self.resolve(operation)
             && *reply == Reply::Released(Released::Done)
             && ask.count == 0
         {
@@ -68,7 +101,7 @@ impl Side {
             *last = ask.fence.max(*last);
         }
         let floor = match self.resolve(operation) {
-            Operation::Acquire(_, floor) => floor,
+            Operation::Acquire(_, floor) | Operation::Release(_, floor) => floor,
             _ => 0,
         };
         let handed_off = notifications.iter().filter_map(|notification| {

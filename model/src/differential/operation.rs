@@ -39,10 +39,12 @@ const OWNERS: u8 = 5;
 pub enum Operation {
     /// Asks for locks. The floor of new fences counts from the largest one; zero is none.
     Acquire(AcquireRequest, u64),
-    /// Lowers a count. A fence counts from the last one that the owner knows.
-    Release(ReleaseRequest),
+    /// Lowers a count. A fence counts from the last one that the owner knows, and the floor of new fences from the largest one.
+    Release(ReleaseRequest, u64),
     /// Extends leases. Fences count from the last ones that the owners know.
     Renew(Vec<Renewal>, Duration),
+    /// Restores locks, with fences that count from the last ones that the owners know.
+    Restore(Vec<Renewal>, Duration),
     /// Advances the time.
     Pass(Duration),
     /// A client leaves all wait queues, and disconnects. None of its requests follows.
@@ -59,8 +61,10 @@ impl Operation {
         let is_by = |owner: OwnerId| owner.is_of(server::client(client));
         match self {
             Self::Acquire(ask, _) => ask.claims.iter().any(|claim| is_by(claim.owner)),
-            Self::Release(ask) => is_by(ask.owner),
-            Self::Renew(renewals, _) => renewals.iter().any(|one| is_by(one.claim.owner)),
+            Self::Release(ask, _) => is_by(ask.owner),
+            Self::Renew(renewals, _) | Self::Restore(renewals, _) => {
+                renewals.iter().any(|one| is_by(one.claim.owner))
+            }
             Self::Pass(_) | Self::Leave(_) | Self::Restart | Self::LoseFence(_) => false,
         }
     }
@@ -121,7 +125,7 @@ fn release() -> impl Strategy<Value = Operation> {
     let min_hold = prop_oneof![4 => Just(0), 1 => Just(3_000)];
     let request = (any_claim(), 0..2_u64, count, min_hold);
     request.prop_map(|(Claim { key, owner }, fence, count, min_hold)| {
-        Operation::Release(ReleaseRequest {
+        let release = ReleaseRequest {
             key,
             owner,
             fence,
@@ -131,15 +135,32 @@ fn release() -> impl Strategy<Value = Operation> {
                 _ => 0,
             },
             min_hold: Duration::from_millis(min_hold),
-        })
+        };
+        Operation::Release(release, 0)
     })
 }
 
 fn renew() -> impl Strategy<Value = Operation> {
-    let renewal = (any_claim(), 0..2_u64).prop_map(|(claim, fence)| Renewal { claim, fence });
+    let renewal = (any_claim(), 0..2_u64).prop_map(|(claim, fence)| Renewal {
+        fence,
+        keeps_fence: fence == 0,
+        ..Renewal::of(claim)
+    });
     // Without a lease, a renewal only asks.
     let lease = prop_oneof![4 => lease(), 1 => Just(Duration::ZERO)];
     (vec(renewal, 1..4), lease).prop_map(|(renewals, lease)| Operation::Renew(renewals, lease))
+}
+
+fn restore() -> impl Strategy<Value = Operation> {
+    let renewal = (any_claim(), 1..3_u32).prop_map(|(claim, count)| Renewal {
+        count: if claim.owner.mode() == Mode::Exclusive {
+            count
+        } else {
+            1
+        },
+        ..Renewal::of(claim)
+    });
+    (vec(renewal, 1..3), lease()).prop_map(|(renewals, lease)| Operation::Restore(renewals, lease))
 }
 
 pub(super) fn operations() -> impl Strategy<Value = Operation> {
@@ -148,6 +169,7 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
         8 => acquire(),
         8 => release(),
         4 => renew(),
+        2 => restore(),
         4 => select(PASSES.as_slice()).prop_map(pass),
         1 => (0..CLIENTS).prop_map(Operation::Leave),
         1 => Just(Operation::Restart),

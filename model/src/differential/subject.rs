@@ -39,6 +39,8 @@ pub enum Reply {
     Released(Released),
     /// To renewals.
     Renewed(Vec<RenewalOutcome>),
+    /// Whether each lock was restored.
+    Restored(Vec<bool>),
     /// No request was sent.
     None,
 }
@@ -88,17 +90,25 @@ impl ModelSubject {
                 Answer::Acquired(acquired) => Reply::Acquired(acquired),
                 Answer::Released(released) => Reply::Released(released),
                 Answer::Renewed(renewed) => Reply::Renewed(renewed.kept),
+                Answer::Restored(is_restored) => Reply::Restored(vec![is_restored]),
             }
         };
         match operation {
             Operation::Acquire(ask, floor) => reply = execute(&Body::Acquire(ask.clone(), *floor)),
-            Operation::Release(ask) => reply = execute(&Body::Release(ask.clone())),
+            Operation::Release(ask, floor) => reply = execute(&Body::Release(ask.clone(), *floor)),
             Operation::Renew(renewals, lease) => {
                 let renew = |one: &_| match execute(&Body::Renew(Clone::clone(one), *lease)) {
                     Reply::Renewed(kept) => kept,
                     reply => unreachable!("{reply:?} to a renewal"),
                 };
                 reply = Reply::Renewed(renewals.iter().flat_map(renew).collect());
+            }
+            Operation::Restore(renewals, lease) => {
+                let restore = |one: &_| match execute(&Body::Restore(Clone::clone(one), *lease)) {
+                    Reply::Restored(restored) => restored,
+                    reply => unreachable!("{reply:?} to a restore"),
+                };
+                reply = Reply::Restored(renewals.iter().flat_map(restore).collect());
             }
             Operation::Pass(time) => server.pass(*time),
             Operation::Leave(client) => server.leave(*client),

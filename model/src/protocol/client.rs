@@ -123,6 +123,8 @@ impl Client {
             counts_entries,
             replicas: false,
             needs_majority: false,
+            // Servers of the model keep fences.
+            fence_retention: duration(1 << 32),
             tokens: TOKENS,
         };
         let task = |caller: usize| Task {

@@ -76,7 +76,7 @@ fn waits_in_vain(state: &State, request: &Body, reply: &Answer) -> bool {
             let is_first = first(key).is_none_or(|first| first == *owner);
             is_first && !is_kept_off(&state.server, key, *owner)
         }
-        (Body::Release(release), Answer::Released(Released::Done)) => {
+        (Body::Release(release, _), Answer::Released(Released::Done)) => {
             let key = &release.key;
             first(key).is_some_and(|first| !is_kept_off(&state.server, key, first))
         }

@@ -54,6 +54,7 @@ impl Default for LockClientBuilder {
                 reentry: Reentry::default(),
                 local_calls_in_a_row: 16,
                 response_timeout: redis.response_timeout,
+                fence_retention: redis.fence_retention,
                 replicas: None,
                 identity: Identity::default(),
                 inspectable: true,
@@ -159,7 +160,7 @@ impl LockClientBuilder {
     ///
     /// Making the client returns [`LockError::InvalidOption`] for a time out of these bounds.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
-        self.redis.fence_retention = retention;
+        self.options.fence_retention = retention;
         self
     }
 
@@ -291,7 +292,7 @@ impl LockClientBuilder {
         limits::wait("connect_retry_for", Wait::For(self.connect_retry_for))?;
         limits::timeout("response_timeout", self.options.response_timeout)?;
         limits::replicas(self.options.replicas)?;
-        limits::fence_retention(self.redis.fence_retention)?;
+        limits::fence_retention(self.options.fence_retention)?;
         limits::service(&self.options.identity)?;
         limits::prefix("prefix", &self.redis.prefix)
     }

@@ -84,9 +84,7 @@ impl LockClient {
     /// later hold. The holder compares the token, and loses the lock as with [`force_release`](Self::force_release).
     /// If it does not reply within 200 milliseconds, the store compares: a token matches if it is the one that
     /// `inspect` returns, or one of the 127 after it, which holds may have that the lock's client passed on locally.
-    /// Nothing is released if the hold is older than its lease and the
-    /// [`fence_retention`](crate::LockClientBuilder::fence_retention), because the store has then forgotten its
-    /// token. Each server of a quorum sets a fence of its own, and the client compares the largest of those that reply
+    /// Each server of a quorum sets a fence of its own, and the client compares the largest of those that reply
     /// in time, so the call may return `false` for the right token if one of them is late.
     ///
     /// If there are several holders, takes the lock from those with this token. The store does not know which holder of

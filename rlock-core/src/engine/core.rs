@@ -23,7 +23,7 @@ use crate::{
     mode::Mode,
     options::Options,
     owner::OwnerId,
-    store::{KeyFilter, Listener, Notification, Store},
+    store::{KeyFilter, Listener, Notification, Store, quorum::IsHeld},
 };
 
 pub(crate) struct Core {
@@ -138,6 +138,16 @@ impl Core {
         })
         .await
     }
+}
+
+/// Returns what tells a quorum whether this client still has a lock.
+pub(crate) fn is_held(shell: Arc<Shell>) -> IsHeld {
+    Arc::new(move |claim| {
+        shell.read(|machine, now| {
+            let own = machine.own(&claim.key, claim.owner.sequence());
+            own.is_some_and(|own| own.is_present(now))
+        })
+    })
 }
 
 /// Returns the handler of the store's notifications.

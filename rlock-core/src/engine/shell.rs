@@ -275,6 +275,7 @@ impl Shell {
             counts_entries: options.reentry == Reentry::Counted,
             replicas: options.replicas.is_some(),
             needs_majority,
+            fence_retention: options.fence_retention,
             tokens: TOKENS,
         };
         Self {

@@ -14,12 +14,12 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 
 pub(super) use rlock_proto::redlock::MOST_SERVERS;
-use rlock_proto::redlock::{SHORTEST_LATE, of_member};
+use rlock_proto::redlock::{SHORTEST_LATE, majority, of_member};
 
 use self::call::{LateReplies, Members, QuorumCall};
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Listener, ReleaseRequest, Released, Renewal, Renewed,
-    ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
     redis::{Floor, RedisOptions, RedisStore, RunIds, SameServer},
     retry_within,
@@ -34,7 +34,11 @@ pub(crate) struct QuorumStore {
     clock: ClientClock,
     floor: Arc<Floor>,
     late: Box<[LateReplies]>,
+    is_held: IsHeld,
 }
+
+/// Tells whether this client still has a lock.
+pub(crate) type IsHeld = Arc<dyn Fn(&Claim) -> bool + Send + Sync>;
 
 impl QuorumStore {
     /// Makes a store that is not connected.
@@ -42,8 +46,10 @@ impl QuorumStore {
         servers: &[ServerEndpoint],
         options: RedisOptions,
         listener: Listener,
+        is_held: IsHeld,
     ) -> Self {
         let members = servers.len();
+        warn_of_even(members);
         let listener: Listener = Arc::new(move |event| {
             if let Some(event) = of_member(event, members, fastrand::f64) {
                 listener(event);
@@ -65,6 +71,7 @@ impl QuorumStore {
             clock: options.clock.clone(),
             floor: options.floor,
             late: servers.iter().map(|_| LateReplies::new()).collect(),
+            is_held,
         }
     }
 
@@ -82,6 +89,18 @@ impl QuorumStore {
             None if call.has_majority() => Ok(()),
             None => Err(call.error()),
         }
+    }
+}
+
+/// Warns of a number of servers that tolerates no more losses than one less: two servers none.
+fn warn_of_even(servers: usize) {
+    if servers.is_multiple_of(2) {
+        let tolerated = servers - majority(servers);
+        tracing::warn!(
+            servers,
+            tolerated,
+            "an even number of servers tolerates no more losses than one less: use an odd number"
+        );
     }
 }
 

@@ -32,6 +32,8 @@ pub struct State<F> {
     pub fences: F,
     /// The locks that have a holder, or had one whose lease has ended since.
     pub locks: HashMap<Key, LockState>,
+    /// The owner that was released last, of each key. Only members of a quorum note it.
+    pub(super) released: HashMap<Key, OwnerId>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
     /// The wait queues of the locks.
@@ -63,7 +65,14 @@ pub struct LeaseHolder {
 }
 
 impl LockState {
-    fn has(&self, owner: OwnerId) -> bool {
+    pub(super) fn new() -> Self {
+        Self {
+            holders: SmallVec::new(),
+            fence: 0,
+        }
+    }
+
+    pub(super) fn has(&self, owner: OwnerId) -> bool {
         self.holders.iter().any(|holder| holder.owner == owner)
     }
 
@@ -294,7 +303,7 @@ impl<F: Fences> State<F> {
 
     /// Renews leases that have not ended. Never grants a lock. A lease of zero only asks whether the lock is held.
     pub fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
-        let renew = |Renewal { claim, fence }: &Renewal| {
+        let renew = |Renewal { claim, fence, .. }: &Renewal| {
             self.downgrade(&claim.key, claim.owner, now);
             let Some(holder) = self.held_by(&claim.key, claim.owner, now) else {
                 return RenewalOutcome::Lost;
@@ -385,7 +394,7 @@ impl<F: Fences> State<F> {
     }
 
     /// Downgrades an exclusive lock, if the owner had it.
-    fn downgrade(&mut self, key: &Key, owner: OwnerId, now: Time) {
+    pub(super) fn downgrade(&mut self, key: &Key, owner: OwnerId, now: Time) {
         if let Some(former) = owner.before_downgrade()
             && let Some(holder) = self.held_by(key, former, now)
         {
@@ -436,10 +445,7 @@ impl<F: Fences> State<F> {
             self.swept = self.locks.len();
         }
         let next = self.fences.next();
-        let lock = self.locks.entry(key.clone()).or_insert_with(|| LockState {
-            holders: SmallVec::new(),
-            fence: 0,
-        });
+        let lock = self.locks.entry(key.clone()).or_insert_with(LockState::new);
         lock.fence = next;
         if is_new {
             lock.holders.push(LeaseHolder {

@@ -291,6 +291,12 @@ pub struct Renew {
     pub left: Duration,
     /// The least new fence, or 0.
     pub fence: u64,
+    /// The last known fence, if the store may need it, or 0.
+    pub last_fence: u64,
+    /// Whether the store keeps that fence for longer.
+    pub keeps_fence: bool,
+    /// The number of entries on the store.
+    pub count: u32,
 }
 
 impl Renew {
@@ -304,6 +310,9 @@ impl Renew {
         Renewal {
             claim,
             fence: self.fence,
+            last_fence: self.last_fence,
+            keeps_fence: self.keeps_fence,
+            count: self.count,
         }
     }
 }

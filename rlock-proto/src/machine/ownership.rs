@@ -12,11 +12,11 @@
 use std::time::Duration;
 
 use super::{
-    CallId, Context, Owner,
+    CallId, Context, Owner, Settings,
     call::Work,
     count::{Count, Release, Todo},
     hold::Hold,
-    output::{Claimed, Loss},
+    output::{Claimed, Loss, Renew},
     renewals::Lease,
     requests::Requests,
     tokens::Tokens,
@@ -206,6 +206,12 @@ impl Ownership {
             Phase::HandedOver => self.lost.is_none(),
             Phase::Asking | Phase::Lost | Phase::Ended => false,
         }
+    }
+
+    /// Returns whether it is owned, and its lease has not ended.
+    #[must_use]
+    pub fn is_present(&self, now: Time) -> bool {
+        self.is_owned() && now < self.lease.valid_until
     }
 
     /// Returns the present hold, or the last one. Returns `None` before the first.
@@ -603,10 +609,32 @@ impl Ownership {
         self.lease.renewal_due(self.tokens.is_fence_due(), now)
     }
 
-    /// Notes that a renewal is sent. Returns the least new fence that it asks for, or 0.
-    pub(super) fn begin_renewal(&mut self, now: Time) -> u64 {
+    /// Begins a renewal by this lease. It carries what a member of a quorum needs that lacks the lock.
+    pub(super) fn begin_renewal(
+        &mut self,
+        key: Key,
+        lease: Duration,
+        settings: &Settings,
+        now: Time,
+    ) -> Renew {
         self.lease.renewal_sent = Some(now);
-        self.tokens.ask()
+        let fence = self.tokens.ask();
+        let keeps_fence =
+            fence == 0 && (self.tokens).ask_to_keep(lease, settings.fence_retention, now);
+        let is_needed = keeps_fence || settings.needs_majority;
+        let is_counted = is_needed && settings.counts_entries && self.used() == Mode::Exclusive;
+        Renew {
+            fence,
+            last_fence: if is_needed { self.tokens.fence() } else { 0 },
+            keeps_fence,
+            count: if is_counted { self.entries().max(1) } else { 1 },
+            key,
+            owner: self.owner,
+            mode: self.mode,
+            lease,
+            confirmed: self.lease.confirmed,
+            left: self.left(now),
+        }
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. If the lease has ended,
@@ -615,6 +643,7 @@ impl Ownership {
         if now < self.lease.valid_until {
             self.lease.confirm(sent_at, lease);
             self.tokens.renewed(fence, sent_at, lease);
+            self.tokens.kept(sent_at, lease);
             if let Some(hold) = self.hold_mut() {
                 hold.renewals = hold.renewals.saturating_add(1);
             }

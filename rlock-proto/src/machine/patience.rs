@@ -87,6 +87,9 @@ impl Slot {
                 lease: Duration::ZERO,
                 confirmed: lease,
                 left: cx.settings.response_timeout,
+                last_fence: 0,
+                keeps_fence: false,
+                count: 1,
             })));
         }
     }

@@ -19,7 +19,7 @@ use super::{
     count::Todo,
     hold::Hold,
     input::Event,
-    output::{HoldEnd, Output, Renew, Revoked},
+    output::{HoldEnd, Output, Revoked},
     ownership::{Due, Ownership, Phase},
     schedule::Target,
 };
@@ -612,18 +612,11 @@ impl Slot {
         match own.come_due(now) {
             Due::Lost(cause) => self.lose(owner, cause, cx),
             Due::Renewal(lease) => {
-                let (confirmed, left) = (own.lease.confirmed, own.left(now));
-                let mode = own.mode;
-                let renew = Renew {
-                    fence: own.begin_renewal(now),
-                    key: self.key.clone(),
-                    owner,
-                    mode,
-                    lease,
-                    confirmed,
-                    left,
-                };
-                cx.outputs.push(Output::Renew(Box::new(renew)));
+                let key = self.key.clone();
+                if let Some(own) = self.find_mut(owner) {
+                    let renew = own.begin_renewal(key, lease, &cx.settings, now);
+                    cx.outputs.push(Output::Renew(Box::new(renew)));
+                }
             }
             Due::Nothing => {}
         }

@@ -21,6 +21,8 @@ pub(super) struct Tokens {
     /// When the store got the last fence, at the earliest, and the lease after which it keeps it for its retention.
     fenced_at: Time,
     kept_for: Duration,
+    /// When a renewal was sent that makes the store keep the fence for longer.
+    asked_to_keep: Option<Time>,
     wish: Wish,
 }
 
@@ -42,6 +44,7 @@ impl Tokens {
             added: 0,
             fenced_at: Time::default(),
             kept_for: Duration::ZERO,
+            asked_to_keep: None,
             wish: Wish::None,
         }
     }
@@ -66,6 +69,26 @@ impl Tokens {
         let end = fence * self.per_fence + (self.per_fence - 1);
         self.added = end - self.end.max(self.next);
         (self.end, self.fenced_at, self.kept_for) = (end, at, lease.max(GRACE));
+    }
+
+    /// Returns whether a renewal by this lease has to make the store keep the fence for longer, because the fence would
+    /// otherwise end before the lease.
+    pub(super) fn ask_to_keep(&mut self, lease: Duration, retention: Duration, now: Time) -> bool {
+        let is_due = self.end > 0 && now + lease > self.fenced_at + self.kept_for + retention;
+        self.asked_to_keep = is_due.then_some(now);
+        is_due
+    }
+
+    /// Notes that the store has confirmed a renewal. If that asked for it, the store keeps the fence for two leases and
+    /// the retention.
+    pub(super) fn kept(&mut self, sent_at: Time, lease: Duration) {
+        if self
+            .asked_to_keep
+            .take_if(|asked| *asked <= sent_at)
+            .is_some()
+        {
+            (self.fenced_at, self.kept_for) = (sent_at, (lease * 2).max(GRACE));
+        }
     }
 
     /// Takes the next token.

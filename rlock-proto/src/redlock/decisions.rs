@@ -199,9 +199,29 @@ pub fn released(votes: &Votes<'_, Released>) -> Option<Released> {
 pub fn with_step(renewal: &Renewal) -> Renewal {
     let step = if renewal.fence > 0 { FENCE_STEP } else { 0 };
     Renewal {
-        claim: renewal.claim.clone(),
         fence: renewal.fence + step,
+        ..renewal.clone()
     }
+}
+
+/// Returns the locks that a member has to restore, because it lacks them although a majority has confirmed them: nobody
+/// else can have a majority. The member gets the fence of the hold, so that a later holder has a larger token there, too.
+#[must_use]
+pub fn to_restore(asked: &[Renewal], outcome: &Renewed, by_member: &Renewed) -> Vec<Renewal> {
+    let outcomes = outcome.kept.iter().zip(&by_member.kept);
+    let lacking = asked
+        .iter()
+        .zip(outcomes)
+        .filter_map(|(renewal, outcomes)| {
+            let (RenewalOutcome::Held { fence, .. }, RenewalOutcome::Lost) = outcomes else {
+                return None;
+            };
+            Some(Renewal {
+                last_fence: renewal.last_fence.max(*fence),
+                ..renewal.clone()
+            })
+        });
+    lacking.collect()
 }
 
 /// Returns those last fences of the members that the token of the present hold can be of, the largest first. The token
@@ -273,6 +293,42 @@ mod tests {
             retired: false,
             by,
         }
+    }
+
+    #[test]
+    fn a_member_restores_what_a_majority_has_confirmed_and_it_lacks() {
+        const HELD: RenewalOutcome = RenewalOutcome::Held {
+            wanted: false,
+            fence: 0,
+        };
+        use RenewalOutcome::{Lost, Unknown};
+        let asked: Vec<Renewal> = (0..5)
+            .map(|number| Renewal {
+                last_fence: 8,
+                count: 3,
+                ..Renewal::of(Claim {
+                    key: Key::parse("k").expect("valid"),
+                    owner: owner(number),
+                })
+            })
+            .collect();
+        let renewed = |kept: [RenewalOutcome; 5]| Renewed {
+            kept: kept.into(),
+            sent_at: Time::default(),
+        };
+        let raised = RenewalOutcome::Held {
+            wanted: true,
+            fence: 9,
+        };
+        let outcome = renewed([HELD, HELD, Lost, Unknown, raised]);
+        let by_member = renewed([HELD, Lost, Lost, Lost, Lost]);
+        let restored = to_restore(&asked, &outcome, &by_member);
+        let of = |renewal: &Renewal| (renewal.claim.owner.sequence(), renewal.last_fence);
+        assert_eq!(
+            restored.iter().map(of).collect::<Vec<_>>(),
+            [(1, 8), (4, 9)]
+        );
+        assert!(restored.iter().all(|renewal| renewal.count == 3));
     }
 
     /// Returns who has the lock of which an acquire was refused, after these replies of some of the members.

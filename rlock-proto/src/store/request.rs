@@ -71,4 +71,25 @@ pub struct Renewal {
     pub claim: Claim,
     /// The least new fence. The store sets one if its last fence is smaller; 0 asks for none.
     pub fence: u64,
+    /// The last fence that the owner knows, if the store keeps it for longer, or restores the lock at members of a quorum;
+    /// otherwise 0.
+    pub last_fence: u64,
+    /// Whether the store keeps the last fence for a further retention.
+    pub keeps_fence: bool,
+    /// The number of entries that a member of a quorum shows when it restores the lock.
+    pub count: u32,
+}
+
+impl Renewal {
+    /// Returns the request to renew a lease, and nothing else.
+    #[must_use]
+    pub fn of(claim: Claim) -> Self {
+        Self {
+            claim,
+            fence: 0,
+            last_fence: 0,
+            keeps_fence: false,
+            count: 1,
+        }
+    }
 }

@@ -93,7 +93,7 @@ impl Scripted {
         }
     }
 
-    fn release(&mut self, ask: &ReleaseRequest) -> Released {
+    fn release(&mut self, ask: &ReleaseRequest, floor: u64) -> Released {
         let mut call = self.scripts.release.prepare_invoke();
         call.key(lock(&ask.key))
             .arg(ask.owner.to_string())
@@ -101,6 +101,7 @@ impl Scripted {
             .arg(millis(ask.min_hold))
             .arg(ask.fence);
         call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg("first");
+        call.arg(floor);
         match call.invoke(&mut self.commands).expect("no error") {
             0 => Released::NotHeld,
             1 => Released::Done,
@@ -111,10 +112,16 @@ impl Scripted {
     fn renew(&mut self, renewals: &[Renewal], lease: Duration) -> Vec<RenewalOutcome> {
         let mut call = self.scripts.renew.prepare_invoke();
         call.arg(millis(lease)).arg(millis(FENCE_TTL + lease));
-        for Renewal { claim, fence } in renewals {
-            call.key(lock(&claim.key))
-                .arg(claim.owner.to_string())
-                .arg(*fence);
+        for renewal in renewals {
+            let fence = match renewal {
+                Renewal { fence: 0, .. } if renewal.keeps_fence => {
+                    format!("={}", renewal.last_fence)
+                }
+                Renewal { fence, .. } => fence.to_string(),
+            };
+            call.key(lock(&renewal.claim.key))
+                .arg(renewal.claim.owner.to_string())
+                .arg(fence);
         }
         match call.invoke(&mut self.commands).expect("no error") {
             Value::Int(1) => vec![renewed(1); renewals.len()],
@@ -123,6 +130,18 @@ impl Scripted {
                 replies.into_iter().map(renewed).collect()
             }
         }
+    }
+
+    fn restore(&mut self, renewals: &[Renewal], lease: Duration) -> Vec<bool> {
+        let mut call = self.scripts.restore.prepare_invoke();
+        call.arg(millis(lease)).arg(millis(FENCE_TTL + lease));
+        for renewal in renewals {
+            call.key(lock(&renewal.claim.key))
+                .arg(renewal.claim.owner.to_string())
+                .arg(renewal.count)
+                .arg(renewal.last_fence);
+        }
+        call.invoke(&mut self.commands).expect("no error")
     }
 
     fn view(&mut self, key: &Key) -> KeyView {
@@ -299,9 +318,14 @@ impl Subject for Scripted {
         let mut reply = Reply::None;
         match operation {
             Operation::Acquire(ask, floor) => reply = Reply::Acquired(self.acquire(ask, *floor)),
-            Operation::Release(ask) => reply = Reply::Released(self.release(ask)),
+            Operation::Release(ask, floor) => {
+                reply = Reply::Released(self.release(ask, *floor));
+            }
             Operation::Renew(renewals, lease) => {
                 reply = Reply::Renewed(self.renew(renewals, *lease));
+            }
+            Operation::Restore(renewals, lease) => {
+                reply = Reply::Restored(self.restore(renewals, *lease));
             }
             Operation::Pass(time) => {
                 let mut call = self.time.prepare_invoke();
@@ -373,15 +397,15 @@ fn replays(operations: &[Operation]) {
 /// Returns the release of the first key by an exclusive owner.
 fn release(client: u8, fence: u64) -> Operation {
     let whole = ReleaseRequest::whole(&claim(0, client));
-    Operation::Release(ReleaseRequest { fence, ..whole })
+    Operation::Release(ReleaseRequest { fence, ..whole }, 0)
 }
 
 /// Asks a server for a new fence of the first key. Returns that, or zero.
 fn new_fence(scripted: &mut Scripted, owner: OwnerId, fence: u64) -> u64 {
     let key = server::key(0);
     let renewals = [Renewal {
-        claim: Claim { key, owner },
         fence,
+        ..Renewal::of(Claim { key, owner })
     }];
     match scripted.renew(&renewals, LEASE)[0] {
         RenewalOutcome::Held { fence, .. } => fence,
@@ -409,8 +433,8 @@ fn started(server: &RedisServer) -> Scripted {
 fn a_renewal_and_a_release_raise_the_fence_above_the_clock() {
     const AHEAD: u64 = 1 << 30;
     let renewal = Renewal {
-        claim: claim(0, 0),
         fence: AHEAD,
+        ..Renewal::of(claim(0, 0))
     };
     let renew = Operation::Renew(vec![renewal], LEASE);
     replays(&[
@@ -441,6 +465,48 @@ fn a_grant_and_a_hand_off_have_a_fence_above_the_floor() {
         Operation::LoseFence(server::key(0)),
         request_above(1, &[claim(0, 0), claim(1, 0)], false),
     ]);
+}
+
+/// As after an eviction, or after the server has forgotten the fence and its clock has stepped back.
+#[test]
+fn a_release_that_hands_the_lock_off_has_a_fence_above_the_floor() {
+    const AHEAD: u64 = 1 << 30;
+    let Operation::Release(handed_off, _) = release(0, 0) else {
+        unreachable!("it is a release");
+    };
+    replays(&[
+        request_above(AHEAD, &[claim(0, 0)], false),
+        request(&[claim(0, 2)], true),
+        Operation::LoseFence(server::key(0)),
+        Operation::Release(handed_off, AHEAD),
+    ]);
+}
+
+/// A renewal keeps the fence of a hold that lasts, and sets it again if the server has lost it.
+#[test]
+fn a_renewal_keeps_the_fence_for_a_lease_and_its_retention() {
+    let server = RedisServer::start();
+    let mut scripted = started(&server);
+    let fence = granted(&mut scripted, 0);
+    let name = format!("{}:fence", lock(&server::key(0)));
+    let keep = Renewal {
+        last_fence: fence,
+        keeps_fence: true,
+        ..Renewal::of(claim(0, 0))
+    };
+    for ttl in [1_000, -2] {
+        if ttl > 0 {
+            let () = scripted.commands.pexpire(&name, ttl).expect("no error");
+        } else {
+            let () = scripted.commands.del(&name).expect("no error");
+        }
+        let kept = scripted.renew(std::slice::from_ref(&keep), LEASE);
+        assert_eq!(kept, [renewed(1)], "the fence is no new one");
+        let left: u64 = scripted.commands.pttl(&name).expect("no error");
+        assert!(left > millis(FENCE_TTL + LEASE), "{left} ms");
+        let value: u64 = scripted.commands.get(&name).expect("a fence");
+        assert_eq!(value, fence);
+    }
 }
 
 /// The holder cannot tell it from another owner, so its renewal gets no new fence.

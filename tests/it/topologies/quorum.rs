@@ -6,6 +6,7 @@ mod losses;
 mod outages;
 mod permissions;
 mod refusals;
+mod restored;
 mod same;
 mod split;
 mod tokens;

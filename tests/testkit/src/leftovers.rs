@@ -27,7 +27,7 @@ pub async fn of_idle_clients(server: &RedisServer, clients: usize) -> Vec<String
 /// Returns what is left while clients are connected, but idle. Subscriptions do not count.
 pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
-    let is_lock = |key: &String| !key.ends_with(":fence") && !key.ends_with(":queue");
+    let is_lock = |key: &String| !key.ends_with(":queue") && !stays(key);
     let locks = still_present(LOCKS, async || keys(server, is_lock).await).await;
     if !locks.is_empty() {
         left.push(format!("locks of idle clients: {locks:?}"));
@@ -45,6 +45,11 @@ pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
     left
 }
 
+/// Returns whether a key stays on purpose: a fence, or the note of a release at a member of a quorum.
+fn stays(key: &str) -> bool {
+    key.ends_with(":fence") || key.ends_with(":released")
+}
+
 /// Returns what is left after all clients have closed.
 pub async fn without_holder(server: &RedisServer) -> Vec<String> {
     let mut left = Vec::new();
@@ -58,9 +63,8 @@ pub async fn without_holder(server: &RedisServer) -> Vec<String> {
             "{connections} connections and {channels} subscriptions of clients that are gone"
         ));
     }
-    // Fences stay for a day on purpose.
-    let stays = |key: &String| !key.ends_with(":fence");
-    let all = still_present(QUEUES, async || keys(server, stays).await).await;
+    let is_left = |key: &String| !stays(key);
+    let all = still_present(QUEUES, async || keys(server, is_left).await).await;
     if !all.is_empty() {
         left.push(format!("leftover keys: {all:?}"));
     }

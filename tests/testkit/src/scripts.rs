@@ -20,6 +20,8 @@ pub struct Scripts {
     pub release: Script,
     /// Extends leases.
     pub renew: Script,
+    /// Restores locks at a member of a quorum.
+    pub restore: Script,
     /// Reads a lock.
     pub inspect: Script,
 }
@@ -38,6 +40,7 @@ impl Scripts {
             acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
             release: Script::new(concat!(lua!("library"), lua!("release"))),
             renew: Script::new(concat!(lua!("library"), lua!("renew"))),
+            restore: Script::new(concat!(lua!("library"), lua!("restore"))),
             inspect: Script::new(lua!("inspect")),
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
+    time::Duration,
 };
 
 use rlock_model::requests::{Answer, Body};
@@ -15,6 +16,7 @@ use crate::{
     mode::Mode,
     notes::Notes,
     options::LockOptions,
+    store::{Renewal, Renewed},
 };
 
 /// A clock that is too fast or too slow by some millionths.
@@ -87,7 +89,7 @@ impl Awaited {
 
     /// Returns whether it releases this lock.
     pub(crate) fn releases(&self, key: &Key) -> bool {
-        matches!(&*self.body, Body::Release(release) if release.count == 0 && release.key == *key)
+        matches!(&*self.body, Body::Release(release, _) if release.count == 0 && release.key == *key)
     }
 
     /// Returns whether it changes the count of this owner.
@@ -99,6 +101,16 @@ impl Awaited {
             Sent::Renew(_) => false,
         }
     }
+}
+
+/// A renewal whose outcome a quorum has decided.
+#[derive(Debug)]
+pub(crate) struct Confirmed {
+    pub(crate) asked: Renewal,
+    pub(crate) outcome: Renewed,
+    /// For how long a member restores the lock, and until when replies are expected.
+    pub(crate) lease: Duration,
+    pub(crate) until: Time,
 }
 
 /// An entry that a task has to end.
@@ -175,6 +187,8 @@ pub(crate) struct Client {
     /// Calls that are not polled any more, until they are dropped.
     pub(crate) unpolled: BTreeSet<CallId>,
     pub(crate) awaited: BTreeMap<u64, Awaited>,
+    /// The renewals that were decided, for replies that are late.
+    pub(crate) confirmed: BTreeMap<u64, Confirmed>,
     /// The largest fence that it has seen, and the largest token that it has had.
     pub(crate) floor: u64,
     pub(crate) largest_token: u64,

@@ -109,7 +109,7 @@ impl World {
                     holder.is_none()
                 })
             }
-            (Body::Release(_), _) => true,
+            (Body::Release(..), _) => true,
             _ => false,
         };
         for key in body.keys() {

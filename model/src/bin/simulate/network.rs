@@ -5,13 +5,13 @@ use std::{rc::Rc, time::Duration};
 use rlock_model::requests::{Answer, Body, to_input};
 
 use crate::{
-    clients::{Awaited, Sent, Vote},
+    clients::{Awaited, Confirmed, Sent, Vote},
     lease::Time,
     machine::{Event, Failure, Input, Reply},
     plan::{Part, WorldKind},
     rules::IN_TIME,
     store::{
-        Acquired, ReleaseRequest, Released, RenewalOutcome, Renewed,
+        Acquired, Claim, ReleaseRequest, Released, RenewalOutcome, Renewed,
         decisions::{self, Votes},
     },
     world::{MS, Place, Who, World, nanos},
@@ -101,7 +101,9 @@ impl World {
         for server in 0..servers {
             if is_refused {
                 self.replies(who, id, server, MS, Err(REFUSED));
-            } else if self.occurs(Part::RequestNotSent) {
+            } else if self.servers[server].down_until > self.now
+                || self.occurs(Part::RequestNotSent)
+            {
                 let after = self.rng.u64(..5 * MS);
                 self.replies(who, id, server, after, Err(UNSENT));
             } else if self.occurs(Part::RequestLost) {
@@ -168,6 +170,9 @@ impl World {
     /// A server executes a request.
     fn arrives(&mut self, server: usize, who: Who, id: Option<u64>, body: &Body) {
         let is_former = server >= self.servers.len();
+        if !is_former && self.servers[server].down_until > self.now {
+            return id.map_or((), |id| self.is_lost(who, id, server));
+        }
         let unseen = if is_former {
             Vec::new()
         } else {
@@ -183,7 +188,7 @@ impl World {
                 self.voids(&key);
             }
         }
-        if let (Body::Release(release), Answer::Released(Released::Done)) = (body, &answer)
+        if let (Body::Release(release, _), Answer::Released(Released::Done)) = (body, &answer)
             && release.count == 0
             && self.servers.len() == 1
             && release.owner.is_of(self.clients[who.client].id)
@@ -191,6 +196,11 @@ impl World {
             self.clients[who.client]
                 .notes
                 .released(release.owner.sequence());
+        }
+        if let (Body::Acquire(..), Answer::Acquired(Acquired::Granted { .. })) = (body, &answer) {
+            body.keys()
+                .iter()
+                .for_each(|key| self.occupied(server, key));
         }
         self.note(|| {
             format!(
@@ -248,6 +258,9 @@ impl World {
         if self.servers.len() == 1 {
             return self.replied(client, id, vote);
         }
+        if self.clients[client].confirmed.contains_key(&id) {
+            return self.restores(client, id, server, &vote);
+        }
         let Some(awaited) = self.clients[client].awaited.get_mut(&id) else {
             return;
         };
@@ -261,8 +274,9 @@ impl World {
         }
         let is_over = match &*awaited.body {
             Body::Renew(..) => decisions::is_held(&of(votes, renewed), 0).is_some(),
-            Body::Release(_) => decisions::is_released(&of(votes, released)).is_some(),
+            Body::Release(..) => decisions::is_released(&of(votes, released)).is_some(),
             Body::Acquire(..) => decisions::is_acquired(&of(votes, acquired)) == Some(true),
+            Body::Restore(..) => unreachable!("no client waits for it"),
         };
         if is_over || votes.iter().all(Option::is_some) {
             self.decides(client, id);
@@ -297,14 +311,17 @@ impl World {
         let outcome = match &*body {
             Body::Renew(..) => {
                 let kept = vec![decisions::renewed(&of(&votes, renewed), 0)];
-                Some(Answer::Renewed(Renewed { kept, sent_at }))
+                let outcome = Renewed { kept, sent_at };
+                self.confirms(client, id, &votes, outcome.clone());
+                Some(Answer::Renewed(outcome))
             }
-            Body::Release(_) => decisions::released(&of(&votes, released)).map(Answer::Released),
+            Body::Release(..) => decisions::released(&of(&votes, released)).map(Answer::Released),
             Body::Acquire(request, _) => {
                 let votes = of(&votes, acquired);
                 decisions::acquired(request, &votes, in_doubt, sent_at, fastrand::f64)
                     .map(Answer::Acquired)
             }
+            Body::Restore(..) => None,
         };
         let is_taken = matches!(&outcome, Some(Answer::Acquired(Acquired::Taken { .. })));
         let after = if is_taken {
@@ -317,6 +334,61 @@ impl World {
             return self.replied(client, id, vote);
         }
         self.at_client(client, after, move |world| world.replied(client, id, vote));
+    }
+
+    /// Notes the outcome of a renewal, of which some members have replied.
+    fn confirms(&mut self, client: usize, id: u64, votes: &[Option<Vote>], outcome: Renewed) {
+        let state = &mut self.clients[client];
+        let Some(Awaited {
+            sent: Sent::Renew(renew),
+            ..
+        }) = state.awaited.get(&id)
+        else {
+            return;
+        };
+        let lease = if renew.lease.is_zero() {
+            renew.left
+        } else {
+            renew.lease
+        };
+        let asked = renew.for_store(state.id);
+        let (until, now) = (outcome.sent_at + lease, state.clock.time(self.now));
+        (state.confirmed).retain(|_, confirmed| now < confirmed.until);
+        let confirmed = Confirmed {
+            asked,
+            outcome,
+            lease,
+            until,
+        };
+        state.confirmed.insert(id, confirmed);
+        for (server, vote) in votes.iter().enumerate() {
+            if let Some(vote) = vote {
+                self.restores(client, id, server, vote);
+            }
+        }
+    }
+
+    /// Makes a member restore the lock that it lacks.
+    fn restores(&mut self, client: usize, id: u64, server: usize, vote: &Vote) {
+        let state = &self.clients[client];
+        let confirmed = &state.confirmed[&id];
+        let Claim { key, owner } = &confirmed.asked.claim;
+        let own = state.machine.own(key, owner.sequence());
+        let is_present = own.is_some_and(|own| own.is_present(state.clock.time(self.now)));
+        let Some(by_member) = vote.as_ref().ok().and_then(renewed).filter(|_| is_present) else {
+            return;
+        };
+        let asked = std::slice::from_ref(&confirmed.asked);
+        let (lease, outcome) = (confirmed.lease, &confirmed.outcome);
+        for renewal in decisions::to_restore(asked, outcome, by_member) {
+            let body = Rc::new(Body::Restore(renewal, lease));
+            for _ in 0..=usize::from(self.occurs(Part::RequestRepeated)) {
+                let takes = self.travels(client, server, CALLERS, 0);
+                if !self.occurs(Part::RequestLost) {
+                    self.brings(self.who(client), server, takes, None, Rc::clone(&body));
+                }
+            }
+        }
     }
 
     /// Takes the grants of members back. Returns for how long the call waits for that.
@@ -334,7 +406,8 @@ impl World {
                     after = ROLLBACK;
                 } else {
                     after = after.max(2 * takes).min(ROLLBACK);
-                    let body = Rc::new(Body::Release(ReleaseRequest::whole(claim)));
+                    let release = ReleaseRequest::whole(claim);
+                    let body = Rc::new(Body::Release(release, self.clients[client].floor));
                     self.brings(self.who(client), server, takes, None, body);
                 }
             }
@@ -404,7 +477,7 @@ fn reply(outcome: Vote, sent_at: Time) -> Reply {
     match outcome.map(|answer| answer.since(sent_at)) {
         Ok(Answer::Acquired(reply)) => Reply::Acquired(reply),
         Ok(Answer::Released(reply)) => Reply::Released(reply),
-        Ok(Answer::Renewed(_)) => Reply::None,
+        Ok(Answer::Renewed(_) | Answer::Restored(_)) => Reply::None,
         Err(failure) => Reply::Failed(failure),
     }
 }
@@ -421,7 +494,7 @@ fn largest_fence(answer: &Answer) -> u64 {
             };
             renewed.kept.iter().map(fence).collect()
         }
-        Answer::Acquired(_) | Answer::Released(_) => Vec::new(),
+        Answer::Acquired(_) | Answer::Released(_) | Answer::Restored(_) => Vec::new(),
     };
     fences.into_iter().max().unwrap_or_default()
 }

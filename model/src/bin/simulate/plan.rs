@@ -129,6 +129,11 @@ impl Part {
     pub(crate) fn kind(self) -> Kind {
         PARTS[self as usize].1
     }
+
+    /// Returns whether it may do this.
+    pub(crate) fn may(self, effect: Effect) -> bool {
+        PARTS[self as usize].4.contains(&effect)
+    }
 }
 
 /// In words: `ServerPaused` is `server paused`.

@@ -41,6 +41,8 @@ const WOKEN: Rule = "a call that can go on is woken";
 const KEPT: Rule = "no hold begins within the `min_hold` of the one before";
 const IN_TURN: Rule = "a client serves itself no more often than its limit while others wait";
 const COUNTED: Rule = "the server counts the entries";
+const FENCED: Rule = "the server keeps the fence of a held lock";
+const RESTORED: Rule = "a member of a quorum that has come back gets the locks of present holds";
 pub(crate) const NOTHING_LEFT: Rule = "nothing is left at the end";
 
 /// How long a free lock may have a waiter, since the last event that may delay its grant: a lost notification costs
@@ -116,6 +118,8 @@ pub(crate) struct Lock {
     void_until: u64,
     /// The owner that each server knew at the last audit, and since when its client did not know it.
     owners: Vec<(String, u64)>,
+    /// Since when each server, which is up, has lacked the lock of a present hold although it was free there.
+    lacks: Vec<u64>,
     /// Until when it stays taken after the last hold.
     kept_until: u64,
     /// How many calls of a client were served in a row while other clients waited.
@@ -223,16 +227,54 @@ impl World {
     /// Returns the keys of which a request may get a smaller token: the server has forgotten the last fence, its clock has
     /// stepped back since, and the client has had no hold since that fence.
     pub(crate) fn unseen(&mut self, server: usize, who: Who, body: &Body) -> Vec<Key> {
-        let Body::Acquire(request, _) = body else {
+        if !matches!(body, Body::Acquire(..) | Body::Release(..)) {
             return Vec::new();
-        };
+        }
         let client = &self.clients[who.client];
         let is_same = client.life_number == who.life;
         let had = if is_same { client.largest_token } else { 0 };
         let (now, server) = (self.now, &mut self.servers[server]);
-        let keys = request.claims.iter().map(|claim| claim.key.clone());
+        let keys = body.keys().into_iter();
         keys.filter(|key| had / TOKENS < server.largest_fence(key) && server.may_shrink(now, key))
             .collect()
+    }
+
+    /// Notes that a server goes down, or has lost its data. On a quorum, that takes no lock from an owner that a majority of
+    /// the other servers keeps for as long as its client relies on it.
+    pub(crate) fn voids_lost(&mut self, server: usize) {
+        for key in self.keys.clone() {
+            let at = self.servers[server].time(self.now);
+            let owners = self.servers[server].owners(&key, at);
+            let are_kept = (owners.into_iter()).all(|owner| self.others_keep(server, &key, owner));
+            if !are_kept || !self.is_quorum() {
+                self.voids(&key);
+            }
+        }
+    }
+
+    fn others_keep(&mut self, server: usize, key: &Key, owner: OwnerId) -> bool {
+        let (now, members) = (self.now, self.servers.len());
+        let client = self.clients.iter().find(|client| owner.is_of(client.id));
+        let left = client.and_then(|client| {
+            let own = client.machine.own(key, owner.sequence())?;
+            Some(own.left(client.clock.time(now)))
+        });
+        let others = self.servers.iter_mut().enumerate();
+        let others = others.filter(|(other, state)| *other != server && state.down_until <= now);
+        let keep = others.filter_map(|(_, state)| {
+            let at = state.time(now);
+            let holder = state.state.held_by(key, owner, at)?;
+            (Some(holder.expires.since(at)) >= left).then_some(())
+        });
+        keep.count() > members / 2
+    }
+
+    /// Notes that another owner had a lock of a member just now.
+    pub(crate) fn occupied(&mut self, server: usize, key: &Key) {
+        let now = self.now;
+        if let Some(since) = self.lock(key).lacks.get_mut(server) {
+            *since = now;
+        }
     }
 
     pub(crate) fn voids_all(&mut self) {
@@ -310,6 +352,16 @@ impl World {
     /// Returns whether requests may fail in this run.
     fn may_fail(&self) -> bool {
         self.is_quorum() || self.plan.may(Effect::Fails)
+    }
+
+    /// Returns whether a request of a quorum may be late or lost although its server is up.
+    fn may_be_lost(&self) -> bool {
+        let calls = [Part::CallNotPolled, Part::ClientShutDown];
+        let is_of_message = |part: &Part| part.may(Effect::Fails) && !calls.contains(part);
+        Part::ALL
+            .iter()
+            .filter(|part| is_of_message(part))
+            .any(|part| self.plan.has(*part))
     }
 
     /// Returns whether a renewal may be late.
@@ -1023,6 +1075,20 @@ impl World {
         };
         let owner = OwnerId::new(state.id, own.owner, own.mode);
         let left = own.left(time);
+        let loses_fences = (self.plan).has_any(&[
+            Part::FenceEvicted,
+            Part::ServerRestartedEmpty,
+            Part::OlderCopyTookOver,
+            Part::ClockSetAhead,
+            Part::ClockSetBack,
+        ]);
+        // Those who leave a shared lock decide how long its fence is kept.
+        let is_exclusive = own.mode == Mode::Exclusive && !loses_fences && self.is_always_renewed();
+        let mut servers = self.servers.iter_mut();
+        if is_exclusive && !servers.any(|server| server.keeps_fence(now, key)) {
+            let what = format!("{key}: client {client} holds {token}");
+            self.breaks(FENCED, what);
+        }
         // A server may not know of a downgrade yet.
         let owners = [Some(owner), owner.before_downgrade()];
         let mut kept: Vec<Duration> = (self.servers.iter_mut())
@@ -1118,6 +1184,8 @@ impl World {
             );
             self.breaks(COUNTED, what);
         }
+        self.audit_restored(server, key, owner.is_empty());
+        let is_down = self.servers[server].down_until > now;
         let lock = self.lock(key);
         lock.owners
             .resize_with(lock.owners.len().max(server + 1), Default::default);
@@ -1126,7 +1194,7 @@ impl World {
             (*last, lock.moved) = (owner, lock.moved.max(now));
             *since = now;
         }
-        if may_be_left || !is_gone {
+        if may_be_left || !is_gone || is_down {
             *since = now;
         }
         let orphaned = now - *since;
@@ -1134,6 +1202,30 @@ impl World {
             let orphaned = Duration::from_nanos(orphaned);
             let what = format!("{key}: server {server} has an owner that is gone for {orphaned:?}");
             self.breaks(NOTHING_LEFT, what);
+        }
+    }
+
+    /// Checks that a member which has no lock for a present hold gets it by the next renewals.
+    fn audit_restored(&mut self, server: usize, key: &Key, is_free: bool) {
+        let may_lack = self.may_be_lost() || !self.is_always_renewed();
+        if !self.is_quorum() || may_lack || self.is_over {
+            return;
+        }
+        let (now, holds) = (self.now, self.holds(key));
+        let lacks = is_free && !holds.is_empty() && self.servers[server].down_until <= now;
+        let limit = u64::from(self.plan.longest_lease()) * MS + 1_000 * MS;
+        let (members, lock) = (self.servers.len(), self.lock(key));
+        lock.holds = holds;
+        lock.lacks.resize(members, now);
+        if !lacks {
+            lock.lacks[server] = now;
+        } else if now - lock.lacks[server] > limit {
+            let since = Duration::from_nanos(now - lock.lacks[server]);
+            let what = format!(
+                "{key}: server {server} lacks {:?} for {since:?}",
+                lock.holds
+            );
+            self.breaks(RESTORED, what);
         }
     }
 }

@@ -13,20 +13,23 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     lease::Time,
-    store::{GRACE, Notification, State},
+    mode::Mode,
+    owner::OwnerId,
+    store::{GRACE, Notification, ReleaseRequest, State},
 };
 
 /// The wall-clock time at which a simulation begins, in nanoseconds.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 /// How long a server keeps a fence after the lease of its grant.
-const RETENTION: Duration = Duration::from_secs(5);
+pub(crate) const RETENTION: Duration = Duration::from_secs(5);
 
 /// Returns how long a server keeps a fence that a request sets.
 fn fence_ttl(body: &Body) -> Duration {
     let lease = match body {
         Body::Acquire(request, _) => request.lease,
-        Body::Release(_) => GRACE,
-        Body::Renew(_, lease) => *lease,
+        Body::Release(..) => GRACE,
+        Body::Renew(renewal, lease) if renewal.keeps_fence => *lease * 2,
+        Body::Renew(_, lease) | Body::Restore(_, lease) => *lease,
     };
     RETENTION + lease.max(GRACE)
 }
@@ -83,6 +86,8 @@ pub(crate) struct Server {
     /// The notifications that are not sent yet.
     outbox: Arc<Mutex<Vec<(Uuid, Notification)>>>,
     pub(crate) paused_until: u64,
+    /// Until when it is down: requests are not executed.
+    pub(crate) down_until: u64,
 }
 
 impl Server {
@@ -95,6 +100,7 @@ impl Server {
             is_member,
             outbox: Arc::default(),
             paused_until: 0,
+            down_until: 0,
         }
     }
 
@@ -154,9 +160,23 @@ impl Server {
         self.largest.get(key).copied().unwrap_or_default()
     }
 
+    /// Returns the owners that have a lock at this time of the server's clock.
+    pub(crate) fn owners(&self, key: &Key, at: Time) -> Vec<OwnerId> {
+        let lock = self.state.locks.get(key);
+        let holders = lock.into_iter().flat_map(|lock| &lock.holders);
+        let present = holders.filter(|holder| holder.expires > at && !holder.owner.is_kept());
+        present.map(|holder| holder.owner).collect()
+    }
+
     /// Returns whether the server has the last fence of a key.
     pub(crate) fn has_fence(&self, key: &Key) -> bool {
         self.fences.contains_key(key)
+    }
+
+    /// Returns whether the server has the last fence of a key at this time.
+    pub(crate) fn keeps_fence(&mut self, now: u64, key: &Key) -> bool {
+        self.forget_fences(now);
+        self.has_fence(key)
     }
 
     /// Returns whether the next fence of a key may be smaller than its last one, unless a request passes a floor.
@@ -202,14 +222,30 @@ impl Server {
         reply
     }
 
+    /// Returns how long a fence is kept that this release must not shorten: another owner may have the lock.
+    fn kept_for_others(&mut self, release: &ReleaseRequest, now: u64) -> Duration {
+        let (key, time) = (&release.key, self.time(now));
+        let is_held = self.state.held_by(key, release.owner, time).is_some();
+        let kept = self
+            .fences
+            .get(key)
+            .filter(|_| !is_held || release.owner.mode() != Mode::Exclusive);
+        kept.map_or(Duration::ZERO, |kept| kept.until.since(time))
+    }
+
     /// Executes a request.
     pub(crate) fn execute(&mut self, body: &Body, now: u64) -> Answer {
         let keys = body.keys();
         let floor = match body {
-            Body::Acquire(_, floor) => *floor,
-            Body::Release(_) | Body::Renew(..) => 0,
+            Body::Acquire(_, floor) | Body::Release(_, floor) => *floor,
+            Body::Renew(..) | Body::Restore(..) => 0,
         };
-        self.change(now, (&keys, fence_ttl(body), floor), |server, time| {
+        let others = match body {
+            Body::Release(release, _) => self.kept_for_others(release, now),
+            _ => Duration::ZERO,
+        };
+        let ttl = fence_ttl(body).max(others);
+        self.change(now, (&keys, ttl, floor), |server, time| {
             requests::execute(&mut server.state, body, server.is_member, time)
         })
     }

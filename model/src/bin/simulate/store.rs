@@ -3,7 +3,10 @@
 
 pub(crate) use rlock_proto::{
     redlock as decisions,
-    store::{Acquired, GRACE, Notification, ReleaseRequest, Released, RenewalOutcome, Renewed},
+    store::{
+        Acquired, Claim, GRACE, Notification, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        Renewed,
+    },
 };
 
 use crate::servers::Fences;

@@ -70,13 +70,13 @@ impl World {
                 self.servers[server].paused_until = until;
                 self.moves_until(until);
             }
-            Part::ServerRestartedEmpty => self.replaces_data(server, State::default()),
+            Part::ServerRestartedEmpty => self.restarts(server, State::default()),
             Part::OlderCopyTookOver => {
                 // The copy lags by up to a second.
                 let copy = self.servers[server].state.clone();
                 let after = self.rng.u64(10 * MS..1_000 * MS);
                 self.later(Place::World, after, move |world| {
-                    world.replaces_data(server, copy);
+                    world.restarts(server, copy);
                 });
             }
             Part::MasterReplaced => return self.replaces_master(),
@@ -118,9 +118,22 @@ impl World {
         Some(())
     }
 
+    /// A member of a quorum goes down for a while, and comes back with other data.
+    fn restarts(&mut self, server: usize, state: State) {
+        if self.servers.len() == 1 {
+            return self.replaces_data(server, state);
+        }
+        self.voids_lost(server);
+        let after = self.rng.u64(..2_000 * MS);
+        self.servers[server].down_until = self.now + after;
+        self.later(Place::World, after, move |world| {
+            world.replaces_data(server, state);
+        });
+    }
+
     /// A server continues with other data.
     fn replaces_data(&mut self, server: usize, state: State) {
-        self.voids_all();
+        self.voids_lost(server);
         self.servers[server].restart(state);
         self.moves_all();
         for client in 0..self.clients.len() {

@@ -16,7 +16,7 @@ use crate::{
     notes::Notes,
     plan::{Part, Plan, WorldKind},
     rules::{Counts, Lock, NOTHING_LEFT, Seen, Violation},
-    servers::Server,
+    servers::{RETENTION, Server},
     store::TOKENS,
     wait::Spread,
 };
@@ -148,6 +148,7 @@ impl World {
             counts_entries: self.plan.has(Part::CountsEntries),
             replicas: self.plan.has(Part::Replicas),
             needs_majority: self.servers.len() > 1,
+            fence_retention: RETENTION,
             tokens: TOKENS,
         };
         let drift = match self.rng.u8(..4) {
@@ -172,6 +173,7 @@ impl World {
             calls: BTreeMap::new(),
             unpolled: BTreeSet::new(),
             awaited: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
             floor: 0,
             largest_token: 0,
             arrivals: BTreeMap::new(),

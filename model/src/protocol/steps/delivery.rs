@@ -58,6 +58,7 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: Answer) {
         return;
     };
     match reply.since(time(awaited.sent)) {
+        Answer::Restored(_) => unreachable!("there is no quorum"),
         Answer::Renewed(mut renewed) => {
             if let RenewalOutcome::Held { wanted, .. } = &mut renewed.kept[0] {
                 *wanted &= config.renewals_report;
@@ -177,6 +178,6 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     state.network.send(Message::Request {
         from: STRANGER,
         id: Id::MAX,
-        request: Body::Release(ReleaseRequest::whole(&Claim { key, owner })),
+        request: Body::Release(ReleaseRequest::whole(&Claim { key, owner }), 0),
     });
 }

@@ -194,6 +194,7 @@ impl LockClientBuilder {
             client: id,
             floor: Arc::default(),
             response_timeout: self.options.response_timeout,
+            fence_retention: self.options.fence_retention,
             replicas: self.options.replicas,
             ..self.redis.clone()
         };
@@ -213,7 +214,10 @@ impl LockClientBuilder {
             Endpoint::Cluster(cluster) => {
                 ClusterStore::new(cluster, options, listener, runtime, self.caller_runtime())
             }
-            Endpoint::Quorum(servers) => Arc::new(QuorumStore::new(&servers, options, listener)),
+            Endpoint::Quorum(servers) => {
+                let is_held = core::is_held(Arc::clone(&shell));
+                Arc::new(QuorumStore::new(&servers, options, listener, is_held))
+            }
         };
         let clock = self.redis.clock;
         let options = (self.options, needs_majority);

@@ -166,6 +166,9 @@ mod tests {
             confirmed: lease,
             left: lease,
             fence: 0,
+            last_fence: 0,
+            keeps_fence: false,
+            count: 1,
         };
         let (short, long) = (Duration::from_secs(1), Duration::from_secs(2));
         let mut renewals = vec![renew(long)];

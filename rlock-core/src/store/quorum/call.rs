@@ -216,6 +216,35 @@ impl LateReplies {
         }
     }
 
+    /// As [`follow`](Self::follow), and does what follows from the reply of each member, also of those that have replied.
+    pub(super) fn follow_replies<T: Send + 'static>(
+        of_members: &[Self],
+        call: QuorumCall<T>,
+        then: impl Fn(&Arc<RedisStore>, &T) -> Option<BoxFuture<'static, ()>> + Clone + Send + 'static,
+    ) {
+        for (member, reply) in call.oks() {
+            let at = call
+                .members
+                .iter()
+                .position(|other| Arc::ptr_eq(other, member));
+            if let (Some(at), Some(next)) = (at, then(member, reply)) {
+                let _ = of_members[at].sender.try_send(next);
+            }
+        }
+        for request in call.under_way {
+            let (at, then) = (request.member, then.clone());
+            let member = Arc::clone(&call.members[at]);
+            let followed = async move {
+                if let (_, Ok(reply)) = request.await
+                    && let Some(next) = then(&member, &reply)
+                {
+                    next.await;
+                }
+            };
+            let _ = of_members[at].sender.try_send(followed.boxed());
+        }
+    }
+
     pub(super) async fn run(&self) {
         let mut receiver = self.receiver.lock().await;
         futures_util::stream::poll_fn(|cx| receiver.poll_recv(cx))

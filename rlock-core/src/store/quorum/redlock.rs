@@ -6,6 +6,9 @@
 //! An owner that no majority grants the lock to is released at the members that did, and is not used again. The engine
 //! then releases it on all members. A member executes the requests of a connection in their order. That release
 //! therefore also ends a grant that comes late, and no earlier request follows it.
+//!
+//! A member that lacks a lock which a majority has renewed restores it, so that the lock does not depend on the members
+//! that granted it first: each of them may fail once the others have it.
 
 use std::{
     sync::{
@@ -15,14 +18,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use rlock_proto::redlock::{
     SHORTEST_LATE, acquired, decisive, is_acquired, is_granted, is_held, is_released, released,
-    renewed, with_step,
+    renewed, to_restore, with_step,
 };
 
 use super::{
-    QuorumStore,
+    IsHeld, QuorumStore,
     call::{LateReplies, QuorumCall},
 };
 use crate::store::{
@@ -127,8 +130,39 @@ impl QuorumStore {
         } else {
             Err(call.error())
         };
-        LateReplies::follow(&self.late, call);
+        if let Ok(outcome) = outcome.clone() {
+            // Without a lease to set, the lock ends with the present one.
+            let lease = if lease.is_zero() { send.timeout } else { lease };
+            let (is_held, outcome) = (Arc::clone(&self.is_held), Arc::new(outcome));
+            LateReplies::follow_replies(&self.late, call, move |member, reply| {
+                let lacking = to_restore(&asked, &outcome, reply);
+                let (member, is_held) = (Arc::clone(member), Arc::clone(&is_held));
+                let restored = || restore(member, lacking.clone(), lease, is_held, send).boxed();
+                (!lacking.is_empty()).then(restored)
+            });
+        } else {
+            LateReplies::follow(&self.late, call);
+        }
         outcome
+    }
+}
+
+/// Makes a member restore the locks that this client still has, unless it has lost its connection. The member refuses the
+/// lock of an owner that it has released since. The next renewal repeats what failed.
+async fn restore(
+    member: Arc<RedisStore>,
+    mut lacking: Vec<Renewal>,
+    lease: Duration,
+    is_held: IsHeld,
+    send: SendOptions,
+) {
+    lacking.retain(|renewal| is_held(&renewal.claim));
+    if lacking.is_empty() || !member.is_connected() {
+        return;
+    }
+    if let Ok(restored @ 1..) = member.restore(&lacking, lease, send).await {
+        let server = member.describe();
+        tracing::debug!(%server, locks = restored, "restored locks that a server of the quorum lacked");
     }
 }
 

@@ -76,7 +76,7 @@ impl Scripts {
     }
 }
 
-scripts!(acquire release renew inspect);
+scripts!(acquire release renew restore inspect);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -96,6 +96,8 @@ pub(in crate::store) enum Operation<'a> {
     Release(&'a ReleaseRequest),
     /// Renews locks by this lease.
     Renew(&'a [Renewal], Duration),
+    /// Restores locks, for this lease, at a member of a quorum that lacks them.
+    Restore(&'a [Renewal], Duration),
     Inspect(&'a Key),
     /// A command that calls no script.
     LookUp(&'a Cmd),
@@ -109,6 +111,7 @@ impl<'a> Operation<'a> {
             Self::Acquire(..) => "acquire",
             Self::Release(_) => "release",
             Self::Renew(..) => "renew",
+            Self::Restore(..) => "restore",
             Self::Inspect(_) => "inspect",
             Self::LookUp(_) => "look_up",
             Self::Ping => "ping",
@@ -122,7 +125,7 @@ impl<'a> Operation<'a> {
 
     /// Returns whether the request writes, which a replica refuses.
     pub(super) fn writes(self) -> bool {
-        self.is_change() || matches!(self, Self::Renew(..))
+        self.is_change() || matches!(self, Self::Renew(..) | Self::Restore(..))
     }
 
     /// Returns the locks that the request names.
@@ -166,6 +169,7 @@ impl Commands {
             Operation::Acquire(request, _) => self.acquire(request),
             Operation::Release(request) => self.release(request),
             Operation::Renew(renewals, lease) => self.renew(renewals, lease),
+            Operation::Restore(renewals, lease) => self.restore(renewals, lease),
             Operation::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
             Operation::LookUp(command) => command.clone(),
             Operation::Ping => cmd("PING"),
@@ -240,17 +244,39 @@ impl Commands {
             .arg(request.fence)
             .arg(self.fence_ttl(GRACE))
             .arg(self.keyspace.channels())
-            .arg(self.waiters());
+            .arg(self.waiters())
+            .arg(self.floor.next());
         command
     }
 
     fn renew(&self, renewals: &[Renewal], lease: Duration) -> Cmd {
-        let keys = renewals.iter().map(|renewal| &renewal.claim.key);
-        let mut command = self.begin(&self.scripts.renew, keys);
-        command.arg(millis(lease)).arg(self.fence_ttl(lease));
-        for Renewal { claim, fence } in renewals {
-            command.arg(Text(claim.owner)).arg(fence);
+        let mut command = self.begin_renewals(&self.scripts.renew, renewals, lease);
+        for renewal in renewals {
+            command.arg(Text(renewal.claim.owner));
+            if renewal.keeps_fence {
+                command.arg(format!("={}", renewal.last_fence));
+            } else {
+                command.arg(renewal.fence);
+            }
         }
+        command
+    }
+
+    fn restore(&self, renewals: &[Renewal], lease: Duration) -> Cmd {
+        let mut command = self.begin_renewals(&self.scripts.restore, renewals, lease);
+        for renewal in renewals {
+            command
+                .arg(Text(renewal.claim.owner))
+                .arg(renewal.count)
+                .arg(renewal.last_fence);
+        }
+        command
+    }
+
+    fn begin_renewals(&self, script: &Script, renewals: &[Renewal], lease: Duration) -> Cmd {
+        let keys = renewals.iter().map(|renewal| &renewal.claim.key);
+        let mut command = self.begin(script, keys);
+        command.arg(millis(lease)).arg(self.fence_ttl(lease));
         command
     }
 }

@@ -3,10 +3,13 @@
 //! Two addresses may lead to the same server, such as a name and its IP address, or two ports of a proxy. That server
 //! votes once, so all members share a [`RunIds`] of the servers that they are connected to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
 
 use super::{RedisStore, commands::Operation, replies};
-use crate::store::{AcquireRequest, Acquired, SendOptions, StoreError};
+use crate::store::{AcquireRequest, Acquired, Renewal, SendOptions, StoreError};
 
 impl RedisStore {
     /// Returns whether there is a connection, which may be silent.
@@ -43,6 +46,18 @@ impl RedisStore {
         let call = Operation::Acquire(request, Some(decided));
         let (claims, watched) = (request.claims.len(), self.is_watched());
         let read = |reply, sent_at| replies::read_acquired(reply, claims, sent_at, watched);
+        self.call(call, send, read).await
+    }
+
+    /// Restores locks that this member lacks. Returns how many.
+    pub(crate) async fn restore(
+        &self,
+        renewals: &[Renewal],
+        lease: Duration,
+        send: SendOptions,
+    ) -> Result<usize, StoreError> {
+        let read = |reply, _| replies::read_restored(reply);
+        let call = Operation::Restore(renewals, lease);
         self.call(call, send, read).await
     }
 }

@@ -146,6 +146,12 @@ pub(super) fn read_renewed(
     })
 }
 
+/// Returns how many locks were restored.
+pub(super) fn read_restored(answer: Value) -> Result<usize, StoreError> {
+    let restored: Vec<bool> = read(answer)?;
+    Ok(restored.into_iter().filter(|is_new| *is_new).count())
+}
+
 /// A text of the server, as bytes: other software may have written something that is not UTF-8.
 type Bytes = Vec<u8>;
 /// The reply of `inspect.lua`.

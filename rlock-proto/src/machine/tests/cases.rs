@@ -1216,3 +1216,22 @@ fn a_hold_whose_nested_entries_are_not_counted_is_retained() {
     assert_eq!(client.leave(&outer), Step::Left(Ok(())));
     assert_eq!(client.own().phase(), Phase::Retained);
 }
+
+/// The store keeps the fence for the lease and a minute, and then, each time, for another lease.
+#[test]
+fn renewals_make_the_store_keep_the_fence_of_a_long_hold_once_for_each_lease_and_retention() {
+    let (mut client, _) = Client::holding(terms(30_000));
+    let mut asked = Vec::new();
+    for seconds in (10..400).step_by(10) {
+        client.tick(seconds * 1_000);
+        let renew = client.renewal();
+        if renew.keeps_fence {
+            assert_eq!((renew.fence, renew.last_fence), (0, FENCE));
+            asked.push(seconds);
+        }
+        // What has failed is repeated.
+        let outcome = (seconds != 70).then_some(held(false, 0));
+        client.renewed(&renew, seconds * 1_000, outcome);
+    }
+    assert_eq!(asked, [70, 80, 180, 280, 380]);
+}

@@ -37,7 +37,8 @@ async fn release(
     call.arg("0")
         .arg("86400000")
         .arg("lock:client:")
-        .arg("first");
+        .arg("first")
+        .arg("0");
     within(LONG, "the script ends", call.invoke_async(connection)).await
 }
 

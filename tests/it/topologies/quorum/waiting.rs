@@ -27,6 +27,7 @@ async fn stays_taken(server: &RedisServer) -> bool {
         "86400000",
         "lock:client:",
         "all",
+        "0",
     ];
     let [released, exists]: [u64; 2] = server.command(&words).await;
     assert_eq!(released, 1);

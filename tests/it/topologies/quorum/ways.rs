@@ -6,7 +6,10 @@ use rlock_core::{LockClient, LockClientBuilder, LockError, LostCause};
 use rlock_testkit::{Authority, RedisServer, assert_taken};
 
 use super::{Servers, give_to_another};
-use crate::common::{LASTING, LONG, assert_lost, hold};
+use crate::common::{
+    LASTING, LONG, assert_lost, hold,
+    log::{keep_log, logged_of},
+};
 
 /// Acquires, enters and releases a lock, and loses another one.
 async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServer]) {
@@ -38,6 +41,21 @@ async fn sockets_lead_to_servers_as_addresses_do() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let path = three.0[0].directory().display().to_string();
     assert!(format!("{error:#}").contains(&path), "{error:#}");
+}
+
+#[tokio::test]
+async fn an_even_number_of_servers_is_said_to_tolerate_no_more_losses_than_one_less() {
+    keep_log();
+    for (many, tolerated) in [(2, Some(0)), (3, None), (4, Some(1))] {
+        let servers = Servers::some(many);
+        drop(servers.client().await);
+        let mut said = logged_of("an even number of servers");
+        said.retain(|line| line.contains(&format!("servers={many} ")));
+        let is_right =
+            |line: &String| line.contains(&format!("tolerated={}", tolerated.unwrap_or(9)));
+        assert_eq!(said.is_empty(), tolerated.is_none(), "{many}: {said:?}");
+        assert!(said.iter().all(is_right), "{said:?}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 --   <lock>:shared  the holders of a shared lock or of permits: a sorted set of owners by the end of their leases (ms)
 --   <lock>:fence   the last fence
 --   <lock>:queue   the wait queue: a sorted set of owners, one for each client, by the server's time (µs) at joining
+--   <lock>:released  at a member of a quorum, the owner that was released last
 -- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits.
 --
 -- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
@@ -34,10 +35,10 @@ local function micros()
 end
 
 -- Sets the next fence of a lock, and returns it, or nil and an error. It is the server's time in units of 64 µs, but
--- larger than the last fence, and not below the floor. With `least`, it is at least that instead of the floor. A last fence
--- that is not below `least` stays, and the function returns nil.
-local function next_fence(lock, ttl, least)
-  local key, now = lock .. ':fence', math.floor(micros() / 64)
+-- larger than the last fence, and not below the floor. With `least`, it is at least that instead of the floor, or just that
+-- if `is_exact`. A last fence that is not below `least` stays, and the function returns nil.
+local function next_fence(lock, ttl, least, is_exact)
+  local key, now = lock .. ':fence', is_exact and 0 or math.floor(micros() / 64)
   local fence = math.max(now, least or floor > now + SECOND and floor or 0)
   local last = redis.pcall('SET', key, string.format('%.0f', fence), 'PX', ttl, 'GET')
   if type(last) == 'table' then

@@ -2,7 +2,7 @@
 -- lock has no count: 1 makes its exclusive lock a shared one.
 -- KEYS  lock
 -- ARGV  owner, count wanted, at least (ms), a fence to raise that of the lock to or 0, time to keep the fence (ms), channel
---       prefix, `first` to hand the lock off or `all` to make all waiters ask again
+--       prefix, `first` to hand the lock off or `all` to make all waiters ask again, the floor of new fences or 0
 -- Replies  1  done
 --          0  the owner does not hold the lock
 -- The count is absolute, so a repeated request changes nothing.
@@ -24,6 +24,7 @@ end
 if count ~= '0' and lib then
   -- It had the exclusive lock, and shares it from now on.
   held = lib.shares(lock, owner)
+  floor = tonumber(ARGV[8])
   if (held == true or ARGV[7] == 'all') and ARGV[4] ~= '0' then
     -- Those who join it have no smaller fence.
     next_fence(lock, ARGV[5] + math.max(redis.call('PTTL', lock), 0), tonumber(ARGV[4]))
@@ -61,12 +62,17 @@ elseif redis.call('HEXISTS', lock, owner) == 1 then
   held = redis.call('HDEL', lock, owner)
 end
 if (held == 1 or ARGV[7] == 'all') and ARGV[4] ~= '0' then
-  next_fence(lock, ARGV[5], tonumber(ARGV[4]))
+  -- Another owner may have the lock, and its fence is kept for longer.
+  local others = (is_shared or held ~= 1) and redis.call('PTTL', lock .. ':fence') or 0
+  next_fence(lock, math.max(tonumber(ARGV[5]), others), tonumber(ARGV[4]))
+  if ARGV[7] == 'all' then
+    redis.pcall('SET', lock .. ':released', owner, 'PX', ARGV[5])
+  end
 end
 if nobody_waits then
   return held or 0
 end
-lib = lib or library()
+lib, floor = lib or library(), tonumber(ARGV[8])
 if held == 1 and ARGV[7] == 'all' and is_shared and redis.pcall('EXISTS', lock) == 1 then
   return held
 elseif held == 1 and ARGV[7] == 'all' then

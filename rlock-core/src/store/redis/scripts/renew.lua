@@ -1,6 +1,7 @@
 -- Extends the leases of locks that their owners still hold; 0 leaves them as they are. Never leaves a new lock.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), time to keep fences (ms), owner, least new fence or 0, owner, least new fence or 0, …
+--       Instead of a least new fence, `=` and the last fence keeps that for a further lease
 -- Replies  1    all are held, no owner waits for them, and no new fence was asked for
 --          {…}  otherwise, for each lock: 0 not held, 1 held, or its new fence; negative if others wait for it
 -- A lock gets a new fence only if its last one is smaller than the least. Otherwise another owner may have had it.
@@ -16,6 +17,18 @@ local function holds(lock, owner)
     redis.call('PEXPIRE', lock, ARGV[1])
   end
   return 1 - added
+end
+
+-- Keeps the last fence of a lock for this time, or sets it again if the server has lost it. Other holders of a shared lock may
+-- have set it for longer.
+local function keep_fence(lock, ttl, fence, is_shared)
+  local key = lock .. ':fence'
+  if is_shared and redis.call('PTTL', key) > ttl then
+    return
+  end
+  if redis.pcall('PEXPIRE', key, ttl) == 0 then
+    next_fence(lock, ttl, tonumber(fence), true)
+  end
 end
 
 local replies, queues, all, refused, lib = {}, {}, 1, nil, nil
@@ -43,8 +56,11 @@ for n, lock in ipairs(KEYS) do
     elseif ARGV[1] ~= '0' then
       redis.call('PEXPIRE', lock, ARGV[1])
     end
-    if ARGV[2 * n + 2] ~= '0' then
-      replies[n], all = next_fence(lock, ARGV[2], tonumber(ARGV[2 * n + 2])) or 1, nil
+    local fence = ARGV[2 * n + 2]
+    if string.byte(fence) == 61 then
+      keep_fence(lock, ARGV[1] + ARGV[2], string.sub(fence, 2), is_shared)
+    elseif fence ~= '0' then
+      replies[n], all = next_fence(lock, ARGV[2], tonumber(fence)) or 1, nil
     end
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
     replies[n], all = 0, nil

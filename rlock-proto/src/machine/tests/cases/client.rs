@@ -70,6 +70,7 @@ impl Client {
             counts_entries: true,
             replicas: false,
             needs_majority: false,
+            fence_retention: ms(60_000),
             tokens: TOKENS,
         };
         change(&mut settings);

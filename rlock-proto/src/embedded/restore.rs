@@ -1,0 +1,42 @@
+//! How a member of a quorum restores the locks that it lacks, after a majority has confirmed them.
+
+use std::time::Duration;
+
+use super::{Fences, LeaseHolder, LockState, State};
+use crate::{key::Key, lease::Time, owner::OwnerId, store::Renewal};
+
+impl<F: Fences> State<F> {
+    /// Gives a lock to an owner that a majority of the members has confirmed, unless another owner has it. The request may
+    /// come after the release of the owner, of which the member remembers the last one for each key.
+    pub fn restore(&mut self, renewal: &Renewal, lease: Duration, now: Time) -> bool {
+        let (key, owner) = (&renewal.claim.key, renewal.claim.owner);
+        if self.was_released(key, owner) {
+            return false;
+        }
+        self.downgrade(key, owner, now);
+        let admits = |lock: &mut LockState| !lock.has(owner) && lock.admits(owner);
+        if !self.live(key, now).is_none_or(admits) {
+            return false;
+        }
+        self.queues.leave(key, owner);
+        let lock = self.locks.entry(key.clone()).or_insert_with(LockState::new);
+        lock.fence = lock.fence.max(renewal.last_fence);
+        lock.holders.push(LeaseHolder {
+            owner,
+            count: renewal.count,
+            expires: now + lease,
+        });
+        true
+    }
+
+    /// Notes the release of an owner at a member of a quorum.
+    pub fn note_release(&mut self, key: &Key, owner: OwnerId) {
+        self.released.insert(key.clone(), owner);
+    }
+
+    /// Returns whether this owner, or the exclusive one that it was, is the last one that was released.
+    fn was_released(&self, key: &Key, owner: OwnerId) -> bool {
+        let of = |owner: &OwnerId| (owner.client(), owner.sequence());
+        self.released.get(key).map(of) == Some(of(&owner))
+    }
+}
