@@ -133,7 +133,7 @@ impl<'a> Operation<'a> {
         match self {
             Self::Acquire(request, _) => request.claims.iter().map(|claim| &claim.key).collect(),
             Self::Release(request) => one(&request.key),
-            Self::Renew(renewals, _) => (renewals.iter())
+            Self::Renew(renewals, _) | Self::Restore(renewals, _) => (renewals.iter())
                 .map(|renewal| &renewal.claim.key)
                 .collect(),
             Self::Inspect(key) => one(key),
