@@ -59,7 +59,7 @@ pub enum LockError {
         /// call asked only once.
         holder: Option<Box<Holder>>,
         /// The part of `{:#}` that names the holder, or says that it does not reply, and names the other locks that this
-        /// call holds, with hints. Empty if nothing of that is known.
+        /// call holds, with hints. Empty if neither is known.
         details: Box<str>,
     },
 

@@ -46,7 +46,7 @@ impl Side {
                 for renewal in renewals {
                     let (key, owner) = (&renewal.claim.key, renewal.claim.owner);
                     add(&mut renewal.fence, key, owner);
-                    // Who renews a lock has the largest fence.
+                    // The owner that renews a lock has the largest fence.
                     let known = self.known.get(&(key.clone(), owner));
                     renewal.last_fence = *known.max(self.last.get(key)).unwrap_or(&1);
                 }

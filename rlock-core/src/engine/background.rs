@@ -23,11 +23,11 @@ use crate::{lease::Time, metrics};
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The number of background releases that are under way at once, without the slow ones.
 const AT_ONCE: usize = 256;
-/// After this time, a release is slow, and releases at other servers need not wait for it.
+/// After this time a release is slow, so releases at other servers no longer wait for it.
 const SLOW: Duration = Duration::from_millis(100);
-/// The number of releases that are under way at once. The others wait in a queue, where each needs little memory.
+/// The most releases that are in flight at once. All others wait in a queue, where each needs little memory.
 const MOST: usize = 4 * AT_ONCE;
-/// The time between two log lines about releases that were given up: an outage has one for many locks.
+/// The least time between two warnings about releases that were given up, because an outage gives up many at once.
 const GIVEN_UP_EVERY: Duration = Duration::from_secs(60);
 
 /// A release that waits to be sent.

@@ -140,7 +140,7 @@ impl Core {
     }
 }
 
-/// Returns what tells a quorum whether this client still has a lock.
+/// Returns the function by which a quorum finds out whether this client still has a lock.
 pub(crate) fn is_held(shell: Arc<Shell>) -> IsHeld {
     Arc::new(move |claim| {
         shell.read(|machine, now| {

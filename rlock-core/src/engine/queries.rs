@@ -54,7 +54,7 @@ pub(crate) async fn ask(
     Ok(report)
 }
 
-/// Returns what the store has of a lock, without its holder.
+/// Returns the description of a lock from the store's entry, without its holder.
 pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
     LockInfo {
         key: key.as_str().to_owned(),
@@ -73,7 +73,7 @@ pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
     }
 }
 
-/// Why nothing is known about a holder.
+/// Why a holder's description is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// Its client does not reply.

@@ -84,7 +84,7 @@ impl ClusterStore {
                 timeout: until.saturating_duration_since(Instant::now()),
                 ..send.in_doubt(send.in_doubt || before)
             };
-            // The slot may have another master by now.
+            // The slot may have moved to another master.
             reply = Box::pin(ask(send)).await;
             reply = reply.map_err(|error| error.or_executed(before));
         }

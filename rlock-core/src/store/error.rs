@@ -15,7 +15,7 @@ pub(crate) struct StoreError {
     pub(crate) transient: bool,
     /// Whether the request may have been executed nevertheless.
     pub(crate) maybe_executed: bool,
-    /// Whether it is the reply of a server that refuses the request.
+    /// Whether a server replied that it refuses the request.
     pub(crate) is_refusal: bool,
     pub(crate) source: Arc<dyn Error + Send + Sync>,
 }
@@ -119,7 +119,7 @@ impl StoreError {
         self
     }
 
-    /// Keeps it as a refusal of the same kind, in other words.
+    /// Replaces the words of a refusal, and keeps its kind.
     pub(super) fn reworded(self, words: String) -> Self {
         Self {
             source: Arc::<dyn Error + Send + Sync>::from(Box::from(words)),

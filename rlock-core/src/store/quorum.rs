@@ -37,7 +37,7 @@ pub(crate) struct QuorumStore {
     is_held: IsHeld,
 }
 
-/// Tells whether this client still has a lock.
+/// Returns whether this client still has a lock.
 pub(crate) type IsHeld = Arc<dyn Fn(&Claim) -> bool + Send + Sync>;
 
 impl QuorumStore {
@@ -92,14 +92,14 @@ impl QuorumStore {
     }
 }
 
-/// Warns of a number of servers that tolerates no more losses than one less: two servers none.
+/// Warns of an even number of servers, because it tolerates no more losses than one server fewer would.
 fn warn_of_even(servers: usize) {
     if servers.is_multiple_of(2) {
         let tolerated = servers - majority(servers);
         tracing::warn!(
             servers,
             tolerated,
-            "an even number of servers tolerates no more losses than one less: use an odd number"
+            "an even number of servers tolerates no more losses than one fewer would: use an odd number"
         );
     }
 }

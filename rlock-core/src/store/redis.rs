@@ -105,8 +105,8 @@ impl RedisStore {
 
     /// Sends a request. `read` reads its reply, and gets the time at which it was sent.
     ///
-    /// If the reply shows that another connection may serve the request, it is sent again within its time-out, because a call
-    /// that does not wait sends no other.
+    /// Sends the request again within its time-out if the next connection may serve it, because a call that does not wait
+    /// sends no other request.
     pub(super) async fn call<T>(
         &self,
         call: Operation<'_>,
@@ -136,7 +136,7 @@ impl RedisStore {
         let is_change = matches!(call, Operation::Acquire(..));
         for number in 0..MOST_REPEATS {
             let is_served_elsewhere = if self.commands.keyspace.are_of_cluster {
-                // The cluster knows which node is the master by then.
+                // A cluster routes the request itself, by the slots' new masters.
                 false
             } else if is_of_replica(&error) {
                 // The next connection may lead to the master, by the Sentinels or a balancer. The other members of a quorum
@@ -219,7 +219,7 @@ impl RedisStore {
             boxed(self.round_trip(deadline, send)).await?;
         }
         let caller = caller.filter(|caller| send.in_doubt || caller.is_callers());
-        // A silent connection may execute whatever it is sent, later. Only renewals are worth that.
+        // A silent server may execute a request much later, which only renewals are worth.
         let usable = |link: &Link| match call {
             Operation::Renew(..) => link.present(),
             _ => link.replying(),

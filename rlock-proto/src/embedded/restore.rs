@@ -1,4 +1,4 @@
-//! How a member of a quorum restores the locks that it lacks, after a majority has confirmed them.
+//! Restores locks at a member of a quorum that lacks them, after a majority has confirmed them.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl<F: Fences> State<F> {
         true
     }
 
-    /// Notes the release of an owner at a member of a quorum.
+    /// Remembers the release of an owner at a member of a quorum.
     pub fn note_release(&mut self, key: &Key, owner: OwnerId) {
         self.released.insert(key.clone(), owner);
     }

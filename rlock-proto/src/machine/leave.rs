@@ -238,7 +238,7 @@ impl Slot {
             },
             timeout,
         };
-        // The background always replies. A call may not be polled.
+        // The background always replies, whereas a call may not be polled.
         let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
         own.count.sent(&request, answered_by);
         Some(Box::new(request))

@@ -204,8 +204,8 @@ pub fn with_step(renewal: &Renewal) -> Renewal {
     }
 }
 
-/// Returns the locks that a member has to restore, because it lacks them although a majority has confirmed them: nobody
-/// else can have a majority. The member gets the fence of the hold, so that a later holder has a larger token there, too.
+/// Returns the locks that a member has to restore, because it lacks them although a majority has confirmed them, so that no
+/// other owner can have a majority. The member gets the fence of the hold, so that a later holder has a larger token there, too.
 #[must_use]
 pub fn to_restore(asked: &[Renewal], outcome: &Renewed, by_member: &Renewed) -> Vec<Renewal> {
     let outcomes = outcome.kept.iter().zip(&by_member.kept);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_restores_what_a_majority_has_confirmed_and_it_lacks() {
+    fn a_member_restores_the_locks_that_it_lacks_once_a_majority_confirms_them() {
         const HELD: RenewalOutcome = RenewalOutcome::Held {
             wanted: false,
             fence: 0,

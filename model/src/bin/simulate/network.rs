@@ -336,7 +336,7 @@ impl World {
         self.at_client(client, after, move |world| world.replied(client, id, vote));
     }
 
-    /// Notes the outcome of a renewal, of which some members have replied.
+    /// Handles the outcome of a renewal to which some members have replied.
     fn confirms(&mut self, client: usize, id: u64, votes: &[Option<Vote>], outcome: Renewed) {
         let state = &mut self.clients[client];
         let Some(Awaited {

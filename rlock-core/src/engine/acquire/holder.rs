@@ -31,7 +31,7 @@ const LAST_PART: Duration = Duration::from_millis(250);
 const RECENT: Duration = Duration::from_secs(1);
 
 const UNPOLLED: &str = "; an earlier call of this client comes first and is not being polled: poll that call, or drop it";
-const SILENT: &str = "; its holder does not reply: it may have ended, be stuck or cut off, and then the lock ends with its lease";
+const SILENT: &str = "; its holder does not reply: it may have ended, be stuck or be cut off; if it has ended, the lock ends with its lease";
 const ENTER: &str = ": if this call runs inside that hold, enter it in `guard.scope(…)`, or in a spawned task by \
                      `in_current_scope()`";
 const NO_ENTRY: &str = ": if this call runs inside that hold, it deadlocks with itself: acquire the exclusive lock from the \
@@ -107,7 +107,7 @@ impl Attempt<'_> {
             let ttl = entry.ttl;
             let info = match ask_holder(self.core(), key, owner).await {
                 Ok(info) => LockInfo { ttl, ..info },
-                // It is remembered without a holder.
+                // The reply is remembered, although it names no holder.
                 Err(Unanswered::Silent) => info_of(key, entry),
                 Err(Unanswered::Other) => return,
             };

@@ -136,7 +136,8 @@ impl<'a> UrlParts<'a> {
     }
 }
 
-/// Returns the reason why the scheme of a URL is unknown. Shows no more of it than an address that has no scheme.
+/// Returns the reason why the scheme of a URL is unknown. Shows the URL only if it is an address, because anything else may
+/// contain a password.
 pub(super) fn no_scheme(url: &str) -> String {
     let (name, port) = url.split_once(':').unwrap_or((url, ""));
     let is_address = name == "localhost" || name.parse::<Ipv4Addr>().is_ok();
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_scheme_gets_one_and_what_may_be_a_password_is_hidden() {
+    fn an_address_without_a_scheme_gets_one_and_possible_passwords_are_hidden() {
         for address in ["127.0.0.1:6379", "127.0.0.1", "localhost:6379"] {
             let meant = format!("did you mean `redis://{address}`?");
             assert!(no_scheme(address).ends_with(&meant), "{address}");

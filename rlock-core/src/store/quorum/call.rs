@@ -216,7 +216,7 @@ impl LateReplies {
         }
     }
 
-    /// As [`follow`](Self::follow), and does what follows from the reply of each member, also of those that have replied.
+    /// Like [`follow`](Self::follow), but also handles the reply of each member, even if it came before.
     pub(super) fn follow_replies<T: Send + 'static>(
         of_members: &[Self],
         call: QuorumCall<T>,

@@ -7,8 +7,8 @@
 //! then releases it on all members. A member executes the requests of a connection in their order. That release
 //! therefore also ends a grant that comes late, and no earlier request follows it.
 //!
-//! A member that lacks a lock which a majority has renewed restores it, so that the lock does not depend on the members
-//! that granted it first: each of them may fail once the others have it.
+//! If a majority has renewed a lock, each member that lacks it restores it. So the lock does not depend on the members
+//! that granted it first: each of them may fail once the others have the lock.
 
 use std::{
     sync::{
@@ -148,7 +148,7 @@ impl QuorumStore {
 }
 
 /// Makes a member restore the locks that this client still has, unless it has lost its connection. The member refuses the
-/// lock of an owner that it has released since. The next renewal repeats what failed.
+/// lock of an owner that it has released since. If this fails, the next renewal tries again.
 async fn restore(
     member: Arc<RedisStore>,
     mut lacking: Vec<Renewal>,

@@ -21,7 +21,8 @@ const PASSING: [&str; 6] = [
     "NOSCRIPT",
 ];
 
-/// How often a request is repeated over the next connection: the callers' connection and that of the background may have ended.
+/// How often a request is repeated over the next connection, because the callers' connection and that of the background may
+/// both have ended.
 pub(in crate::store) const MOST_REPEATS: usize = 2;
 
 /// Errors that end when the nodes of a cluster agree on the master of a slot.
@@ -69,7 +70,7 @@ pub(in crate::store) const DECLARED_ONLY: &str = "this server lets a script touc
 #[derive(Debug)]
 struct Refusal(RedisError);
 
-/// What the errors mean that servers word at length, or not for their users.
+/// Our words for errors that servers describe at length, or not for the users of locks.
 const WORDS: [(&str, &str); 7] = [
     (
         "OOM",

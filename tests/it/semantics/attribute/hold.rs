@@ -98,7 +98,7 @@ async fn the_variable_of_a_locked_function_is_its_hold() {
     assert_eq!(keys, ["outer", "order:1"]);
 }
 
-/// A map as those of papaya and flurry, whose methods have the names of a hold's.
+/// A map like those of papaya and flurry, whose methods have the same names as those of a hold.
 struct Map;
 
 impl Map {

@@ -42,7 +42,7 @@ pub(crate) async fn an_acquire_without_waiting_is_sent_again_over_the_next_conne
 
 pub(crate) async fn an_acquire_without_waiting_and_without_a_reply_leaves_nothing(place: Fronted) {
     let (one, other) = (place.client().await, place.client().await);
-    // Those of all repetitions as well.
+    // The grants of all repetitions are released, too.
     place.lose_the_next_replies(3).await;
     let error = lasting(&one).try_acquire().await.expect_err("no reply");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");

@@ -59,12 +59,12 @@ async fn survives(back: impl Fn(&RedisServer), lock: impl Fn(&LockClient) -> Loc
 }
 
 #[tokio::test]
-async fn a_hold_survives_that_each_server_restarts_empty_after_the_other() {
+async fn a_hold_survives_if_each_server_in_turn_restarts_empty() {
     survives(RedisServer::restart, |client| client.lock("k")).await;
 }
 
 #[tokio::test]
-async fn a_shared_hold_survives_that_each_server_comes_back_with_older_data() {
+async fn a_shared_hold_survives_if_each_server_in_turn_comes_back_with_older_data() {
     survives(RedisServer::restart_with_data, |client| {
         client.lock("k").shared()
     })

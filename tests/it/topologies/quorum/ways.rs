@@ -44,7 +44,7 @@ async fn sockets_lead_to_servers_as_addresses_do() {
 }
 
 #[tokio::test]
-async fn an_even_number_of_servers_is_said_to_tolerate_no_more_losses_than_one_less() {
+async fn an_even_number_of_servers_logs_how_many_losses_it_tolerates() {
     keep_log();
     for (many, tolerated) in [(2, Some(0)), (3, None), (4, Some(1))] {
         let servers = Servers::some(many);

@@ -1,7 +1,7 @@
 -- Gives locks to owners that a majority of the members of a quorum has confirmed, at a member that lacks them.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), time to keep fences (ms), owner, count, last fence, owner, count, last fence, …
--- Replies  {…}  for each lock: 1 restored, 0 not: another owner has it, or the owner has it, or the owner was released since
+-- Replies  {…}  for each lock: 1 if it was restored; 0 if an owner has it, or its owner was released since
 local replies, lib = {}, library()
 for n, lock in ipairs(KEYS) do
   local owner, count, fence = ARGV[3 * n], ARGV[3 * n + 1], ARGV[3 * n + 2]
