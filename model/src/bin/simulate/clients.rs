@@ -166,9 +166,11 @@ pub(crate) struct Task {
     pub(crate) wants: Vec<Key>,
     pub(crate) is_inside: bool,
     pub(crate) terms: LockOptions,
-    /// How many requests for locks its call has sent, and whether a request has failed.
+    /// How many requests for locks its call has sent, whether a request has failed, and whether a reply came so late that a
+    /// grant had ended.
     pub(crate) asked: u32,
     pub(crate) has_failed: bool,
+    pub(crate) was_late: bool,
     /// The lock that it leaves, and whether its call sends the release.
     pub(crate) leaves: Option<(Key, Owner, bool)>,
 }

@@ -442,7 +442,8 @@ impl World {
             let task = &mut state.tasks[*task];
             let most = lease.map(|lease| (lease / 10 * 9).saturating_sub(3 * MS));
             task.is_sending = false;
-            task.has_failed |= outcome.is_err() || most.is_some_and(|most| took > most);
+            task.has_failed |= outcome.is_err();
+            task.was_late |= most.is_some_and(|most| took > most);
         }
         let sent_at = awaited.sent_at;
         let input = match awaited.sent {

@@ -907,7 +907,7 @@ impl World {
         let has_failed = (task.has_failed || is_leaving || task.is_inside) && may_fail;
         let is_wrong = match why {
             Refusal::Taken(..) => is_early,
-            Refusal::Failed => !has_failed,
+            Refusal::Failed => !has_failed && !task.was_late,
             Refusal::Split => self.servers.len() == 1,
             Refusal::Lost(..) => !task.is_inside,
             Refusal::Draining => {

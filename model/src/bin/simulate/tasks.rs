@@ -151,7 +151,8 @@ impl World {
         let wants = keys.iter().filter(|(.., inside)| inside.is_none());
         state.wants = wants.map(|(key, ..)| key.clone()).collect();
         (state.doing, state.is_inside, state.terms) = (Doing::Acquiring(call), is_inside, terms);
-        (state.since, state.asked, state.has_failed) = (now, 0, false);
+        (state.since, state.asked) = (now, 0);
+        (state.has_failed, state.was_late) = (false, false);
         (state.not_before, state.deadline) = (now + shortest, now + longest + slow);
         self.clients[client].calls.insert(call, task);
         let input = Input::Acquire {
