@@ -10,25 +10,8 @@ use crate::connect::builder;
 /// How long the client may take to connect, which includes the search for a master.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What an operator can do about a refusal that contains this word. The first match counts, because `REPLICAS` contains
-/// `REPLICA`. The library's errors advise on all other refusals.
-const WAYS_OUT: [(&str, &str); 6] = [
-    (
-        "MEMORY",
-        "its memory is full: raise `maxmemory`, or move other data to another server",
-    ),
-    (
-        "MISCONF",
-        "it cannot save its data: look for the cause in its log, such as a full disk",
-    ),
-    (
-        "REPLICAS",
-        "too few replicas are connected: look at them, and at `min-replicas-to-write`",
-    ),
-    (
-        "REPLICA",
-        "it is a replica: give the URL of its master, or promote it",
-    ),
+/// What an operator can do about a refusal that contains this word. The library's errors advise on all others.
+const WAYS_OUT: [(&str, &str); 2] = [
     (
         "BUSY",
         "a script is running on it: wait until it ends, or call `SCRIPT KILL`",

@@ -159,7 +159,7 @@ async fn a_server_that_refuses_every_lock_is_1_with_the_cause_and_a_remedy() {
     assert_refuses(&url, "MISCONF", "it cannot save its data").await;
     server.let_saves_succeed().await;
     server.follow(&quorum[0]).await;
-    assert_refuses(&url, "REPLICA", "give the URL of its master").await;
+    assert_refuses(&url, "READONLY", "connect to its master").await;
 }
 
 #[tokio::test]

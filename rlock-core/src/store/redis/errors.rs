@@ -74,8 +74,8 @@ struct Refusal(RedisError);
 const WORDS: [(&str, &str); 7] = [
     (
         "OOM",
-        "the server is out of memory (OOM: `maxmemory` is reached, and nothing can be evicted); raise the limit, or \
-         delete data",
+        "the server is out of memory (OOM: `maxmemory` is reached, and nothing can be evicted); raise \
+         `maxmemory`, or delete data",
     ),
     (
         "MISCONF",
