@@ -139,7 +139,7 @@ pub fn execute<F: Fences>(state: &mut State<F>, body: &Body, is_member: bool, no
             } else {
                 state.acquire(request, now)
             };
-            if request.count == 1 && matches!(acquired, Acquired::Granted { .. }) {
+            if matches!(acquired, Acquired::Granted { .. }) {
                 state.fences.keep();
             }
             Answer::Acquired(acquired)

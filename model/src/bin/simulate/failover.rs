@@ -74,7 +74,7 @@ impl World {
     }
 
     /// Closes a client's connections to the former master. Its requests that await a reply there time out.
-    fn leaves_former(&mut self, client: usize) {
+    pub(crate) fn leaves_former(&mut self, client: usize) {
         let state = &mut self.clients[client];
         if !std::mem::take(&mut state.at_former) {
             return;

@@ -378,6 +378,8 @@ impl World {
         for client in 0..self.clients.len() {
             let (who, now) = (self.who(client), self.now);
             self.clients[client].paused_until = now;
+            // A client that was paused would learn of a failover when its pause was to end.
+            self.leaves_former(client);
             for call in self.clients[client].unpolled.clone() {
                 self.later(Place::Client(who), 1_000 * MS, move |world| {
                     world.drops(client, call);
