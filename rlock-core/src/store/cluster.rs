@@ -213,7 +213,10 @@ impl Store for ClusterStore {
     }
 
     fn keys_everywhere(&self, text: String, timeout: Duration) -> ReplyFuture<'_, Vec<String>> {
-        Box::pin(self.keys_at_masters(text, timeout))
+        Box::pin(async move {
+            self.nodes.until_known(Instant::now() + timeout).await?;
+            self.nodes.keys_at_masters(&text)
+        })
     }
 
     fn inspect<'a>(

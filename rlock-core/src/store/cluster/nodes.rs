@@ -15,10 +15,18 @@ use super::{
     discovery::Seeds,
     slots::{HashSlot, Layout, NodeAddr, SLOTS},
 };
-use crate::store::{
-    KeyFilter, Listener, Notification, StoreError,
-    endpoint::ServerEndpoint,
-    redis::{RedisOptions, RedisStore, dial::AbortOnDrop, errors::not_yet, keyspace::Keyspace},
+use crate::{
+    key::Key,
+    store::{
+        KeyFilter, Listener, Notification, StoreError,
+        endpoint::ServerEndpoint,
+        redis::{
+            RedisOptions, RedisStore,
+            dial::AbortOnDrop,
+            errors::{not_yet, unexpected},
+            keyspace::Keyspace,
+        },
+    },
 };
 
 /// A node and its connections, which end with it.
@@ -92,6 +100,32 @@ impl Nodes {
         let Table { masters, nodes, .. } = &*self.table.borrow();
         let nodes = nodes.values().filter(|node| has_slots(masters, node));
         nodes.cloned().collect()
+    }
+
+    /// Returns a key that begins with this text for each master.
+    pub(super) fn keys_at_masters(&self, text: &str) -> Result<Vec<String>, StoreError> {
+        /// Misses a master with only one slot with a probability of about one in ten million.
+        const MOST: u32 = 16 * SLOTS as u32;
+
+        // A copy, because the search may take long, and a master may leave the table.
+        let masters = self.table.borrow().masters.clone();
+        let mut missing: HashSet<_> = masters.iter().flatten().map(|node| &node.addr).collect();
+        let mut keys = Vec::with_capacity(missing.len());
+        for n in 0..MOST {
+            if missing.is_empty() {
+                break;
+            }
+            let name = format!("{text}:{n}");
+            let key = Key::parse(&name).map_err(unexpected)?;
+            let master = masters[HashSlot::of(&key).index()].as_ref();
+            if master.is_some_and(|master| missing.remove(&master.addr)) {
+                keys.push(name);
+            }
+        }
+        match missing.into_iter().next() {
+            Some(addr) => Err(not_yet(format!("found no key of the node at {addr}"))),
+            None => Ok(keys),
+        }
     }
 
     /// Returns `true` if the masters are known, and all are connected.
@@ -232,7 +266,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::{key::Key, store::endpoint::Endpoint};
+    use crate::store::endpoint::Endpoint;
 
     type Reported = Arc<Mutex<Vec<Notification>>>;
 
@@ -290,5 +324,31 @@ mod tests {
             .extend([(0, at - 1, addr.clone()), (at + 1, SLOTS - 1, addr)]);
         nodes.adopt(&layout);
         assert_eq!(reported.lock().expect("no panic").len(), 2);
+    }
+
+    #[tokio::test]
+    async fn each_master_has_a_key_or_the_keys_are_an_error() {
+        let (nodes, _) = nodes();
+        let mut layout = view(1);
+        for port in 2..5 {
+            let [(.., addr)] = &view(port).ranges[..] else {
+                panic!("one master");
+            };
+            layout.ranges.push((port, port, addr.clone()));
+        }
+        nodes.adopt(&layout);
+        let keys = nodes.keys_at_masters("k").expect("a key for each");
+        let masters = nodes.table.borrow();
+        let slots = keys.iter().map(|key| Key::parse(key).expect("valid"));
+        let owners = slots.filter_map(|key| masters.master(HashSlot::of(&key)));
+        let ports: HashSet<u16> = owners.map(|node| node.addr.port).collect();
+        assert_eq!((keys.len(), ports), (4, HashSet::from([1, 2, 3, 4])));
+        let error = nodes.keys_at_masters("{k}").expect_err("all in one slot");
+        assert!(
+            error
+                .to_string()
+                .contains("found no key of the node at 127.0.0.1:"),
+            "{error}"
+        );
     }
 }

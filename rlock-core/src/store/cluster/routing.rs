@@ -1,6 +1,6 @@
 //! Routes a request to the node that has the lock, wherever that is now.
 
-use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, try_join_all};
 use redis::{ErrorKind, ServerErrorKind, Value, cmd};
@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::{
     ClusterStore,
     nodes::Node,
-    slots::{HashSlot, NodeAddr, SLOTS},
+    slots::{HashSlot, NodeAddr},
 };
 use crate::{
     key::Key,
     store::{
         ReplyFuture, SendOptions, Store, StoreError,
-        redis::errors::{Elsewhere, is_settling, is_split, not_yet, unexpected},
+        redis::errors::{Elsewhere, is_settling, is_split, not_yet},
     },
     wait::Backoff,
 };
@@ -199,36 +199,6 @@ impl ClusterStore {
             })
         });
         try_join_all(replies).await.map(drop)
-    }
-}
-
-impl ClusterStore {
-    /// Returns a key that begins with this text for each master, once they are known.
-    pub(super) async fn keys_at_masters(
-        &self,
-        text: String,
-        patience: Duration,
-    ) -> Result<Vec<String>, StoreError> {
-        /// Misses a master with only one slot with a probability of about one in ten million.
-        const MOST: u32 = 16 * SLOTS as u32;
-
-        let mut missing: HashSet<NodeAddr> = HashSet::new();
-        for master in self.known_masters(patience).await? {
-            missing.insert(master.addr.clone());
-        }
-        let (mut keys, table) = (Vec::new(), self.nodes.table.borrow());
-        for n in 0..MOST {
-            let name = format!("{text}:{n}");
-            let key = Key::parse(&name).map_err(unexpected)?;
-            let master = table.master(HashSlot::of(&key));
-            if master.is_some_and(|master| missing.remove(&master.addr)) {
-                keys.push(name);
-            }
-            if missing.is_empty() {
-                break;
-            }
-        }
-        Ok(keys)
     }
 }
 
