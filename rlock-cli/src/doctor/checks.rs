@@ -55,6 +55,7 @@ pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
         findings: Vec::new(),
         run_id: None,
         is_reachable: false,
+        grants_locks: part != Part::Replica,
     };
     match open(&server).await {
         Ok(Opened {

@@ -55,6 +55,7 @@ pub(super) struct Report {
     /// The id of the server's process.
     pub(super) run_id: Option<String>,
     pub(super) is_reachable: bool,
+    pub(super) grants_locks: bool,
 }
 
 impl Report {
@@ -65,6 +66,7 @@ impl Report {
             findings: vec![finding],
             run_id: None,
             is_reachable: true,
+            grants_locks: false,
         }
     }
 

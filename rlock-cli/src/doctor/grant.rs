@@ -19,9 +19,12 @@ const WAYS_OUT: [(&str, &str); 2] = [
     ("NOPERM", "this user lacks permissions: grant those above"),
 ];
 
-/// Adds the finding to the report of the first server that is reachable.
+/// Adds the finding to the report of the server, or of the cluster, that grants locks, if a server is reachable.
 pub(super) async fn check(reports: &mut [Report], url: &str, prefix: &str) {
-    if let Some(report) = reports.iter_mut().find(|report| report.is_reachable) {
+    if !reports.iter().any(|report| report.is_reachable) {
+        return;
+    }
+    if let Some(report) = reports.iter_mut().find(|report| report.grants_locks) {
         report.findings.push(granted(url, prefix).await);
     }
 }

@@ -229,7 +229,10 @@ async fn cluster(named: ClusterEndpoint, store: &Store) -> Result<Vec<Report>, F
                         ),
                     ),
                 };
-                let mut reports = vec![Report::of("cluster".to_owned(), covered)];
+                let mut reports = vec![Report {
+                    grants_locks: true,
+                    ..Report::of("cluster".to_owned(), covered)
+                }];
                 for (host, port) in slots.masters {
                     let master = node.at(host, port);
                     reports.extend(with_replicas(master, Part::Master, store).await);

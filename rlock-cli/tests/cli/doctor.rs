@@ -341,6 +341,10 @@ async fn sentinels_their_master_and_its_replicas_are_examined() {
         Some(1),
         "one of three may be isolated: {outcome:?}"
     );
+    let findings = objects(&run(&trio.url(), &["doctor", "--json"]).await);
+    let mut granted = findings.iter().filter(|one| one["check"] == "grant");
+    let of = granted.next().map(|grant| &grant["server"]);
+    assert_eq!(of, Some(&trio.master.address().into()), "{findings:?}");
     trio.sentinels[2].kill();
     let outcome = run(&trio.url(), &["doctor"]).await;
     assert_eq!(outcome.code, Some(69), "{outcome:?}");
