@@ -146,7 +146,7 @@ pub(crate) const ONCE: &[Section] = &[
                 "a host whose clock shows this time may run the tick",
             ),
             (
-                "until tick + 23 windows",
+                "until tick + 24 windows",
                 "the store keeps the record of a run, for 24 hours at most",
             ),
         ],

@@ -12,6 +12,9 @@ const LAST: u64 = 253_402_300_799;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How many windows after its tick the store still remembers a run, if that is less than a day.
+const MEMORY: u32 = 24;
+
 /// A scheduled time of a job, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tick(SystemTime);
@@ -66,17 +69,15 @@ impl Schedule {
         end.duration_since(now).unwrap_or_default()
     }
 
-    /// Returns how long the store remembers a run, counted from a window before the tick: 24 windows, and 24 hours at most.
+    /// Returns how long the store remembers a run: 24 windows, and 24 hours at most.
     pub(crate) fn memory(self) -> Duration {
-        (self.window * 24).min(DAY)
+        (self.window * MEMORY).min(DAY)
     }
 
-    /// Returns how long the lock of a tick that is run now stays taken: until the end of its [`memory`](Self::memory), or for
-    /// two windows if a manual run comes late.
+    /// Returns how long the lock of a tick that is run now stays taken: until 24 windows after the tick, but for 24 hours at
+    /// most, or for two windows if a manual run comes late.
     pub(crate) fn record(self, now: SystemTime) -> Duration {
-        let end = self.tick.0 + self.memory();
-        let left = end.duration_since(now + self.window);
-        left.unwrap_or_default().max(self.window * 2)
+        self.left(now, MEMORY).min(DAY).max(self.window * 2)
     }
 }
 
@@ -193,21 +194,20 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_remembered_for_two_windows_at_least_and_for_a_day_at_most() {
+    fn a_run_is_remembered_until_24_windows_after_the_tick_and_for_a_day_at_most() {
         let hour = Duration::from_secs(3600);
-        for (window, last) in [
-            (hour / 3600, 22),
-            (hour / 6, 13_200),
-            (hour, 22 * 3600),
-            (hour * 3, 18 * 3600),
-            (hour * 8, 8 * 3600),
+        for (window, first, last) in [
+            (hour / 3600, 25, 23),
+            (hour / 6, 15_000, 13_800),
+            (hour, 24 * 3600, 23 * 3600),
+            (hour * 3, 24 * 3600, 24 * 3600),
+            (hour * 8, 24 * 3600, 24 * 3600),
         ] {
             let schedule = schedule(1_000_000, window);
-            let (first, end) = (schedule.tick.0 - window, schedule.tick.0 + window);
-            assert_eq!(schedule.record(first), schedule.memory());
-            assert!(schedule.record(first) <= DAY, "{window:?}");
-            let longest = Duration::from_secs(last).max(window * 2);
-            assert_eq!(schedule.record(end), longest, "{window:?}");
+            let (start, end) = (schedule.tick.0 - window, schedule.tick.0 + window);
+            for (now, expected) in [(start, first), (end, last)] {
+                assert_eq!(schedule.record(now).as_secs(), expected, "{window:?}");
+            }
             assert_eq!(schedule.record(end + DAY * 365), window * 2);
         }
     }

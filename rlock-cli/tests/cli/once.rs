@@ -218,11 +218,11 @@ async fn a_tick_is_never_a_success_if_the_store_is_down_for_its_window() {
 async fn a_done_tick_stays_done_for_24_windows_or_a_day() {
     let server = RedisServer::start();
     for (offset, window, least, most) in [
-        (-3000, "1h", 79_000, 79_800),
-        (0, "1h", 82_600, 82_800),
-        (3000, "1h", 85_600, 85_800),
-        (0, "10m", 13_600, 13_800),
-        (0, "8h", 57_400, 57_600),
+        (-3000, "1h", 83_200, 83_400),
+        (0, "1h", 86_200, 86_400),
+        (3000, "1h", 86_200, 86_400),
+        (0, "10m", 14_200, 14_400),
+        (0, "8h", 86_200, 86_400),
     ] {
         let tick = tick_at(offset);
         let words = ["once", "a", "--tick", &tick, "--window", window];
