@@ -43,7 +43,8 @@ pub(crate) struct OnceOptions {
     window: Option<Duration>,
     /// Lets another host with `--retry` run the command if it fails or its host dies
     ///
-    /// The other hosts then wait until the tick is done, but no longer than its window.
+    /// The other hosts then wait until the tick is done or its window ends. If the host that runs it does not reply then, they
+    /// wait for the end of its lease.
     #[arg(long)]
     retry: bool,
     /// Runs the command by hand even if the tick is done or its window has ended, but not while another host runs it
@@ -73,11 +74,8 @@ pub(crate) struct OnceOptions {
 /// The window of a call that names its tick: clocks, timers and slow starts rarely differ by more.
 const WINDOW: Duration = Duration::from_secs(10 * 60);
 
-/// The pause between two looks at a tick that another host runs.
+/// The pause between two looks at a tick that another host has.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// How a message names the holder if the store does not describe the lock.
-const OTHER: &str = " by another host";
 
 /// A call for one tick.
 struct Call<'a> {
@@ -175,24 +173,14 @@ impl Call<'_> {
                 }
                 return Ok(guard);
             }
-            if let Some(refused) = self.refused(client, run).await {
+            if let Some(refused) = self.refused(client, &self.key).await? {
                 return Err(refused);
             }
             // The lock is free again, so the host that had it has not run the tick.
             sleep(LOOK).await;
         }
-        self.verdict(client).await
-    }
-
-    /// Returns the failure of a call after the window: another host has the tick, or it was missed.
-    async fn verdict(&self, client: &LockClient) -> Result<LockGuard, Failure> {
-        let mut record = client.inspect(&self.key).await?;
-        if record.as_ref().is_some_and(|info| !describe::is_kept(info)) {
-            // A host that acquires the lock too late releases it at once and runs nothing, so look again.
-            sleep(LOOK).await;
-            record = client.inspect(&self.key).await?;
-        }
-        Err(record.map_or_else(|| self.missed(), |info| self.taken(&info)))
+        let taken = self.refused(client, &self.key).await?;
+        Err(taken.unwrap_or_else(|| self.missed()))
     }
 
     /// Acquires the lock of a tick that may be done.
@@ -222,19 +210,53 @@ impl Call<'_> {
         client: &LockClient,
         run: &RunOptions,
     ) -> Result<LockGuard, Failure> {
-        if let Some(guard) = granted(run::acquire(client, run, self.started).await)? {
-            return Ok(guard);
+        loop {
+            if let Some(guard) = granted(run::acquire(client, run, self.started).await)? {
+                return Ok(guard);
+            }
+            if let Some(refused) = self.refused(client, &run.keys[0]).await? {
+                return Err(refused);
+            }
+            sleep(LOOK).await;
         }
-        let refused = self.refused(client, run).await;
-        Err(refused.unwrap_or_else(|| self.taken_by(OTHER)))
     }
 
-    /// Returns the reason why the lock was refused, or `None` if it is free again.
-    async fn refused(&self, client: &LockClient, run: &RunOptions) -> Option<Failure> {
-        match client.inspect(&run.keys[0]).await {
-            Ok(info) => info.map(|info| self.taken(&info)),
-            Err(error) if error.is_outage() => Some(error.into()),
-            Err(_) => Some(self.taken_by(OTHER)),
+    /// Returns the reason why the lock is refused, or `None` if it is free.
+    async fn refused(&self, client: &LockClient, key: &str) -> Result<Option<Failure>, Failure> {
+        let info = self.settled(client, key).await?;
+        Ok(info.map(|info| self.taken(&info)))
+    }
+
+    /// Inspects the lock until that shows whether a host has the tick.
+    ///
+    /// A host that acquires the lock too late releases it at once and runs nothing, so a holder counts only if it still has the
+    /// lock after a pause. With `--retry`, a holder that does not reply has to renew its lease: a host that died has not done
+    /// the tick. Each host acquires the lock once, so the looks end.
+    async fn settled(&self, client: &LockClient, key: &str) -> Result<Option<LockInfo>, Failure> {
+        let mut first: Option<(String, Instant)> = None;
+        loop {
+            let asked = Instant::now();
+            let info = client.inspect(key).await?;
+            let Some(held) = info.as_ref().filter(|info| !describe::is_kept(info)) else {
+                return Ok(info);
+            };
+            let may_be_dead = self.options.retry && held.holder.is_none();
+            match &first {
+                Some((owner, lease_end)) if *owner == held.owner => {
+                    if !may_be_dead || asked > *lease_end {
+                        return Ok(info);
+                    }
+                }
+                _ => {
+                    tracing::info!(
+                        "looking again, because lock `{key}` is {}",
+                        describe::taken(held)
+                    );
+                    let lease_end = Instant::now() + held.ttl.unwrap_or_default();
+                    first = Some((held.owner.clone(), lease_end));
+                }
+            }
+            sleep(LOOK).await;
         }
     }
 
@@ -245,11 +267,8 @@ impl Call<'_> {
             return self.failure(Status::TAKEN, &state).expected();
         }
         let holder = describe::taken(info);
-        self.taken_by(&format!(": lock `{}` is {holder}", info.key))
-    }
-
-    fn taken_by(&self, holder: &str) -> Failure {
-        self.failure(Status::TAKEN, &format!("is taken{holder}"))
+        let state = format!("is taken: lock `{}` is {holder}", info.key);
+        self.failure(Status::TAKEN, &state)
     }
 
     fn missed(&self) -> Failure {

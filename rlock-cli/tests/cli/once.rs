@@ -1,18 +1,14 @@
 //! `rlock once`: one host runs a tick.
 
-use std::{
-    env,
-    process::Command,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rlock_testkit::{RedisServer, eventually, port};
 use rustix::process::Signal;
 
-use crate::common::{LONG, Outcome, Running, is_running, rlock, run, run_until, start};
+use crate::common::{LONG, Outcome, Running, hold, is_running, rlock, run, run_until, start};
 
 /// Returns the second that is this far from now, as a tick.
-fn tick_at(offset: i64) -> String {
+pub(crate) fn tick_at(offset: i64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.expect("a clock after 1970").as_secs();
     format!("@{}", now.checked_add_signed(offset).expect("a time"))
@@ -171,49 +167,6 @@ async fn a_tick_whose_only_run_has_failed_with_retry_is_missed_after_its_window(
     has_not_run(&start(&[], "echo ran").end().await, 79, "was missed");
 }
 
-/// Starts `rlock` as a supervisor does: again and again, except after a status that no restart changes.
-fn supervised(url: &str, words: &[&str]) -> Running {
-    let script = r#"while :; do
-        "$0" "$@"; code=$?
-        echo $code
-        case $code in 0|64|79) exit $code ;; esac
-        sleep 0.2
-    done"#;
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
-        .args(words)
-        .env_clear()
-        .env("PATH", env::var_os("PATH").unwrap_or_default())
-        .env("RLOCK_URL", url);
-    Running::start(command)
-}
-
-#[tokio::test]
-async fn a_tick_is_never_a_success_if_the_store_is_down_for_its_window() {
-    let server = RedisServer::start();
-    server.kill();
-    let tick = tick_at(0);
-    let mut hosts = [&["--retry"][..], &["-q"], &["-E", "0"]].map(|options| {
-        let words = ["once", "a", "--tick", &tick, "--window", "2s"];
-        let words = [&words[..], options, &["--", "echo", "ran"]].concat();
-        supervised(&server.url(), &words)
-    });
-    for host in &mut hosts {
-        while tick_at(-3) <= tick {
-            host.expect("69").await;
-        }
-        host.expect("69").await;
-    }
-    server.restart();
-    for host in hosts {
-        let outcome = host.end().await;
-        assert_eq!(outcome.code, Some(79), "{outcome:?}");
-        assert!(!outcome.output.contains(&"ran".to_owned()), "{outcome:?}");
-        assert!(outcome.log.contains("was missed: "), "{outcome:?}");
-    }
-}
-
 #[tokio::test]
 async fn a_done_tick_stays_done_for_24_windows_or_a_day() {
     let server = RedisServer::start();
@@ -363,6 +316,36 @@ async fn with_retry_a_waiting_host_takes_over_from_one_that_dies_or_loses_its_lo
     assert_eq!(lost, 1);
     assert_eq!(runner.end().await.code, Some(124));
     has_run(&next.end().await);
+}
+
+#[tokio::test]
+async fn with_retry_a_tick_whose_runner_died_is_missed_when_the_window_ends_before_the_lease() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let (runner, command) = running(&server, &tick, &["--retry", "--lease", "6s"]).await;
+    kill(runner, command).await;
+    let words = ["once", "a", "--tick", &tick, "--window", "2s", "--retry"];
+    let words = [&words[..], &["--", "echo", "ran"]].concat();
+    has_not_run(&run(&server.url(), &words).await, 79, "was missed");
+}
+
+#[tokio::test]
+async fn a_lock_that_a_host_releases_at_once_is_no_run_of_the_tick() {
+    let server = RedisServer::start();
+    let tick = tick_at(0);
+    let seconds = tick[1..].parse().expect("a number");
+    let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds));
+    for options in [&["-v"][..], &["-v", "--again"]] {
+        let mut late = hold(&server, &["--key", &format!("a:{time}")]).await;
+        let mut next = start(&server.url(), &call(&tick, options, "echo ran"));
+        next.logs("looking again, because").await;
+        next.stop();
+        late.send("");
+        assert_eq!(late.end().await.code, Some(0));
+        next.resume();
+        has_run(&next.end().await);
+        server.flush_all().await;
+    }
 }
 
 #[tokio::test]

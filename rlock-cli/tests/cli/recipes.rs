@@ -9,7 +9,7 @@ use std::{
 
 use rlock_testkit::RedisServer;
 
-use crate::common::Running;
+use crate::{common::Running, once::tick_at};
 
 const PAGE: &str = include_str!("../../../docs/jobs-and-leaders.md");
 
@@ -227,4 +227,47 @@ fn final_statuses() -> &'static str {
 fn a_unit_and_a_job_end_after_the_same_statuses() {
     let unit = line("RestartPreventExitStatus=64 79");
     assert_eq!(format!("64 79{unit}"), final_statuses().replace(',', ""));
+}
+
+/// Starts `rlock` as a supervisor does: again and again, except after a status that no restart changes.
+fn supervised(url: &str, words: &[&str]) -> Running {
+    let script = r#"while :; do
+        "$0" "$@"; code=$?
+        echo $code
+        case $code in 0|64|79) exit $code ;; esac
+        sleep 0.2
+    done"#;
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script, env!("CARGO_BIN_EXE_rlock")])
+        .args(words)
+        .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .env("RLOCK_URL", url);
+    Running::start(command)
+}
+
+#[tokio::test]
+async fn a_tick_is_never_a_success_if_the_store_is_down_for_its_window() {
+    let server = RedisServer::start();
+    server.kill();
+    let tick = tick_at(0);
+    let mut hosts = [&["--retry"][..], &["-q"], &["-E", "0"]].map(|options| {
+        let words = ["once", "a", "--tick", &tick, "--window", "2s"];
+        let words = [&words[..], options, &["--", "echo", "ran"]].concat();
+        supervised(&server.url(), &words)
+    });
+    for host in &mut hosts {
+        while tick_at(-3) <= tick {
+            host.expect("69").await;
+        }
+        host.expect("69").await;
+    }
+    server.restart();
+    for host in hosts {
+        let outcome = host.end().await;
+        assert_eq!(outcome.code, Some(79), "{outcome:?}");
+        assert!(!outcome.output.contains(&"ran".to_owned()), "{outcome:?}");
+        assert!(outcome.log.contains("was missed: "), "{outcome:?}");
+    }
 }
