@@ -227,11 +227,11 @@ impl Call<'_> {
         Ok(info.map(|info| self.taken(&info)))
     }
 
-    /// Inspects the lock until that shows whether a host has the tick.
+    /// Inspects the lock until it is clear whether a host has the tick.
     ///
     /// A host that acquires the lock too late releases it at once and runs nothing, so a holder counts only if it still has the
     /// lock after a pause. With `--retry`, a holder that does not reply has to renew its lease: a host that died has not done
-    /// the tick. Each host acquires the lock once, so the looks end.
+    /// the tick. Each host acquires the lock only once, so this loop ends.
     async fn settled(&self, client: &LockClient, key: &str) -> Result<Option<LockInfo>, Failure> {
         let mut first: Option<(String, Instant)> = None;
         loop {

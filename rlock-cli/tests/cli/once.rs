@@ -330,7 +330,7 @@ async fn with_retry_a_tick_whose_runner_died_is_missed_when_the_window_ends_befo
 }
 
 #[tokio::test]
-async fn a_lock_that_a_host_releases_at_once_is_no_run_of_the_tick() {
+async fn a_lock_that_a_host_releases_at_once_does_not_count_as_a_run() {
     let server = RedisServer::start();
     let tick = tick_at(0);
     let seconds = tick[1..].parse().expect("a number");
