@@ -8,6 +8,8 @@ mod connection;
 pub(super) mod dial;
 mod directory;
 pub(super) mod errors;
+#[cfg(test)]
+mod fake;
 mod floor;
 mod for_quorum;
 pub(super) mod keyspace;
@@ -208,7 +210,8 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<(Value, Time), StoreError> {
         let background = &self.background;
-        if matches!(call, Operation::Acquire(..))
+        // A higher count enters a lock that its owner has, and grants nothing new.
+        if matches!(call, Operation::Acquire(request, _) if request.count == 1)
             && let Some(by) = background.address.next_promotion_by()
         {
             boxed(self.until_promoted(by, deadline)).await?;
@@ -301,7 +304,7 @@ impl RedisStore {
             request.timed_out();
             return Err(StoreError::no_reply(send.timeout));
         };
-        if connection.promotion < link.address.promotion() {
+        if connection.promotion != link.address.promotion() {
             // The new master lacks everything that this server has done since the promotion.
             reply = Err(gone());
         }
@@ -486,75 +489,4 @@ impl Store for RedisStore {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use tokio::net::TcpListener;
-
-    use super::*;
-    use crate::store::endpoint::Endpoint;
-
-    const SILENCE: Duration = Duration::from_millis(200);
-
-    /// Starts a server that refuses all commands until it falls silent. Returns its URL.
-    async fn server(is_silent: Arc<AtomicBool>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let is_silent = Arc::clone(&is_silent);
-                tokio::spawn(async move {
-                    let (mut bytes, mut is_start) = ([0; 4096], true);
-                    loop {
-                        stream.readable().await.expect("open");
-                        let read = match stream.try_read(&mut bytes) {
-                            Ok(0) => return,
-                            Ok(read) => &bytes[..read],
-                            Err(_) => continue,
-                        };
-                        let mut replies = Vec::new();
-                        for byte in read {
-                            // Each command is an array.
-                            if is_start && *byte == b'*' && !is_silent.load(Ordering::SeqCst) {
-                                replies.extend(b"-NOPERM refused\r\n");
-                            }
-                            is_start = *byte == b'\n';
-                        }
-                        let _ = stream.try_write(&replies);
-                    }
-                });
-            }
-        });
-        format!("redis://{address}?protocol=resp2")
-    }
-
-    /// A request that waited for its connection is sent late.
-    #[tokio::test]
-    async fn a_connection_is_replaced_only_after_it_was_silent_for_long_enough() {
-        let is_silent = Arc::<AtomicBool>::default();
-        let url = server(Arc::clone(&is_silent)).await;
-        let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(&url) else {
-            panic!("a server");
-        };
-        let options = RedisOptions {
-            connect_timeout: Duration::from_secs(10),
-            ..RedisOptions::for_tests(uuid::Uuid::nil())
-        };
-        let listener: Listener = Arc::new(drop);
-        let store = RedisStore::of(endpoint, &options, &listener, None);
-        let link = &store.background;
-        link.connect().await.expect("it listens");
-        is_silent.store(true, Ordering::SeqCst);
-        let connection = link.connection().await.expect("connected");
-        let exchange = async |left| {
-            let deadline = Instant::now() + left;
-            let send = SendOptions::new(SILENCE * 9).silence(SILENCE);
-            let reply = store.exchange(Operation::Ping, link, &connection, deadline, send);
-            reply.await.expect_err("it is silent");
-        };
-        exchange(SILENCE / 2).await;
-        assert!(link.is_up(), "it was silent for half the time");
-        exchange(SILENCE * 2).await;
-        assert!(!link.is_up());
-    }
-}
+mod tests;

@@ -3,7 +3,9 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisError, RedisResult};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, RedisResult,
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout_at},
@@ -12,7 +14,7 @@ use tokio::{
 use super::{
     dial::boxed,
     errors::{classify_connect, not_sent, refuses_protocol, wants_password, without_kind},
-    sentinel,
+    sentinel::{self, Master, Named},
 };
 use crate::store::{
     StoreError, credentials::Credentials, endpoint::ServerEndpoint, provider::Provider, tls::Tls,
@@ -23,8 +25,14 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The time after which Linux closes a connection whose sent bytes are not acknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
+/// The error if a minority of the Sentinels names another master than the one that the client knows.
+const UNCONFIRMED: &str =
+    "no majority of the Sentinels confirms another master than the one that this client knows";
+
 /// How long a promotion may take from its announcement: a Sentinel looks at the replica once a second.
 const PROMOTED: Duration = Duration::from_secs(2);
+/// How long a promotion that is late is not expected once more, although the Sentinel still tries.
+const LATE: Duration = Duration::from_secs(10);
 
 /// Advice about the login in a URL with hosts.
 pub(in crate::store) const LOGIN: &str = "user and password stand before the host in the URL: \
@@ -40,10 +48,13 @@ pub(in crate::store) struct Address {
 }
 
 /// What Sentinels have reported about promotions.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(super) struct Promotions {
-    /// The epoch of the latest one.
-    latest: u64,
+    /// The master that the latest one made.
+    master: Master,
+    /// How often the master was another one than before. Unlike the epochs, which begin again when the Sentinels are set up
+    /// again, it never returns to an earlier value.
+    count: u64,
     /// Until when acquires wait for the next one, if a Sentinel has begun it.
     next_by: Option<Instant>,
 }
@@ -59,7 +70,7 @@ pub(crate) struct ConnectionSettings {
 /// A server, and how connections to it are made.
 pub(in crate::store) struct Server {
     pub(super) info: ConnectionInfo,
-    /// The epoch of its promotion, if Sentinels named it.
+    /// Its promotion, as this client counts them, if Sentinels named it.
     pub(super) promotion: u64,
     settings: ConnectionSettings,
 }
@@ -121,46 +132,60 @@ impl Address {
         let tls = self.settings.tls.current().await?;
         let clients = sentinels.iter().map(|info| tls.open(info.clone()));
         let clients = clients.collect::<RedisResult<Vec<_>>>()?;
-        let known = self.promotion();
-        let named = sentinel::master(service, &clients, known, within).await?;
-        self.learn(known, named.promotion);
-        if named.is_promoting {
-            self.expect();
-        }
+        let (known, count) = {
+            let told = self.promotions.borrow();
+            (told.master.clone(), told.count)
+        };
+        let (named, is_majority) = sentinel::master(service, &clients, &known, within).await?;
+        let promotion = self.learn(&named, is_majority.then_some(count));
+        let promotion = promotion.ok_or_else(|| RedisError::from((ErrorKind::Io, UNCONFIRMED)))?;
+        let Master { host, port, .. } = named.master;
         Ok(Server {
-            promotion: named.promotion,
-            ..Server::new(elsewhere(master, named.host, named.port), settings)
+            promotion,
+            ..Server::new(elsewhere(master, host, port), settings)
         })
     }
 
-    /// Returns the epoch of the latest promotion that a Sentinel has reported.
+    /// Returns the number of the latest promotion that Sentinels have reported.
     pub(super) fn promotion(&self) -> u64 {
-        self.promotions.borrow().latest
+        self.promotions.borrow().count
     }
 
-    /// Stores the epoch of a promotion. If no Sentinel confirms the one that was `known`, because they were set up again,
-    /// this one replaces it.
-    fn learn(&self, known: u64, promotion: u64) {
+    /// Stores the master that a Sentinel names, and returns the number of its promotion, or `None` if the client knows another
+    /// master. An isolated Sentinel may name a former one. So this one counts only if its epoch is higher, or if a majority
+    /// replied and none of them knew the promotion with the number `replaced`, because they were set up again.
+    fn learn(&self, named: &Named, replaced: Option<u64>) -> Option<u64> {
+        let mut promotion = None;
         self.promotions.send_if_modified(|told| {
-            let Promotions { latest, .. } = *told;
-            let is_news = promotion > latest || (promotion < known && latest == known);
+            let is_later = told.count == 0 || named.master.epoch > told.master.epoch;
+            let is_news = told.master != named.master && (is_later || replaced == Some(told.count));
             if is_news {
                 *told = Promotions {
-                    latest: promotion,
+                    master: named.master.clone(),
+                    count: told.count + 1,
                     next_by: None,
                 };
             }
+            if told.master == named.master {
+                promotion = Some(told.count);
+                // The Sentinel may have lost the race to promote a replica, and still name the former master.
+                let is_due = |by| Instant::now() > by + LATE;
+                if named.is_promoting && told.next_by.is_none_or(is_due) {
+                    told.next_by = Some(Instant::now() + PROMOTED);
+                }
+            }
             is_news
         });
+        promotion
     }
 
-    /// Makes acquires wait, because a Sentinel has begun to promote a replica.
-    fn expect(&self) {
-        let by = Instant::now() + PROMOTED;
-        self.promotions.send_if_modified(|told| {
-            told.next_by = Some(by);
-            false
-        });
+    /// Handles the reply of one Sentinel. If it contradicts what the client knows, all are asked.
+    async fn hear(&self, named: Named, within: Duration) {
+        if self.learn(&named, None).is_none()
+            && let Err(error) = self.server(within).await
+        {
+            tracing::debug!(address = %self, %error, "asking all Sentinels failed");
+        }
     }
 
     /// Returns until when acquires wait for the next promotion, because the new master may lack the locks that this one grants
@@ -192,13 +217,11 @@ impl Address {
                 let info = info.clone().set_redis_settings(redis);
                 let listening = boxed(async {
                     let sentinel = self.settings.tls.current().await?.open(info)?;
-                    let (address, learn) = (self.clone(), |promotion| self.learn(0, promotion));
-                    let expect = move || address.expect();
-                    sentinel::listen(&sentinel, service, within, learn, expect).await
+                    let hear = |named| boxed(self.hear(named, within));
+                    sentinel::listen(&sentinel, service, within, hear).await
                 });
                 if let Err(error) = listening.await {
                     tracing::debug!(address = %self, %error, "listening to a Sentinel failed");
-                    // With RESP2, a connection with a subscription takes no questions, so the Sentinel is only asked.
                     let is_too_old = refuses_protocol(&error) && protocol == ProtocolVersion::RESP3;
                     protocol = if is_too_old {
                         ProtocolVersion::RESP2
@@ -312,37 +335,60 @@ mod tests {
         Address::new(endpoint, ConnectionSettings::default())
     }
 
+    fn named(epoch: u64, is_promoting: bool) -> Named {
+        let host = format!("the-one-of-{epoch}");
+        Named {
+            master: Master {
+                epoch,
+                host,
+                port: 6379,
+            },
+            is_promoting,
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn acquires_wait_for_a_promotion_that_has_begun_until_it_comes_or_is_late() {
         let address = address();
+        address.learn(&named(1, false), None);
         assert_eq!(address.next_promotion_by(), None);
-        address.expect();
+        address.learn(&named(1, true), None);
         let by = address.next_promotion_by().expect("it has begun");
         tokio::join!(biased; address.until_promoted(by), async {
             // A Sentinel that has not heard of it yet.
-            address.learn(0, 0);
+            address.learn(&named(1, false), None);
             assert_eq!(address.next_promotion_by(), Some(by));
-            address.learn(0, 1);
+            address.learn(&named(2, false), None);
         });
         assert!(Instant::now() < by, "no time has passed");
         assert_eq!(address.next_promotion_by(), None);
-        address.expect();
+        // A Sentinel that has lost the race, and whose report comes late.
+        address.learn(&named(1, true), None);
+        assert_eq!(address.next_promotion_by(), None);
+        address.learn(&named(2, true), None);
         let by = address.next_promotion_by().expect("it has begun");
         address.until_promoted(by).await;
+        // The replica does not obey, and the Sentinel tries for minutes.
+        address.learn(&named(2, true), None);
         assert_eq!(address.next_promotion_by(), None, "it is late");
+        sleep(LATE * 2).await;
+        address.learn(&named(2, true), None);
+        assert_ne!(address.next_promotion_by(), None, "it is another one");
     }
 
     #[test]
-    fn an_isolated_sentinel_does_not_lead_back_to_a_former_master() {
+    fn a_promotion_that_was_reported_while_all_sentinels_were_asked_counts() {
         let address = address();
-        address.learn(0, 5);
-        address.learn(0, 4);
-        assert_eq!(address.promotion(), 5);
-        // A promotion that was reported while all Sentinels were asked counts.
-        address.learn(4, 3);
-        assert_eq!(address.promotion(), 5);
+        let fifth = address.learn(&named(5, false), None).expect("the first");
+        assert_eq!(address.learn(&named(4, false), None), None);
+        let sixth = address.learn(&named(6, false), None).expect("a later one");
         // The Sentinels were set up again, and count from 1.
-        address.learn(5, 1);
-        assert_eq!(address.promotion(), 1);
+        assert_eq!(address.learn(&named(1, false), Some(fifth)), None);
+        let first = address.learn(&named(1, false), Some(sixth));
+        assert_eq!(first, Some(address.promotion()));
+        assert!(
+            first > Some(sixth),
+            "no connection is taken for a later one"
+        );
     }
 }

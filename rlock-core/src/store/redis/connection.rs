@@ -30,7 +30,7 @@ pub(in crate::store) struct Connection {
     /// The number of this connection among those of its link.
     pub(super) epoch: u64,
     pub(super) server: ConnectionAddr,
-    /// The epoch of the promotion of its server, if Sentinels named it.
+    /// The promotion of its server, as this client counts them, if Sentinels named it.
     pub(super) promotion: u64,
     pub(super) multiplexed: MultiplexedConnection,
     pub(super) usage: Arc<Usage>,

@@ -132,7 +132,7 @@ impl Link {
                 link.ended.fetch_max(epoch, Ordering::SeqCst);
                 link.give_up(epoch);
             }
-            (event, Some(link)) if promotion >= link.address.promotion() => (link.listener)(event),
+            (event, Some(link)) if promotion == link.address.promotion() => (link.listener)(event),
             _ => {}
         };
         Inbox {
@@ -169,7 +169,7 @@ impl Link {
     /// Gives up the present connection if a Sentinel has named another master since it was opened.
     pub(super) fn leave_former_master(&self) {
         let latest = self.address.promotion();
-        if let Some(former) = self.present().filter(|present| present.promotion < latest) {
+        if let Some(former) = self.present().filter(|present| present.promotion != latest) {
             self.give_up_for(former.epoch, Some(not_yet(IsFormerMaster)));
         }
     }

@@ -159,7 +159,7 @@ impl ReplicaCheck {
             .max(longest / 2);
         let asked = timeout(longest, async {
             let latest = self.link.address.promotion();
-            connection.take_if(|(promotion, _)| *promotion < latest);
+            connection.take_if(|(promotion, _)| *promotion != latest);
             let (_, connection) = if let Some(connection) = connection {
                 connection
             } else {

@@ -1,12 +1,20 @@
 //! Finds the master of a Sentinel service, and learns of promotions. Each connection looks the master up again, because
 //! another server may have been promoted.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{
-    Client, ErrorKind, PushInfo, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-    from_redis_value, pipe,
+    Client, ErrorKind, ProtocolVersion, PushInfo, RedisError, RedisResult, Value,
+    aio::MultiplexedConnection, from_redis_value, pipe,
 };
 use tokio::{
     sync::Notify,
@@ -18,7 +26,7 @@ use super::{
     dial::{boxed, multiplexed, plain, without_time_outs},
     errors::timed_out,
 };
-use crate::error::shown;
+use crate::{error::shown, store::BoxFuture};
 
 /// Advice about the login of the Sentinels in a URL.
 pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behind the `?`: \
@@ -27,65 +35,82 @@ pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behin
 /// The shortest time-out of a request to a Sentinel.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The channel on which a Sentinel reports that it is about to promote a replica.
-const BEGUN: &str = "+failover-state-send-slaveof-noone";
-/// The channels about promotions. The Sentinel that promotes a replica reports it before the others do.
-const PROMOTIONS: [&str; 3] = [BEGUN, "+promoted-slave", "+switch-master"];
+/// The channels about promotions. The Sentinel that promotes a replica reports it before the others do, and 100 ms before it
+/// orders it.
+const PROMOTIONS: [&str; 3] = [
+    "+failover-state-send-slaveof-noone",
+    "+promoted-slave",
+    "+switch-master",
+];
+/// The states of a failover in which the Sentinel promotes a replica, and still names the former master.
+const PROMOTING: [&str; 3] = ["select_slave", "send_slaveof_noone", "wait_promotion"];
 /// How often the client asks a Sentinel that refuses the subscription, and one that reports promotions.
 pub(super) const EACH: Duration = Duration::from_secs(1);
 const EACH_IF_SUBSCRIBED: Duration = Duration::from_secs(10);
 
-/// The master that a Sentinel names, and the epoch of its promotion.
-pub(super) struct Named {
-    pub(super) promotion: u64,
+/// A master that Sentinels name.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Master {
+    /// The epoch of its promotion.
+    pub(super) epoch: u64,
     pub(super) host: String,
     pub(super) port: u16,
+}
+
+/// The reply of a Sentinel.
+pub(super) struct Named {
+    pub(super) master: Master,
     /// Whether it is about to promote a replica.
     pub(super) is_promoting: bool,
 }
 
-/// Returns the master as the Sentinels report it now. Waits longer for a Sentinel that knows at least this promotion.
-/// The caller's connection attempt ends after `within`.
+/// Returns the master as the Sentinels report it now, and whether more than half of them replied. Waits longer for a Sentinel
+/// that knows at least the promotion of `known`. The caller's connection attempt ends after `within`.
 pub(super) async fn master(
     service: &str,
     sentinels: &[Client],
-    promotion: u64,
+    known: &Master,
     within: Duration,
-) -> RedisResult<Named> {
+) -> RedisResult<(Named, bool)> {
     // The other half is for the connection to the master.
     let within = SHORTEST_TIMEOUT.max(within / 2);
+    let replies = &AtomicUsize::new(0);
     let asked = sentinels.iter().map(|sentinel| async move {
         let asked = async { ask(&mut plain(sentinel).await?, service).await };
-        replied(within, asked).await
+        let named = replied(within, asked).await?;
+        replies.fetch_add(1, Ordering::Relaxed);
+        Ok(named)
     });
-    // Of several with the same master, only one promotes a replica.
-    let epoch = |named: &Named| (named.promotion, named.is_promoting);
-    let highest = highest_epoch(asked, epoch, (promotion, false), within).await;
+    // A known master counts as replaced only if no Sentinel names it. Of several with the same master, only one promotes a
+    // replica.
+    let epoch = |named: &Named| {
+        let Master { epoch, .. } = named.master;
+        (epoch, named.master == *known, named.is_promoting)
+    };
+    let highest = highest_epoch(asked, epoch, (known.epoch, false, false), within).await;
     let none = || Err(RedisError::from((ErrorKind::Io, "no Sentinel replies")));
-    highest.unwrap_or_else(none)
+    let is_majority = replies.load(Ordering::Relaxed) > sentinels.len() / 2;
+    Ok((highest.unwrap_or_else(none)?, is_majority))
 }
 
-/// Calls `learn` with each promotion that a Sentinel knows, and `expect` when it begins one, until it does not reply.
+/// Calls `hear` with each reply of a Sentinel, which is asked again when it reports a promotion, until it does not reply.
 /// `within` limits the connecting.
-pub(super) async fn listen(
+pub(super) async fn listen<'a>(
     sentinel: &Client,
     service: &str,
     within: Duration,
-    learn: impl Fn(u64),
-    expect: impl Fn() + Send + Sync + 'static,
+    hear: impl Fn(Named) -> BoxFuture<'a, ()>,
 ) -> RedisResult<()> {
     let reported = Arc::new(Notify::new());
-    let (report, of_service) = (Arc::clone(&reported), format!(" @ {service} "));
-    let config = without_time_outs().set_push_sender(move |push: PushInfo| {
-        if let [Value::BulkString(channel), Value::BulkString(about)] = &*push.data
-            && channel == BEGUN.as_bytes()
-            && String::from_utf8_lossy(about).contains(&of_service)
-        {
-            expect();
-        }
-        report.notify_one();
-        Ok::<(), Infallible>(())
-    });
+    let report = Arc::clone(&reported);
+    let mut config = without_time_outs();
+    // With RESP2, a connection with a subscription takes no questions, so the Sentinel is only asked.
+    if sentinel.get_connection_info().redis_settings().protocol() != ProtocolVersion::RESP2 {
+        config = config.set_push_sender(move |_: PushInfo| {
+            report.notify_one();
+            Ok::<(), Infallible>(())
+        });
+    }
     let mut connection = replied(within, multiplexed(sentinel, &config)).await?;
     let subscribed = replied(within, connection.subscribe(&PROMOTIONS)).await;
     let each = match unless_refused(subscribed) {
@@ -97,7 +122,7 @@ pub(super) async fn listen(
             SHORTEST_TIMEOUT.max(within / 2),
             ask(&mut connection, service),
         );
-        learn(named.await?.promotion);
+        hear(named.await?).await;
         let _ = timeout(each, reported.notified()).await;
     }
 }
@@ -123,21 +148,15 @@ async fn ask(connection: &mut MultiplexedConnection, service: &str) -> RedisResu
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let (facts, address) = (next()?, next()?);
     let facts: HashMap<String, String> = from_redis_value(facts)?;
-    let promotion = facts
+    let epoch = facts
         .get("config-epoch")
         .and_then(|epoch| epoch.parse().ok());
     let address: Option<(String, u16)> = from_redis_value(address)?;
-    let fact = |name: &str| facts.get(name).map_or("", String::as_str);
-    let has_begun = fact("flags").contains("failover_in_progress");
-    let named = promotion
-        .zip(address)
-        .map(|(promotion, (host, port))| Named {
-            promotion,
-            // Once the replica is promoted, the addresses differ for a moment.
-            is_promoting: has_begun && fact("ip") == host && fact("port") == port.to_string(),
-            host,
-            port,
-        });
+    let state = facts.get("failover-state");
+    let named = epoch.zip(address).map(|(epoch, (host, port))| Named {
+        master: Master { epoch, host, port },
+        is_promoting: state.is_some_and(|state| PROMOTING.contains(&state.as_str())),
+    });
     named.ok_or_else(|| {
         RedisError::from((
             ErrorKind::UnexpectedReturnType,

@@ -1,0 +1,200 @@
+use std::sync::{
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
+
+use uuid::Uuid;
+
+use super::{
+    fake::{FakeSentinels, FakeServer, REFUSED},
+    *,
+};
+use crate::{owner::OwnerId, store::endpoint::Endpoint};
+
+const SILENCE: Duration = Duration::from_millis(200);
+/// After this time, a test hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Makes the store of this URL.
+fn store(url: &str, callers: Option<&Handle>) -> Arc<RedisStore> {
+    let Ok(Endpoint::Server(endpoint)) = Endpoint::parse(url) else {
+        panic!("a server");
+    };
+    let options = RedisOptions {
+        connect_timeout: LONG,
+        ..RedisOptions::for_tests(Uuid::nil())
+    };
+    let listener: Listener = Arc::new(drop);
+    RedisStore::of(endpoint, &options, &listener, callers)
+}
+
+/// Starts a server that refuses all commands.
+async fn server() -> FakeServer {
+    FakeServer::start(|_| REFUSED.to_owned()).await
+}
+
+/// A request that waited for its connection is sent late.
+#[tokio::test]
+async fn a_connection_is_replaced_only_after_it_was_silent_for_long_enough() {
+    let is_silent = Arc::<AtomicBool>::default();
+    let silent = Arc::clone(&is_silent);
+    let server = FakeServer::start(move |_| {
+        let reply = Some(REFUSED).filter(|_| !silent.load(Ordering::SeqCst));
+        reply.unwrap_or_default().to_owned()
+    });
+    let port = server.await.port;
+    let store = store(&format!("redis://127.0.0.1:{port}?protocol=resp2"), None);
+    let link = &store.background;
+    link.connect().await.expect("it listens");
+    is_silent.store(true, Ordering::SeqCst);
+    let connection = link.connection().await.expect("connected");
+    let exchange = async |left| {
+        let deadline = Instant::now() + left;
+        let send = SendOptions::new(SILENCE * 9).silence(SILENCE);
+        let reply = store.exchange(Operation::Ping, link, &connection, deadline, send);
+        reply.await.expect_err("it is silent");
+    };
+    exchange(SILENCE / 2).await;
+    assert!(link.is_up(), "it was silent for half the time");
+    exchange(SILENCE * 2).await;
+    assert!(!link.is_up());
+}
+
+#[tokio::test]
+async fn an_isolated_sentinel_does_not_lead_back_to_a_former_master() {
+    let (sentinels, url) = FakeSentinels::start().await;
+    let address = &store(&url, None).background.address;
+    let (former, master) = (1001, 1002);
+    let port = async || {
+        let server = address
+            .server(LONG)
+            .await
+            .map_err(|error| error.to_string())?;
+        let shown = server.info.addr().to_string();
+        Ok::<_, String>(shown.rsplit(':').next().and_then(|port| port.parse().ok()))
+    };
+    let report = |epoch, port| Some((epoch, port, ""));
+    sentinels.reply([report(5, master); 3]);
+    assert_eq!(port().await, Ok(Some(master)));
+    let known = address.promotion();
+    // An earlier promotion, and the same one of a Sentinel that was led to another server by hand.
+    for epoch in [4, 5] {
+        sentinels.reply([report(epoch, former), None, None]);
+        let error = port().await.expect_err("the others know more");
+        assert!(error.contains("no majority of the Sentinels"), "{error}");
+        assert_eq!(address.promotion(), known);
+    }
+    sentinels.reply([report(4, former), report(4, former), report(5, master)]);
+    assert_eq!(port().await, Ok(Some(master)));
+    assert_eq!(address.promotion(), known);
+    // The Sentinels were set up again, and count from 1.
+    sentinels.reply([report(1, former), report(1, former), None]);
+    assert_eq!(port().await, Ok(Some(former)));
+    assert_ne!(address.promotion(), known);
+}
+
+/// No connection breaks: the client hears of the other master.
+#[tokio::test]
+async fn connections_follow_sentinels_that_count_promotions_from_0_again() {
+    let (former, master) = (server().await, server().await);
+    let (sentinels, url) = FakeSentinels::start().await;
+    let report = |epoch, server: &FakeServer| Some((epoch, server.port, ""));
+    sentinels.reply([report(5, &former); 3]);
+    let store = store(&url, Some(&Handle::current()));
+    let background = tokio::spawn(Arc::clone(&store).background());
+    Arc::clone(&store).connect().await.expect("a master");
+    // Set up again by hand with one more server, once behind a failover and once instead of it.
+    for (epoch, server) in [(1, &master), (1, &former), (0, &master)] {
+        sentinels.reply([report(epoch, server), report(epoch, server), None]);
+        let promotion = store.background.address.promotion();
+        for link in store.links() {
+            let followed = async {
+                let mut last = 0;
+                loop {
+                    let connection = link.next_connection(last).await;
+                    if connection
+                        .server
+                        .to_string()
+                        .ends_with(&format!(":{}", server.port))
+                    {
+                        return connection.promotion;
+                    }
+                    last = connection.epoch;
+                }
+            };
+            let followed = tokio::time::timeout(LONG, followed).await;
+            assert!(followed.expect("it stays") > promotion);
+        }
+    }
+    background.abort();
+}
+
+/// The clock is stopped, so nothing can be late.
+#[tokio::test]
+async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promoted() {
+    let (former, master) = (server().await, server().await);
+    let (sentinels, url) = FakeSentinels::start().await;
+    sentinels.reply([Some((1, former.port, "")); 3]);
+    let store = store(&url, None);
+    let background = tokio::spawn(Arc::clone(&store).background());
+    Arc::clone(&store).connect().await.expect("a master");
+    // One Sentinel promotes, and two do not know of it. The client may only ask.
+    let (idle, promoting) = (
+        Some((1, former.port, "")),
+        Some((1, former.port, "wait_promotion")),
+    );
+    sentinels.reply([idle, promoting, idle]);
+    let address = &store.background.address;
+    let begun = async {
+        while address.next_promotion_by().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, begun).await.expect("a reply");
+    let (resume, stopped) = mpsc::channel::<()>();
+    // The paused clock of Tokio does not advance while a blocking task runs.
+    tokio::task::spawn_blocking(move || stopped.recv());
+    tokio::time::pause();
+    assert_ne!(address.next_promotion_by(), None);
+
+    let acquire = |count| {
+        let (store, owner) = (
+            Arc::clone(&store),
+            OwnerId::new(Uuid::nil(), 1, Mode::Exclusive),
+        );
+        async move {
+            let key = Key::parse("k").expect("valid");
+            let request = AcquireRequest {
+                claims: Arc::new([Claim { key, owner }]),
+                lease: LONG,
+                count,
+                waits: false,
+            };
+            store
+                .acquire(&request, SendOptions::new(LONG))
+                .await
+                .map(drop)
+        }
+    };
+    // The client has asked for its permissions by scripts.
+    let checks = former.count("EVALSHA");
+    let (held_back, entry) = (tokio::spawn(acquire(1)), tokio::spawn(acquire(2)));
+    // The server reads it behind everything that was sent before.
+    store.ping(LONG).await.expect("it replies");
+    assert_eq!(former.count("PING"), 1);
+    let entered = former.count("EVALSHA");
+    assert_eq!(entered, checks + 1, "the entry grants nothing new");
+    assert!(!held_back.is_finished(), "the acquire waits");
+
+    sentinels.reply([Some((2, master.port, "")); 3]);
+    address.server(LONG).await.expect("a master");
+    tokio::time::resume();
+    drop(resume);
+    let refused = held_back.await.expect("no panic").expect_err("refused");
+    assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    let refused = entry.await.expect("no panic").expect_err("refused");
+    assert!(refused.to_string().contains("NOPERM"), "{refused}");
+    let counts = (former.count("EVALSHA"), master.count("EVALSHA"));
+    assert_eq!(counts, (entered, 1));
+    background.abort();
+}
