@@ -13,5 +13,6 @@ pub(crate) mod messages;
 pub(crate) mod queries;
 pub(crate) mod shell;
 pub(crate) mod thread;
+mod unread;
 
 pub(crate) use rlock_proto::machine;

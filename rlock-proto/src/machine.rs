@@ -222,6 +222,14 @@ impl Machine {
                 self.cx.outputs.push(Output::Step(Step::Left(Ok(()))));
                 Few::new()
             }
+            Input::Woken {
+                call,
+                request,
+                is_polled,
+            } => {
+                self.woken(call, request, is_polled);
+                Few::new()
+            }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
             Input::Event(
@@ -235,7 +243,6 @@ impl Machine {
             }
             Input::Event(key, owner, event) => {
                 self.at(&key, |slot, cx| {
-                    slot.answered(owner, &event, cx);
                     let owners = slot.ownerships.iter().map(|own| own.owner);
                     let meant = owners.filter(|own| owner.is_none_or(|owner| owner == *own));
                     for owner in meant.collect::<SmallVec<[Owner; 1]>>() {
@@ -372,7 +379,7 @@ impl Machine {
     /// Handles every deadline that has passed. Returns the keys whose slots it leaves unsettled.
     fn time(&mut self) -> Few<Key> {
         let mut keys = Few::new();
-        while let Some((target, key)) = self.cx.schedule.take_due(self.cx.now) {
+        while let Some((at, target, key)) = self.cx.schedule.take_due(self.cx.now) {
             match (target, key) {
                 (Target::Own(owner), Some(key)) => {
                     self.at(&key, |slot, cx| slot.come_due(owner, cx));
@@ -384,9 +391,10 @@ impl Machine {
                     };
                     call.due = None;
                     let of_call = call.keys();
-                    let is_idle = drains && call.is_unpolled(now);
-                    let is_given_up = is_idle && call.is_reminded();
-                    if is_idle && !is_given_up {
+                    let is_idle = call.is_unpolled(now);
+                    let is_given_up = drains && is_idle && call.is_reminded();
+                    let is_late = now.since(at) >= GRACE / 2;
+                    if is_idle && (drains || is_late) && !call.is_reminded() {
                         call.remind(now);
                     }
                     self.cx.wake(id);

@@ -7,6 +7,7 @@ use crate::{
         core::Core,
         machine::{CallId, Failure, Input, Reply, Request, Step},
         shell::{AcquiredFor, Begins, SharedHold, Shell},
+        unread::Unread,
     },
     error::LockError,
     few::Few,
@@ -112,9 +113,10 @@ impl<'a> CallGuard<'a> {
     /// Sends a request, and returns the step that follows the reply.
     pub(crate) async fn send(&mut self, request: Box<Request>) -> Step {
         let core = self.core;
-        let sending = Sending::new(core, request);
-        let performed = perform(core, sending, self.begins.as_mut());
-        let sent = core.in_runtime_until_closed(performed).await;
+        let begins = self.begins.as_mut();
+        let unread = (begins.is_some()).then(|| Unread::new(&core.shell, self.id, request.number));
+        let performed = perform(core, Sending::new(core, request), begins);
+        let sent = core.sent_until_closed(performed, unread).await;
         let Some((step, error)) = sent else {
             let poll = Input::Poll(self.id);
             let step = core.shell.on_begun(poll, self.begins.as_mut());

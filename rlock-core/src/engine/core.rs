@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
 };
 
 use tokio::{runtime::Handle, sync::SetOnce};
@@ -18,6 +18,7 @@ use crate::{
         machine::{Event, Input, Machine, Owner},
         shell::Shell,
         thread::ClientThread,
+        unread::Unread,
     },
     key::Key,
     mode::Mode,
@@ -123,20 +124,35 @@ impl Core {
         .await
     }
 
-    /// The same until the client is closed: then returns `None`.
-    pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
+    /// The same until the client is closed: then returns `None`. Watches whether a call that acquires is polled.
+    pub(super) async fn sent_until_closed<F: Future>(
+        &self,
+        future: F,
+        unread: Option<Arc<Unread>>,
+    ) -> Option<F::Output> {
         let (mut future, mut closed) = (pin!(future), pin!(self.closed.wait()));
         poll_fn(|cx| {
             if self.is_closed() {
                 return Poll::Ready(None);
             }
             let (_noted, _entered) = (note_caller(), Handle::enter(&self.thread.runtime));
-            match future.as_mut().poll(cx) {
-                Poll::Ready(output) => Poll::Ready(Some(output)),
-                Poll::Pending => closed.as_mut().poll(cx).map(|_| None),
+            let begun = unread.as_ref().map(|unread| unread.begins_poll(cx.waker()));
+            let waker = begun.as_ref().map_or(cx.waker(), |(waker, _)| waker);
+            let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+            if let Poll::Ready(output) = polled {
+                return Poll::Ready(Some(output));
             }
+            if let (Some(unread), Some((_, true))) = (&unread, begun) {
+                unread.waits_on();
+            }
+            closed.as_mut().poll(cx).map(|_| None)
         })
         .await
+    }
+
+    /// The same for a future that is not part of a call that acquires.
+    pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
+        self.sent_until_closed(future, None).await
     }
 }
 

@@ -45,8 +45,6 @@ pub(super) struct Acquisition {
     pub(super) acts_by: Time,
     /// Whether that time was extended once, because all of the process may have stood still.
     pub(super) is_reminded: bool,
-    /// When the latest request was sent, or the store was last asked whether it replies at all.
-    pub(super) asked_at: Time,
     /// Whether the call has sent a request.
     has_asked: bool,
     /// Failures and pauses so far.
@@ -144,14 +142,9 @@ impl Call {
         }
     }
 
-    /// Returns when the store should have replied to the call's request, if one is under way.
-    pub(super) fn replied_by(&self) -> Option<Time> {
-        match &self.work {
-            Work::Acquire(call) if matches!(call.stage, Stage::Asking(_)) => {
-                Some(call.asked_at + GRACE)
-            }
-            _ => None,
-        }
+    /// Returns whether a request of the call is under way, or its reply unread.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(&self.work, Work::Acquire(call) if matches!(call.stage, Stage::Asking(_)))
     }
 
     /// Returns whether the call has a request under way, or is about to send one.
@@ -231,7 +224,6 @@ impl Acquisition {
             stage: Stage::Ready,
             acts_by: now,
             is_reminded: false,
-            asked_at: now,
             has_asked: false,
             failures: 0,
             confirmations: 0,
@@ -310,8 +302,7 @@ impl Acquisition {
     ) -> Box<Request> {
         let number = cx.number();
         (self.stage, self.has_asked) = (Stage::Asking(number), true);
-        (self.asked_at, self.acts_by) = (cx.now, cx.now + timeout + IDLE);
-        self.is_reminded = false;
+        (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
         Box::new(Request {
             number,
             call: Some(id),

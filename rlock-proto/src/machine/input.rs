@@ -44,6 +44,16 @@ pub enum Input {
     Run(Entry),
     /// A call is polled.
     Poll(CallId),
+    /// The task of a call was woken while this request of it is under way, so the reply may have arrived, or was polled
+    /// since and has no reply.
+    Woken {
+        /// The number of the call.
+        call: CallId,
+        /// The number of the request.
+        request: u64,
+        /// Whether the call was polled since.
+        is_polled: bool,
+    },
     /// The future of a call was dropped.
     Cancel(CallId),
     /// The store has replied to a request, or no reply will come. With a reply, the call that sent it is polled.

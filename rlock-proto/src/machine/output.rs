@@ -170,7 +170,8 @@ pub enum Revoked {
 /// A request to the store. It returns to the machine with its reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    pub(super) number: u64,
+    /// Its number among the requests of the client.
+    pub number: u64,
     /// The call that sends it; `None` for the background.
     pub call: Option<CallId>,
     /// The locks, each with its owner.

@@ -3,17 +3,38 @@
 use std::time::Duration;
 
 use super::{
-    CallId, Context, Owner,
+    CallId, Context, IDLE, Machine,
     call::{Call, Stage},
-    input::Event,
-    output::{HoldEnd, Output, Renew},
+    output::HoldEnd,
     slot::Slot,
 };
-use crate::{
-    lease::Time,
-    mode::Mode,
-    store::{GRACE, RenewalOutcome},
-};
+use crate::{lease::Time, store::GRACE};
+
+impl Machine {
+    /// Notes that the task of a call was woken while this request is under way, or was polled since without a reply. Only the
+    /// call reads its reply, so it has a grace period to be polled.
+    pub(super) fn woken(&mut self, id: CallId, request: u64, is_polled: bool) {
+        let (now, cx) = (self.cx.now, &mut self.cx);
+        let patience = cx.settings.response_timeout + IDLE;
+        let call = cx.calls.get_mut(&id);
+        let Some(call) = call.and_then(|call| call.asking(request)) else {
+            return;
+        };
+        if is_polled {
+            (call.acts_by, call.is_reminded) = (now + patience, false);
+            return;
+        }
+        call.acts_by = call.acts_by.min(now + GRACE);
+        let acts_by = call.acts_by;
+        let keys = cx.calls.get(&id).map(Call::keys).unwrap_or_default();
+        let mut slots = keys.iter().filter_map(|key| self.slots.get(key));
+        if cx.is_draining() {
+            cx.look_whether_polled(id);
+        } else if slots.any(|slot| slot.turn == Some(id) && slot.is_turn_wanted(cx)) {
+            cx.look_at_call(id, acts_by);
+        }
+    }
+}
 
 impl Slot {
     /// Returns whether others wait while the call with the turn has the lock, or may have it: local calls, or other clients.
@@ -21,7 +42,7 @@ impl Slot {
         let has_grant = (self.current()).is_some_and(|own| own.requests.grant().is_some());
         let is_asking = || {
             let turn = self.turn.and_then(|turn| cx.calls.get(&turn));
-            turn.is_some_and(|call| call.replied_by().is_some())
+            turn.is_some_and(Call::is_asking)
         };
         !self.queue.is_empty() || self.wanted && (has_grant || is_asking())
     }
@@ -31,8 +52,8 @@ impl Slot {
         if let Some(id) = self.turn.filter(|_| self.is_turn_wanted(cx))
             && let Some(call) = cx.calls.get(&id)
         {
-            let replied_by = call.replied_by().filter(|_| !cx.settings.needs_majority);
-            let at = call.acts_by().min(replied_by.unwrap_or(Time::NEVER));
+            // A time in the past would look as if the process had stood still.
+            let at = call.acts_by().max(cx.now);
             cx.look_at_call(id, at);
         }
     }
@@ -62,60 +83,14 @@ impl Slot {
         }
     }
 
-    /// Takes the turn back from its call if the call is not polled. While a request of the call is under way, its reply may have
-    /// arrived without being read. So a grace period after the request, the client asks the store a question: if the store
-    /// replies to that, it has also replied to the request.
+    /// Takes the turn back from its call if the call is not polled.
     pub(super) fn look_at_turn(&mut self, cx: &mut Context) {
-        let now = cx.now;
-        let Some((id, call)) = self.turn.and_then(|id| Some((id, cx.calls.get_mut(&id)?))) else {
-            return;
-        };
-        let is_overdue = call.replied_by().is_some_and(|at| now >= at);
-        if now >= call.acts_by() {
+        let turn = self.turn.and_then(|id| Some((id, cx.calls.get(&id)?)));
+        if let Some((id, call)) = turn
+            && cx.now >= call.acts_by()
+        {
             self.recall_turn(id, cx);
-        } else if let Some(call) = call.acquisition().filter(|_| is_overdue)
-            && !cx.settings.needs_majority
-        {
-            call.asked_at = now;
-            let (lease, owner) = (call.terms.lease, cx.number());
-            self.question = Some(owner);
-            cx.outputs.push(Output::Renew(Box::new(Renew {
-                fence: 0,
-                key: self.key.clone(),
-                owner,
-                mode: Mode::Exclusive,
-                lease: Duration::ZERO,
-                confirmed: lease,
-                left: cx.settings.response_timeout,
-                last_fence: 0,
-                keeps_fence: false,
-                count: 1,
-            })));
         }
-    }
-
-    /// Takes the turn back if this is the reply to a question that was sent after the request of the call with the turn.
-    pub(super) fn answered(&mut self, owner: Option<Owner>, event: &Event, cx: &mut Context) {
-        let Event::Renewed {
-            sent_at, outcome, ..
-        } = event
-        else {
-            return;
-        };
-        let is_answer = owner.is_some() && owner == self.question;
-        let turn = self.turn.and_then(|turn| cx.calls.get_mut(&turn));
-        if is_answer
-            && *outcome == Some(RenewalOutcome::Lost)
-            && let Some(call) = turn.and_then(Call::acquisition)
-            && matches!(call.stage, Stage::Asking(_))
-            && call.asked_at <= *sent_at
-        {
-            call.acts_by = cx.now;
-            if self.is_turn_wanted(cx) {
-                self.look_at_turn(cx);
-            }
-        }
-        self.question.take_if(|_| is_answer);
     }
 
     fn recall_turn(&mut self, call: CallId, cx: &mut Context) {

@@ -42,10 +42,10 @@ impl Schedule {
         }
     }
 
-    /// Takes the target with the first deadline, if that has come.
-    pub(super) fn take_due(&mut self, now: Time) -> Option<(Target, Option<Key>)> {
+    /// Takes the first deadline, if that has come, and its target.
+    pub(super) fn take_due(&mut self, now: Time) -> Option<(Time, Target, Option<Key>)> {
         let first = self.0.first_entry().filter(|first| first.key().0 <= now)?;
-        let ((_, target), key) = first.remove_entry();
-        Some((target, key))
+        let ((at, target), key) = first.remove_entry();
+        Some((at, target, key))
     }
 }

@@ -61,8 +61,6 @@ pub struct Slot {
     attempts: Vec<CallId>,
     /// The mode of an attempt that the store has just refused, and when its request was sent.
     pub(super) refused: Option<(Mode, Time)>,
-    /// The owner in whose name the store was asked whether it replies. It asks for no lock.
-    pub(super) question: Option<Owner>,
     /// Whether other clients wait for the lock, as far as is known.
     pub wanted: bool,
     /// How many further calls are served before other clients are.
@@ -79,7 +77,6 @@ impl Slot {
             queue: VecDeque::new(),
             attempts: Vec::new(),
             refused: None,
-            question: None,
             wanted: false,
             handovers: 0,
         }

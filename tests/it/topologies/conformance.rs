@@ -62,6 +62,7 @@ macro_rules! conformance {
             a_lock_is_taken_from_the_hold_that_was_meant_only,
             a_call_that_gives_up_leaves_nothing_behind,
             a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held,
+            a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
             readers_and_writers_are_served_in_the_order_of_their_requests,
             permits_are_given_in_the_order_of_requests,
             a_permit_that_is_not_renewed_is_free_when_its_lease_ends,
@@ -129,9 +130,13 @@ conformance!(resp3: all of Topology::server());
 conformance!(
     resp2: core of Topology::server_by_resp2();
     a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held,
+    a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
 );
 conformance!(sentinel: core of Topology::sentinel().await);
-conformance!(cluster: core of Topology::cluster().await);
+conformance!(
+    cluster: core of Topology::cluster().await;
+    a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
+);
 // Five servers: all running, or with two of them paused.
 conformance!(five: all of Topology::quorum_without(&[]));
 conformance!(without_the_first: core of Topology::quorum_without(&[0, 3]));

@@ -3,35 +3,13 @@
 use std::pin::pin;
 
 use rlock_core::{Lock, LockClient};
-use rlock_testkit::{RedisServer, eventually, within};
+use rlock_testkit::{RedisServer, within};
 
-use crate::common::{
-    LASTING, LONG, acquiring, assert_soon_queued, begin, client, hold, its_turn, name,
-};
+use crate::common::{LASTING, LONG, acquiring, assert_soon_queued, begin, client, hold, its_turn};
 
 /// Returns a lock whose lease no test outlasts.
 fn lock(client: &LockClient) -> Lock {
     client.lock("k").lease(LASTING).wait(LONG)
-}
-
-#[tokio::test]
-async fn a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one() {
-    let server = RedisServer::start();
-    let client = client(&server).await;
-    let mut idle = Box::pin(lock(&client).acquire());
-    begin(&mut idle).await;
-    eventually(LONG, "the lock is granted", async || {
-        server.pttl(&name("k")).await > 0
-    })
-    .await;
-    let next = lock(&client)
-        .acquire()
-        .await
-        .expect("the turn is taken back");
-    // It asks again when it is polled.
-    begin(&mut idle).await;
-    next.release().await.expect("held");
-    idle.await.expect("its turn").release().await.expect("held");
 }
 
 #[tokio::test]

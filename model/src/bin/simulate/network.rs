@@ -426,8 +426,18 @@ impl World {
     /// Tells the machine the outcome of a request, and polls the call that sent it.
     fn replied(&mut self, client: usize, id: u64, outcome: Vote) {
         let state = &mut self.clients[client];
-        let awaited = state.awaited.get(&id);
-        if awaited.is_none_or(|awaited| state.is_unpolled(awaited)) {
+        let Some(awaited) = state.awaited.get(&id) else {
+            return;
+        };
+        if state.is_unpolled(awaited) {
+            if let (Sent::Request(request), Some(call)) = (&awaited.sent, awaited.call()) {
+                let woken = Input::Woken {
+                    call,
+                    request: request.number,
+                    is_polled: false,
+                };
+                self.on(client, woken, None);
+            }
             return;
         }
         let Some(awaited) = state.awaited.remove(&id) else {

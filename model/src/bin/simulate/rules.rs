@@ -770,7 +770,7 @@ impl World {
             (is_first && is_short && !may_repeat) && now > note.began + Duration::from_millis(30);
         let max_hold = note.terms.max_hold.map(|most| note.began + most);
         let broken = match phase {
-            _ if renew.lease.is_zero() => return,
+            Some(_) if renew.lease.is_zero() => return,
             Some(Phase::Held) if max_hold.is_some_and(|until| now > until) => {
                 "after its `max_hold`"
             }

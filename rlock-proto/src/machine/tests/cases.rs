@@ -676,6 +676,7 @@ fn a_lock_that_ends_before_its_next_call_is_polled_is_no_loss() {
     let (next, _) = client.acquire("k", terms(LEASE));
     client.leave(&entered);
     client.tick(3_000);
+    client.tick(4_000);
     client.next(next);
     let release = client.sent_one();
     assert_eq!(owner(&release), entered.entry.owner);

@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
-use rlock_core::{LockClient, LockError, LockGuard};
+use rlock_core::{Lock, LockClient, LockError, LockGuard};
 use rlock_testkit::{Place, eventually, within};
 use tokio::time::timeout;
 
 use super::LONG;
+use crate::common::builder;
 
 /// Long enough for messages of a busy server, and for a call to begin a hold that it must not begin.
 const A_WHILE: Duration = Duration::from_millis(200);
@@ -33,6 +34,18 @@ async fn clients(place: &Place) -> (LockClient, LockClient) {
     clients
 }
 
+/// Returns a call that has sent its request and does not read the reply. Some stores reply while the request is being sent.
+async fn unread(lock: &Lock) -> Option<Pin<Box<impl Future<Output = Outcome>>>> {
+    for _ in 0..100 {
+        let mut call = Box::pin(lock.acquire());
+        match poll_once(call.as_mut()).await {
+            Poll::Pending => return Some(call),
+            Poll::Ready(early) => early.expect("free").release().await.expect("held"),
+        }
+    }
+    None
+}
+
 /// Acquires the lock for the other client, and checks that the call does not hold it until that client releases it.
 async fn assert_follows(mut call: Pin<&mut impl Future<Output = Outcome>>, other: &LockClient) {
     let next = other.lock("k").wait(LONG).acquire().await.expect("free");
@@ -50,16 +63,8 @@ pub(crate) async fn a_lock_that_is_released_by_its_token_before_its_grant_is_rea
 ) {
     let (one, other) = clients(&place).await;
     let lock = one.lock("k").wait(LONG);
-    let mut calls = (0..100).map(|_| Box::pin(lock.acquire()));
-    // Some stores reply while the request is being sent.
-    let mut call = loop {
-        let Some(mut call) = calls.next() else {
-            return;
-        };
-        match poll_once(call.as_mut()).await {
-            Poll::Pending => break call,
-            Poll::Ready(early) => early.expect("free").release().await.expect("held"),
-        }
+    let Some(mut call) = unread(&lock).await else {
+        return;
     };
     // The servers of a quorum grant it one after the other, each with its own fence, so the token is compared until all have.
     eventually(LONG, "it is granted, and released", async || {
@@ -71,4 +76,22 @@ pub(crate) async fn a_lock_that_is_released_by_its_token_before_its_grant_is_rea
     })
     .await;
     assert_follows(call.as_mut(), &other).await;
+}
+
+pub(crate) async fn a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one(
+    place: Place,
+) {
+    // Longer than the test waits, because a call that is not polled also loses its turn after that time.
+    let builder = builder().response_timeout(2 * LONG);
+    let client = place.client_of(builder).await;
+    let lock = client.lock("k").lease(2 * LONG).wait(LONG);
+    let Some(mut call) = unread(&lock).await else {
+        return;
+    };
+    let next = within(LONG, "the turn is taken back", lock.acquire()).await;
+    let next = next.expect("free");
+    assert!(poll_once(call.as_mut()).await.is_pending(), "it asks again");
+    next.release().await.expect("held");
+    let last = within(LONG, "the call has its turn", call).await;
+    last.expect("free").release().await.expect("held");
 }

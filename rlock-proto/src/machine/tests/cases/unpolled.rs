@@ -82,25 +82,32 @@ fn a_call_that_does_not_pick_up_a_lock_in_time_keeps_out_neither_other_calls_nor
     }
 }
 
+/// Wakes the task of a call for the reply to this request, or polls it without one.
+fn woken(client: &mut Client, call: CallId, request: &Request, is_polled: bool) {
+    let request = request.number;
+    client.on(Input::Woken {
+        call,
+        request,
+        is_polled,
+    });
+}
+
 #[test]
-fn a_call_that_does_not_read_its_reply_loses_its_turn_once_the_store_is_known_to_reply() {
+fn a_call_that_does_not_read_its_reply_loses_its_turn_a_second_after_it_arrived() {
     let mut client = Client::new();
     let (idle, step) = client.acquire("k", terms(LONG));
     let unread = asked(step);
     let (next, _) = client.acquire("k", terms(LONG));
-    client.tick(999);
-    assert!(client.renewals().is_empty());
-    // The reply may be late, or the call is not polled.
-    for (now, outcome) in [(1_000, None), (2_000, Some(RenewalOutcome::Lost))] {
-        client.tick(now);
-        let question = client.renewal();
-        // It is about no lock of the client, so no reply to it says anything about one.
-        assert!(question.owner != owner(&unread) && question.lease.is_zero());
-        assert!(client.sent().is_empty());
-        client.renewed(&question, now, outcome);
-    }
+    client.tick(1_200);
+    assert!(client.sent().is_empty(), "the store may be slow");
+    woken(&mut client, idle, &unread, false);
+    client.tick(2_199);
+    assert!(client.sent().is_empty(), "its task has a second");
+    client.tick(2_200);
     let release = client.sent_one();
     assert_eq!((owner(&release), lowers(&release).0), (owner(&unread), 0));
+    // The client asks the store for nothing else, so other clients notice nothing.
+    assert!(client.renewals().is_empty());
     client.on(Input::Reply(release, DONE));
     let request = client.next(next);
     let entered = only(client.grant(request, 9));
@@ -112,18 +119,48 @@ fn a_call_that_does_not_read_its_reply_loses_its_turn_once_the_store_is_known_to
 }
 
 #[test]
-fn a_call_that_reads_a_late_reply_keeps_its_turn() {
+fn a_call_that_is_polled_keeps_its_turn_however_slow_the_store_is() {
     let mut client = Client::new();
-    let (_, step) = client.acquire("k", terms(LONG));
+    let (call, step) = client.acquire("k", terms(LONG));
+    let request = asked(step);
     let (next, _) = client.acquire("k", terms(LONG));
-    client.tick(1_000);
-    let question = client.renewal();
-    let entered = only(client.grant(asked(step), FENCE));
-    client.renewed(&question, 1_000, Some(RenewalOutcome::Lost));
-    assert!(client.losses().is_empty() && client.sent().is_empty());
-    assert_eq!(client.own().owner, entered.entry.owner);
+    for now in [500, 1_000, 1_900] {
+        // A timer, or a member of a quorum, wakes it.
+        client.tick(now);
+        woken(&mut client, call, &request, false);
+        client.tick(now + 100);
+        woken(&mut client, call, &request, true);
+    }
+    client.tick(3_900);
+    assert!(client.sent().is_empty() && client.renewals().is_empty());
+    let first = owner(&request);
+    let entered = only(client.grant(request, FENCE));
+    assert_eq!(entered.entry.owner, first);
     client.leave(&entered);
     assert!(client.is_woken(next));
+}
+
+#[test]
+fn a_call_of_a_process_that_stood_still_has_another_second() {
+    for joins in [false, true] {
+        let terms = with(|terms| {
+            terms.lease = ms(LONG);
+            terms.mode = if joins { Mode::Shared } else { Mode::Exclusive };
+        });
+        let mut client = Client::new();
+        let (_, step) = client.acquire("k", terms);
+        let (call, _) = client.acquire("k", terms);
+        let entered = only(client.grant(asked(step), FENCE));
+        client.leave(&entered);
+        assert!(client.is_woken(call));
+        client.event(Event::Wanted);
+        client.tick(8_000);
+        assert!(client.is_woken(call));
+        client.tick(8_999);
+        assert!(client.sent().is_empty());
+        client.tick(9_000);
+        assert_eq!(lowers(&client.sent_one()).0, 0);
+    }
 }
 
 #[test]
@@ -239,7 +276,7 @@ fn a_call_that_is_polled_after_its_wait_sends_no_request() {
     let mut client = Client::new();
     let (idle, step) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(50))));
     let (next, _) = client.acquire("k", terms(LONG));
-    client.tick(5_000);
+    client.tick(4_000);
     client.next(next);
     client.on(Input::Reply(asked(step), Reply::None));
     let step = client.poll(idle);
