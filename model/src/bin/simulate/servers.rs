@@ -214,7 +214,9 @@ impl Server {
         let reply = change(self, time);
         let Fences { last, is_set, .. } = self.state.fences;
         for key in keys.iter().filter(|_| is_set && last > 0) {
-            let until = time + ttl;
+            // If it is for several locks, the request may have left the fences of some as they were.
+            let others = (keys.len() > 1).then(|| self.kept(key, time));
+            let until = time + ttl.max(others.unwrap_or_default());
             self.fences.insert(key.clone(), Kept { fence: last, until });
             let largest = self.largest.entry(key.clone()).or_default();
             *largest = last.max(*largest);
@@ -226,10 +228,15 @@ impl Server {
     fn kept_for_others(&mut self, release: &ReleaseRequest, now: u64) -> Duration {
         let (key, time) = (&release.key, self.time(now));
         let is_held = self.state.held_by(key, release.owner, time).is_some();
-        let kept = self
-            .fences
-            .get(key)
-            .filter(|_| !is_held || release.owner.mode() != Mode::Exclusive);
+        if is_held && release.owner.mode() == Mode::Exclusive {
+            return Duration::ZERO;
+        }
+        self.kept(key, time)
+    }
+
+    /// Returns how long the last fence of a key is still kept.
+    fn kept(&self, key: &Key, time: Time) -> Duration {
+        let kept = self.fences.get(key);
         kept.map_or(Duration::ZERO, |kept| kept.until.since(time))
     }
 
@@ -242,6 +249,9 @@ impl Server {
         };
         let others = match body {
             Body::Release(release, _) => self.kept_for_others(release, now),
+            Body::Acquire(request, _) if request.count > 1 => {
+                self.kept(&request.claims[0].key, self.time(now))
+            }
             _ => Duration::ZERO,
         };
         let ttl = fence_ttl(body).max(others);

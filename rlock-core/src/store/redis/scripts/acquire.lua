@@ -90,9 +90,9 @@ for n, lock in ipairs(taken and {} or KEYS) do
     break
   end
   local refused
-  if held[n] and not modes[n] then
-    -- The fence of a hand-off, or of a grant whose reply was lost, is kept as that of a new grant. That of a hold is kept, too,
-    -- because entries extend its lease without a renewal.
+  if held[n] and not modes[n] and (count == '1' or redis.call('PTTL', lock .. ':fence') < tonumber(fence_ttl)) then
+    -- The fence of a hand-off, or of a grant whose reply was lost, is kept as that of a new grant. That of a hold is kept for
+    -- as long at least, because entries extend its lease without a renewal.
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
   end
   fences[n], refused = (held[n] and not modes[n] and last_fence or next_fence)(lock, fence_ttl)
