@@ -72,11 +72,14 @@ impl Slot {
         let now = cx.now;
         let call = cx.calls.get_mut(&id).and_then(Call::acquisition);
         let Some(call) = call else { return };
-        if let Stage::Joined(_) = call.stage {
+        if let Stage::Joined(at) = call.stage {
             let acts_by = call.acts_by;
-            match call.take_entry_back(now) {
-                Some(entry) => _ = self.leave(&entry, HoldEnd::Cancelled, None, cx),
-                None => cx.look_at_call(id, acts_by),
+            if call.locks[at].key != self.key {
+                // Another slot has the entry.
+            } else if let Some(entry) = call.take_entry_back(now) {
+                self.leave(&entry, HoldEnd::Cancelled, None, cx);
+            } else {
+                cx.look_at_call(id, acts_by);
             }
         } else if self.turn == Some(id) && self.is_turn_wanted(cx) {
             self.look_at_turn(cx);

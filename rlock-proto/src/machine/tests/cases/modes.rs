@@ -131,6 +131,30 @@ fn an_entry_that_no_poll_has_picked_up_is_not_renewed_and_leaves_the_hold() {
 }
 
 #[test]
+fn a_call_of_several_keys_that_does_not_pick_up_its_entry_leaves_the_hold_of_that_key() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("j", shared());
+    let outer = only(client.grant(asked(step), FENCE));
+    let inside = Inside {
+        owner: outer.entry.owner,
+        token: outer.token,
+        entry: outer.entry.number,
+    };
+    let (_, step) = client.acquire("k", shared());
+    let keys = [
+        (key("j"), Mode::Shared, Some(inside)),
+        (key("k"), Mode::Shared, None),
+    ];
+    let (second, waits) = client.begin(keys.into_iter().collect(), shared(), true);
+    assert_eq!(waits, Step::Wait);
+    let entered = only(client.grant(asked(step), FENCE));
+    assert!(client.is_woken(second));
+    client.leave(&entered);
+    client.tick(1_000);
+    assert_eq!(client.sent_one().claims[0].key, key("k"));
+}
+
+#[test]
 fn a_reader_that_gives_up_before_it_is_polled_leaves_the_hold() {
     let mut client = Client::new();
     let (_, step) = client.acquire("k", shared());
