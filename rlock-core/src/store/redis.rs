@@ -22,7 +22,11 @@ mod replies;
 pub(super) mod sentinel;
 mod usage;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::OptionFuture;
 use redis::{Value, cmd};
@@ -173,12 +177,20 @@ impl RedisStore {
             (":queue", "zset"),
             (":fence", "string"),
         ];
-        for key in call.keys() {
-            for (suffix, own) in TYPES {
+        let connection = self.background_connection(deadline).await.ok()?;
+        for (suffix, own) in TYPES {
+            for key in call.keys() {
+                // Each refusal has a line in the server's `ACL LOG`.
+                if connection.refuses_type.load(Ordering::Relaxed) {
+                    return None;
+                }
                 let name = format!("{}{suffix}", self.commands.keyspace.lock(key));
                 let ask = cmd("TYPE").arg(&name).take();
                 let send = SendOptions::new(deadline.saturating_duration_since(Instant::now()));
                 let reply = self.attempt(Operation::LookUp(&ask), send, deadline).await;
+                if reply.as_ref().is_err_and(is_refused) {
+                    connection.refuses_type.store(true, Ordering::Relaxed);
+                }
                 if let Value::SimpleString(found) = reply.ok()?.0
                     && found != own
                     && found != "none"

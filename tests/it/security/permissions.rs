@@ -64,6 +64,9 @@ const BETTER: [&str; 14] = [
 /// A permission without which locks are as fast.
 const NAMES: &str = "+client|setname";
 
+/// A permission that only errors about keys of other software need.
+const TYPES: &str = "+type";
+
 /// The number of clients that connect to each server in the test of optional permissions.
 const CLIENTS: usize = 3;
 
@@ -89,7 +92,7 @@ fn command_of(rule: &str) -> String {
 }
 
 fn all() -> Vec<&'static str> {
-    [&NEEDED[..], &BETTER[..], &[NAMES]].concat()
+    [&NEEDED[..], &BETTER[..], &[NAMES, TYPES]].concat()
 }
 
 fn all_but(left_out: &str) -> Vec<&'static str> {

@@ -1,6 +1,11 @@
 //! A connection to the server. RESP2 cannot mix notifications with replies, so they have a connection of their own.
 
-use std::{collections::HashMap, convert::Infallible, io, sync::Arc};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use futures_util::StreamExt;
 use redis::{
@@ -44,6 +49,8 @@ pub(in crate::store) struct Connection {
     pub(super) redirects_to: Option<i64>,
     /// Whether the server says that it is a replica. A node of a cluster is not asked, because it redirects requests.
     pub(super) is_replica: bool,
+    /// Whether the server has refused `TYPE`, which errors about keys of other software need.
+    pub(super) refuses_type: AtomicBool,
     /// The server's `run_id`, until it is registered.
     pub(super) run_id: Option<String>,
     /// The entry of this connection in the quorum's `RunIds`.
@@ -82,6 +89,7 @@ impl Connection {
             is_tracked: false,
             redirects_to: link.reports_to(),
             is_replica: false,
+            refuses_type: AtomicBool::new(false),
             run_id: None,
             registration: None,
             subscription: None,

@@ -1,11 +1,14 @@
 //! Foreign data in place of the library's: invalid fencing tokens, and other keys under the name of a lock.
 
+use std::collections::HashMap;
+
+use redis::Value;
 use rlock_core::{LockError, LostCause};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
-    LONG, acquiring, assert_lost, assert_soon_queued, client, its_turn, ms, name, queue,
-    resp2_client,
+    LONG, acl, acquiring, assert_lost, assert_soon_queued, client, connect, its_turn, ms, name,
+    queue, resp2_client,
 };
 use crate::leases::clock::HOUR;
 
@@ -114,6 +117,37 @@ async fn a_foreign_key_in_the_lock_s_place_is_reported_and_left_alone() {
     client.shutdown().await.expect("nothing is held");
     let text: String = server.command(&["GET", &key]).await;
     assert_eq!((text.as_str(), server.pttl(&key).await), ("text", -1));
+}
+
+/// Each refusal has a line in the server's `ACL LOG`, and a candidate asks every few seconds.
+#[tokio::test]
+async fn a_user_without_the_permission_to_ask_for_types_is_refused_once_by_each_connection() {
+    let rules = acl::only(&[&acl::of_a_server().replace("+type", "")]);
+    let server = RedisServer::builder().acl_user("locker", &rules).start();
+    let client = connect(&server.url_as("locker", "secret")).await;
+    for key in ["k", "l"] {
+        let () = server.command(&["SET", &name(key), "text"]).await;
+    }
+    for round in 1..=2 {
+        for key in ["k", "l", "k"] {
+            let error = client.lock(key).wait(LONG).acquire().await;
+            let shown = format!("{:#}", error.expect_err("it is not a lock"));
+            assert!(shown.contains("WRONGTYPE"), "{shown}");
+        }
+        let log: Vec<HashMap<String, Value>> = server.command(&["ACL", "LOG"]).await;
+        let of_types = |entry: &&HashMap<String, Value>| entry["object"] == text("type");
+        let refused = log.iter().filter(of_types).map(|entry| &entry["count"]);
+        assert_eq!(refused.collect::<Vec<_>>(), [&Value::Int(round)]);
+        server.kill_clients("normal").await;
+        server.kill_clients("pubsub").await;
+    }
+    server.set_user("locker", "+type").await;
+    let error = client.lock("k").wait(LONG).acquire().await;
+    assert!(refusal(&error.expect_err("it is not a lock")).contains("a string of other software"));
+}
+
+fn text(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
 }
 
 #[tokio::test]
