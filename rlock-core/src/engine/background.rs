@@ -25,8 +25,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 256;
 /// After this time a release is slow, so releases at other servers no longer wait for it.
 const SLOW: Duration = Duration::from_millis(100);
-/// The most releases that are in flight at once. All others wait in a queue, where each needs little memory.
-const MOST: usize = 4 * AT_ONCE;
+/// The most releases in flight of locks that were never held. An outage of one server leaves thousands of these, which
+/// wait in a queue, where each needs little memory. Releases of locks that were held overtake them.
+const MOST_IN_DOUBT: usize = 4 * AT_ONCE;
 /// The least time between two warnings about releases that were given up, because an outage gives up many at once.
 const GIVEN_UP_EVERY: Duration = Duration::from_secs(60);
 
@@ -35,23 +36,33 @@ type Queued = (Sending, metrics::PendingRelease);
 
 /// Runs for as long as the client lives.
 pub(super) async fn run(core: Arc<Core>) {
-    let (quick, mut releases) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
-    let (mut queue, mut tasks) = (VecDeque::<Queued>::new(), JoinSet::new());
+    let quick = Arc::new(Semaphore::new(AT_ONCE));
+    let (mut held, mut tasks) = (VecDeque::<Queued>::new(), JoinSet::new());
+    let (mut in_doubt, mut undoing) = (VecDeque::<Queued>::new(), JoinSet::new());
     let (mut given_up, mut is_quiet_until) = ((0, None), Time::default());
     loop {
         while tasks.try_join_next().is_some() {}
-        while releases.try_join_next().is_some() {}
+        while undoing.try_join_next().is_some() {}
         let (work, due) = core.shell.take_work();
-        queue.extend(work.requests.into_iter().map(|(request, pending)| {
-            let sending = Sending::new(&core, Box::new(request));
-            (sending, pending)
-        }));
-        while releases.len() < MOST
-            && let Ok(place) = Arc::clone(&quick).try_acquire_owned()
-            && let Some((request, pending)) = queue.pop_front()
-        {
+        for (request, pending) in work.requests {
+            let queue = if request.was_held() {
+                &mut held
+            } else {
+                &mut in_doubt
+            };
+            queue.push_back((Sending::new(&core, Box::new(request)), pending));
+        }
+        while let Ok(place) = Arc::clone(&quick).try_acquire_owned() {
+            let (next, tasks) = if held.is_empty() && undoing.len() < MOST_IN_DOUBT {
+                (in_doubt.pop_front(), &mut undoing)
+            } else {
+                (held.pop_front(), &mut tasks)
+            };
+            let Some((request, pending)) = next else {
+                break;
+            };
             let core = Arc::clone(&core);
-            releases.spawn(async move { release(&core, request, place, pending).await });
+            tasks.spawn(async move { release(&core, request, place, pending).await });
         }
         if !work.renewals.is_empty() {
             tasks.spawn(renewal::run(Arc::clone(&core), work.renewals));
@@ -71,8 +82,9 @@ pub(super) async fn run(core: Arc<Core>) {
         let pause = pause.min(LONGEST_SLEEP);
         tokio::select! {
             () = core.shell.wake.notified() => {}
-            Some(_) = releases.join_next(), if !queue.is_empty() => {}
-            Ok(_) = quick.acquire(), if !queue.is_empty() && releases.len() < MOST => {}
+            Some(_) = undoing.join_next(), if !in_doubt.is_empty() => {}
+            Ok(_) = quick.acquire(), if !held.is_empty()
+                || !in_doubt.is_empty() && undoing.len() < MOST_IN_DOUBT => {}
             () = tokio::time::sleep(pause) => {
                 metrics::overslept(core.clock.now().since(now + pause));
             }

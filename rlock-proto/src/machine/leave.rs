@@ -207,6 +207,7 @@ impl Slot {
         let own = self.find_mut(owner)?;
         let in_doubt = own.requests.is_in_doubt() || own.count.is_in_doubt;
         let repeats = count == 0 && own.count.release == Release::InDoubt;
+        let was_held = own.hold().is_some();
         if count > 0 {
             // If this is cancelled, the next request follows it. Otherwise this might set its count last.
             own.requests.begin(false, now);
@@ -233,6 +234,7 @@ impl Slot {
                 count,
                 min_hold,
                 repeats,
+                was_held,
                 held,
                 give_up,
             },

@@ -183,6 +183,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// Returns whether this lowers the count of an owner whose hold had begun.
+    #[must_use]
+    pub fn was_held(&self) -> bool {
+        matches!(self.what, Ask::Lower { was_held: true, .. })
+    }
+
     /// Returns the request as the store gets it from this client.
     #[must_use]
     pub fn for_store(&self, client: Uuid) -> StoreRequest {
@@ -268,6 +274,8 @@ pub enum Ask {
         min_hold: Duration,
         /// An earlier release may have ended the ownership while its lease was valid.
         repeats: bool,
+        /// Whether a hold had begun. Otherwise, the owner has a lock only if an acquire without a reply was executed.
+        was_held: bool,
         /// The outcome of the hold itself.
         held: Result<(), LostCause>,
         /// When the call gives up.

@@ -4,14 +4,14 @@ use std::fs;
 
 use futures_util::future::join_all;
 use rlock_core::{LockError, LockGuard};
-use rlock_testkit::{RedisServer, eventually};
+use rlock_testkit::{RedisCluster, RedisServer, eventually};
 
 use crate::common::{
     LASTING, LONG,
     alone::alone,
     assert_soon_free, connect_with, hold,
     log::{keep_log, logged, logged_of},
-    ms,
+    ms, name,
 };
 
 /// How many tasks make calls, and how many locks are held.
@@ -84,6 +84,38 @@ async fn calls_that_time_out_keep_little_memory_until_they_are_released() {
     eventually(LONG, "all are released", async || {
         let keys = server.keys("lock:*").await;
         keys.iter().all(|key| key.ends_with(":fence"))
+    })
+    .await;
+}
+
+/// The calls leave more releases than are in flight at once, and each of these waits until its lease has ended.
+#[tokio::test]
+async fn a_dropped_guard_does_not_wait_for_the_releases_of_an_outage_elsewhere() {
+    const CALLS: usize = 4000;
+    alone!(a_dropped_guard_does_not_wait_for_the_releases_of_an_outage_elsewhere);
+    keep_log();
+    let cluster = RedisCluster::start().await;
+    let client = connect_with(LONG, &cluster.url()).await;
+    let silent = cluster.key_at(0, "silent").await;
+    let guard = hold(&client, &cluster.key_at(1, "held").await).await;
+    drop(hold(&client, &silent).await);
+    assert_soon_free(cluster.node(0), &silent).await;
+    cluster.node(0).pause();
+    let calls = join_all((0..CALLS).map(|call| {
+        let lock = client.lock(format!("{{{silent}}}:{call}"));
+        lock.lease(ms(15_000)).acquire()
+    }));
+    let cancelled = tokio::time::timeout(ms(1000), calls).await;
+    cancelled.expect_err("an outage");
+    let lock = name(guard.key());
+    drop(guard);
+    eventually(LONG, "the lock is released", async || {
+        !cluster.node(1).exists(&lock).await
+    })
+    .await;
+    assert_eq!(logged_of("release given up"), Vec::<String>::new());
+    eventually(LONG, "the others are given up", async || {
+        !logged_of("release given up").is_empty()
     })
     .await;
 }
