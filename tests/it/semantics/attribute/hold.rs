@@ -101,7 +101,6 @@ async fn the_variable_of_a_locked_function_is_its_hold() {
 /// A map like those of papaya and flurry, whose methods have the same names as those of a hold.
 struct Map(u8);
 
-#[expect(clippy::unused_self, reason = "the body calls methods")]
 impl Map {
     fn guard(&self) -> u8 {
         self.0
