@@ -137,8 +137,8 @@ fn once<S: Subject>(
 ) -> Result<(), String> {
     store.reset();
     let mut pair = Pair {
+        model: ModelSubject::new(store.is_member()),
         store,
-        model: ModelSubject::new(),
         by_model: Side::default(),
         by_store: Side::default(),
         started,

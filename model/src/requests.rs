@@ -130,8 +130,14 @@ pub fn least(clock: u64, floor: u64) -> u64 {
     if floor > clock + SECOND { floor } else { clock }
 }
 
-/// Executes a request, on the only server or on a member of a quorum.
-pub fn execute<F: Fences>(state: &mut State<F>, body: &Body, is_member: bool, now: Time) -> Answer {
+/// Executes a request, on the only server or on a member of a quorum that remembers its last release for this time.
+pub fn execute<F: Fences>(
+    state: &mut State<F>,
+    body: &Body,
+    member: Option<Duration>,
+    now: Time,
+) -> Answer {
+    let is_member = member.is_some();
     match body {
         Body::Acquire(request, _) => {
             let acquired = if is_member {
@@ -153,11 +159,15 @@ pub fn execute<F: Fences>(state: &mut State<F>, body: &Body, is_member: bool, no
                 state.fences.raise(release.fence);
                 state.fences.keep();
             }
-            Answer::Released(if is_member {
-                release_of_member(state, release, now)
-            } else {
-                state.release(release, now)
-            })
+            let Some(retention) = member else {
+                return Answer::Released(state.release(release, now));
+            };
+            let released = release_of_member(state, release, now);
+            // An owner that only waited does not displace one that had the lock.
+            if release.count == 0 && (release.fence > 0 || released == Released::Done) {
+                state.note_release(&release.key, release.owner, retention, now);
+            }
+            Answer::Released(released)
         }
         Body::Renew(renewal, lease) => {
             let claim = &renewal.claim;
@@ -187,6 +197,11 @@ fn acquire_of_member<F: Fences>(
     request: &AcquireRequest,
     now: Time,
 ) -> Acquired {
+    let mut claims = request.claims.iter();
+    if claims.any(|Claim { key, owner }| state.was_released(key, *owner, now)) {
+        // No call uses the owner again, so none waits for the reply.
+        return Acquired::NotOwner;
+    }
     let queues = std::mem::take(&mut state.queues);
     let mut acquired = state.acquire(request, now);
     let joined = std::mem::replace(&mut state.queues, queues);
@@ -221,10 +236,6 @@ fn release_of_member<F: Fences>(
 ) -> Released {
     let (key, mut release) = (&release.key, release.clone());
     let is_held = state.held_by(key, release.owner, now).is_some();
-    // A minority that is rolled back passes no fence.
-    if release.count == 0 && release.fence > 0 {
-        state.note_release(key, release.owner);
-    }
     if release.count > 0 || !is_held {
         return state.release(&release, now);
     }

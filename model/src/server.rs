@@ -25,6 +25,9 @@ use crate::{
 /// The lifetime of a wait queue that no owner joins, as on a Redis server.
 const QUEUE: Duration = Duration::from_secs(20);
 
+/// How long a member of a quorum remembers its last release.
+const RELEASED: Duration = Duration::from_secs(61);
+
 /// The fences of a server. As in the embedded store, all keys have one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Fences {
@@ -157,6 +160,8 @@ pub struct Server {
     queues: BTreeMap<Key, Time>,
     /// Whether an owner is notified only once that its lock is wanted.
     notifies_once: bool,
+    /// Whether it is a member of a quorum.
+    is_member: bool,
 }
 
 /// One key: its lock, and its waiters with the times at which they joined.
@@ -180,6 +185,7 @@ impl Server {
             state: State::default(),
             queues: BTreeMap::new(),
             notifies_once: false,
+            is_member: false,
         }
     }
 
@@ -190,6 +196,12 @@ impl Server {
             notifies_once,
             ..self
         }
+    }
+
+    /// Makes the server a member of a quorum.
+    #[must_use]
+    pub fn of_quorum(self, is_member: bool) -> Self {
+        Self { is_member, ..self }
     }
 
     fn parts(&self) -> Parts<'_> {
@@ -242,6 +254,7 @@ impl Server {
     pub fn restart(&mut self) {
         self.lose_fence(0);
         self.state.locks.clear();
+        self.state.forget_releases();
         self.state.queues = WaitQueues::default();
         self.queues.clear();
     }
@@ -281,7 +294,8 @@ impl Server {
         } else if let Body::Release(_, floor) = &body {
             self.state.fences.floor = *floor;
         }
-        let mut answer = requests::execute(&mut self.state, &body, false, self.now);
+        let remembers = self.is_member.then_some(RELEASED);
+        let mut answer = requests::execute(&mut self.state, &body, remembers, self.now);
         self.state.fences.floor = 0;
         for (_, event) in std::mem::take(&mut self.state.messages) {
             match &event {

@@ -15,6 +15,9 @@ pub trait Subject {
     /// Restarts without data. Every client is connected.
     fn reset(&mut self);
 
+    /// Returns whether it is a member of a quorum.
+    fn is_member(&self) -> bool;
+
     /// Executes an operation, whose fences are absolute.
     fn apply(&mut self, operation: &Operation) -> Observed;
 }
@@ -74,8 +77,8 @@ pub struct KeyView {
 pub(super) struct ModelSubject(Server);
 
 impl ModelSubject {
-    pub(super) fn new() -> Self {
-        let mut server = Server::new(Duration::from_secs(1_000).into());
+    pub(super) fn new(is_member: bool) -> Self {
+        let mut server = Server::new(Duration::from_secs(1_000).into()).of_quorum(is_member);
         (0..CLIENTS).for_each(|client| server.join(client));
         Self(server)
     }

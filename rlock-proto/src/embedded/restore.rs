@@ -10,7 +10,7 @@ impl<F: Fences> State<F> {
     /// come after the release of the owner, of which the member remembers the last one for each key.
     pub fn restore(&mut self, renewal: &Renewal, lease: Duration, now: Time) -> bool {
         let (key, owner) = (&renewal.claim.key, renewal.claim.owner);
-        if self.was_released(key, owner) {
+        if self.was_released(key, owner, now) {
             return false;
         }
         self.downgrade(key, owner, now);
@@ -29,14 +29,22 @@ impl<F: Fences> State<F> {
         true
     }
 
-    /// Remembers the release of an owner at a member of a quorum.
-    pub fn note_release(&mut self, key: &Key, owner: OwnerId) {
-        self.released.insert(key.clone(), owner);
+    /// Remembers the release of an owner at a member of a quorum for this time.
+    pub fn note_release(&mut self, key: &Key, owner: OwnerId, ttl: Duration, now: Time) {
+        self.released.retain(|_, (_, until)| *until > now);
+        self.released.insert(key.clone(), (owner, now + ttl));
     }
 
-    /// Returns whether this owner, or the exclusive one that it was, is the last one that was released.
-    fn was_released(&self, key: &Key, owner: OwnerId) -> bool {
-        let of = |owner: &OwnerId| (owner.client(), owner.sequence());
-        self.released.get(key).map(of) == Some(of(&owner))
+    /// Forgets all releases, as a server that restarts without data.
+    pub fn forget_releases(&mut self) {
+        self.released.clear();
+    }
+
+    /// Returns whether this owner, or the exclusive one that it was, is the last one that a member of a quorum released.
+    #[must_use]
+    pub fn was_released(&self, key: &Key, owner: OwnerId, now: Time) -> bool {
+        let of = |owner: OwnerId| (owner.client(), owner.sequence());
+        let last = self.released.get(key).filter(|(_, until)| *until > now);
+        last.is_some_and(|(last, _)| of(*last) == of(owner))
     }
 }

@@ -32,8 +32,8 @@ pub struct State<F> {
     pub fences: F,
     /// The locks that have a holder, or had one whose lease has ended since.
     pub locks: HashMap<Key, LockState>,
-    /// The owner that was released last, for each key. Only members of a quorum remember it.
-    pub(super) released: HashMap<Key, OwnerId>,
+    /// The owner whose lock was released last, for each key, until a time. Only members of a quorum remember it.
+    pub(super) released: HashMap<Key, (OwnerId, Time)>,
     /// The number of locks that the last sweep left. The next one is due at twice as many.
     swept: usize,
     /// The wait queues of the locks.

@@ -32,6 +32,8 @@ struct Scripted {
     commands: Connection,
     listeners: Vec<Option<Connection>>,
     client: redis::Client,
+    /// `all` at a member of a quorum, or `first`.
+    waiters: &'static str,
     /// The number of checks that the listeners have received everything.
     rounds: u64,
 }
@@ -46,6 +48,7 @@ impl Scripted {
             commands,
             listeners: (0..CLIENTS).map(|_| None).collect(),
             client,
+            waiters: "first",
             rounds: 0,
         }
     }
@@ -58,7 +61,9 @@ impl Scripted {
         call.arg(millis(ask.lease))
             .arg(ask.count)
             .arg(millis(FENCE_TTL + ask.lease));
-        call.arg(u8::from(ask.waits)).arg(CHANNELS).arg("first");
+        call.arg(u8::from(ask.waits))
+            .arg(CHANNELS)
+            .arg(self.waiters);
         call.arg(floor);
         for claim in ask.claims.iter() {
             call.arg(claim.owner.to_string());
@@ -100,7 +105,7 @@ impl Scripted {
             .arg(ask.count)
             .arg(millis(ask.min_hold))
             .arg(ask.fence);
-        call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg("first");
+        call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg(self.waiters);
         call.arg(floor);
         match call.invoke(&mut self.commands).expect("no error") {
             0 => Released::NotHeld,
@@ -314,6 +319,10 @@ impl Subject for Scripted {
         }
     }
 
+    fn is_member(&self) -> bool {
+        self.waiters == "all"
+    }
+
     fn apply(&mut self, operation: &Operation) -> Observed {
         let mut reply = Reply::None;
         match operation {
@@ -392,6 +401,70 @@ fn request_above(floor: u64, claims: &[Claim], waits: bool) -> Operation {
 fn replays(operations: &[Operation]) {
     let server = RedisServer::start();
     replay(&mut Scripted::new(&server), operations);
+}
+
+/// A proxy may repeat an acquire after the release.
+#[test]
+fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
+    let server = RedisServer::start();
+    let mut member = Scripted {
+        waiters: "all",
+        ..Scripted::new(&server)
+    };
+    let with = |claims: &[Claim], count, waits| {
+        let Operation::Acquire(request, floor) = request(claims, waits) else {
+            unreachable!("it is an acquire");
+        };
+        Operation::Acquire(AcquireRequest { count, ..request }, floor)
+    };
+    let reader = Claim {
+        owner: owner(0, 0, Mode::Shared),
+        ..claim(0, 0)
+    };
+    let readers = ReleaseRequest::whole(&reader);
+    let acquire = request(&[claim(0, 0)], false);
+    let restore = Operation::Restore(vec![Renewal::of(claim(0, 0))], LEASE);
+    for [first, ended] in [
+        [acquire.clone(), release(0, 1)],
+        // As after a grant that is rolled back.
+        [acquire.clone(), release(0, 0)],
+        [
+            with(std::slice::from_ref(&reader), 1, false),
+            Operation::Release(readers, 0),
+        ],
+    ] {
+        let operations = [
+            first.clone(),
+            ended,
+            first,
+            acquire.clone(),
+            with(&[claim(0, 0)], 1, true),
+            with(&[claim(0, 0)], 2, false),
+            with(std::slice::from_ref(&reader), 1, false),
+            with(&[claim(1, 0), claim(0, 0)], 1, false),
+            restore.clone(),
+            // An owner that never had the lock leaves, and the next one has it.
+            release(1, 0),
+            acquire.clone(),
+            request(&[claim(0, 1)], false),
+            acquire.clone(),
+            release(1, 1),
+            Operation::Pass(FENCE_TTL + LEASE),
+            request(&[claim(0, 1)], false),
+        ];
+        replay(&mut member, &operations);
+        member.reset();
+        let replies: Vec<Reply> = (operations[..9].iter())
+            .map(|operation| member.apply(operation).reply)
+            .collect();
+        let refused = |reply: &Reply| *reply == Reply::Acquired(Acquired::NotOwner);
+        assert!(replies[2..8].iter().all(refused), "{replies:?}");
+        assert_eq!(replies[8], Reply::Restored(vec![false]));
+        for key in keys() {
+            let view = member.view(&key);
+            assert!(view.entry.is_none() && view.queue.is_empty(), "{view:?}");
+        }
+    }
 }
 
 /// Returns the release of the first key by an exclusive owner.

@@ -9,7 +9,7 @@ use crate::{
     lease::Time,
     machine::{Event, Failure, Input, Reply},
     plan::{Part, WorldKind},
-    rules::IN_TIME,
+    rules::{IN_TIME, NO_REFUSAL},
     store::{
         Acquired, Claim, ReleaseRequest, Released, RenewalOutcome, Renewed,
         decisions::{self, Votes},
@@ -109,14 +109,23 @@ impl World {
             } else if self.occurs(Part::RequestLost) {
                 self.is_lost(who, id, server);
             } else {
-                for _ in 0..=usize::from(self.occurs(Part::RequestRepeated)) {
-                    let after = self.travels(client, server, connection, not_before);
+                let is_repeated = self.occurs(Part::RequestRepeated);
+                // A proxy may repeat a request after later ones of its connection.
+                let is_late = is_repeated && servers > 1 && self.rng.bool();
+                let mut after = 0;
+                for _ in 0..=usize::from(is_repeated && !is_late) {
+                    after = self.travels(client, server, connection, not_before);
                     latest = latest.max(self.now + after);
                     if after > LATE {
                         // It waits behind a message that is held.
                         self.moves_until(self.now + after);
                     }
                     self.brings(who, server, after, Some(id), Rc::clone(&body));
+                }
+                if is_late {
+                    after += self.rng.u64(..5_000 * MS);
+                    self.moves_until(self.now + after);
+                    self.brings(who, server, after, None, Rc::clone(&body));
                 }
             }
         }
@@ -187,6 +196,12 @@ impl World {
             if self.servers[server].has_fence(&key) {
                 self.voids(&key);
             }
+        }
+        if let (Body::Acquire(request, _), Answer::Acquired(Acquired::NotOwner)) = (body, &answer)
+            && (request.count, id.is_some()) == (1, true)
+        {
+            let what = format!("client {} asks for a released owner: {body:?}", who.client);
+            self.breaks(NO_REFUSAL, what);
         }
         if let (Body::Release(release, _), Answer::Released(Released::Done)) = (body, &answer)
             && release.count == 0

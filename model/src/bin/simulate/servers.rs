@@ -256,7 +256,8 @@ impl Server {
         };
         let ttl = fence_ttl(body).max(others);
         self.change(now, (&keys, ttl, floor), |server, time| {
-            requests::execute(&mut server.state, body, server.is_member, time)
+            let remembers = server.is_member.then_some(RETENTION + GRACE);
+            requests::execute(&mut server.state, body, remembers, time)
         })
     }
 

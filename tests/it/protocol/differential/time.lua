@@ -15,6 +15,7 @@ end
 for _, lock in ipairs(KEYS) do
   sooner(lock)
   sooner(lock .. ':queue')
+  sooner(lock .. ':released')
   for _, owner in ipairs(redis.call('ZRANGE', lock .. ':queue', 0, -1)) do
     redis.call('ZINCRBY', lock .. ':queue', -1000 * by, owner)
   end

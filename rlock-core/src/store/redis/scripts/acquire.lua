@@ -8,7 +8,8 @@
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue,
 --                               3 if the lock admits the owner, which asks again, as the waiters before it may be gone.
 --                               Earlier grants up to these fences are void. With `all`, the last element is the holder
---          {-1}                  the count is above 1, and an owner does not hold its lock
+--          {-1}                  the count is above 1, and an owner does not hold its lock. Or with `all`, an owner was released
+--                               last, so this request is a repeated one that nobody waits for
 -- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) has this number of
 -- permits, and the owner another one.
 -- The count is absolute, so a repeated request changes nothing.
@@ -16,7 +17,8 @@ local lock = KEYS[1]
 floor = tonumber(ARGV[7])
 
 -- The usual case: one free lock without waiters, and an owner that ends with a digit, so it is exclusive.
-if not KEYS[2] and ARGV[2] == '1' and string.byte(ARGV[8], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0 then
+if not KEYS[2] and ARGV[2] == '1' and string.byte(ARGV[8], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0
+  and (ARGV[6] ~= 'all' or redis.pcall('GET', lock .. ':released') ~= ARGV[8]) then
   local fence, done = next_fence(lock, ARGV[3])
   if fence then
     done = redis.pcall('HSET', lock, ARGV[8], '1')
@@ -52,6 +54,12 @@ local function hand_off(lock, asks, shared)
     return false
   end
   return lib.hand_off(channel, lock, fence_ttl, asks, asks and waits, shared)
+end
+
+for n, lock in ipairs(ARGV[6] == 'all' and KEYS or {}) do
+  if lib.was_released(lock, ARGV[n + 7]) then
+    return {-1}
+  end
 end
 
 for n, lock in ipairs(KEYS) do

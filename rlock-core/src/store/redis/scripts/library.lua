@@ -7,7 +7,7 @@
 --   <lock>:shared  the holders of a shared lock or of permits: a sorted set of owners by the end of their leases (ms)
 --   <lock>:fence   the last fence
 --   <lock>:queue   the wait queue: a sorted set of owners, one for each client, by the server's time (µs) at joining
---   <lock>:released  at a member of a quorum, the owner that was released last
+--   <lock>:released  at a member of a quorum, the owner whose lock was released last, without the `s`
 -- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits.
 --
 -- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
@@ -100,6 +100,12 @@ local function library()
     elseif last == 'p' then
       return 'permits', tonumber(string.match(owner, '%.(%d+)p$'))
     end
+  end
+
+  -- Returns whether a member of a quorum released this owner last. A shared owner may have been an exclusive one, and was
+  -- released as either.
+  function lib.was_released(lock, owner)
+    return redis.pcall('GET', lock .. ':released') == string.match(owner, '^[^s]+')
   end
 
   -- Returns the server's time (ms).

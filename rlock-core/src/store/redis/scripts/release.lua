@@ -65,9 +65,10 @@ if (held == 1 or ARGV[7] == 'all') and ARGV[4] ~= '0' then
   -- Another owner may have the lock, and its fence is kept for longer.
   local others = (is_shared or held ~= 1) and redis.call('PTTL', lock .. ':fence') or 0
   next_fence(lock, math.max(tonumber(ARGV[5]), others), tonumber(ARGV[4]))
-  if ARGV[7] == 'all' then
-    redis.pcall('SET', lock .. ':released', owner, 'PX', ARGV[5])
-  end
+end
+if ARGV[7] == 'all' and (held == 1 or ARGV[4] ~= '0') then
+  -- No late or repeated request brings the lock back. An owner that only waited does not displace one that had the lock.
+  redis.pcall('SET', lock .. ':released', string.match(owner, '^[^s]+'), 'PX', ARGV[5])
 end
 if nobody_waits then
   return held or 0

@@ -6,10 +6,7 @@ local replies, lib = {}, library()
 for n, lock in ipairs(KEYS) do
   local owner, count, fence = ARGV[3 * n], ARGV[3 * n + 1], ARGV[3 * n + 2]
   local is_shared, refused = lib.mode(owner) ~= nil, nil
-  local released = redis.pcall('GET', lock .. ':released')
-  -- A shared owner may have been an exclusive one, and was released as either.
-  local is_over = type(released) == 'string' and string.match(released, '^[^s]+') == string.match(owner, '^[^s]+')
-  local held = is_over or is_shared and lib.shares(lock, owner)
+  local held = lib.was_released(lock, owner) or is_shared and lib.shares(lock, owner)
   if type(held) == 'table' then
     return held
   end
