@@ -1,6 +1,6 @@
 //! A call's side of the machine: it sends what it is told to, waits to be woken, and cancels itself when it is dropped.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     engine::{
@@ -115,8 +115,10 @@ impl<'a> CallGuard<'a> {
         let core = self.core;
         let begins = self.begins.as_mut();
         let unread = (begins.is_some()).then(|| Unread::new(&core.shell, self.id, request.number));
-        let performed = perform(core, Sending::new(core, request), begins);
-        let sent = core.sent_until_closed(performed, unread).await;
+        let sent = {
+            let performed = pin!(perform(core, Sending::new(core, request), begins));
+            core.sent_until_closed(performed, unread).await
+        };
         let Some((step, error)) = sent else {
             let poll = Input::Poll(self.id);
             let step = core.shell.on_begun(poll, self.begins.as_mut());

@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
 };
@@ -127,10 +127,10 @@ impl Core {
     /// The same until the client is closed: then returns `None`. Watches whether a call that acquires is polled.
     pub(super) async fn sent_until_closed<F: Future>(
         &self,
-        future: F,
+        mut future: Pin<&mut F>,
         unread: Option<Arc<Unread>>,
     ) -> Option<F::Output> {
-        let (mut future, mut closed) = (pin!(future), pin!(self.closed.wait()));
+        let mut closed = pin!(self.closed.wait());
         poll_fn(|cx| {
             if self.is_closed() {
                 return Poll::Ready(None);
@@ -152,7 +152,7 @@ impl Core {
 
     /// The same for a future that is not part of a call that acquires.
     pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
-        self.sent_until_closed(future, None).await
+        self.sent_until_closed(pin!(future), None).await
     }
 }
 

@@ -134,7 +134,7 @@ mod tests {
                 sleep(Duration::from_millis(400)).await;
             }
         };
-        core.sent_until_closed(request, Some(unread)).await;
+        core.sent_until_closed(pin!(request), Some(unread)).await;
         assert_eq!((asks(core), before.is_some()), (before, true));
     }
 
@@ -142,7 +142,7 @@ mod tests {
     async fn a_call_that_is_woken_and_not_polled_loses_its_turn_a_second_later() {
         let (client, unread) = asking();
         let (core, before) = (client.core(), asks(client.core()));
-        let request = sleep(Duration::from_millis(1_500));
+        let request = pin!(sleep(Duration::from_millis(1_500)));
         let mut sent = pin!(core.sent_until_closed(request, Some(unread)));
         let polled = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending());
