@@ -16,7 +16,7 @@ use std::{
 
 use futures_util::future::join_all;
 use rlock_core::{Lock, LockClient, LockError, LockGuard};
-use rlock_testkit::{Fronted, eventually};
+use rlock_testkit::{Fronted, eventually, leftovers};
 
 pub(crate) use self::{losses::*, outages::*, replies::*, requests::*};
 use crate::common::{LASTING, LONG, ms};
@@ -83,13 +83,13 @@ async fn assert_kept_out(client: &LockClient, wait: Duration) {
 
 /// Waits until no server has any key of the lock but its fence.
 async fn assert_nothing_left(place: &Fronted) {
-    let (lock, fence) = (Fronted::lock(), format!("{}:fence", Fronted::lock()));
+    let lock = Fronted::lock();
     eventually(LONG, "only the token is left", async || {
         for server in place.servers().await {
             let keys = server.keys("lock:*").await;
             if keys
                 .iter()
-                .any(|key| key.starts_with(&lock) && *key != fence)
+                .any(|key| key.starts_with(&lock) && !leftovers::stays(key))
             {
                 return false;
             }

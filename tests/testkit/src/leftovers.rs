@@ -46,7 +46,8 @@ pub async fn of_idleness(server: &RedisServer) -> Vec<String> {
 }
 
 /// Returns whether a key stays on purpose: a fence, or the note of a release at a member of a quorum.
-fn stays(key: &str) -> bool {
+#[must_use]
+pub fn stays(key: &str) -> bool {
     key.ends_with(":fence") || key.ends_with(":released")
 }
 
