@@ -9,7 +9,7 @@ use crate::{
     key::Key,
     lease::Time,
     machine::{self, Event, Input},
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Notification, QueuePlace, ReleaseRequest, Released,
@@ -154,7 +154,7 @@ pub fn execute<F: Fences>(
             let is_held = state.held_by(&release.key, release.owner, now).is_some();
             // A quorum carries the largest fence to its members: with a release, and with a downgrade, after which
             // others may join.
-            let ends = release.count == 0 || release.owner.mode() != Mode::Exclusive;
+            let ends = release.count == 0 || release.owner.mode() != LockMode::Exclusive;
             if release.fence > 0 && ends && (is_held || is_member) {
                 state.fences.raise(release.fence);
                 state.fences.keep();

@@ -16,7 +16,7 @@ use crate::{
     embedded::{self, LeaseHolder, LockState, State, WaitQueues},
     key::Key,
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     requests::{self, Answer, Body},
     store::{Acquired, Claim, Notification, QueuePlace, RenewalOutcome, StoredLock, TakenBy},
@@ -93,7 +93,7 @@ pub fn client(number: u8) -> Uuid {
 
 /// Returns an owner of the client with this number.
 #[must_use]
-pub fn owner(of: u8, sequence: u64, mode: Mode) -> OwnerId {
+pub fn owner(of: u8, sequence: u64, mode: LockMode) -> OwnerId {
     OwnerId::new(client(of), sequence, mode)
 }
 
@@ -113,10 +113,10 @@ pub(crate) fn owner_of(event: &Notification) -> OwnerId {
 }
 
 /// Returns whether holders in both modes may have a lock at once.
-pub(crate) fn tolerate(one: Mode, other: Mode) -> bool {
+pub(crate) fn tolerate(one: LockMode, other: LockMode) -> bool {
     match (one, other) {
-        (Mode::Shared, Mode::Shared) => true,
-        (Mode::Permits(one), Mode::Permits(more)) => one.max(more) > 1,
+        (LockMode::Shared, LockMode::Shared) => true,
+        (LockMode::Permits(one), LockMode::Permits(more)) => one.max(more) > 1,
         _ => false,
     }
 }
@@ -283,7 +283,7 @@ impl Server {
         let (mut are_held, mut repeats) = (Vec::new(), false);
         if let Body::Acquire(request, floor) = &mut body {
             let is_held = |Claim { key, owner }: &Claim| {
-                owner.mode() == Mode::Exclusive && self.holds(key, *owner)
+                owner.mode() == LockMode::Exclusive && self.holds(key, *owner)
             };
             are_held = request.claims.iter().map(is_held).collect();
             let mut claims = request.claims.iter();

@@ -1,7 +1,7 @@
 //! The explored worlds, one a line.
 
 use crate::{
-    mode::Mode,
+    mode::LockMode,
     protocol::{Caller, Config, Faults},
 };
 
@@ -52,24 +52,24 @@ fn several(caller: &mut Caller) {
 }
 
 fn shared(caller: &mut Caller) {
-    caller.mode = Mode::Shared;
+    caller.mode = LockMode::Shared;
 }
 
 fn one_of_two(caller: &mut Caller) {
-    caller.mode = Mode::Permits(2);
+    caller.mode = LockMode::Permits(2);
 }
 
 fn alone(caller: &mut Caller) {
-    caller.mode = Mode::Permits(1);
+    caller.mode = LockMode::Permits(1);
 }
 
 fn exclusive(caller: &mut Caller) {
-    caller.mode = Mode::Exclusive;
+    caller.mode = LockMode::Exclusive;
 }
 
 /// Makes a caller share its exclusive lock later.
 fn shares_later(caller: &mut Caller) {
-    (caller.mode, caller.downgrades) = (Mode::Exclusive, true);
+    (caller.mode, caller.downgrades) = (LockMode::Exclusive, true);
 }
 
 fn stays_taken(caller: &mut Caller) {

@@ -2,7 +2,7 @@
 
 use std::{iter, time::Duration};
 
-use rlock_core::{Holder, LockInfo, Mode, Waiter};
+use rlock_core::{Holder, LockInfo, LockMode, Waiter};
 use serde_json::{Value, json};
 
 use crate::text::{cut, escaped, time};
@@ -44,9 +44,9 @@ pub(crate) fn value(info: &LockInfo, columns: usize) -> Option<String> {
 /// Describes a mode that is not exclusive, and how many share the lock.
 pub(crate) fn mode(info: &LockInfo) -> Option<String> {
     let mode = match info.mode() {
-        Mode::Shared if info.holders > 1 => format!("shared, {} holders", info.holders),
-        Mode::Shared => "shared".to_owned(),
-        Mode::Permits(permits) => format!("{} of {permits} permits", info.holders.max(1)),
+        LockMode::Shared if info.holders > 1 => format!("shared, {} holders", info.holders),
+        LockMode::Shared => "shared".to_owned(),
+        LockMode::Permits(permits) => format!("{} of {permits} permits", info.holders.max(1)),
         _ => return None,
     };
     Some(mode)
@@ -122,7 +122,7 @@ pub(crate) fn object(info: &LockInfo) -> Value {
         "owner": info.owner,
         "mode": mode_word(info.mode()),
         "permits": match info.mode() {
-            Mode::Permits(permits) => Some(permits),
+            LockMode::Permits(permits) => Some(permits),
             _ => None,
         },
         "holders": info.holders,
@@ -137,10 +137,10 @@ pub(crate) fn object(info: &LockInfo) -> Value {
     })
 }
 
-fn mode_word(mode: Mode) -> &'static str {
+fn mode_word(mode: LockMode) -> &'static str {
     match mode {
-        Mode::Shared => "shared",
-        Mode::Permits(_) => "permits",
+        LockMode::Shared => "shared",
+        LockMode::Permits(_) => "permits",
         _ => "exclusive",
     }
 }

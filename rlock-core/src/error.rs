@@ -7,7 +7,7 @@ use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 pub use rlock_proto::lost::LostCause;
 
 pub use self::kind::ErrorKind;
-use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode::Mode};
+use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode::LockMode};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
@@ -139,9 +139,9 @@ pub enum LockError {
         /// The key.
         key: String,
         /// The mode of the hold that the call is inside.
-        held: Mode,
+        held: LockMode,
         /// The mode that the call asks for.
-        wanted: Mode,
+        wanted: LockMode,
     },
 
     /// The client is [draining](crate::LockClient::drain). It still serves the calls that began earlier, and calls

@@ -49,7 +49,7 @@ use crate::{
     engine::entry::EntryHandle,
     escape_control::escape_control,
     key::{Key, shortened},
-    mode::Mode,
+    mode::LockMode,
     store::TOKENS,
 };
 
@@ -353,7 +353,7 @@ pub fn token_at(time: SystemTime) -> i64 {
 
 /// Returns the fence of each exclusive lock.
 pub(crate) fn fences<'a>(entries: impl Iterator<Item = &'a EntryHandle>) -> Vec<Fence> {
-    let exclusive = entries.filter(|entry| entry.owner().mode() == Mode::Exclusive);
+    let exclusive = entries.filter(|entry| entry.owner().mode() == LockMode::Exclusive);
     let fence = |entry: &EntryHandle| Fence {
         key: entry.hold.key.clone(),
         token: entry.token(),

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{mode::Mode, owner::OwnerId};
+use crate::{mode::LockMode, owner::OwnerId};
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
 /// [`LockClient::list`](crate::LockClient::list).
@@ -60,8 +60,8 @@ impl LockInfo {
 
     /// Returns the mode in which the lock is held.
     #[must_use]
-    pub fn mode(&self) -> Mode {
-        OwnerId::parse(&self.owner).map_or(Mode::Exclusive, |owner| owner.mode())
+    pub fn mode(&self) -> LockMode {
+        OwnerId::parse(&self.owner).map_or(LockMode::Exclusive, |owner| owner.mode())
     }
 }
 
@@ -72,7 +72,7 @@ impl LockInfo {
 #[non_exhaustive]
 pub struct Holder {
     /// The mode in which it holds the lock.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The [service](crate::LockClientBuilder::service), if its client names one.
     pub service: Option<String>,
     /// The version of the service.
@@ -171,7 +171,7 @@ impl Holder {
         let place = self.function.as_ref().or(self.lock.as_ref());
         let place = place.map_or_else(String::new, |place| format!(", in `{place}`"));
         let mode = match self.mode {
-            Mode::Exclusive => String::new(),
+            LockMode::Exclusive => String::new(),
             mode => format!(", {mode}"),
         };
         let tenths = self.held_for.as_millis() / 100;

@@ -115,7 +115,7 @@ pub use crate::{
     info::{Holder, LockInfo, Waiter},
     key::escape,
     lock::Lock,
-    mode::Mode,
+    mode::LockMode,
     options::Reentry,
     owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},

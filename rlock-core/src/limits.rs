@@ -7,7 +7,7 @@ use crate::{
     escape_control::MOST_SHOWN,
     key::MAX_KEY_BYTES,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
-    mode::Mode,
+    mode::LockMode,
     options::{Identity, LockOptions, Replicas, Wait},
 };
 
@@ -83,7 +83,7 @@ pub(crate) fn lock(
 
 /// Checks the options that a mode excludes.
 pub(crate) fn mode(options: &LockOptions, needs_majority: bool) -> Result<(), LockError> {
-    let Mode::Permits(permits) = options.mode else {
+    let LockMode::Permits(permits) = options.mode else {
         return Ok(());
     };
     let reason = "it must be at least 1; with 1, the lock is exclusive";

@@ -16,7 +16,7 @@ use crate::{
     guard::LockGuard,
     key::Key,
     limits,
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Site, Wait, lock_option_setters},
     run::{BlockingBody, OnLost, Run, Session, has_failed},
 };
@@ -151,7 +151,7 @@ impl Lock {
         }
         let mode = |is_shared| {
             if is_shared {
-                Mode::Shared
+                LockMode::Shared
             } else {
                 options.mode
             }

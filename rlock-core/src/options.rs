@@ -126,7 +126,7 @@ macro_rules! lock_option_setters {
         /// # }
         /// ```
         pub fn shared(mut self) -> Self {
-            self.options().mode = Mode::Shared;
+            self.options().mode = LockMode::Shared;
             self
         }
 
@@ -163,7 +163,7 @@ macro_rules! lock_option_setters {
         /// ```
         pub fn permits(mut self, permits: u32) -> Self {
             let options = self.options();
-            (options.mode, options.retain) = (Mode::Permits(permits), Duration::ZERO);
+            (options.mode, options.retain) = (LockMode::Permits(permits), Duration::ZERO);
             self
         }
 

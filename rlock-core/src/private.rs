@@ -11,7 +11,7 @@ use crate::{
     few::Few,
     key::{escaped, shortened},
     lock::Lock,
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Site, Wait, lock_option_setters},
     run::{BlockingBody, OnLost, Run, Session, has_failed},
     scope::{CurrentHold, current},

@@ -47,7 +47,7 @@
 //!     key::Key,
 //!     lease::Time,
 //!     machine::{CallId, HoldEnd, Input, Machine, Output, Reply, Settings, Step},
-//!     mode::Mode,
+//!     mode::LockMode,
 //!     options::LockOptions,
 //!     store::{Acquired, TOKENS},
 //!     wait::Spread,
@@ -66,7 +66,7 @@
 //! let now = Time::from(Duration::from_secs(1));
 //!
 //! // A call asks for a lock, and the machine wants a request to be sent.
-//! let keys = few::one((Key::parse("order:42")?, Mode::Exclusive, None));
+//! let keys = few::one((Key::parse("order:42")?, LockMode::Exclusive, None));
 //! let (call, terms, is_inside) = (CallId(1), LockOptions::default(), false);
 //! let mut outputs = machine.on(Input::Acquire { call, keys, terms, is_inside }, now);
 //! let Some(Output::Step(Step::Send(request))) = outputs.pop() else {

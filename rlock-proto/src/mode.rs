@@ -9,7 +9,7 @@ use std::fmt;
 /// permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum LockMode {
     /// Tolerates no other holder.
     #[default]
     Exclusive,
@@ -19,7 +19,7 @@ pub enum Mode {
     Permits(u32),
 }
 
-impl Mode {
+impl LockMode {
     /// Returns whether a call in this mode may enter a hold of its own call chain in the `outer` mode.
     #[must_use]
     pub fn fits_inside(self, outer: Self) -> bool {
@@ -52,7 +52,7 @@ impl Mode {
 }
 
 /// Writes `exclusive`, `shared` or, for a permit, `one of 3 permits`.
-impl fmt::Display for Mode {
+impl fmt::Display for LockMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Permits(1) => f.write_str("the only permit"),

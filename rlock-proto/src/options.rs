@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::mode::Mode;
+use crate::mode::LockMode;
 
 /// How long a call waits for its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ impl Wait {
 pub struct Site {
     name: &'static str,
     /// The mode that the site asks for.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// Returns the path of an item inside the annotated function, if there is one.
     local: Option<fn() -> &'static str>,
 }
@@ -57,7 +57,7 @@ impl Site {
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             local: None,
         }
     }
@@ -72,7 +72,7 @@ impl Site {
 
     /// Returns the site in this mode.
     #[must_use]
-    pub fn in_mode(self, mode: Mode) -> Self {
+    pub fn in_mode(self, mode: LockMode) -> Self {
         Self { mode, ..self }
     }
 
@@ -104,7 +104,7 @@ impl Site {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockOptions {
     /// The mode of all keys that name none.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// How long the store keeps the lock without a renewal.
     pub lease: Duration,
     /// How long a call waits for the lock.
@@ -124,7 +124,7 @@ pub struct LockOptions {
 impl Default for LockOptions {
     fn default() -> Self {
         Self {
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             lease: Duration::from_secs(30),
             wait: Wait::For(Duration::from_secs(10)),
             watchdog: true,

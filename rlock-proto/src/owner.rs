@@ -4,7 +4,7 @@ use std::fmt;
 
 use uuid::Uuid;
 
-use crate::mode::Mode;
+use crate::mode::LockMode;
 
 /// The identity under which a client owns a lock on the store: `<client uuid>:<sequence>`, never reused. Holds that
 /// follow each other by local hand-overs have the same owner, but each hold has its own fencing token.
@@ -14,7 +14,7 @@ use crate::mode::Mode;
 pub struct OwnerId {
     client: Uuid,
     sequence: u64,
-    mode: Mode,
+    mode: LockMode,
 }
 
 impl OwnerId {
@@ -22,7 +22,7 @@ impl OwnerId {
     pub const KEPT: Self = Self {
         client: Uuid::max(),
         sequence: u64::MAX,
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
     };
     /// The text of [`KEPT`](Self::KEPT), as `release.lua` writes it.
     const KEPT_TEXT: &'static str = "kept";
@@ -33,7 +33,7 @@ impl OwnerId {
     #[must_use]
     pub fn kept(self) -> Self {
         match self.mode {
-            Mode::Exclusive => Self::KEPT,
+            LockMode::Exclusive => Self::KEPT,
             _ => Self {
                 sequence: self.sequence | Self::KEPT_BIT,
                 ..self
@@ -49,7 +49,7 @@ impl OwnerId {
 
     /// Returns the owner with this number at this client.
     #[must_use]
-    pub fn new(client: Uuid, sequence: u64, mode: Mode) -> Self {
+    pub fn new(client: Uuid, sequence: u64, mode: LockMode) -> Self {
         Self {
             client,
             sequence,
@@ -68,12 +68,12 @@ impl OwnerId {
         }
         let (client, rest) = text.rsplit_once(':')?;
         let (sequence, mode) = match (rest.strip_suffix('s'), rest.strip_suffix('p')) {
-            (Some(sequence), _) => (sequence, Mode::Shared),
+            (Some(sequence), _) => (sequence, LockMode::Shared),
             (_, Some(rest)) => {
                 let (sequence, permits) = rest.split_once('.')?;
-                (sequence, Mode::Permits(permits.parse().ok()?))
+                (sequence, LockMode::Permits(permits.parse().ok()?))
             }
-            _ => (rest, Mode::Exclusive),
+            _ => (rest, LockMode::Exclusive),
         };
         Some(Self {
             client: client.parse().ok()?,
@@ -86,15 +86,15 @@ impl OwnerId {
     #[must_use]
     pub fn before_downgrade(self) -> Option<Self> {
         let former = Self {
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             ..self
         };
-        (self.mode == Mode::Shared).then_some(former)
+        (self.mode == LockMode::Shared).then_some(former)
     }
 
     /// Returns the mode in which the owner has or asked for its lock.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> LockMode {
         self.mode
     }
 
@@ -132,9 +132,9 @@ impl fmt::Display for OwnerId {
         let kept = if self.is_kept() { "kept:" } else { "" };
         write!(f, "{kept}{}:{sequence}", self.client)?;
         match self.mode {
-            Mode::Exclusive => Ok(()),
-            Mode::Shared => f.write_str("s"),
-            Mode::Permits(permits) => write!(f, ".{permits}p"),
+            LockMode::Exclusive => Ok(()),
+            LockMode::Shared => f.write_str("s"),
+            LockMode::Permits(permits) => write!(f, ".{permits}p"),
         }
     }
 }
@@ -147,9 +147,9 @@ mod tests {
     fn owners_are_read_as_they_are_written() {
         let client = Uuid::from_u128(7);
         for (mode, end) in [
-            (Mode::Exclusive, "3"),
-            (Mode::Shared, "3s"),
-            (Mode::Permits(12), "3.12p"),
+            (LockMode::Exclusive, "3"),
+            (LockMode::Shared, "3s"),
+            (LockMode::Permits(12), "3.12p"),
         ] {
             let owner = OwnerId::new(client, 3, mode);
             assert_eq!(owner.to_string(), format!("{client}:{end}"));

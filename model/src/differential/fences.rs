@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Observed, Operation, Reply};
 use crate::{
     key::Key,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     server::{key, number},
     store::{Acquired, Claim, Notification, Released, Renewal, RenewalOutcome},
@@ -183,7 +183,7 @@ impl Side {
         for (number, view) in (0..).zip(&seen.keys) {
             if let Some(entry) = &view.entry
                 && let Some(owner) = OwnerId::parse(&entry.owner).filter(|it| !it.is_kept())
-                && owner.mode() == Mode::Exclusive
+                && owner.mode() == LockMode::Exclusive
                 && let Some(fence) = entry.fence
                 && self.known.get(&(key(number), owner)) != Some(&fence)
             {

@@ -11,7 +11,7 @@ use proptest::{
 
 use crate::{
     key::Key,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     server,
     store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
@@ -22,12 +22,12 @@ pub const KEYS: u8 = 2;
 /// The number of clients.
 pub const CLIENTS: u8 = 3;
 /// The modes of a client's owners: one owner each.
-const MODES: [Mode; 5] = [
-    Mode::Exclusive,
-    Mode::Exclusive,
-    Mode::Shared,
-    Mode::Permits(2),
-    Mode::Permits(3),
+const MODES: [LockMode; 5] = [
+    LockMode::Exclusive,
+    LockMode::Exclusive,
+    LockMode::Shared,
+    LockMode::Permits(2),
+    LockMode::Permits(3),
 ];
 const OWNERS: u8 = 5;
 
@@ -80,7 +80,7 @@ fn claim(key: impl Strategy<Value = u8>) -> impl Strategy<Value = Claim> {
     (key, owner).prop_map(|(key, (client, sequence, is_later))| {
         // One of the exclusive owners may downgrade its lock later.
         let mode = if sequence == 1 && is_later {
-            Mode::Shared
+            LockMode::Shared
         } else {
             MODES[usize::from(sequence)]
         };
@@ -108,7 +108,7 @@ fn acquire() -> impl Strategy<Value = Operation> {
         1 => (both, Just(1)),
     ];
     (claims, lease(), any::<bool>()).prop_map(|((claims, count), lease, waits)| {
-        let is_counted = |claim: &Claim| claim.owner.mode() == Mode::Exclusive;
+        let is_counted = |claim: &Claim| claim.owner.mode() == LockMode::Exclusive;
         let are_counted = claims.iter().all(is_counted);
         let request = AcquireRequest {
             claims: claims.into(),
@@ -130,8 +130,8 @@ fn release() -> impl Strategy<Value = Operation> {
             owner,
             fence,
             count: match owner.mode() {
-                Mode::Exclusive => count,
-                Mode::Shared => count.min(1),
+                LockMode::Exclusive => count,
+                LockMode::Shared => count.min(1),
                 _ => 0,
             },
             min_hold: Duration::from_millis(min_hold),
@@ -153,7 +153,7 @@ fn renew() -> impl Strategy<Value = Operation> {
 
 fn restore() -> impl Strategy<Value = Operation> {
     let renewal = (any_claim(), 1..3_u32).prop_map(|(claim, count)| Renewal {
-        count: if claim.owner.mode() == Mode::Exclusive {
+        count: if claim.owner.mode() == LockMode::Exclusive {
             count
         } else {
             1

@@ -12,7 +12,7 @@ use crate::{
         CallId, Entry, Input, Machine, Outputs, Owner, Ownership, Phase, Renew, Request, Settings,
         Slot,
     },
-    mode::Mode,
+    mode::LockMode,
     server,
     wait::Spread,
 };
@@ -253,7 +253,7 @@ impl Client {
         let slot = self.machine.slot(key);
         let mut owns = slot.into_iter().flat_map(Slot::ownerships);
         owns.any(|own| {
-            own.owner != owner && own.phase() == Phase::Held && own.mode != Mode::Exclusive
+            own.owner != owner && own.phase() == Phase::Held && own.mode != LockMode::Exclusive
         })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     lease,
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Site, Wait},
     server::tolerate,
 };
@@ -50,7 +50,7 @@ pub struct Caller {
     /// The numbers of its keys, in ascending order.
     pub keys: &'static [u8],
     /// Which other holders it tolerates.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The lease.
     pub lease: Time,
     /// The longest wait: `None` is unlimited, and zero is one attempt.
@@ -71,7 +71,7 @@ impl Caller {
     /// A caller that waits until it has the lock of one key.
     pub const PLAIN: Self = Self {
         keys: &[0],
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         lease: Config::LEASE,
         wait: None,
         renewed: true,
@@ -220,7 +220,7 @@ impl Config {
     /// Returns whether two callers of a client share a lock.
     #[must_use]
     pub fn joins(&self) -> bool {
-        let is_shared = |caller: &&Caller| caller.mode == Mode::Shared;
+        let is_shared = |caller: &&Caller| caller.mode == LockMode::Shared;
         let joins = |callers: &Vec<Caller>| callers.iter().filter(is_shared).count() > 1;
         self.clients.iter().any(joins)
     }
@@ -228,7 +228,8 @@ impl Config {
     /// Returns whether holders may share a lock.
     #[must_use]
     pub fn shares(&self) -> bool {
-        self.callers().any(|caller| caller.mode != Mode::Exclusive)
+        self.callers()
+            .any(|caller| caller.mode != LockMode::Exclusive)
     }
 
     /// Lets anything take any time.

@@ -3,7 +3,7 @@
 use super::{State, client::Life, state::Rule};
 use crate::{
     key::Key,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     requests::{Answer, Body},
     server::{Effects, Server, client_of, number},
@@ -91,10 +91,10 @@ fn is_kept_off(server: &Server, key: &Key, owner: OwnerId) -> bool {
         .filter(|holder| holder.expires > server.now());
     let mut modes = live.map(|holder| holder.owner.mode());
     match owner.mode() {
-        Mode::Shared => modes.any(|mode| mode != Mode::Shared),
-        Mode::Permits(most) => {
-            let (others, permits): (Vec<Mode>, Vec<Mode>) =
-                modes.partition(|mode| !matches!(mode, Mode::Permits(_)));
+        LockMode::Shared => modes.any(|mode| mode != LockMode::Shared),
+        LockMode::Permits(most) => {
+            let (others, permits): (Vec<LockMode>, Vec<LockMode>) =
+                modes.partition(|mode| !matches!(mode, LockMode::Permits(_)));
             !others.is_empty() || permits.len() >= most as usize
         }
         _ => modes.next().is_some(),

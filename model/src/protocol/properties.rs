@@ -10,7 +10,7 @@ use super::{
     state::Rule,
 };
 use crate::{
-    mode::Mode,
+    mode::LockMode,
     server::{key, owner},
 };
 
@@ -183,7 +183,7 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
         let key = key(number);
         let holders: Vec<_> = state.server.holders(&key).collect();
         let owner = owner(client.name, own.owner, own.mode);
-        let counts = counts && own.used() == Mode::Exclusive;
+        let counts = counts && own.used() == LockMode::Exclusive;
         let count = if counts { own.entries() } else { 1 };
         let is_settled = own.wanted_count(counts).is_none();
         match holders[..] {
@@ -206,7 +206,7 @@ pub(super) fn situations(config: &Config) -> Vec<Situation> {
             let first = callers.first();
             let like = callers.iter().filter(|other| {
                 first.is_some_and(|first| first.keys == other.keys && other.wait != Some(0))
-                    && other.mode == Mode::Exclusive
+                    && other.mode == LockMode::Exclusive
             });
             like.count() >= least
         };
@@ -232,7 +232,7 @@ pub(super) fn situations(config: &Config) -> Vec<Situation> {
         (Together, config.meet()),
         (
             Behind,
-            config.joins() && clients > 1 && any(|caller| caller.mode == Mode::Exclusive),
+            config.joins() && clients > 1 && any(|caller| caller.mode == LockMode::Exclusive),
         ),
         (Downgraded, config.downgrades()),
         (Upgrade, config.downgrades() && config.entries > 1),

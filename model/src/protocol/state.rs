@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     machine::{Event, Input, Slot},
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     requests::{Body, to_input},
     server::{self, Effects, Fenced, Server, client_of, tolerate},
@@ -144,25 +144,25 @@ impl State {
     /// Returns whether the callers with a valid hold of this key may have it at once.
     pub(super) fn tolerate(&self, config: &Config, key: u8) -> bool {
         let now = self.now();
-        let inside = |client: &Client| -> Vec<Mode> {
+        let inside = |client: &Client| -> Vec<LockMode> {
             let tasks = client.tasks.iter().enumerate();
             let inside = tasks.filter(|(_, task)| client.is_inside(task, key, now));
             let mode = |(at, task): (usize, &Task)| {
                 let of_caller = config.caller(client.name, at).mode;
                 if task.is_downgraded {
-                    Mode::Shared
+                    LockMode::Shared
                 } else {
                     of_caller
                 }
             };
             inside.map(mode).collect()
         };
-        let modes: Vec<Mode> = self.clients.iter().flat_map(inside).collect();
+        let modes: Vec<LockMode> = self.clients.iter().flat_map(inside).collect();
         match modes.first() {
-            Some(Mode::Permits(most)) => {
+            Some(LockMode::Permits(most)) => {
                 modes.len() <= *most as usize && modes.iter().all(|mode| *mode == modes[0])
             }
-            Some(Mode::Shared) => modes.iter().all(|mode| *mode == Mode::Shared),
+            Some(LockMode::Shared) => modes.iter().all(|mode| *mode == LockMode::Shared),
             Some(_) => modes.len() == 1,
             None => true,
         }
@@ -264,7 +264,7 @@ impl State {
         &mut self,
         config: &Config,
         key: u8,
-        (full, mode): (OwnerId, Mode),
+        (full, mode): (OwnerId, LockMode),
         token: u64,
     ) {
         let (name, owner) = (client_of(full), full.sequence());
@@ -275,7 +275,7 @@ impl State {
         if self.now() < self.kept_until[usize::from(key)] && !may_be_early {
             self.breaks(Rule::Kept);
         }
-        let is_exclusive = mode == Mode::Exclusive;
+        let is_exclusive = mode == LockMode::Exclusive;
         // Shared holds need only have larger tokens than the exclusive ones before.
         let latest = if is_exclusive {
             self.latest[usize::from(key)]
@@ -350,7 +350,7 @@ impl State {
 
     /// Returns whether a new client would get the locks after this time if all others died now.
     pub(super) fn become_free(&self, time: Time) -> bool {
-        let newcomer = server::owner(u8::MAX, 0, Mode::Exclusive);
+        let newcomer = server::owner(u8::MAX, 0, LockMode::Exclusive);
         let mut server = self.server.clone();
         (0..)
             .zip(&self.clients)

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     machine::{Event, Input, Machine},
-    mode::Mode,
+    mode::LockMode,
     server,
 };
 
@@ -233,7 +233,7 @@ fn holding(
         actions.push(Action::Leave(client.name, at));
     }
     downgrades(config, client, (at, task), now, actions);
-    let is_exclusive = config.caller(client.name, at).mode == Mode::Exclusive;
+    let is_exclusive = config.caller(client.name, at).mode == LockMode::Exclusive;
     if config.writes && is_exclusive && holds && !task.wrote {
         actions.push(Action::Write(client.name, at));
     }

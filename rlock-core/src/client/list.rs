@@ -26,7 +26,7 @@ use crate::{
     info::LockInfo,
     key::Key,
     limits,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     pattern,
     store::{SendOptions, StoreError, directory::Cursor},
@@ -269,7 +269,7 @@ impl Search {
     /// Records a listed lock, so that the scan skips it.
     fn note(&mut self, info: &LockInfo) {
         match (info.mode(), info.owner_id()) {
-            (Mode::Shared | Mode::Permits(_), Some(owner)) => {
+            (LockMode::Shared | LockMode::Permits(_), Some(owner)) => {
                 self.seen_owners.insert(owner);
             }
             _ => {

@@ -12,7 +12,7 @@ use crate::{
     },
     error::LockError,
     key::Key,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     store::{ReleaseRequest, Released, SendOptions, StoreError, StoredLock, TOKENS},
 };
@@ -169,7 +169,7 @@ impl LockClient {
             (_, Some(Answer::OtherHold)) => false,
             (Some(token), Some(Answer::NotHeld) | None) => {
                 // The store knows the last fence of a shared lock, which may be that of a holder that has left.
-                owner.mode() == Mode::Exclusive
+                owner.mode() == LockMode::Exclusive
                     && entry.holders == 1
                     && entry.has_fence(token / TOKENS)
             }

@@ -22,7 +22,7 @@ use crate::{
     key::Key,
     lease::Time,
     metrics,
-    mode::Mode,
+    mode::LockMode,
     observe::HoldEnd,
     options::LockOptions,
     store::{Claim, StoreError},
@@ -32,7 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct LockRequest {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
-    pub(crate) keys: Few<(Key, Mode)>,
+    pub(crate) keys: Few<(Key, LockMode)>,
     pub(crate) options: LockOptions,
     pub(crate) purpose: AcquiredFor,
 }
@@ -49,7 +49,7 @@ pub(crate) async fn acquire(
         request,
         call: &observed,
     };
-    let inside = |(key, mode): &(Key, Mode)| {
+    let inside = |(key, mode): &(Key, LockMode)| {
         let inside = call_chain::hold_of(core.id, key.as_str());
         (key.clone(), *mode, inside)
     };
@@ -226,9 +226,9 @@ impl Attempt<'_> {
     }
 
     /// Returns the mode in which the call asks for this key.
-    fn mode_of(&self, key: &Key) -> Mode {
+    fn mode_of(&self, key: &Key) -> LockMode {
         let of_key = self.request.keys.iter().find(|(own, _)| own == key);
-        of_key.map_or(Mode::Exclusive, |(_, mode)| *mode)
+        of_key.map_or(LockMode::Exclusive, |(_, mode)| *mode)
     }
 
     fn failed(&self, error: StoreError) -> LockError {
@@ -248,7 +248,7 @@ mod tests {
         let lock = client.lock("k");
         let key = Key::parse("k").expect("valid");
         let request = LockRequest {
-            keys: crate::few::one((key, Mode::Exclusive)),
+            keys: crate::few::one((key, LockMode::Exclusive)),
             options: lock.options,
             purpose: AcquiredFor::Guard,
         };

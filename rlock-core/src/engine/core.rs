@@ -21,7 +21,7 @@ use crate::{
         unread::Unread,
     },
     key::Key,
-    mode::Mode,
+    mode::LockMode,
     options::Options,
     owner::OwnerId,
     store::{KeyFilter, Listener, Notification, Store, quorum::IsHeld},
@@ -68,7 +68,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn owner_id(&self, owner: Owner, mode: Mode) -> OwnerId {
+    pub(crate) fn owner_id(&self, owner: Owner, mode: LockMode) -> OwnerId {
         OwnerId::new(self.id, owner, mode)
     }
 

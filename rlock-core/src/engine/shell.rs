@@ -35,7 +35,7 @@ use crate::{
     key::Key,
     lease::Time,
     metrics,
-    mode::Mode,
+    mode::LockMode,
     observe::{EndedHold, HoldEnd},
     options::{Options, Reentry, Site},
     owner::OwnerId,
@@ -87,7 +87,7 @@ pub(super) struct BackgroundWork {
 pub(crate) struct SharedHold {
     pub(crate) key: Key,
     pub(crate) owner: Owner,
-    pub(crate) mode: Mode,
+    pub(crate) mode: LockMode,
     /// Its fencing token.
     pub(crate) token: u64,
     pub(crate) site: Site,
@@ -202,7 +202,7 @@ enum Seen {
 struct GivenUp {
     key: Key,
     owner: Owner,
-    mode: Mode,
+    mode: LockMode,
     was_held: bool,
 }
 

@@ -90,7 +90,7 @@ mod tests {
         },
         few::one,
         key::Key,
-        mode::Mode,
+        mode::LockMode,
         options::LockOptions,
     };
 
@@ -103,7 +103,7 @@ mod tests {
         let shell = &client.core().shell;
         let begin = |call| Input::Acquire {
             call,
-            keys: one((key(), Mode::Exclusive, None)),
+            keys: one((key(), LockMode::Exclusive, None)),
             terms: LockOptions::default(),
             is_inside: false,
         };

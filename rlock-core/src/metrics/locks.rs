@@ -17,7 +17,7 @@ use crate::{
     error::LostCause,
     lease::Time,
     limits::{MOST_LABELS, OTHER_LABEL},
-    mode::Mode,
+    mode::LockMode,
     observe::{HoldEnd, Outcome},
     options::Site,
 };
@@ -84,7 +84,7 @@ impl LockMetrics {
 }
 
 fn labels((name, mode): Name) -> impl Iterator<Item = Label> {
-    let is_exclusive = mode == Mode::Exclusive.as_str();
+    let is_exclusive = mode == LockMode::Exclusive.as_str();
     let mode = (!is_exclusive).then(|| label("mode", mode));
     [label("lock", name)].into_iter().chain(mode)
 }

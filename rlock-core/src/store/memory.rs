@@ -207,13 +207,13 @@ impl Directory for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{mode::Mode, owner::OwnerId, store::Claim};
+    use crate::{mode::LockMode, owner::OwnerId, store::Claim};
 
     #[test]
     fn the_tokens_of_a_store_that_was_dropped_are_not_repeated() {
         let claim = Claim {
             key: Key::parse("k").expect("valid"),
-            owner: OwnerId::new(Uuid::nil(), 1, Mode::Exclusive),
+            owner: OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
         };
         let request = AcquireRequest {
             claims: Arc::new([claim.clone()]),

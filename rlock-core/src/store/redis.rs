@@ -60,7 +60,7 @@ use super::{
     Renewal, RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
 };
-use crate::{escape_control::escape_control, key::Key, lease::Time, metrics, mode::Mode};
+use crate::{escape_control::escape_control, key::Key, lease::Time, metrics, mode::LockMode};
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
@@ -405,7 +405,7 @@ impl Store for RedisStore {
             let (claims, watched) = (request.claims.len(), self.is_watched());
             if let Some((claim, theirs)) = replies::take_number(&mut reply)
                 && let Some(Claim { key, owner }) = request.claims.get(claim)
-                && let Mode::Permits(mine) = owner.mode()
+                && let LockMode::Permits(mine) = owner.mode()
             {
                 let key = key.clone();
                 let differ = Notification::PermitsDiffer { key, mine, theirs };

@@ -181,7 +181,7 @@ mod tests {
         *,
     };
     use crate::{
-        mode::Mode,
+        mode::LockMode,
         store::{AcquireRequest, Acquired, QueuePlace, ReleaseRequest},
     };
 
@@ -201,7 +201,7 @@ mod tests {
             }
         }
 
-        fn asks(client: u64, mode: Mode) -> AcquireRequest {
+        fn asks(client: u64, mode: LockMode) -> AcquireRequest {
             AcquireRequest {
                 waits: true,
                 ..request("k", owner(client, mode))
@@ -209,7 +209,7 @@ mod tests {
         }
 
         /// Connects a client, which asks for the lock. Returns the place in the queue.
-        fn comes(&mut self, client: u64, mode: Mode) -> Option<QueuePlace> {
+        fn comes(&mut self, client: u64, mode: LockMode) -> Option<QueuePlace> {
             let id = Uuid::from_u128(client.into());
             self.state.clients.insert(id, Arc::new(|_| {}));
             match self.state.acquire(&Self::asks(client, mode), self.now) {
@@ -223,13 +223,13 @@ mod tests {
             self.state.clients.remove(&id);
         }
 
-        fn releases(&mut self, client: u64, mode: Mode) {
+        fn releases(&mut self, client: u64, mode: LockMode) {
             let asks = Self::asks(client, mode);
             let release = ReleaseRequest::whole(&asks.claims[0]);
             self.state.release(&release, self.now);
         }
 
-        fn holds(&mut self, client: u64, mode: Mode) -> bool {
+        fn holds(&mut self, client: u64, mode: LockMode) -> bool {
             let asks = Self::asks(client, mode);
             let claim = &asks.claims[0];
             let holder = self.state.held_by(&claim.key, claim.owner, self.now);
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    fn owner(client: u64, mode: Mode) -> OwnerId {
+    fn owner(client: u64, mode: LockMode) -> OwnerId {
         OwnerId::new(Uuid::from_u128(client.into()), 1, mode)
     }
 
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_next_and_the_last_connected_waiter_retry_after_a_silent_one() {
-        use Mode::Exclusive;
+        use LockMode::Exclusive;
         for (waited, retries) in [(LONGEST_SILENCE, vec![]), (LONGEST_SILENCE * 2, vec![3, 5])] {
             let mut store = Store::new();
             for client in 0..7 {
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_release_lets_in_64_readers_and_the_next_connected_one_lets_in_the_others() {
-        use Mode::{Exclusive, Shared};
+        use LockMode::{Exclusive, Shared};
         let mut store = Store::new();
         store.comes(200, Exclusive);
         for client in 0..100 {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_disconnected_waiter_does_not_keep_out_waiters_that_the_lock_admits() {
-        use Mode::{Exclusive, Permits, Shared};
+        use LockMode::{Exclusive, Permits, Shared};
         let modes = [
             (Shared, Exclusive, Shared),
             (Permits(9), Exclusive, Permits(9)),

@@ -10,7 +10,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, KeyFilter, Listener, Notification, QueuePlace,
@@ -80,8 +80,8 @@ impl LockState {
     pub(super) fn admits(&self, owner: OwnerId) -> bool {
         let mode = self.holders.first().map(|holder| holder.owner.mode());
         match (owner.mode(), mode) {
-            (_, None) | (Mode::Shared, Some(Mode::Shared)) => true,
-            (Mode::Permits(most), Some(Mode::Permits(_))) => {
+            (_, None) | (LockMode::Shared, Some(LockMode::Shared)) => true,
+            (LockMode::Permits(most), Some(LockMode::Permits(_))) => {
                 self.holders.len() < usize::try_from(most).unwrap_or(usize::MAX)
             }
             _ => false,
@@ -99,7 +99,7 @@ impl LockState {
     fn free_at(&self, owner: OwnerId) -> Time {
         let mode = self.holders.first().map(|holder| holder.owner.mode());
         match (owner.mode(), mode) {
-            (Mode::Permits(_), Some(Mode::Permits(_))) => {
+            (LockMode::Permits(_), Some(LockMode::Permits(_))) => {
                 let each = self.holders.iter().map(|holder| holder.expires);
                 each.min().unwrap_or_default()
             }
@@ -120,13 +120,13 @@ impl<F: Fences> State<F> {
 
     /// Notifies an owner's client if the holder whose lease ends first has a different number of permits.
     fn compare_permits(&mut self, key: &Key, owner: OwnerId, now: Time) {
-        let Mode::Permits(mine) = owner.mode() else {
+        let LockMode::Permits(mine) = owner.mode() else {
             return;
         };
         let holders = self.live(key, now).map(|lock| &lock.holders[..]);
         let others = holders.unwrap_or_default().iter();
         let next = others.min_by_key(|holder| holder.expires);
-        if let Some(Mode::Permits(theirs)) = next.map(|holder| holder.owner.mode())
+        if let Some(LockMode::Permits(theirs)) = next.map(|holder| holder.owner.mode())
             && mine != theirs
         {
             let key = key.clone();
@@ -160,7 +160,7 @@ impl<F: Fences> State<F> {
                     return false;
                 }
                 let has_to_wait = self.hand_off(key, Some(*owner), waits, now);
-                let is_exclusive = owner.mode() == Mode::Exclusive;
+                let is_exclusive = owner.mode() == LockMode::Exclusive;
                 if !has_to_wait && !is_exclusive && self.live(key, now).is_some() {
                     // The request takes a fence, although a later lock may be taken.
                     self.set_next_fence(key);
@@ -173,7 +173,7 @@ impl<F: Fences> State<F> {
             let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, count, now);
             let fences = claims.iter().map(grant).collect();
             for Claim { key, owner } in claims.iter() {
-                if owner.mode() != Mode::Exclusive {
+                if owner.mode() != LockMode::Exclusive {
                     self.hand_off(key, None, false, now);
                 }
             }
@@ -209,7 +209,7 @@ impl<F: Fences> State<F> {
         let watched = true;
         let holder = self.live(key, now).and_then(|lock| lock.holders.first());
         let owner = holder.map(|holder| holder.owner);
-        let named = owner.filter(|owner| owner.mode() == Mode::Exclusive && !owner.is_kept());
+        let named = owner.filter(|owner| owner.mode() == LockMode::Exclusive && !owner.is_kept());
         let by = named.map_or(TakenBy::Unnamed, TakenBy::Owner);
         Acquired::Taken {
             claim: taken,
@@ -232,11 +232,11 @@ impl<F: Fences> State<F> {
         let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))
             .map(|holder| holder.owner)
             // Permits are never retained.
-            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), Mode::Permits(_)))
+            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), LockMode::Permits(_)))
             .take(MOST_NOTIFIED)
             .collect();
         for owner in holders {
-            if tries && owner.mode() == Mode::Shared {
+            if tries && owner.mode() == LockMode::Shared {
                 // Ends a retention. The calls of a holder continue to share it.
                 self.notify(owner.client(), retry(key, owner, Duration::ZERO));
                 continue;
@@ -273,7 +273,7 @@ impl<F: Fences> State<F> {
         };
         if release.count > 0 {
             holder.count = release.count;
-            if owner.mode() != Mode::Exclusive {
+            if owner.mode() != LockMode::Exclusive {
                 self.hand_off(key, None, false, now);
             }
         } else if release.min_hold.is_zero() {
@@ -362,7 +362,7 @@ impl<F: Fences> State<F> {
     pub fn tell_taken(&mut self, key: &Key, owner: OwnerId) {
         let taken = key.clone();
         let notification = match owner.mode() {
-            Mode::Exclusive => Notification::Changed(taken),
+            LockMode::Exclusive => Notification::Changed(taken),
             _ => Notification::SomeChanged(KeyFilter::new(move |key| *key == taken)),
         };
         self.notify(owner.client(), notification);
@@ -404,7 +404,7 @@ impl<F: Fences> State<F> {
 
     /// Removes a holder.
     pub(super) fn remove(&mut self, key: &Key, owner: OwnerId) {
-        if owner.mode() == Mode::Exclusive {
+        if owner.mode() == LockMode::Exclusive {
             // It is the only one.
             self.locks.remove(key);
         } else if let Some(lock) = self.locks.get_mut(key) {
@@ -435,7 +435,7 @@ impl<F: Fences> State<F> {
             is_new = false;
             holder.count = count;
             holder.expires = holder.expires.max(now + ttl);
-            if owner.mode() == Mode::Exclusive {
+            if owner.mode() == LockMode::Exclusive {
                 return lock.fence;
             }
         }
@@ -495,7 +495,7 @@ pub(super) mod tests {
     }
 
     fn owner(sequence: u64) -> OwnerId {
-        OwnerId::new(Uuid::nil(), sequence, Mode::Exclusive)
+        OwnerId::new(Uuid::nil(), sequence, LockMode::Exclusive)
     }
 
     pub(in super::super) fn request(key: &str, owner: OwnerId) -> AcquireRequest {

@@ -15,7 +15,7 @@ use crate::{
     key::Key,
     lease::{Time, valid_until},
     lost::LostCause,
-    mode::Mode,
+    mode::LockMode,
     store::{Acquired, Grant, TakenBy},
 };
 
@@ -115,7 +115,7 @@ impl Machine {
             call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used()));
             return None;
         }
-        if !counts || own.used() != Mode::Exclusive {
+        if !counts || own.used() != LockMode::Exclusive {
             let number = own.hold_mut()?.add(&call.terms, Some(entry), now);
             lock.enters(own, number, None);
             return None;

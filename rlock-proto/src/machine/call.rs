@@ -12,7 +12,7 @@ use crate::{
     key::Key,
     lease::Time,
     lost::LostCause,
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Wait},
     store::{GRACE, Grant},
 };
@@ -59,7 +59,7 @@ pub(super) struct Acquisition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
     pub(super) key: Key,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     /// The hold that the call chain is inside.
     pub(super) inside: Option<Inside>,
     pub(super) entered: Option<Entered>,
@@ -124,7 +124,7 @@ impl Call {
     }
 
     /// Returns the terms of a call that acquires this key, and the mode.
-    pub(super) fn terms(&self, key: &Key) -> Option<(&LockOptions, Mode)> {
+    pub(super) fn terms(&self, key: &Key) -> Option<(&LockOptions, LockMode)> {
         match &self.work {
             Work::Acquire(call) => {
                 let lock = call.locks.iter().find(|lock| lock.key == *key)?;
@@ -201,7 +201,7 @@ impl Call {
 
 impl Acquisition {
     pub(super) fn new(
-        keys: Few<(Key, Mode, Option<Inside>)>,
+        keys: Few<(Key, LockMode, Option<Inside>)>,
         terms: LockOptions,
         now: Time,
     ) -> Self {
@@ -319,7 +319,7 @@ impl Acquisition {
 
     /// Refuses an attempt for the same as another one, whose request the store has refused, if it was sent since this one
     /// began.
-    pub(super) fn follow_refusal(&mut self, key: &Key, mode: Mode, sent_at: Time) {
+    pub(super) fn follow_refusal(&mut self, key: &Key, mode: LockMode, sent_at: Time) {
         let at = self.position(key);
         if self.stage == Stage::Ready && self.locks[at].mode == mode && self.started < sent_at {
             self.stage = Stage::Refused(self.taken(at, None));
@@ -332,7 +332,7 @@ impl Acquisition {
             return false;
         };
         let lock = &self.locks[at];
-        lock.key == *key && lock.mode == Mode::Shared && self.fresh().len() == 1
+        lock.key == *key && lock.mode == LockMode::Shared && self.fresh().len() == 1
     }
 
     /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled, within the grace

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Site},
 };
 
@@ -20,7 +20,7 @@ pub struct Hold {
     /// The fencing token.
     pub token: u64,
     /// The mode of its entries: a shared hold may use an exclusive lock.
-    pub used: Mode,
+    pub used: LockMode,
     /// Where it began.
     pub site: Site,
     /// When it began.
@@ -57,7 +57,7 @@ struct Present {
 impl Hold {
     /// Makes a hold without entries. Their numbers follow those of the hold before.
     pub(super) fn new(
-        (terms, mode): (&LockOptions, Mode),
+        (terms, mode): (&LockOptions, LockMode),
         token: u64,
         before: Option<&Self>,
         now: Time,
@@ -83,7 +83,7 @@ impl Hold {
         // That entry may have left. All entries of an exclusive lock are in one hold.
         let of_any = || Some(self.entries.first()?.first);
         let first = joined.and_then(|number| match self.first(number) {
-            None if self.used == Mode::Exclusive => of_any(),
+            None if self.used == LockMode::Exclusive => of_any(),
             first => first,
         });
         let min_hold_until = terms.min_hold.map(|least| now + least);
@@ -191,7 +191,7 @@ impl Hold {
     }
 
     /// Returns what the call learns that has this entry in an ownership with this mode.
-    pub(super) fn entered(&self, entry: Entry, mode: Mode, began: Option<By>) -> Entered {
+    pub(super) fn entered(&self, entry: Entry, mode: LockMode, began: Option<By>) -> Entered {
         let first = self.first(entry.number).unwrap_or(entry.number);
         // If that entry of a shared ownership has left, a new hold begins.
         let began = began.or((first == entry.number).then_some(By::Local));

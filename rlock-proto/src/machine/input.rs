@@ -7,7 +7,7 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     options::LockOptions,
     owner::OwnerId,
     store::{Acquired, Notification, Released, RenewalOutcome},
@@ -21,7 +21,7 @@ pub enum Input {
         /// The number of the call.
         call: CallId,
         /// The keys in ascending order, each with the hold that the call chain is inside.
-        keys: Few<(Key, Mode, Option<Inside>)>,
+        keys: Few<(Key, LockMode, Option<Inside>)>,
         /// The options of the lock.
         terms: LockOptions,
         /// Whether the call is inside a hold, which may need further locks to end.
@@ -87,7 +87,7 @@ pub enum Event {
     /// The store has replied to a renewal by `lease` in this mode, or no reply will come.
     Renewed {
         /// The mode of the ownership that the renewal named.
-        mode: Mode,
+        mode: LockMode,
         /// The lease that the renewal asked for.
         lease: Duration,
         /// When the renewal was sent.
@@ -98,7 +98,7 @@ pub enum Event {
     /// The store handed the lock off to an owner in its wait queue.
     Granted {
         /// The mode of the grant.
-        mode: Mode,
+        mode: LockMode,
         /// The fence of the grant.
         fence: u64,
         /// How long the lock is granted for.
@@ -111,7 +111,7 @@ pub enum Event {
     /// A waiter has to ask again after this time. A retention ends then.
     Retry {
         /// The mode of the waiter.
-        mode: Mode,
+        mode: LockMode,
         /// After how long it asks.
         after: Duration,
     },

@@ -11,14 +11,14 @@ use super::{
     ownership::{Ownership, Phase},
     slot::Slot,
 };
-use crate::{few::one, lease::Time, lost::LostCause, mode::Mode, store::Released};
+use crate::{few::one, lease::Time, lost::LostCause, mode::LockMode, store::Released};
 
 impl Machine {
     /// Returns how many other entries of its hold need the exclusive lock of this entry.
     #[must_use]
     pub fn others(&self, entry: &Entry) -> u32 {
         let own = self.own(&entry.key, entry.owner);
-        let own = own.filter(|own| own.has(entry.number) && own.used() == Mode::Exclusive);
+        let own = own.filter(|own| own.has(entry.number) && own.used() == LockMode::Exclusive);
         own.map_or(0, |own| own.others(&self.cx))
     }
 }
@@ -56,7 +56,7 @@ impl Slot {
         }
         match own.phase() {
             Phase::Held if own.entries() > 0 => {
-                if counts && own.used() == Mode::Exclusive {
+                if counts && own.used() == LockMode::Exclusive {
                     // Sent although the store may have this count: its reply shows a loss.
                     own.count.known = None;
                 }
@@ -107,10 +107,10 @@ impl Slot {
             Err(cause) => return Step::Left(Err(cause)),
         };
         let others = own.others(cx);
-        if own.used() == Mode::Exclusive && others > 0 {
+        if own.used() == LockMode::Exclusive && others > 0 {
             return Step::Refused(Refusal::Nested(others));
         }
-        if own.mode == Mode::Exclusive {
+        if own.mode == LockMode::Exclusive {
             own.downgrade(now);
             self.admit(cx);
         }
@@ -289,7 +289,7 @@ impl Slot {
         };
         // The server executed requests in doubt before this one.
         own.requests.all_replied();
-        let is_shared = own.mode == Mode::Shared && count > 0;
+        let is_shared = own.mode == LockMode::Shared && count > 0;
         let entries = if is_shared { count } else { own.entries() };
         own.count.confirmed(count, entries);
         if count == 0 {

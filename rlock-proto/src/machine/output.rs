@@ -11,7 +11,7 @@ use crate::{
     key::Key,
     lease::Time,
     lost::LostCause,
-    mode::Mode,
+    mode::LockMode,
     options::Site,
     owner::OwnerId,
     store::{AcquireRequest, Claim, ReleaseRequest, Renewal, StoreRequest},
@@ -53,7 +53,7 @@ pub enum Output {
         /// The owner that was not released.
         owner: Owner,
         /// Its mode.
-        mode: Mode,
+        mode: LockMode,
         /// Whether a hold had begun. Otherwise, an acquire without a reply may have been executed.
         was_held: bool,
     },
@@ -92,7 +92,7 @@ pub struct Entered {
     /// The fencing token of the hold.
     pub token: u64,
     /// The mode in which the store granted the lock.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// How the lock came, if the hold began with this entry.
     pub began: Option<By>,
 }
@@ -123,7 +123,7 @@ pub enum Refusal {
     /// The hold that the call is inside is lost.
     Lost(Key, LostCause),
     /// The call is inside a hold in this mode, which does not admit it.
-    Upgrade(Key, Mode),
+    Upgrade(Key, LockMode),
     /// Other entries of the hold, this many, need the exclusive lock.
     Nested(u32),
     /// The client drains, and begins no further calls.
@@ -140,7 +140,7 @@ pub struct Loss {
     /// The owner that had the lock.
     pub owner: Owner,
     /// The mode of the hold.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// Where the hold began.
     pub site: Site,
     /// Why it was lost.
@@ -240,7 +240,7 @@ pub struct Claimed {
     /// The owner that asks for the lock or has it.
     pub owner: Owner,
     /// The mode of the owner.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// An earlier request of the owner has no reply.
     pub(super) in_doubt: bool,
     /// Whether the lock is not granted yet.
@@ -291,7 +291,7 @@ pub struct Renew {
     /// The owner that has the lock.
     pub owner: Owner,
     /// The mode of the owner.
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The lease to renew by.
     pub lease: Duration,
     /// The lease that was confirmed last.

@@ -25,7 +25,7 @@ use crate::{
     key::Key,
     lease::{Time, next_check},
     lost::LostCause,
-    mode::Mode,
+    mode::LockMode,
     options::LockOptions,
     store::Grant,
 };
@@ -36,7 +36,7 @@ pub struct Ownership {
     /// The number of the owner, which is never used again.
     pub owner: Owner,
     /// The mode that the store knows.
-    pub mode: Mode,
+    pub mode: LockMode,
     status: Status,
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
@@ -163,7 +163,7 @@ impl Status {
 }
 
 impl Ownership {
-    pub(super) fn new(owner: Owner, mode: Mode, lease: Duration, tokens: u64) -> Self {
+    pub(super) fn new(owner: Owner, mode: LockMode, lease: Duration, tokens: u64) -> Self {
         Self {
             owner,
             mode,
@@ -232,7 +232,7 @@ impl Ownership {
 
     /// Returns the mode of the present hold, or of the last one: a shared one may use an exclusive lock.
     #[must_use]
-    pub fn used(&self) -> Mode {
+    pub fn used(&self) -> LockMode {
         self.hold().map_or(self.mode, |hold| hold.used)
     }
 
@@ -326,7 +326,7 @@ impl Ownership {
     /// is left.
     pub(super) fn begin(
         &mut self,
-        (terms, mode): (&LockOptions, Mode),
+        (terms, mode): (&LockOptions, LockMode),
         grant: Grant,
         now: Time,
     ) -> Option<u32> {
@@ -345,9 +345,9 @@ impl Ownership {
 
     /// Makes the exclusive lock a shared one. The next count informs the store.
     pub(super) fn downgrade(&mut self, now: Time) {
-        self.mode = Mode::Shared;
+        self.mode = LockMode::Shared;
         if let Some(hold) = self.hold_mut() {
-            hold.used = Mode::Shared;
+            hold.used = LockMode::Shared;
         }
         self.count.known = None;
         self.count.restart(now, Time::NEVER);
@@ -355,8 +355,8 @@ impl Ownership {
 
     /// Returns whether a further call can join the shared ownership. With another lease it cannot: the renewals set one.
     /// Without a `max_hold` it cannot join one that has an end.
-    pub(super) fn may_join(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
-        let is_shared = self.used() == Mode::Shared && mode == Mode::Shared;
+    pub(super) fn may_join(&self, terms: &LockOptions, mode: LockMode, now: Time) -> bool {
+        let is_shared = self.used() == LockMode::Shared && mode == LockMode::Shared;
         let ends_alike = (self.hold_until() == Time::NEVER) == terms.max_hold.is_none();
         let is_sure = self.valid_until(now).is_ok() && !self.lease.is_doubted();
         self.phase() == Phase::Held
@@ -421,7 +421,7 @@ impl Ownership {
     }
 
     /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and will not be rolled back.
-    pub(super) fn is_usable(&self, lease: Duration, mode: Mode, now: Time) -> bool {
+    pub(super) fn is_usable(&self, lease: Duration, mode: LockMode, now: Time) -> bool {
         let is_like = match self.phase() {
             Phase::Asking => mode == self.mode,
             Phase::HandedOver => {
@@ -443,7 +443,7 @@ impl Ownership {
 
     /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
     /// would set the old one.
-    pub(super) fn fits(&self, terms: &LockOptions, mode: Mode, now: Time) -> bool {
+    pub(super) fn fits(&self, terms: &LockOptions, mode: LockMode, now: Time) -> bool {
         let is_like =
             terms.watchdog && terms.lease == self.lease.full && mode.fits_grant(self.mode);
         is_like && self.lease.is_fresh(now)
@@ -526,11 +526,11 @@ impl Ownership {
         let is_off = self.count.known.is_none() || self.count.is_in_doubt;
         match &self.status {
             // The store does not count the calls that share a hold.
-            Status::Owned(hold, Purpose::Hold) if counts && hold.used == Mode::Exclusive => {
+            Status::Owned(hold, Purpose::Hold) if counts && hold.used == LockMode::Exclusive => {
                 (is_off && self.count.retries.is_none()).then(|| hold.entries())
             }
             // An exclusive lock that became a shared one.
-            Status::Owned(_, Purpose::Hold) if self.mode == Mode::Shared => is_off.then_some(1),
+            Status::Owned(_, Purpose::Hold) if self.mode == LockMode::Shared => is_off.then_some(1),
             Status::Leaving(_, Exit::Release { .. }) => {
                 (self.count.release != Release::Confirmed).then_some(0)
             }
@@ -622,7 +622,7 @@ impl Ownership {
         let keeps_fence =
             fence == 0 && (self.tokens).ask_to_keep(lease, settings.fence_retention, now);
         let is_needed = keeps_fence || settings.needs_majority;
-        let is_counted = is_needed && settings.counts_entries && self.used() == Mode::Exclusive;
+        let is_counted = is_needed && settings.counts_entries && self.used() == LockMode::Exclusive;
         Renew {
             fence,
             last_fence: if is_needed { self.tokens.fence() } else { 0 },

@@ -27,7 +27,7 @@ use crate::{
     key::Key,
     lease::Time,
     lost::LostCause,
-    mode::Mode,
+    mode::LockMode,
     options::LockOptions,
     store::{GRACE, RenewalOutcome},
 };
@@ -60,7 +60,7 @@ pub struct Slot {
     /// Calls that ask once, and first learn what the call with the turn gets. The lock may have room for them, too.
     attempts: Vec<CallId>,
     /// The mode of an attempt that the store has just refused, and when its request was sent.
-    pub(super) refused: Option<(Mode, Time)>,
+    pub(super) refused: Option<(LockMode, Time)>,
     /// Whether other clients wait for the lock, as far as is known.
     pub wanted: bool,
     /// How many further calls are served before other clients are.
@@ -140,7 +140,7 @@ impl Slot {
     pub(super) fn take_turn(
         &mut self,
         call: CallId,
-        (terms, mode, may_join): (&LockOptions, Mode, bool),
+        (terms, mode, may_join): (&LockOptions, LockMode, bool),
         cx: &mut Context,
     ) -> Turn {
         if self.turn != Some(call) && self.queue.is_empty() {
@@ -154,8 +154,8 @@ impl Slot {
                     }
                     // An attempt that the store would refuse closes no shared lock.
                     let is_vain = terms.wait.is_none()
-                        && mode != Mode::Shared
-                        && own.mode == Mode::Shared
+                        && mode != LockMode::Shared
+                        && own.mode == LockMode::Shared
                         && own.valid_until(cx.now).is_ok();
                     let leaves = !is_vain && self.is_shared();
                     if leaves {
@@ -180,7 +180,7 @@ impl Slot {
     /// Returns whether the current hold is shared or a permit on the store.
     fn is_shared(&self) -> bool {
         (self.current())
-            .is_some_and(|own| own.phase() == Phase::Held && own.mode != Mode::Exclusive)
+            .is_some_and(|own| own.phase() == Phase::Held && own.mode != LockMode::Exclusive)
     }
 
     /// Lets no further call join a shared ownership or use a held permit: the next call asks the store with another owner.
@@ -195,7 +195,7 @@ impl Slot {
             && let Some(call) = cx.calls.get_mut(&next).and_then(Call::acquisition)
             && let Some(own) = self.current.and_then(|owner| self.find_mut(owner))
             && call.may_join(&key)
-            && own.may_join(&call.terms, Mode::Shared, now)
+            && own.may_join(&call.terms, LockMode::Shared, now)
             && let Some(hold) = own.hold_mut()
         {
             let number = hold.join(&call.terms, now);
@@ -210,9 +210,9 @@ impl Slot {
     /// Returns whether a call that asks once may wait, either for tokens of the retained lock that are on their way, or for the
     /// reply to the call with the turn, whose lock it may share. It may not if that call waits for another client, or the lock
     /// is held.
-    pub(super) fn may_attend(&self, mode: Mode, cx: &Context) -> bool {
+    pub(super) fn may_attend(&self, mode: LockMode, cx: &Context) -> bool {
         // On a quorum, that call may learn that no owner has a majority.
-        let may_follow = mode != Mode::Exclusive || cx.settings.needs_majority;
+        let may_follow = mode != LockMode::Exclusive || cx.settings.needs_majority;
         may_follow && self.is_decided_soon(cx) || self.needs_tokens()
     }
 
@@ -254,7 +254,7 @@ impl Slot {
 
     /// Ends the retention for a call with these terms, which then uses the ownership. If it cannot, the ownership is
     /// released instead. The call waits if its tokens are on their way.
-    fn resume(&mut self, terms: &LockOptions, mode: Mode, cx: &mut Context) -> Turn {
+    fn resume(&mut self, terms: &LockOptions, mode: LockMode, cx: &mut Context) -> Turn {
         let now = cx.now;
         let Some(own) = self.current_mut() else {
             return Turn::Has;
@@ -284,7 +284,7 @@ impl Slot {
 
     /// Releases an owner that no call uses any more, if the store has granted it a lock or still has it in the wait queue.
     /// So other waiters wait neither for the end of the grant nor behind this owner.
-    pub(super) fn decline(&mut self, owner: Owner, mode: Mode, cx: &Context) {
+    pub(super) fn decline(&mut self, owner: Owner, mode: LockMode, cx: &Context) {
         let mut own = Ownership::new(owner, mode, GRACE, cx.settings.tokens);
         own.end(cx.now);
         self.ownerships.push(own);
@@ -315,7 +315,7 @@ impl Slot {
     pub(super) fn ownership(
         &mut self,
         lease: Duration,
-        mode: Mode,
+        mode: LockMode,
         cx: &mut Context,
     ) -> &mut Ownership {
         if self
@@ -541,7 +541,7 @@ impl Slot {
             }
             Event::Changed => {
                 // Other holders come, go and renew their leases. Renewals find a loss.
-                if own.mode == Mode::Exclusive {
+                if own.mode == LockMode::Exclusive {
                     own.doubt(true, now);
                 }
                 own.requests.changed();
@@ -623,7 +623,8 @@ impl Slot {
     /// call waits for, releases ended ownerships, schedules the next check, and forgets those that are over.
     pub(super) fn settle(&mut self, cx: &mut Context) {
         let was_releasing = self.is_releasing();
-        let is_permit = (self.current()).is_some_and(|own| matches!(own.mode, Mode::Permits(_)));
+        let is_permit =
+            (self.current()).is_some_and(|own| matches!(own.mode, LockMode::Permits(_)));
         let is_waited_for = self.wanted || !self.queue.is_empty() || cx.is_draining();
         if (is_permit || is_waited_for) && self.is_shared() {
             self.leave_shared();
@@ -695,7 +696,7 @@ impl Slot {
         for own in &self.ownerships {
             own.check(cx.now);
             let is_over = matches!(own.phase(), Phase::Lost | Phase::Ended);
-            let is_shared = own.phase() == Phase::Held && own.mode != Mode::Exclusive;
+            let is_shared = own.phase() == Phase::Held && own.mode != LockMode::Exclusive;
             let is_current = self.current == Some(own.owner);
             is(
                 is_over != is_current || is_shared,

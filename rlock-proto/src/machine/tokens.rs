@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     store::{GRACE, Grant},
 };
 
@@ -105,10 +105,10 @@ impl Tokens {
 
     /// Returns whether the store may forget the fence sooner than its retention after now. The lease of another owner in the
     /// same mode, which may be the grace period, decides how long the store keeps the fence of a lock that is not exclusive.
-    pub(super) fn may_be_forgotten(&self, mode: Mode, now: Time) -> bool {
+    pub(super) fn may_be_forgotten(&self, mode: LockMode, now: Time) -> bool {
         let kept_for = match mode {
-            Mode::Exclusive => self.kept_for,
-            Mode::Shared | Mode::Permits(_) => GRACE,
+            LockMode::Exclusive => self.kept_for,
+            LockMode::Shared | LockMode::Permits(_) => GRACE,
         };
         self.end > 0 && now >= self.fenced_at + kept_for
     }
@@ -230,17 +230,17 @@ mod tests {
 
     #[test]
     fn a_fence_may_be_forgotten_after_the_lease_with_which_it_was_set() {
-        let (shared, second) = (Mode::Shared, Duration::from_secs(1));
+        let (shared, second) = (LockMode::Shared, Duration::from_secs(1));
         let mut tokens = Tokens::new(TOKENS);
         let start = Time::from_nanos(1);
         let may = |tokens: &Tokens, mode, after| tokens.may_be_forgotten(mode, start + after);
-        assert!(!may(&tokens, Mode::Exclusive, LEASE), "without a grant");
+        assert!(!may(&tokens, LockMode::Exclusive, LEASE), "without a grant");
         tokens.granted(grant(7));
-        assert!(!may(&tokens, Mode::Exclusive, LEASE / 2));
-        assert!(may(&tokens, Mode::Exclusive, LEASE));
+        assert!(!may(&tokens, LockMode::Exclusive, LEASE / 2));
+        assert!(may(&tokens, LockMode::Exclusive, LEASE));
         assert!(!may(&tokens, shared, second / 2) && may(&tokens, shared, second));
         tokens.renewed(900, start + LEASE, LEASE / 100);
-        assert!(!may(&tokens, Mode::Exclusive, LEASE + second / 2));
-        assert!(may(&tokens, Mode::Exclusive, LEASE + second));
+        assert!(!may(&tokens, LockMode::Exclusive, LEASE + second / 2));
+        assert!(may(&tokens, LockMode::Exclusive, LEASE + second));
     }
 }

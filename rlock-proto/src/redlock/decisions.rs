@@ -269,10 +269,10 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{key::Key, mode::Mode, owner::OwnerId, store::Claim};
+    use crate::{key::Key, mode::LockMode, owner::OwnerId, store::Claim};
 
     fn owner(number: u64) -> OwnerId {
-        OwnerId::new(Uuid::nil(), number, Mode::Exclusive)
+        OwnerId::new(Uuid::nil(), number, LockMode::Exclusive)
     }
 
     fn granted() -> Acquired {

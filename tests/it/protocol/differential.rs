@@ -10,7 +10,7 @@ use rlock_model::{
 use rlock_proto::{
     key::Key,
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Claim, Notification, QueuePlace, ReleaseRequest, Released,
@@ -373,7 +373,7 @@ fn the_scripts_reply_as_the_model_does() {
 
 /// Returns the exclusive owner of a client.
 fn of(client: u8) -> OwnerId {
-    owner(client, 0, Mode::Exclusive)
+    owner(client, 0, LockMode::Exclusive)
 }
 
 fn claim(key: u8, client: u8) -> Claim {
@@ -418,7 +418,7 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
         Operation::Acquire(AcquireRequest { count, ..request }, floor)
     };
     let reader = Claim {
-        owner: owner(0, 0, Mode::Shared),
+        owner: owner(0, 0, LockMode::Shared),
         ..claim(0, 0)
     };
     let readers = ReleaseRequest::whole(&reader);
@@ -587,7 +587,7 @@ fn a_renewal_keeps_the_fence_for_a_lease_and_its_retention() {
 fn a_waiter_that_is_gone_uses_a_fence_up() {
     let [holder, gone] = [2, 0].map(|client| Claim {
         key: server::key(0),
-        owner: owner(client, 2, Mode::Shared),
+        owner: owner(client, 2, LockMode::Shared),
     });
     let server = RedisServer::start();
     let mut scripted = started(&server);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError, LostCause, Mode};
+use rlock_core::{LockClient, LockError, LockMode, LostCause};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{
@@ -373,16 +373,17 @@ async fn without_any_permission_a_lock_is_shared_only_by_those_that_may_share_it
     join_all(missing.map(async |left_out| {
         let server = server_with(&all_but(left_out));
         let (one, other) = (connect(&url(&server)).await, connect(&url(&server)).await);
-        let take = async |client: &LockClient, key: &str, mode: Mode| {
+        let take = async |client: &LockClient, key: &str, mode: LockMode| {
             let lock = client.lock(key).lease(LONG);
             let lock = match mode {
-                Mode::Shared => lock.shared(),
-                Mode::Permits(permits) => lock.permits(permits),
+                LockMode::Shared => lock.shared(),
+                LockMode::Permits(permits) => lock.permits(permits),
                 _ => lock,
             };
             lock.try_acquire().await.ok().flatten()
         };
-        let (exclusive, shared, permit) = (Mode::Exclusive, Mode::Shared, Mode::Permits(1));
+        let (exclusive, shared, permit) =
+            (LockMode::Exclusive, LockMode::Shared, LockMode::Permits(1));
         for (key, first, second) in [
             ("a", shared, exclusive),
             ("b", permit, permit),

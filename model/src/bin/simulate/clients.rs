@@ -13,7 +13,7 @@ use crate::{
     key::Key,
     lease::Time,
     machine::{Ask, CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request},
-    mode::Mode,
+    mode::LockMode,
     notes::Notes,
     options::LockOptions,
     store::{Renewal, Renewed},
@@ -118,7 +118,7 @@ pub(crate) struct Confirmed {
 pub(crate) struct Held {
     pub(crate) entry: Entry,
     /// The mode of its hold.
-    pub(crate) mode: Mode,
+    pub(crate) mode: LockMode,
     pub(crate) token: u64,
     pub(crate) in_body: bool,
     /// Until when the lock stays taken if the entry succeeds.

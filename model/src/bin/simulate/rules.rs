@@ -14,7 +14,7 @@ use crate::{
         Ask, By, Entry, Event, Input, Loss, Machine, Output, Owner, Ownership, Phase, Refusal,
         Renew, Reply, Request, Revoked, Slot, Step,
     },
-    mode::Mode,
+    mode::LockMode,
     notes::Note,
     options::{LockOptions, Wait},
     owner::OwnerId,
@@ -84,7 +84,7 @@ pub(crate) struct Hold {
     pub(crate) life: u32,
     pub(crate) owner: Owner,
     pub(crate) token: u64,
-    pub(crate) mode: Mode,
+    pub(crate) mode: LockMode,
 }
 
 impl Hold {
@@ -95,8 +95,8 @@ impl Hold {
     /// Returns whether both may have the lock at once.
     fn tolerates(&self, other: &Self) -> bool {
         match (self.mode, other.mode) {
-            (Mode::Shared, Mode::Shared) => true,
-            (Mode::Permits(one), Mode::Permits(more)) => one.max(more) > 1,
+            (LockMode::Shared, LockMode::Shared) => true,
+            (LockMode::Permits(one), LockMode::Permits(more)) => one.max(more) > 1,
             _ => false,
         }
     }
@@ -342,7 +342,7 @@ impl World {
 
     /// Returns whether another owner may have this hold's token: the members of a quorum count by clocks of their own.
     fn may_have_same_token(&self, hold: &Hold) -> bool {
-        self.is_quorum() && hold.mode == Mode::Shared
+        self.is_quorum() && hold.mode == LockMode::Shared
     }
 
     fn is_quorum(&self) -> bool {
@@ -648,7 +648,7 @@ impl World {
         holds.retain(|other| !is_same(other));
         let other = holds.iter().find(|other| !hold.tolerates(other)).copied();
         let permits = match hold.mode {
-            Mode::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX),
+            LockMode::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX),
             _ => usize::MAX,
         };
         let void = self.void(key);
@@ -663,7 +663,7 @@ impl World {
         if now < lock.void_until || is_beyond {
             lock.void = lock.void.max(hold.token);
         }
-        let is_exclusive = hold.mode == Mode::Exclusive;
+        let is_exclusive = hold.mode == LockMode::Exclusive;
         // Those who share a lock need only have larger tokens than the exclusive holders before.
         let last = if is_exclusive {
             lock.last_token
@@ -843,10 +843,10 @@ impl World {
         let enters = state.is_entering() || self.plan.has(Part::CallNotPolled);
         let (used, entries) = own.map_or((held.mode, 0), |own| (own.used(), own.entries()));
         let is_right = match step {
-            Some(Step::Left(Ok(()))) => is_valid && used != Mode::Exclusive,
+            Some(Step::Left(Ok(()))) => is_valid && used != LockMode::Exclusive,
             Some(Step::Left(Err(_))) => !is_valid,
             Some(Step::Refused(Refusal::Nested(_))) => {
-                used == Mode::Exclusive && (entries > 1 || enters)
+                used == LockMode::Exclusive && (entries > 1 || enters)
             }
             _ => false,
         };
@@ -854,12 +854,12 @@ impl World {
             let what = format!("{key}: client {client} downgrades {held:?}: {step:?}");
             self.breaks(NO_REFUSAL, what);
         }
-        let is_done = held.mode == Mode::Exclusive && step == Some(&Step::Left(Ok(())));
+        let is_done = held.mode == LockMode::Exclusive && step == Some(&Step::Left(Ok(())));
         if is_done {
             let lock = self.lock(key);
             let of_hold = |hold: &&mut Hold| (hold.client, hold.owner) == (client, owner);
             let holds = lock.holds.iter_mut().filter(of_hold);
-            holds.for_each(|hold| hold.mode = Mode::Shared);
+            holds.for_each(|hold| hold.mode = LockMode::Shared);
             // Those who join it have its token.
             lock.last_exclusive = lock.last_exclusive.min(held.token - 1);
         }
@@ -1083,7 +1083,8 @@ impl World {
             Part::ClockSetBack,
         ]);
         // Those who leave a shared lock decide how long its fence is kept.
-        let is_exclusive = own.mode == Mode::Exclusive && !loses_fences && self.is_always_renewed();
+        let is_exclusive =
+            own.mode == LockMode::Exclusive && !loses_fences && self.is_always_renewed();
         let mut servers = self.servers.iter_mut();
         if is_exclusive && !servers.any(|server| server.keeps_fence(now, key)) {
             let what = format!("{key}: client {client} holds {token}");
@@ -1158,7 +1159,8 @@ impl World {
         // No request of the client is on its way. A downgrade is told as a count, too.
         let is_counted = self.plan.has(Part::CountsEntries) && !self.is_quorum();
         let is_untold = |id: OwnerId, own: &Ownership, holder: &Client| {
-            (own.phase(), own.mode, id.mode()) == (Phase::Held, Mode::Shared, Mode::Exclusive)
+            (own.phase(), own.mode, id.mode())
+                == (Phase::Held, LockMode::Shared, LockMode::Exclusive)
                 && own.wanted_count(true).is_none()
                 && holder.is_idle()
         };
@@ -1172,7 +1174,7 @@ impl World {
         }
         if let (Some(holder), Some(own), Some(entry)) = (holder, own, entry)
             && (own.phase(), own.wanted_count(true), own.used())
-                == (Phase::Held, None, Mode::Exclusive)
+                == (Phase::Held, None, LockMode::Exclusive)
             && (own.entries() != entry.count && holder.is_idle())
             && own.valid_until(holder.clock.time(self.now)).is_ok()
             && (is_counted && !self.plan.may(Effect::Repeats))

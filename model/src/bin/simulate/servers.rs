@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     store::{GRACE, Notification, ReleaseRequest, State},
 };
@@ -228,7 +228,7 @@ impl Server {
     fn kept_for_others(&mut self, release: &ReleaseRequest, now: u64) -> Duration {
         let (key, time) = (&release.key, self.time(now));
         let is_held = self.state.held_by(key, release.owner, time).is_some();
-        if is_held && release.owner.mode() == Mode::Exclusive {
+        if is_held && release.owner.mode() == LockMode::Exclusive {
             return Duration::ZERO;
         }
         self.kept(key, time)

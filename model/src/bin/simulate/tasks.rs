@@ -7,7 +7,7 @@ use crate::{
     few::{Few, one},
     key::Key,
     machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Ownership, Reply, Step},
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},
     rules::Hold,
@@ -71,7 +71,7 @@ impl World {
             Wait::For(self.time_up_to(Part::LongestWait))
         };
         LockOptions {
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             lease,
             wait,
             watchdog: !self.is(Part::Unrenewed) && !self.is(Part::NeverRenewed),
@@ -110,14 +110,14 @@ impl World {
     }
 
     /// Draws the mode of a call.
-    fn any_mode(&mut self) -> Mode {
+    fn any_mode(&mut self) -> LockMode {
         if !self.is(Part::Shares) {
-            Mode::Exclusive
+            LockMode::Exclusive
         } else if self.plan.world == WorldKind::Modes && self.rng.u8(..3) == 0 {
             // All calls agree on the number of permits.
-            Mode::Permits(2)
+            LockMode::Permits(2)
         } else {
-            Mode::Shared
+            LockMode::Shared
         }
     }
 
@@ -129,7 +129,7 @@ impl World {
         &mut self,
         client: usize,
         task: usize,
-        keys: Few<(Key, Mode, Option<Inside>)>,
+        keys: Few<(Key, LockMode, Option<Inside>)>,
         is_inside: bool,
     ) {
         let (call, mut terms) = (CallId(self.number()), self.terms());
@@ -220,7 +220,7 @@ impl World {
         }
         let writer = self.hold(client, &held);
         // Those who share a lock only read.
-        let may_write = held.mode == Mode::Exclusive && self.relies(&held.entry.key, &writer);
+        let may_write = held.mode == LockMode::Exclusive && self.relies(&held.entry.key, &writer);
         if self.is(Part::Writes) && may_write {
             let is_late = self.rng.u8(..10) == 0;
             let after = self.rng.u64(..if is_late { 3_000 * MS } else { 5 * MS });
@@ -239,7 +239,7 @@ impl World {
             let tasks = self.clients[client].tasks.iter_mut();
             let entries = tasks.flat_map(|task| &mut task.entries);
             let of_hold = entries.filter(|held| held.entry.owner == entry.owner);
-            of_hold.for_each(|held| held.mode = Mode::Shared);
+            of_hold.for_each(|held| held.mode = LockMode::Shared);
         }
     }
 

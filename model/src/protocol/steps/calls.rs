@@ -7,7 +7,7 @@ use crate::{
         Ask, By, CallId, Entered, Event, Input, Inside, Output, Owner, Phase, Refusal, Renew,
         Request, Step,
     },
-    mode::Mode,
+    mode::LockMode,
     protocol::{
         Config, Faults, State, Time,
         client::{Asked, Client, Life, Ready, Stage, Work},
@@ -152,7 +152,7 @@ pub(super) fn downgrade(config: &Config, state: &mut State, name: u8, at: usize)
     let client = state.client(name);
     let own = client.machine.own(&entry.key, entry.owner);
     // Refused while nested calls need the exclusive lock.
-    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used() == Mode::Shared);
+    client.tasks[at].is_downgraded = own.is_some_and(|own| own.used() == LockMode::Shared);
 }
 
 /// Sends a holder's write to the resource.
@@ -161,7 +161,7 @@ pub(super) fn write(state: &mut State, name: u8, at: usize) {
     task.wrote = true;
     let (entry, token) = &task.entries[0];
     let write = Message::Write {
-        owner: server::owner(name, entry.owner, Mode::Exclusive),
+        owner: server::owner(name, entry.owner, LockMode::Exclusive),
         token: *token,
     };
     state.network.send(write);

@@ -4,7 +4,7 @@ use super::calls::feed;
 use crate::{
     lease::Time,
     machine::{Event, Failure, Input, Renew, Reply},
-    mode::Mode,
+    mode::LockMode,
     owner::OwnerId,
     protocol::{
         Config, State,
@@ -139,7 +139,7 @@ fn ends(config: &Config, state: &mut State, name: u8, id: Id, reply: Reply) {
 
 /// Sends an attempt of another client, which finds the lock taken.
 pub(super) fn try_in_vain(state: &mut State) {
-    let (key, owner) = (key(0), owner(STRANGER, 0, Mode::Exclusive));
+    let (key, owner) = (key(0), owner(STRANGER, 0, LockMode::Exclusive));
     let (_, effects) = state
         .server
         .execute(&Body::attempt(Claim { key, owner }, false));

@@ -19,7 +19,7 @@ use crate::{
     info::{Holder, LockInfo},
     key::Key,
     lease::Time,
-    mode::Mode,
+    mode::LockMode,
     options::{Identity, Wait},
     owner::OwnerId,
     store::SendOptions,
@@ -118,7 +118,7 @@ impl Attempt<'_> {
     /// Warns, once for each key and pair of numbers, that another holder has a different number of permits.
     pub(super) fn report_disputes(&self) {
         for (key, mode) in &self.request.keys {
-            let Mode::Permits(_) = mode else { continue };
+            let LockMode::Permits(_) = mode else { continue };
             for (mine, theirs) in self.core().shell.disputes.take(key) {
                 let key = escape_control(key.shown(self.request.options.site));
                 tracing::warn!(%key, mine, theirs, "calls disagree on the number of permits");

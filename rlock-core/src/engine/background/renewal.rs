@@ -153,7 +153,7 @@ fn log_late(core: &Core, renew: &Renew) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockClient, key::Key, mode::Mode};
+    use crate::{LockClient, key::Key, mode::LockMode};
 
     #[test]
     fn only_renewals_by_the_same_lease_share_a_batch_and_never_more_than_fit() {
@@ -161,7 +161,7 @@ mod tests {
         let renew = |lease| Renew {
             key: Key::parse("k").expect("valid"),
             owner: 1,
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             lease,
             confirmed: lease,
             left: lease,

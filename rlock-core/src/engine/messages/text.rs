@@ -295,7 +295,7 @@ mod tests {
     use crate::{
         escape_control::{MOST_SHOWN, shown},
         key::MAX_KEY_BYTES,
-        mode::Mode,
+        mode::LockMode,
     };
 
     fn key() -> impl Strategy<Value = Key> {
@@ -305,7 +305,7 @@ mod tests {
 
     fn owner() -> impl Strategy<Value = OwnerId> {
         (any::<u128>(), any::<u64>()).prop_map(|(client, sequence)| {
-            OwnerId::new(Uuid::from_u128(client), sequence >> 1, Mode::Exclusive)
+            OwnerId::new(Uuid::from_u128(client), sequence >> 1, LockMode::Exclusive)
         })
     }
 
@@ -355,7 +355,7 @@ mod tests {
                 token: rest.0.map(|token| token % TOO_LARGE_TOKEN),
                 retained: rest.1,
                 holder: Some(Holder {
-                    mode: Mode::Exclusive,
+                    mode: LockMode::Exclusive,
                     service,
                     version,
                     host: host.unwrap_or_default(),
@@ -435,13 +435,13 @@ mod tests {
     fn lock_of(from: Uuid, key: &Key) -> LockInfo {
         LockInfo {
             key: key.as_str().to_owned(),
-            owner: OwnerId::new(from, 3, Mode::Exclusive).to_string(),
+            owner: OwnerId::new(from, 3, LockMode::Exclusive).to_string(),
             count: 4,
             ttl: Some(Duration::from_micros(5_999)),
             token: None,
             retained: true,
             holder: Some(Holder {
-                mode: Mode::Exclusive,
+                mode: LockMode::Exclusive,
                 service: None,
                 version: Some("6%".to_owned()),
                 host: "h".to_owned(),
@@ -499,7 +499,7 @@ mod tests {
             (
                 asked(Question::Resign {
                     key: key.clone(),
-                    owner: OwnerId::new(from, 3, Mode::Exclusive),
+                    owner: OwnerId::new(from, 3, LockMode::Exclusive),
                     token: 128,
                 }),
                 format!("@ask\t{uuid}\t1\tresign\t%7Bt%7D%3Ak\t{uuid}%3A3\t128"),
@@ -514,7 +514,7 @@ mod tests {
             (
                 asked(Question::Release {
                     key,
-                    owner: OwnerId::new(from, 3, Mode::Exclusive),
+                    owner: OwnerId::new(from, 3, LockMode::Exclusive),
                     token: Some(128),
                     at_once: true,
                     by: "`s`".to_owned(),

@@ -119,7 +119,7 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::Mode;
+    use crate::mode::LockMode;
 
     #[test]
     fn names_are_those_that_the_documentation_promises() {
@@ -164,7 +164,7 @@ mod tests {
     fn messages_are_read_as_they_are_written() {
         let client = Uuid::from_u128(7);
         let keyspace = Keyspace::new("lock:".to_owned());
-        let owner = OwnerId::new(client, 3, Mode::Exclusive);
+        let owner = OwnerId::new(client, 3, LockMode::Exclusive);
         let key = Key::parse("order 42").expect("valid");
         let lock = keyspace.lock(&key);
         let granted = format!("{owner} 28050969363917/1 1000 {lock}");
@@ -201,8 +201,8 @@ mod tests {
     fn messages_that_make_no_sense_are_no_news() {
         let client = Uuid::from_u128(7);
         let keyspace = Keyspace::new("lock:".to_owned());
-        let owner = OwnerId::new(client, 3, Mode::Exclusive);
-        let other = OwnerId::new(Uuid::from_u128(8), 3, Mode::Exclusive);
+        let owner = OwnerId::new(client, 3, LockMode::Exclusive);
+        let other = OwnerId::new(Uuid::from_u128(8), 3, LockMode::Exclusive);
         for message in [
             String::new(),
             "granted".to_owned(),

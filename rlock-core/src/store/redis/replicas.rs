@@ -24,7 +24,7 @@ use super::{
 use crate::{
     error::shown,
     metrics,
-    mode::Mode,
+    mode::LockMode,
     options::Replicas,
     store::{Claim, StoreError},
     wait::Backoff,
@@ -186,7 +186,7 @@ impl ReplicaCheck {
                 let fence = format!("{lock}:fence");
                 request.cmd("PEXPIRE").arg(fence).arg(fence_ttl);
                 let (command, of_owners) = match owner.mode() {
-                    Mode::Exclusive => ("HEXISTS", lock),
+                    LockMode::Exclusive => ("HEXISTS", lock),
                     _ => ("ZSCORE", format!("{lock}:shared")),
                 };
                 request.cmd(command).arg(of_owners).arg(owner.to_string());

@@ -160,7 +160,7 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
     let acquire = |count| {
         let (store, owner) = (
             Arc::clone(&store),
-            OwnerId::new(Uuid::nil(), 1, Mode::Exclusive),
+            OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
         );
         async move {
             let key = Key::parse("k").expect("valid");

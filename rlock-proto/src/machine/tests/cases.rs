@@ -9,7 +9,7 @@ mod waits;
 use self::client::*;
 use super::super::*;
 use crate::{
-    mode::Mode,
+    mode::LockMode,
     options::{LockOptions, Wait},
     store::{Acquired, QueuePlace, RenewalOutcome, TakenBy},
 };
@@ -77,9 +77,9 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
 #[test]
 fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
     for (mode, message) in [
-        (Mode::Exclusive, handed_off(8, true)),
-        (Mode::Exclusive, retry(Mode::Exclusive, 1_000)),
-        (Mode::Shared, retry(Mode::Shared, 0)),
+        (LockMode::Exclusive, handed_off(8, true)),
+        (LockMode::Exclusive, retry(LockMode::Exclusive, 1_000)),
+        (LockMode::Shared, retry(LockMode::Shared, 0)),
     ] {
         let mut client = Client::new();
         let (call, step) = client.acquire("k", with(|terms| terms.mode = mode));
@@ -1056,7 +1056,7 @@ fn a_client_that_drains_serves_calls_that_wait_or_are_inside_a_hold() {
     client.on(Input::Drain);
     let refused = client.acquire("k", terms(LEASE)).1;
     assert_eq!(refused, Step::Refused(Refusal::Draining));
-    let other = Few::from_elem((key("other"), Mode::Exclusive, None), 1);
+    let other = Few::from_elem((key("other"), LockMode::Exclusive, None), 1);
     asked(client.begin(other, terms(LEASE), true).1);
     client.leave(&entered);
     let next = only(client.poll(call));

@@ -1,11 +1,11 @@
 //! Shared locks and permits of annotated functions.
 
-use rlock_core::{LockClient, LockError, Mode, distributed_lock};
+use rlock_core::{LockClient, LockError, LockMode, distributed_lock};
 
 use crate::common::LONG;
 
 /// Returns the modes in which the locks are held.
-async fn modes(client: &LockClient, keys: &[&str]) -> Result<Vec<Mode>, LockError> {
+async fn modes(client: &LockClient, keys: &[&str]) -> Result<Vec<LockMode>, LockError> {
     let mut modes = Vec::new();
     for key in keys {
         modes.push(client.inspect(key).await?.expect("held").mode());
@@ -13,7 +13,7 @@ async fn modes(client: &LockClient, keys: &[&str]) -> Result<Vec<Mode>, LockErro
     Ok(modes)
 }
 
-type Modes = Result<Vec<Mode>, LockError>;
+type Modes = Result<Vec<LockMode>, LockError>;
 
 #[distributed_lock(key = "config:<id>", shared, client = client)]
 async fn read(client: &LockClient, id: u8) -> Modes {
@@ -37,7 +37,7 @@ async fn report(client: &LockClient, ids: &[u8], name: &str, most: u32) -> Modes
 
 #[tokio::test]
 async fn each_key_is_locked_in_the_mode_that_the_attribute_names() {
-    use Mode::{Exclusive, Permits, Shared};
+    use LockMode::{Exclusive, Permits, Shared};
 
     // The client retains locks by default, but never a permit.
     let client = LockClient::builder().retain(LONG).in_memory();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, Mode};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LockMode, LostCause};
 use rlock_testkit::{Place, assert_taken, eventually, within};
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -52,7 +52,7 @@ pub(crate) async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them(plac
     let first = reader(&one).acquire().await.expect("free");
     let joined = reader(&one).acquire().await.expect("shared");
     assert_eq!(joined.owner(), first.owner(), "one holder for each client");
-    assert_eq!(joined.owner().mode(), Mode::Shared);
+    assert_eq!(joined.owner().mode(), LockMode::Shared);
     let second = reader(&other).acquire().await.expect("shared");
     assert_ne!(second.owner(), first.owner());
     let served = Served::default();
@@ -215,7 +215,7 @@ pub(crate) async fn only_what_a_shared_hold_covers_enters_it(place: Place) {
     assert_eq!(inner.fencing_token(), held.fencing_token());
     let refused = held.scope(exclusive.acquire()).await;
     assert!(
-        matches!(&refused, Err(LockError::Upgrade { key, held, .. }) if key == "k" && *held == Mode::Shared),
+        matches!(&refused, Err(LockError::Upgrade { key, held, .. }) if key == "k" && *held == LockMode::Shared),
         "{refused:?}"
     );
     inner.release().await.expect("held");
@@ -233,14 +233,14 @@ pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_i
         reader(&other).acquire().await.expect("shared"),
     ];
     let info = operator.inspect("k").await.expect("a reply").expect("held");
-    assert_eq!((info.mode(), info.holders), (Mode::Shared, 2));
+    assert_eq!((info.mode(), info.holders), (LockMode::Shared, 2));
     let mut shown: Vec<String> = info.others.iter().map(ToString::to_string).collect();
     shown.push(info.owner);
     for guard in &held {
         assert!(shown.contains(&guard.owner().to_string()), "{shown:?}");
     }
     let info = answered(&operator, "k").await;
-    assert_eq!(info.holder.expect("it replies").mode, Mode::Shared);
+    assert_eq!(info.holder.expect("it replies").mode, LockMode::Shared);
     let bodies = held.map(|guard| async move {
         assert_eq!(guard.lost().await, LostCause::Revoked);
         drop(guard);

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
-use crate::mode::Mode;
+use crate::mode::LockMode;
 
 /// Generates strings of parts with a meaning in keys and names, and of other text.
 fn texts() -> impl Strategy<Value = String> {
@@ -86,7 +86,7 @@ proptest! {
         key in texts(), sequence: u64, token in proptest::option::of(any::<u64>()), ms: u64
     ) {
         let Ok(key) = Key::parse(&key) else { return Ok(()) };
-        let (keyspace, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence >> 1, Mode::Exclusive));
+        let (keyspace, owner) = (names_of_locks(), OwnerId::new(CLIENT, sequence >> 1, LockMode::Exclusive));
         let ttl = Duration::from_millis(ms);
         let event = match token {
             Some(token) => Notification::Granted { key, owner, fence: token % TOO_LARGE_FENCE, ttl: ttl.min(GRACE), wanted: ms % 2 == 0 },

@@ -2,7 +2,7 @@
 
 use super::super::super::*;
 use crate::{
-    mode::Mode,
+    mode::LockMode,
     options::LockOptions,
     store::{Acquired, QueuePlace, Released, RenewalOutcome, TakenBy},
 };
@@ -174,7 +174,7 @@ impl Client {
 
     pub(super) fn begin(
         &mut self,
-        keys: Few<(Key, Mode, Option<Inside>)>,
+        keys: Few<(Key, LockMode, Option<Inside>)>,
         terms: LockOptions,
         is_inside: bool,
     ) -> (CallId, Step) {
@@ -379,7 +379,7 @@ pub(super) fn repeats(request: &Request) -> bool {
 }
 
 /// Returns the message that an owner has to ask again after this time.
-pub(super) fn retry(mode: Mode, after: u64) -> Event {
+pub(super) fn retry(mode: LockMode, after: u64) -> Event {
     let after = ms(after);
     Event::Retry { mode, after }
 }
@@ -387,7 +387,7 @@ pub(super) fn retry(mode: Mode, after: u64) -> Event {
 /// Returns the message that the store handed the lock off for a second.
 pub(super) fn handed_off(fence: u64, wanted: bool) -> Event {
     Event::Granted {
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         fence,
         ttl: ms(1_000),
         wanted,

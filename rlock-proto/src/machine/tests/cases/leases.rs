@@ -25,15 +25,19 @@ fn terms(lease: Duration) -> LockOptions {
 
 /// Returns an ownership with a hold, granted to a request that was sent at this moment.
 fn held(since: Time, lease: Duration) -> Ownership {
-    let mut own = Ownership::new(1, crate::mode::Mode::Exclusive, lease, TOKENS);
+    let mut own = Ownership::new(1, crate::mode::LockMode::Exclusive, lease, TOKENS);
     let grant = Grant {
         fence: 1,
         since,
         ttl: lease,
         wanted: false,
     };
-    own.begin((&terms(lease), crate::mode::Mode::Exclusive), grant, since)
-        .expect("a token is left");
+    own.begin(
+        (&terms(lease), crate::mode::LockMode::Exclusive),
+        grant,
+        since,
+    )
+    .expect("a token is left");
     own
 }
 

@@ -1,14 +1,14 @@
 //! Shared holds and permits of one client.
 
 use super::{client::*, *};
-use crate::{mode::Mode, store::RenewalOutcome};
+use crate::{mode::LockMode, store::RenewalOutcome};
 
 fn shared() -> LockOptions {
-    with(|terms| terms.mode = Mode::Shared)
+    with(|terms| terms.mode = LockMode::Shared)
 }
 
 fn permit() -> LockOptions {
-    with(|terms| terms.mode = Mode::Permits(3))
+    with(|terms| terms.mode = LockMode::Permits(3))
 }
 
 fn owners(client: &Client) -> Vec<Owner> {
@@ -18,7 +18,7 @@ fn owners(client: &Client) -> Vec<Owner> {
 #[test]
 fn readers_join_without_a_request_and_the_last_one_releases() {
     let (mut client, first) = Client::holding(shared());
-    assert_eq!(client.own().mode, Mode::Shared);
+    assert_eq!(client.own().mode, LockMode::Shared);
     let joined = only(client.acquire("k", shared()).1);
     assert_eq!((joined.token, joined.began), (first.token, Some(By::Local)));
     assert_ne!(joined.first, first.first, "each is a hold of its own");
@@ -27,7 +27,7 @@ fn readers_join_without_a_request_and_the_last_one_releases() {
     let release = asked(client.leave(&joined));
     assert_eq!(
         (lowers(&release).0, release.claims[0].mode),
-        (0, Mode::Shared)
+        (0, LockMode::Shared)
     );
     client.reply(release, DONE);
     assert!(client.is_empty());
@@ -42,7 +42,7 @@ fn readers_that_wait_are_let_in_together_and_the_writer_behind_them_asks_at_once
     let (late, _) = client.acquire("k", shared());
     client.refuse(asked(step), 0, 0);
     client.event(Event::Granted {
-        mode: Mode::Shared,
+        mode: LockMode::Shared,
         fence: 8,
         ttl: ms(1_000),
         wanted: false,
@@ -51,7 +51,7 @@ fn readers_that_wait_are_let_in_together_and_the_writer_behind_them_asks_at_once
     assert!(client.is_woken(second) && !client.is_woken(late));
     only(client.poll(second));
     let request = client.next(writer);
-    assert_eq!(request.claims[0].mode, Mode::Exclusive);
+    assert_eq!(request.claims[0].mode, LockMode::Exclusive);
     assert_eq!(client.poll(late), Step::Wait);
     assert_eq!(owners(&client).len(), 2);
 }
@@ -78,24 +78,24 @@ fn a_reader_asks_again_while_others_wait() {
 #[test]
 fn an_attempt_of_another_client_ends_the_retention_of_a_reader_and_keeps_no_other_out() {
     let (mut client, first) = Client::holding(with(|terms| {
-        (terms.mode, terms.retain) = (Mode::Shared, ms(1_000));
+        (terms.mode, terms.retain) = (LockMode::Shared, ms(1_000));
     }));
-    client.event(retry(Mode::Shared, 0));
+    client.event(retry(LockMode::Shared, 0));
     let second = only(client.acquire("k", shared()).1);
     assert_eq!(second.entry.owner, first.entry.owner);
     client.leave(&second);
     assert_eq!(client.leave(&first), Step::Left(Ok(())));
     assert_eq!(client.own().phase(), Phase::Retained);
-    client.event(retry(Mode::Shared, 0));
+    client.event(retry(LockMode::Shared, 0));
     assert_eq!(lowers(&client.sent_one()).0, 0);
 }
 
 #[test]
 fn a_reader_with_other_terms_has_an_owner_of_its_own() {
     for other in [
-        with(|terms| (terms.mode, terms.lease) = (Mode::Shared, ms(LONG))),
-        with(|terms| (terms.mode, terms.watchdog) = (Mode::Shared, false)),
-        with(|terms| (terms.mode, terms.max_hold) = (Mode::Shared, Some(ms(500)))),
+        with(|terms| (terms.mode, terms.lease) = (LockMode::Shared, ms(LONG))),
+        with(|terms| (terms.mode, terms.watchdog) = (LockMode::Shared, false)),
+        with(|terms| (terms.mode, terms.max_hold) = (LockMode::Shared, Some(ms(500)))),
     ] {
         let (mut client, first) = Client::holding(shared());
         let request = asked(client.acquire("k", other).1);
@@ -107,7 +107,7 @@ fn a_reader_with_other_terms_has_an_owner_of_its_own() {
 fn an_entry_that_no_poll_has_picked_up_is_not_renewed_and_leaves_the_hold() {
     for stays in [false, true] {
         let mut client = Client::new();
-        let terms = with(|terms| (terms.mode, terms.lease) = (Mode::Shared, ms(1_500)));
+        let terms = with(|terms| (terms.mode, terms.lease) = (LockMode::Shared, ms(1_500)));
         let (_, step) = client.acquire("k", terms);
         let (second, _) = client.acquire("k", terms);
         let entered = only(client.grant(asked(step), FENCE));
@@ -142,8 +142,8 @@ fn a_call_of_several_keys_that_does_not_pick_up_its_entry_leaves_the_hold_of_tha
     };
     let (_, step) = client.acquire("k", shared());
     let keys = [
-        (key("j"), Mode::Shared, Some(inside)),
-        (key("k"), Mode::Shared, None),
+        (key("j"), LockMode::Shared, Some(inside)),
+        (key("k"), LockMode::Shared, None),
     ];
     let (second, waits) = client.begin(keys.into_iter().collect(), shared(), true);
     assert_eq!(waits, Step::Wait);
@@ -178,7 +178,7 @@ fn readers_share_an_exclusive_lock_that_their_client_has_anyway() {
     let other = only(client.poll(other));
     assert_eq!(
         (one.mode, client.own().used()),
-        (Mode::Exclusive, Mode::Shared)
+        (LockMode::Exclusive, LockMode::Shared)
     );
     client.leave(&one);
     assert_eq!(client.poll(next), Step::Wait);
@@ -226,7 +226,7 @@ fn each_permit_has_an_owner_and_calls_of_one_client_ask_one_after_the_other() {
     let (fourth, _) = client.acquire("k", permit());
     assert!(!client.is_woken(fourth));
     let release = asked(client.leave(&first));
-    assert_eq!(release.claims[0].mode, Mode::Permits(3));
+    assert_eq!(release.claims[0].mode, LockMode::Permits(3));
     client.reply(release, DONE);
     assert_eq!(client.poll(third), Step::Wait);
 }
@@ -257,7 +257,8 @@ fn other_holders_that_come_and_go_cause_no_renewals() {
 
 #[test]
 fn a_shared_hold_lasts_as_long_as_the_latest_call_allows() {
-    let short = |most| with(|terms| (terms.mode, terms.max_hold) = (Mode::Shared, Some(ms(most))));
+    let short =
+        |most| with(|terms| (terms.mode, terms.max_hold) = (LockMode::Shared, Some(ms(most))));
     let (mut client, _) = Client::holding(short(500));
     client.now = 400;
     only(client.acquire("k", short(500)).1);
@@ -274,14 +275,17 @@ fn a_downgrade_tells_the_store_and_lets_readers_in() {
     let step = client.on(Input::Downgrade(writer.entry.clone()));
     assert_eq!(step, Step::Left(Ok(())));
     let told = client.sent_one();
-    assert_eq!((told.claims[0].mode, lowers(&told).0), (Mode::Shared, 1));
+    assert_eq!(
+        (told.claims[0].mode, lowers(&told).0),
+        (LockMode::Shared, 1)
+    );
     let reader = only(client.poll(reader));
     assert_eq!(reader.token, writer.token);
     client.on(Input::Reply(told, DONE));
     assert!(client.sent().is_empty());
     client.leave(&writer);
     let release = asked(client.leave(&reader));
-    assert_eq!(release.claims[0].mode, Mode::Shared);
+    assert_eq!(release.claims[0].mode, LockMode::Shared);
 }
 
 #[test]
@@ -292,7 +296,10 @@ fn a_downgrade_is_told_again_until_the_store_confirms_it() {
     client.on(Input::Reply(told, UNANSWERED));
     client.tick(500);
     let told = client.sent_one();
-    assert_eq!((told.claims[0].mode, lowers(&told).0), (Mode::Shared, 1));
+    assert_eq!(
+        (told.claims[0].mode, lowers(&told).0),
+        (LockMode::Shared, 1)
+    );
     client.on(Input::Reply(told, NOT_HELD));
     assert_eq!(client.losses(), [LostCause::Removed]);
 }
@@ -317,7 +324,7 @@ fn a_hold_with_nested_entries_is_not_downgraded() {
         let step = client.on(Input::Downgrade(entered.entry.clone()));
         assert_eq!(step, Step::Refused(Refusal::Nested(1)));
     }
-    assert_eq!(client.own().mode, Mode::Exclusive);
+    assert_eq!(client.own().mode, LockMode::Exclusive);
 }
 
 #[test]
@@ -327,7 +334,7 @@ fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded() {
     let step = client.on(Input::Downgrade(outer.entry.clone()));
     assert_eq!(step, Step::Refused(Refusal::Nested(1)));
     only(client.grant(request, FENCE));
-    assert_eq!(client.own().used(), Mode::Exclusive);
+    assert_eq!(client.own().used(), LockMode::Exclusive);
 }
 
 #[test]
@@ -350,10 +357,10 @@ fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
     let (late, step) = client.acquire("k", shared());
     assert_eq!(step, Step::Wait);
     let release = asked(client.leave(&reader));
-    assert_eq!(release.claims[0].mode, Mode::Exclusive);
+    assert_eq!(release.claims[0].mode, LockMode::Exclusive);
     // It asks behind the others.
     let request = client.next(late);
-    assert_eq!(request.claims[0].mode, Mode::Shared);
+    assert_eq!(request.claims[0].mode, LockMode::Shared);
 }
 
 #[test]
@@ -383,7 +390,7 @@ fn all_entries_of_an_exclusive_lock_are_in_one_hold() {
 #[test]
 fn attempts_at_once_each_learn_whether_there_is_room() {
     let attempt = |mode| with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
-    let permit = attempt(Mode::Permits(3));
+    let permit = attempt(LockMode::Permits(3));
     let mut client = Client::new();
     let (_, first) = client.acquire("k", permit);
     let others = [(); 2].map(|()| client.acquire("k", permit));
@@ -401,8 +408,8 @@ fn attempts_at_once_each_learn_whether_there_is_room() {
     ));
 
     let mut client = Client::new();
-    let (_, first) = client.acquire("k", attempt(Mode::Shared));
-    let (second, _) = client.acquire("k", attempt(Mode::Shared));
+    let (_, first) = client.acquire("k", attempt(LockMode::Shared));
+    let (second, _) = client.acquire("k", attempt(LockMode::Shared));
     let first = only(client.grant(asked(first), FENCE));
     let second = only(client.poll(second));
     assert_eq!(second.entry.owner, first.entry.owner);
@@ -410,7 +417,7 @@ fn attempts_at_once_each_learn_whether_there_is_room() {
 
 #[test]
 fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
-    let attempt = with(|terms| (terms.mode, terms.wait) = (Mode::Shared, Wait::Never));
+    let attempt = with(|terms| (terms.mode, terms.wait) = (LockMode::Shared, Wait::Never));
     let mut client = Client::new();
     let (_, first) = client.acquire("k", shared());
     let (second, step) = client.acquire("k", attempt);
@@ -437,7 +444,7 @@ fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
 #[test]
 fn an_attempt_in_another_mode_closes_no_shared_lock() {
     let (mut client, first) = Client::holding(shared());
-    for mode in [Mode::Exclusive, Mode::Permits(2)] {
+    for mode in [LockMode::Exclusive, LockMode::Permits(2)] {
         let attempt = with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
         let (_, step) = client.acquire("k", attempt);
         assert!(
@@ -469,8 +476,8 @@ fn a_hold_is_not_downgraded_while_a_nested_call_pauses_or_waits_to_enter() {
 
 #[test]
 fn a_refusal_answers_all_attempts_that_began_before_its_request() {
-    let permit = with(|terms| (terms.mode, terms.wait) = (Mode::Permits(3), Wait::Never));
-    let shared = with(|terms| (terms.mode, terms.wait) = (Mode::Shared, Wait::Never));
+    let permit = with(|terms| (terms.mode, terms.wait) = (LockMode::Permits(3), Wait::Never));
+    let shared = with(|terms| (terms.mode, terms.wait) = (LockMode::Shared, Wait::Never));
     let mut client = Client::new();
     let (_, first) = client.acquire("k", permit);
     let (late, _) = client.acquire("k", permit);

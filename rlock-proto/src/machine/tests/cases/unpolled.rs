@@ -145,7 +145,11 @@ fn a_call_of_a_process_that_stood_still_has_another_second() {
     for joins in [false, true] {
         let terms = with(|terms| {
             terms.lease = ms(LONG);
-            terms.mode = if joins { Mode::Shared } else { Mode::Exclusive };
+            terms.mode = if joins {
+                LockMode::Shared
+            } else {
+                LockMode::Exclusive
+            };
         });
         let mut client = Client::new();
         let (_, step) = client.acquire("k", terms);

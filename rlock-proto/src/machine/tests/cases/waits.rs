@@ -43,7 +43,7 @@ fn a_request_after_the_first_reply_ends_with_the_wait_and_hides_no_holder() {
     let (call, step) = client.acquire("k", waits(Wait::For(ms(50))));
     client.refuse(asked(step), 0, 0);
     client.now = 30;
-    client.event(retry(Mode::Exclusive, 0));
+    client.event(retry(LockMode::Exclusive, 0));
     let again = client.next(call);
     assert_eq!(again.timeout, ms(20));
     client.now = 50;
@@ -84,7 +84,7 @@ fn a_short_wait_follows_the_release_of_its_own_client() {
 #[test]
 fn a_call_with_a_short_wait_uses_the_reply_to_the_call_before_it() {
     for wait in SHORT {
-        let reader = with(|terms| (terms.mode, terms.wait) = (Mode::Shared, wait));
+        let reader = with(|terms| (terms.mode, terms.wait) = (LockMode::Shared, wait));
         let mut client = Client::new();
         let (_, first) = client.acquire("k", reader);
         let (second, step) = client.acquire("k", reader);
