@@ -16,7 +16,7 @@ use std::{
 
 use smallvec::smallvec;
 
-pub use self::{builder::LockClientBuilder, closing::Drained, list::LockList};
+pub use self::{builder::LockClientBuilder, closing::DrainOutcome, list::LockList};
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},
     error::LockError,

@@ -108,7 +108,7 @@ use rlock_proto::{escape_control, few, key, lease, mode, owner};
 #[cfg(feature = "tls")]
 pub use crate::store::tls::ClientCertificate;
 pub use crate::{
-    client::{Drained, LockClient, LockClientBuilder, LockList},
+    client::{DrainOutcome, LockClient, LockClientBuilder, LockList},
     election::{Changes, Election, Leader, Leadership, Term},
     error::{ErrorKind, LockError, LostCause},
     guard::LockGuard,

@@ -117,7 +117,7 @@ impl LockClient {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rlock_core::{Drained, LockClient};
+    /// use rlock_core::{DrainOutcome, LockClient};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rlock_core::LockError> {
@@ -127,12 +127,12 @@ impl LockClient {
     /// tokio::task::yield_now().await;
     /// // The server has ended. Background jobs have 20 seconds.
     /// let drained = client.drain(Duration::from_secs(20)).await?;
-    /// assert_eq!(drained, Drained::Completed);
+    /// assert_eq!(drained, DrainOutcome::Completed);
     /// job.await.expect("no panic")?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn drain(&self, within: Duration) -> Result<Drained, LockError> {
+    pub async fn drain(&self, within: Duration) -> Result<DrainOutcome, LockError> {
         let core = self.core();
         core.drain();
         let until = core.clock.now() + within;
@@ -147,8 +147,8 @@ impl LockClient {
         drained.await;
         self.shutdown().await?;
         Ok(match core.held_at_close() {
-            0 => Drained::Completed,
-            locks => Drained::Interrupted { locks },
+            0 => DrainOutcome::Completed,
+            locks => DrainOutcome::Interrupted { locks },
         })
     }
 
@@ -163,16 +163,16 @@ impl LockClient {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use rlock_core::{Drained, LockClient};
+    /// use rlock_core::{DrainOutcome, LockClient};
     ///
     /// # fn main() -> Result<(), rlock_core::LockError> {
     /// let client = LockClient::in_memory();
     /// client.lock("ledger").acquire_blocking()?.release_blocking()?;
-    /// assert_eq!(client.drain_blocking(Duration::from_secs(20))?, Drained::Completed);
+    /// assert_eq!(client.drain_blocking(Duration::from_secs(20))?, DrainOutcome::Completed);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn drain_blocking(&self, within: Duration) -> Result<Drained, LockError> {
+    pub fn drain_blocking(&self, within: Duration) -> Result<DrainOutcome, LockError> {
         block_on(|| "drain the client".to_owned(), self.drain(within))?
     }
 
@@ -201,7 +201,7 @@ fn keys_in_use(machine: &Machine) -> Vec<String> {
 /// [`LockError::Closed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Drained {
+pub enum DrainOutcome {
     /// No lock was held any more when the client was shut down, so no body was stopped.
     Completed,
     /// The time ran out while locks were held. The shutdown took them from bodies, which stop with

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, pin::Pin, thread, time::Duration};
 
-use rlock_core::{Drained, LockClient, LockError, current};
+use rlock_core::{DrainOutcome, LockClient, LockError, current};
 use rlock_testkit::RedisServer;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
@@ -39,7 +39,7 @@ fn a_thread_without_a_runtime_can_lock() {
         let released = all.clone().wait(Duration::ZERO);
         assert_eq!(released.run_blocking(|| 3).expect("free again"), 3);
         let drained = client.drain_blocking(LONG).expect("nothing is held");
-        assert_eq!(drained, Drained::Completed);
+        assert_eq!(drained, DrainOutcome::Completed);
         let error = all.acquire_blocking().expect_err("the client has ended");
         assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
     }

@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{Drained, ErrorKind, LockClient, LockError, current};
+use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError, current};
 use rlock_testkit::{eventually, within};
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -17,7 +17,7 @@ async fn patient(store: &str) -> LockClient {
     client.expect("it needs no server")
 }
 
-type Draining = JoinHandle<Result<Drained, LockError>>;
+type Draining = JoinHandle<Result<DrainOutcome, LockError>>;
 
 /// Starts to drain the client. Returns when it refuses new calls.
 async fn draining(client: &LockClient, within: Duration) -> Draining {
@@ -30,7 +30,7 @@ async fn draining(client: &LockClient, within: Duration) -> Draining {
     draining
 }
 
-async fn outcome(draining: Draining) -> Drained {
+async fn outcome(draining: Draining) -> DrainOutcome {
     let drained = within(LONG, "it ends", draining).await.expect("no panic");
     drained.expect("in good order")
 }
@@ -78,7 +78,7 @@ async fn calls_that_wait_when_the_client_begins_to_drain_are_served() {
         outcome.expect("no panic").expect("served");
     }
     several.expect("served");
-    assert_eq!(outcome(draining).await, Drained::Completed);
+    assert_eq!(outcome(draining).await, DrainOutcome::Completed);
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_call_that_waits_for_another_client_is_served_or_fails_when_the_time_e
             drop(guard);
         }
         // No body of this client was stopped.
-        assert_eq!(outcome(draining).await, Drained::Completed);
+        assert_eq!(outcome(draining).await, DrainOutcome::Completed);
     }
 }
 
@@ -133,7 +133,7 @@ async fn a_running_body_ends_takes_further_locks_and_nothing_else_does() {
     go.send(()).expect("awaited");
     let sum = within(LONG, "the body ends", body).await.expect("no panic");
     assert_eq!(sum.expect("held to its end").expect("both"), 3);
-    assert_eq!(outcome(draining).await, Drained::Completed);
+    assert_eq!(outcome(draining).await, DrainOutcome::Completed);
     let closed = client.lock("order:1").acquire().await.expect_err("closed");
     assert!(
         matches!(closed, LockError::Closed { waited: None, .. }),
@@ -167,7 +167,10 @@ async fn bodies_and_guards_that_outlast_a_drain_are_stopped() {
     assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
     assert_eq!(lost.kind(), ErrorKind::Closing, "{lost:?}");
     for draining in [short, long] {
-        assert_eq!(outcome(draining).await, Drained::Interrupted { locks: 2 });
+        assert_eq!(
+            outcome(draining).await,
+            DrainOutcome::Interrupted { locks: 2 }
+        );
     }
     assert!(!guard.is_valid());
 }
@@ -182,7 +185,7 @@ async fn a_drain_that_is_cancelled_leaves_its_client_draining_and_can_be_repeate
     guard.release().await.expect("held");
     for _ in 0..2 {
         let drained = within(LONG, "it ends", client.drain(LONG * 3)).await;
-        assert_eq!(drained.expect("in good order"), Drained::Completed);
+        assert_eq!(drained.expect("in good order"), DrainOutcome::Completed);
     }
 }
 
@@ -198,7 +201,7 @@ async fn a_guard_that_is_dropped_while_the_client_drains_is_released_before_the_
         let guard = kept.await.expect("free").expect("held");
         let draining = draining(&client, LONG * 3).await;
         let dropping = std::thread::spawn(move || drop(guard));
-        assert_eq!(outcome(draining).await, Drained::Completed);
+        assert_eq!(outcome(draining).await, DrainOutcome::Completed);
         let left = observer.inspect("k").await.expect("a reply");
         assert!(left.is_none(), "round {round}: {left:?}");
         dropping.join().expect("no panic");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use rlock_core::{Drained, ErrorKind, LockClient, LockError, LostCause, current};
+use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError, LostCause, current};
 use rlock_testkit::{block_on, eventually, within};
 use tokio::sync::{Mutex, mpsc};
 
@@ -209,11 +209,11 @@ async fn a_client_that_drains_begins_no_term_and_asks_its_leaders_to_resign() {
     })
     .await;
     let drained = other.drain(Duration::from_secs(60)).await;
-    assert_eq!(drained.expect("a reply"), Drained::Completed);
+    assert_eq!(drained.expect("a reply"), DrainOutcome::Completed);
     let error = candidate.await.expect("no panic").unwrap_err();
     assert!(matches!(error, LockError::Draining { .. }), "{error}");
     let drained = one.drain(Duration::from_secs(60)).await;
-    assert_eq!(drained.expect("a reply"), Drained::Completed);
+    assert_eq!(drained.expect("a reply"), DrainOutcome::Completed);
     led.await.expect("no panic").expect("led");
     let late = one.election("scheduler").run(async |_| ()).await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::Closing);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{Drained, LockClient, LockError, current, distributed_lock};
+use rlock_core::{DrainOutcome, LockClient, LockError, current, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LONG, builder, connect, connect_with, name};
@@ -54,7 +54,7 @@ async fn a_drained_a_shut_down_and_a_dropped_client_give_retained_locks_back() {
         match how {
             "drain" => {
                 let drained = within(LONG, "drained", client.drain(RETAIN)).await;
-                assert_eq!(drained.expect("released"), Drained::Completed);
+                assert_eq!(drained.expect("released"), DrainOutcome::Completed);
             }
             "shutdown" => client.shutdown().await.expect("released"),
             _ => drop(client),

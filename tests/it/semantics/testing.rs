@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{Drained, LockClient, LockError, LostCause};
+use rlock_core::{DrainOutcome, LockClient, LockError, LostCause};
 use rlock_testkit::{RedisServer, within};
 
 use crate::common::{LONG, begin, cause_of, client, connect, ms};
@@ -99,7 +99,7 @@ async fn leases_end_by_the_paused_clock() {
     let later = night.try_acquire().await.expect("a reply");
     drop(later.expect("free after an hour"));
     let drained = client.drain(HOUR).await.expect("in good order");
-    assert_eq!(drained, Drained::Completed);
+    assert_eq!(drained, DrainOutcome::Completed);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use actix_web::{
     http::StatusCode,
     web::{self, Data, Path},
 };
-use rlock_core::{Drained, ErrorKind, LockClient};
+use rlock_core::{DrainOutcome, ErrorKind, LockClient};
 use rlock_frameworks::{Bank, PaymentError, confirm, stop};
 
 /// The error of a request.
@@ -45,7 +45,7 @@ async fn serve(
     locks: LockClient,
     bank: Bank,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<Drained, Box<dyn Error + Send + Sync>> {
+) -> Result<DrainOutcome, Box<dyn Error + Send + Sync>> {
     let scoped = locks.clone();
     let app = move || {
         let locks = scoped.clone();
@@ -117,7 +117,7 @@ mod tests {
         assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
         let drained = timeout(LONG, server).await.expect("it does not hang");
         let drained = drained.expect("no panic").expect("in good order");
-        assert_eq!(drained, Drained::Completed);
+        assert_eq!(drained, DrainOutcome::Completed);
         let held = observer.inspect("order:42").await.expect("a reply");
         assert!(held.is_none(), "it was released");
     }

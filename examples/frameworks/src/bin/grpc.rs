@@ -7,7 +7,7 @@
 
 use std::{error::Error, time::Duration};
 
-use rlock_core::{Drained, ErrorKind, LockClient};
+use rlock_core::{DrainOutcome, ErrorKind, LockClient};
 use rlock_frameworks::{Bank, PaymentError, confirm, stop};
 use rlock_payments::{
     Order, Receipt,
@@ -50,7 +50,7 @@ async fn serve(
     locks: LockClient,
     bank: Bank,
     stop: impl Future<Output = ()>,
-) -> Result<Drained, Box<dyn Error + Send + Sync>> {
+) -> Result<DrainOutcome, Box<dyn Error + Send + Sync>> {
     let scoped = locks.clone();
     let in_scope = MapFutureLayer::new(move |response| {
         let locks = scoped.clone();
@@ -123,7 +123,7 @@ mod tests {
         assert!(receipt.get_ref().token > 0);
         let drained = timeout(LONG, server).await.expect("it does not hang");
         let drained = drained.expect("no panic").expect("in good order");
-        assert_eq!(drained, Drained::Completed);
+        assert_eq!(drained, DrainOutcome::Completed);
         let held = observer.inspect("order:42").await.expect("a reply");
         assert!(held.is_none(), "it was released");
     }

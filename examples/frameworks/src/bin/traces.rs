@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
-    use rlock_core::Drained;
+    use rlock_core::DrainOutcome;
     use tokio::time::timeout;
 
     use super::*;
@@ -89,7 +89,7 @@ mod tests {
         let (paid, holder) = tokio::join!(locks.scope(request(&bank, 42)), held);
         paid.expect("free");
         let drained = locks.drain(LONG).await;
-        assert_eq!(drained.expect("in good order"), Drained::Completed);
+        assert_eq!(drained.expect("in good order"), DrainOutcome::Completed);
 
         provider.force_flush().expect("exported");
         let spans = exporter.get_finished_spans().expect("the spans");
