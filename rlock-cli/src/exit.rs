@@ -129,9 +129,9 @@ impl Failure {
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         let status = match &error {
-            LockError::Timeout { .. } => Status::TAKEN,
+            LockError::Taken { .. } => Status::TAKEN,
             LockError::InvalidKey { .. } | LockError::InvalidOption { .. } => Status::USAGE,
-            LockError::Unavailable { .. } | LockError::Store { .. } => Status::UNAVAILABLE,
+            LockError::Unavailable { .. } | LockError::Refused { .. } => Status::UNAVAILABLE,
             LockError::Lost { .. } => Status::LOST,
             _ => Status::FAILED,
         };

@@ -185,7 +185,7 @@ impl LockClient {
     ///   32 URLs or names a server twice.
     /// - [`LockError::Unavailable`] if no majority replies within the connect time-out. The text
     ///   names each missing server. Servers that are still unreachable join later.
-    /// - [`LockError::Store`] if so many servers refuse the client that no majority is left.
+    /// - [`LockError::Refused`] if so many servers refuse the client that no majority is left.
     ///
     /// # Cancel safety
     ///

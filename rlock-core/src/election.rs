@@ -203,7 +203,7 @@ impl Election {
         let (mut refusals, mut logged) = (0, BTreeSet::new());
         loop {
             let error = match self.lock.acquire_for(purpose).await {
-                Err(error @ LockError::Store { .. }) => format!("{error:#}"),
+                Err(error @ LockError::Refused { .. }) => format!("{error:#}"),
                 acquired => {
                     if refusals > 0 && acquired.is_ok() {
                         tracing::info!(election = %key, refusals, "the store accepts the candidate again");

@@ -17,8 +17,7 @@ use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode:
 ///   service can send it to its own callers. Only [`connect`](crate::LockClient::connect) and its variants name the
 ///   address that they were given.
 /// - `{:#}` adds the holder, hints for the programmer, and the reason of the store. Use it in logs.
-/// - `{:?}` is the name of the variant followed by the text of `{:#}`, for `unwrap`, `expect` and a `main` that
-///   returns the error.
+/// - `{:?}` is the variant with its fields, as `unwrap` and a `main` that returns the error show it.
 ///
 /// # Examples
 ///
@@ -28,7 +27,7 @@ use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode:
 /// async fn report(client: &LockClient) -> Result<(), LockError> {
 ///     match client.lock("report:daily").run(async { /* … */ }).await {
 ///         Ok(()) => println!("done"),
-///         Err(LockError::Timeout { remaining, .. }) => println!("another process runs it: {remaining:?}"),
+///         Err(LockError::Taken { remaining, .. }) => println!("another process runs it: {remaining:?}"),
 ///         Err(LockError::Unavailable { source, .. }) => println!("the store is down: {source}"),
 ///         // Another holder may have run at the same time as the body.
 ///         Err(LockError::Lost { key, cause, .. }) => println!("{key} was lost: {cause}"),
@@ -41,14 +40,14 @@ use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode:
 /// # report(&LockClient::in_memory()).await
 /// # }
 /// ```
-#[derive(Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The lock stayed taken for the whole wait. `{:#}` names the holder, if it is known: another call of this client,
     /// another client of this process, or another process. It also names the other locks of this client that the call
     /// holds.
     #[non_exhaustive]
-    Timeout {
+    Taken {
         /// The requested key.
         key: String,
         /// How long the call waited.
@@ -88,7 +87,7 @@ pub enum LockError {
     /// The store refuses the request and would refuse it again, for example because of a missing permission, a wrong
     /// password or a key of another type. Also if the client does not trust the server's certificate.
     #[non_exhaustive]
-    Store {
+    Refused {
         /// The action that failed, with its key.
         action: String,
         /// The refusal.
@@ -165,7 +164,7 @@ pub enum LockError {
     /// use, because a body has not stopped (it blocks its thread or does not await), or a
     /// [guard](crate::CurrentHold::guard) that it took was not dropped. Each lock ends with its lease.
     #[non_exhaustive]
-    InUse {
+    StillHeld {
         /// The keys of the locks.
         keys: Vec<String>,
         /// How long the shutdown waited for them.
@@ -233,7 +232,7 @@ impl LockError {
         let key = "test".to_owned();
         let action = format!("acquire lock `{key}`");
         match kind {
-            ErrorKind::Contention => Self::Timeout {
+            ErrorKind::Contention => Self::Taken {
                 key,
                 waited: Duration::ZERO,
                 remaining: None,
@@ -259,18 +258,18 @@ impl LockError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Timeout { .. } => ErrorKind::Contention,
+            Self::Taken { .. } => ErrorKind::Contention,
             Self::Unavailable { .. } => ErrorKind::Outage,
             Self::Draining { .. }
             | Self::Closed { .. }
-            | Self::InUse { .. }
+            | Self::StillHeld { .. }
             | Self::Lost {
                 cause: LostCause::Closed,
                 ..
             } => ErrorKind::Closing,
             Self::Lost { .. } => ErrorKind::Lost,
             Self::InvalidKey { .. } | Self::InvalidOption { .. } => ErrorKind::Invalid,
-            Self::Store { .. }
+            Self::Refused { .. }
             | Self::NoClient { .. }
             | Self::BlockingInAsync { .. }
             | Self::Upgrade { .. } => ErrorKind::Misuse,
@@ -284,22 +283,22 @@ impl LockError {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {
-            Self::Timeout { key, .. }
+            Self::Taken { key, .. }
             | Self::Lost { key, .. }
             | Self::InvalidKey { key, .. }
             | Self::Upgrade { key, .. }
             | Self::NoClient { key } => Some(key),
-            Self::InUse { keys, .. } => keys.first().map(String::as_str),
+            Self::StillHeld { keys, .. } => keys.first().map(String::as_str),
             _ => None,
         }
     }
 
-    /// Returns the holder of the lock, as it described itself, for a [`Timeout`](Self::Timeout), or `None` if it is
+    /// Returns the holder of the lock, as it described itself, for a [`Taken`](Self::Taken), or `None` if it is
     /// not known.
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         match self {
-            Self::Timeout { holder, .. } => holder.as_deref(),
+            Self::Taken { holder, .. } => holder.as_deref(),
             _ => None,
         }
     }
@@ -331,7 +330,7 @@ impl LockError {
     /// If an acquire fails this way, the body did not run. If a
     /// [release](crate::LockGuard::release) fails this way, the lock ends with its lease.
     ///
-    /// Returns `false` for [`Store`](Self::Store), because the store would refuse the call again.
+    /// Returns `false` for [`Refused`](Self::Refused), because the store would refuse the call again.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         self.kind() == ErrorKind::Outage
@@ -353,30 +352,13 @@ impl LockError {
     pub fn is_lost(&self) -> bool {
         self.kind() == ErrorKind::Lost
     }
-
-    fn variant(&self) -> &'static str {
-        match self {
-            Self::Timeout { .. } => "Timeout",
-            Self::Lost { .. } => "Lost",
-            Self::Unavailable { .. } => "Unavailable",
-            Self::Store { .. } => "Store",
-            Self::InvalidKey { .. } => "InvalidKey",
-            Self::InvalidOption { .. } => "InvalidOption",
-            Self::NoClient { .. } => "NoClient",
-            Self::BlockingInAsync { .. } => "BlockingInAsync",
-            Self::Upgrade { .. } => "Upgrade",
-            Self::Draining { .. } => "Draining",
-            Self::Closed { .. } => "Closed",
-            Self::InUse { .. } => "InUse",
-        }
-    }
 }
 
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_full = f.alternate();
         match self {
-            Self::Timeout {
+            Self::Taken {
                 key,
                 waited,
                 remaining,
@@ -414,7 +396,7 @@ impl fmt::Display for LockError {
                     f.write_str("; try again later")
                 }
             }
-            Self::Store { action, source } => {
+            Self::Refused { action, source } => {
                 write!(f, "could not {}, the store refuses", escape_control(action))?;
                 if is_full {
                     write_reasons(f, &**source)
@@ -454,7 +436,7 @@ impl fmt::Display for LockError {
                 escape_control(action)
             ),
             Self::Closed { action, waited } => write_closed(f, action, *waited),
-            Self::InUse { keys, waited } => write!(
+            Self::StillHeld { keys, waited } => write!(
                 f,
                 "could not release lock {} within {} of the shutdown, because a body has not stopped or its guard was \
                  not dropped: make bodies await, or check `is_valid()`; each lock ends with its lease",
@@ -462,12 +444,6 @@ impl fmt::Display for LockError {
                 shown(*waited)
             ),
         }
-    }
-}
-
-impl fmt::Debug for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {self:#}", self.variant())
     }
 }
 
@@ -556,14 +532,14 @@ mod tests {
     }
 
     fn refused(source: impl Error + Send + Sync + 'static) -> LockError {
-        LockError::Store {
+        LockError::Refused {
             action: "acquire lock `k`".to_owned(),
             source: Arc::new(source),
         }
     }
 
-    fn in_use(keys: &[&str]) -> LockError {
-        LockError::InUse {
+    fn still_held(keys: &[&str]) -> LockError {
+        LockError::StillHeld {
             keys: keys.iter().map(ToString::to_string).collect(),
             waited: Duration::from_millis(20),
         }
@@ -599,7 +575,7 @@ mod tests {
             (lost(LostCause::Closed), Closing),
             (LockError::closed(action()), Closing),
             (LockError::Draining { action: action() }, Closing),
-            (in_use(&["k"]), Closing),
+            (still_held(&["k"]), Closing),
             (
                 LockError::invalid_option("lease", "1ns", "it is short"),
                 Invalid,
@@ -657,27 +633,21 @@ mod tests {
     }
 
     #[test]
-    fn debug_is_the_variant_and_the_full_text() {
-        for error in [
-            lost(LostCause::Expired),
-            refused(Outer(io::Error::other("connection reset"))),
-        ] {
-            let text = format!("{}: {error:#}", error.variant());
-            assert_eq!(format!("{error:?}"), text);
-            assert_eq!(format!("{error:#?}"), text);
-        }
-        let shown = format!("{:?}", lost(LostCause::Expired));
-        assert!(shown.starts_with("Lost: lock `k` was lost"), "{shown}");
+    fn debug_shows_the_variant_and_its_fields() {
+        assert_eq!(
+            format!("{:?}", lost(LostCause::Expired)),
+            "Lost { key: \"k\", cause: Expired }"
+        );
     }
 
     #[test]
-    fn locks_in_use_are_named_but_not_a_long_list_of_them() {
-        let text = in_use(&["a", "b\n"]).to_string();
+    fn locks_still_held_are_named_but_not_a_long_list_of_them() {
+        let text = still_held(&["a", "b\n"]).to_string();
         assert!(
             text.contains("release lock `a`, `b\\n` within 20ms of the"),
             "{text}"
         );
-        let many = in_use(&["a", "b", "c", "d", "e"]);
+        let many = still_held(&["a", "b", "c", "d", "e"]);
         assert!(many.to_string().contains("`c` and 2 more within"), "{many}");
         assert_eq!(many.key(), Some("a"));
     }

@@ -385,7 +385,7 @@ impl LockGuard {
     ///
     /// [`LockError::Lost`] if the lock was lost before, so another holder may have worked at the same time since
     /// then. A lock that was held beyond its `max_hold` counts as lost, and is released. [`LockError::Unavailable`]
-    /// or [`LockError::Store`] if the store did not confirm the release. The client then retries in the background,
+    /// or [`LockError::Refused`] if the store did not confirm the release. The client then retries in the background,
     /// and the lock ends with its lease at the latest.
     ///
     /// # Cancel safety

@@ -212,9 +212,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// - [`LockError::Timeout`] if the lock stayed taken for the whole wait. With several keys, it names the one that
+    /// - [`LockError::Taken`] if the lock stayed taken for the whole wait. With several keys, it names the one that
     ///   was still taken.
-    /// - [`LockError::Unavailable`] or [`LockError::Store`] if the store did not grant it.
+    /// - [`LockError::Unavailable`] or [`LockError::Refused`] if the store did not grant it.
     /// - [`LockError::Lost`] if the hold that the call re-enters is lost.
     /// - [`LockError::Upgrade`] inside a hold of the same key whose mode does not admit this call.
     /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before any request is sent.
@@ -239,7 +239,7 @@ impl Lock {
     ///
     /// let second = client.lock("order:42").wait(Duration::from_millis(20));
     /// match second.acquire().await {
-    ///     Err(LockError::Timeout { key, waited, .. }) => println!("{key} is taken after {waited:?}"),
+    ///     Err(LockError::Taken { key, waited, .. }) => println!("{key} is taken after {waited:?}"),
     ///     outcome => unreachable!("the first guard holds the lock: {outcome:?}"),
     /// }
     /// guard.release().await?;
@@ -276,7 +276,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Same as [`acquire`](Self::acquire), except `Timeout`. [`LockError::Unavailable`](crate::LockError::Unavailable) if no
+    /// Same as [`acquire`](Self::acquire), except `Taken`. [`LockError::Unavailable`](crate::LockError::Unavailable) if no
     /// call gets a majority of a quorum within the response time-out.
     ///
     /// # Cancel safety
@@ -303,7 +303,7 @@ impl Lock {
         self.call(Wait::Never, AcquiredFor::Guard)
             .map(|acquired| match acquired {
                 Ok(guard) => Ok(Some(guard)),
-                Err(LockError::Timeout { .. }) => Ok(None),
+                Err(LockError::Taken { .. }) => Ok(None),
                 Err(error) => Err(error),
             })
     }

@@ -56,7 +56,7 @@ async fn granted(url: &str, prefix: &str) -> Finding {
 
 fn explained(error: &LockError) -> String {
     let said = match error {
-        LockError::Unavailable { source, .. } | LockError::Store { source, .. } => {
+        LockError::Unavailable { source, .. } | LockError::Refused { source, .. } => {
             source.to_string()
         }
         other => format!("{other:#}"),

@@ -24,7 +24,7 @@ impl LockClient {
     /// The shutdown waits for at most twice the response time-out. Locks that are not released by then end with their
     /// leases.
     ///
-    /// - [`LockError::InUse`] if a body did not stop, or a [guard](crate::CurrentHold::guard) of a body was not dropped.
+    /// - [`LockError::StillHeld`] if a body did not stop, or a [guard](crate::CurrentHold::guard) of a body was not dropped.
     /// - [`LockError::Unavailable`] if the store did not reply to a release.
     ///
     /// # Cancel safety
@@ -66,7 +66,7 @@ impl LockClient {
         self.handle.stop();
         core.background_ended().await;
         if !keys.is_empty() {
-            return Err(LockError::InUse { keys, waited });
+            return Err(LockError::StillHeld { keys, waited });
         }
         if !is_released {
             let action = "release every lock at shutdown".to_owned();

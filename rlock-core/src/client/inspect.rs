@@ -30,7 +30,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::Unavailable`] if a server does not reply, or cannot serve now because it loads
-    /// its data, for example. [`LockError::Store`] if a server refuses this client,
+    /// its data, for example. [`LockError::Refused`] if a server refuses this client,
     /// [`LockError::Closed`] after shutdown.
     ///
     /// # Cancel safety
@@ -90,7 +90,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError::InvalidKey`], [`LockError::Unavailable`] or [`LockError::Store`].
+    /// [`LockError::InvalidKey`], [`LockError::Unavailable`] or [`LockError::Refused`].
     /// [`LockError::Closed`] after shutdown.
     ///
     /// # Cancel safety

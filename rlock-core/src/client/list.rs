@@ -92,7 +92,7 @@ impl LockClient {
 ///
 /// # Errors
 ///
-/// [`LockError::Unavailable`] if the store does not reply. [`LockError::Store`] if it refuses: a user needs
+/// [`LockError::Unavailable`] if the store does not reply. [`LockError::Refused`] if it refuses: a user needs
 /// `+pubsub|channels` and `+publish` to list, and `+scan` to scan. [`LockError::InvalidOption`] for a pattern of more
 /// than 2,048 bytes, [`LockError::Closed`] after shutdown.
 #[must_use = "a list sends no request until it is polled"]

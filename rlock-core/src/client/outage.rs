@@ -20,7 +20,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`LockError::Closed`] after shutdown. [`LockError::Store`] if the store is not the embedded one: stop the
+    /// [`LockError::Closed`] after shutdown. [`LockError::Refused`] if the store is not the embedded one: stop the
     /// server instead.
     ///
     /// # Examples

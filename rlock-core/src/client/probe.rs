@@ -36,7 +36,7 @@ impl LockClient {
     /// # Errors
     ///
     /// - [`LockError::Unavailable`] if the store does not reply, or cannot grant locks now.
-    /// - [`LockError::Store`] if it refuses the request, and would refuse it again.
+    /// - [`LockError::Refused`] if it refuses the request, and would refuse it again.
     /// - [`LockError::Lost`] if the lock was gone before its release, for example because of a failover.
     /// - [`LockError::Draining`] and [`LockError::Closed`] if the client is draining or was shut down.
     ///
@@ -82,7 +82,7 @@ impl LockClient {
         match lock.acquire().await {
             Ok(guard) => guard.release().await,
             // No other client acquires this key, so only another probe of this client can have the lock.
-            Err(LockError::Timeout { key, waited, .. }) => {
+            Err(LockError::Taken { key, waited, .. }) => {
                 let source: Box<dyn Error + Send + Sync> =
                     "an earlier probe of this client has not ended".into();
                 Err(LockError::Unavailable {

@@ -116,7 +116,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// Same as [`inspect`](Self::inspect). [`LockError::Store`] for a lock that other software wrote:
+    /// Same as [`inspect`](Self::inspect). [`LockError::Refused`] for a lock that other software wrote:
     /// delete its key on the server.
     ///
     /// # Cancel safety
@@ -218,7 +218,7 @@ impl LockClient {
             Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,
             // Without the permission to publish, the store alone decides.
-            Err(LockError::Store { .. }) if at_once => None,
+            Err(LockError::Refused { .. }) if at_once => None,
             Err(error) => return Err(error),
         })
     }
@@ -232,7 +232,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`LockError::InvalidKey`] for an invalid key, [`LockError::Closed`] after shutdown.
-    /// [`LockError::Store`] if the store is not the embedded one: use
+    /// [`LockError::Refused`] if the store is not the embedded one: use
     /// [`force_release`](Self::force_release) instead.
     ///
     /// # Examples

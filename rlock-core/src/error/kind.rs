@@ -32,12 +32,12 @@
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The lock stayed taken for the whole `wait`, so the body did not run:
-    /// [`Timeout`](crate::LockError::Timeout).
+    /// [`Taken`](crate::LockError::Taken).
     Contention,
     /// The store was unreachable, or temporarily unable to serve: [`Unavailable`](crate::LockError::Unavailable).
     Outage,
     /// The client is shutting down, because its process stops: [`Draining`](crate::LockError::Draining),
-    /// [`Closed`](crate::LockError::Closed), [`InUse`](crate::LockError::InUse), and [`Lost`](crate::LockError::Lost)
+    /// [`Closed`](crate::LockError::Closed), [`StillHeld`](crate::LockError::StillHeld), and [`Lost`](crate::LockError::Lost)
     /// with [`LostCause::Closed`](crate::LostCause::Closed). Only `Lost` means that a body ran: the shutdown stopped
     /// it, so it may have done part of its work.
     Closing,
@@ -47,7 +47,7 @@ pub enum ErrorKind {
     /// A key or an option is out of bounds, so nothing was sent: [`InvalidKey`](crate::LockError::InvalidKey) and
     /// [`InvalidOption`](crate::LockError::InvalidOption).
     Invalid,
-    /// The program, or the set-up of its store, has to change: [`Store`](crate::LockError::Store),
+    /// The program, or the set-up of its store, has to change: [`Refused`](crate::LockError::Refused),
     /// [`NoClient`](crate::LockError::NoClient), [`BlockingInAsync`](crate::LockError::BlockingInAsync) and
     /// [`Upgrade`](crate::LockError::Upgrade).
     Misuse,

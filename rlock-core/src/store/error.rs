@@ -173,7 +173,7 @@ impl StoreError {
                 source,
             }
         } else {
-            LockError::Store { action, source }
+            LockError::Refused { action, source }
         }
     }
 }

@@ -84,7 +84,7 @@ fn use_everything(what: &str, runtime: &Runtime, client: &LockClient) {
         let lock = client.lock("k").wait(LONG);
         let guard = lock.acquire().await?;
         let taken = client.lock("k").wait(ms(200)).acquire().await;
-        assert!(matches!(taken, Err(LockError::Timeout { .. })), "{taken:?}");
+        assert!(matches!(taken, Err(LockError::Taken { .. })), "{taken:?}");
         let waiter = tokio::spawn(async move { lock.run(async { 7 }).await });
         tokio::task::yield_now().await;
         guard.release().await?;
@@ -141,7 +141,7 @@ fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
 
         let guard = lock.acquire().await.expect("free");
         let refused = client.lock("order:1").wait(ms(200)).acquire().await;
-        assert!(matches!(refused, Err(LockError::Timeout { .. })));
+        assert!(matches!(refused, Err(LockError::Taken { .. })));
         assert!(client.inspect("order:1").await.expect("a reply").is_some());
         let brief = client.lock("order:2").wait(LONG).lease(ms(1000));
         let brief = brief.watchdog(false).acquire().await;

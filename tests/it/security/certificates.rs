@@ -46,7 +46,7 @@ fn refused(outcome: Result<LockClient, LockError>, why: &str) -> String {
 /// Checks the error of a client that does not trust the server.
 fn assert_untrusted(outcome: Result<LockClient, LockError>) {
     let error = outcome.expect_err("another's");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let said = format!("{error:#}");
     assert!(
         said.contains("certificate") && said.contains("`tls_ca`"),

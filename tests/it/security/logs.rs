@@ -121,7 +121,7 @@ async fn no_password_is_in_anything_that_a_client_shows_or_logs() {
             return false;
         };
         assert_no_secret(&all_of(&error), "the error");
-        matches!(error, LockError::Store { .. })
+        matches!(error, LockError::Refused { .. })
     })
     .await;
     drop(client);
@@ -143,7 +143,7 @@ async fn a_key_never_begins_a_line_of_its_own() {
     assert_eq!(guard.key(), KEY, "what it is, not how it is shown");
     let timeout = other.lock(KEY).wait(ms(2000)).acquire().await;
     let timeout = timeout.expect_err("held");
-    assert!(matches!(&timeout, LockError::Timeout { key, .. } if key == KEY));
+    assert!(matches!(&timeout, LockError::Taken { key, .. } if key == KEY));
     assert!(server.del(&name(KEY)).await);
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let lost = guard.release().await.expect_err("lost");

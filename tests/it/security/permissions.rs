@@ -230,7 +230,7 @@ async fn a_user_without_a_needed_permission_gets_an_error_and_leaves_nothing_beh
         match (step, &error) {
             // The client repeats the refused renewals until the lease ends.
             ("leave", LockError::Lost { cause, .. }) => assert_eq!(*cause, LostCause::Expired),
-            (_, LockError::Store { .. }) => {
+            (_, LockError::Refused { .. }) => {
                 let verb = if step == "release" { step } else { "acquire" };
                 let start = format!("could not {verb} lock `k`");
                 assert!(said.starts_with(&start), "{said}");

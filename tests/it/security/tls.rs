@@ -74,7 +74,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     let server = RedisServer::builder().tls().start();
     let error = LockClient::connect(&server.tls_url()).await;
     let error = error.expect_err("unknown issuer");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let text = format!("{error:#}");
     for part in ["127.0.0.1", "certificate", "`tls_ca`", "`SSL_CERT_FILE`"] {
         assert!(text.contains(part), "{text}");
@@ -84,7 +84,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
     let waits = LockClient::builder().connect_retry_for(LONG);
     let error = waits.connect(&server.tls_url()).await;
     let error = error.expect_err("unknown issuer");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
     let other = RedisServer::builder().tls().start();
     let said = connect_trusting(other.ca_path(), &server.tls_url()).await;
@@ -114,7 +114,7 @@ async fn a_certificate_is_accepted_for_its_host_and_within_its_time() {
         let error = builder.clone().connect(&server.tls_url()).await;
         let error = error.expect_err(why);
         assert!(format!("{error:#}").contains(why), "{host}: {error}");
-        let is_refused = matches!(error, LockError::Store { .. });
+        let is_refused = matches!(error, LockError::Refused { .. });
         assert_eq!(is_refused, why.contains("name"), "{host}: {error:?}");
         if host == "localhost" {
             let url = server.tls_url().replace("127.0.0.1", host);
@@ -139,7 +139,7 @@ async fn a_cluster_that_announces_addresses_without_a_certificate_is_refused_wit
         .connect_timeout(LONG)
         .tls_ca(authority.ca_pem());
     let error = builder.clone().connect(&url).await.expect_err("addresses");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let text = format!("{error:#}");
     for option in [
         "`cluster-announce-hostname`",

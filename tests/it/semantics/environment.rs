@@ -27,7 +27,7 @@ async fn a_client_of_the_environment_has_its_store_prefix_lease_and_wait() {
     let guard = client.lock("k").acquire().await.expect("free");
     assert!(guard.valid_for() > Duration::from_secs(3_000), "{guard:?}");
     let refused = client.lock("k").acquire().await;
-    let Err(LockError::Timeout { waited, .. }) = refused else {
+    let Err(LockError::Taken { waited, .. }) = refused else {
         panic!("{refused:?}")
     };
     assert!(waited >= Duration::from_millis(200), "{waited:?}");

@@ -195,7 +195,7 @@ async fn only_the_embedded_store_simulates_outages() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let error = client.simulate_outage().expect_err("a server");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     client.ping().await.expect("it replies");
     let closed = LockClient::in_memory();
     closed.shutdown().await.expect("in good order");

@@ -19,7 +19,7 @@ async fn at(store: &str) -> LockClient {
 async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     let outcome = client.lock(key).wait(wait).acquire().await;
     let error = outcome.expect_err("it is held");
-    let LockError::Timeout {
+    let LockError::Taken {
         key: asked,
         waited,
         remaining,
@@ -35,7 +35,7 @@ async fn timed_out(client: &LockClient, key: &str, wait: Duration) -> String {
     // The text for other programs has neither the holder nor hints for the programmer.
     let held_or_more = ["held", "(pid", "scope", "this call", "polled"];
     assert_says(&error.to_string(), &[key, "try again later"], &held_or_more);
-    assert!(format!("{error:?}").starts_with("Timeout: lock "));
+    assert!(format!("{error:?}").starts_with("Taken { key: "));
     let said = format!("{error:#}");
     assert!(said.contains(&**details), "{said}");
     // The field and the text name the same holder.

@@ -109,7 +109,7 @@ async fn a_spawned_task_is_not_inside_even_if_the_body_itself_polls_it() {
     let [spawned, outside, inside, own] = client.lock("order:1").run(body).await.expect("free");
     for outside in [spawned, outside] {
         assert!(
-            matches!(outside, (false, Err(LockError::Timeout { .. }))),
+            matches!(outside, (false, Err(LockError::Taken { .. }))),
             "{outside:?}"
         );
     }

@@ -189,7 +189,7 @@ async fn shut_down_with_a_body(client: &LockClient, observer: &LockClient, shown
     entered.recv().expect("it runs");
     let error = client.shutdown().await.expect_err("a body has not stopped");
     assert!(
-        matches!(&error, LockError::InUse { keys, .. } if *keys == [shown]),
+        matches!(&error, LockError::StillHeld { keys, .. } if *keys == [shown]),
         "{error:?}"
     );
     assert!(!error.is_outage(), "the store has replied");

@@ -49,7 +49,7 @@ async fn a_lock_on_a_server_is_not_revoked() {
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.expect("free");
     let error = client.simulate_loss("k").expect_err("a server");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("force_release"), "{error:#}");
     assert!(guard.is_valid());
     guard.release().await.expect("held");
@@ -65,7 +65,7 @@ async fn clients_that_share_a_store_wait_by_its_paused_clock() {
     let other = in_tokio_time("memory:paused").await;
     let held = one.lock("k").acquire().await.expect("free");
     let error = other.lock("k").wait(HOUR).acquire().await;
-    let Err(LockError::Timeout { waited, .. }) = error else {
+    let Err(LockError::Taken { waited, .. }) = error else {
         panic!("{error:?}")
     };
     assert!(waited >= HOUR && waited < HOUR + ms(100), "{waited:?}");

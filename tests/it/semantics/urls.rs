@@ -107,7 +107,7 @@ async fn a_user_without_a_password_is_that_user_to_sentinels_and_to_their_master
 /// Returns the error of a client that its servers refuse.
 async fn refusal(url: &str) -> String {
     let error = LockClient::connect(url).await.expect_err(url);
-    assert!(matches!(error, LockError::Store { .. }), "{url}: {error}");
+    assert!(matches!(error, LockError::Refused { .. }), "{url}: {error}");
     let shown = format!("{error:#}");
     assert!(!shown.contains("s3cret"), "{shown}");
     shown

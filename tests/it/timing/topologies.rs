@@ -75,7 +75,7 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
         way.black_hole_requests();
         let (outcome, took) = waiting.await.expect("no panic");
         let error = outcome.expect_err("taken");
-        assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+        assert!(matches!(error, LockError::Taken { .. }), "{error:?}");
         assert!(took >= WAIT && took < WAIT + SOON, "{silent}: {took:?}");
         assert!(member.exists(&name("k")).await, "the roll-back is lost");
         proxies.iter().for_each(Proxy::pass);

@@ -73,7 +73,7 @@ async fn assert_lost_answers(place: &Fronted, answers: u64) {
 async fn assert_kept_out(client: &LockClient, wait: Duration) {
     eventually(LONG, "another owner has the lock", async || {
         match client.lock(KEY).wait(wait).acquire().await {
-            Err(LockError::Timeout { .. }) => true,
+            Err(LockError::Taken { .. }) => true,
             Err(LockError::Unavailable { .. }) => false,
             other => panic!("another owner has the lock: {other:?}"),
         }

@@ -293,7 +293,7 @@ async fn without_the_permission_to_wait_the_error_names_it() {
     let server = RedisServer::builder().acl_user("locker", rules).start();
     let strict = careful(&server.url_as("locker", "secret"), 1, LONG).await;
     let error = strict.lock("k").acquire().await.expect_err("refused");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("wait"), "{error:#}");
     assert!(!server.exists(&name("k")).await, "released");
 }

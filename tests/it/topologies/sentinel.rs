@@ -240,7 +240,7 @@ async fn sentinels_that_are_gone_or_paused_are_no_obstacle_while_one_replies() {
     let error = LockClient::connect(&url)
         .await
         .expect_err("no such service");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let shown = format!("{error:#}");
     for part in ["invoices", "No such master"] {
         assert!(shown.contains(part), "{shown}");

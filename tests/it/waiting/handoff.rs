@@ -133,7 +133,7 @@ async fn a_newcomer_that_finds_the_lock_free_does_not_overtake_its_waiter() {
     let fence = fence(&server).await;
     let granted = format!("{} {fence}/0 {GRACE} {}", waiting.owners[0], name("k"));
     waiting.assert_received(&server, &[granted]).await;
-    let Err(LockError::Timeout { remaining, .. }) = refused else {
+    let Err(LockError::Taken { remaining, .. }) = refused else {
         panic!("{refused:?}")
     };
     // A newcomer that waits asks again as soon as the waiter's time has passed.

@@ -60,7 +60,7 @@ async fn a_call_that_does_not_wait_sends_one_request() {
         assert_eq!(watch.count().await, requests);
         watch.clear().await;
         let refused = lock.wait(Duration::ZERO).acquire().await;
-        assert!(matches!(refused, Err(LockError::Timeout { ref key, .. }) if key == "k"));
+        assert!(matches!(refused, Err(LockError::Taken { ref key, .. }) if key == "k"));
         assert_eq!(watch.count().await, requests);
         watch.clear().await;
     }

@@ -60,7 +60,7 @@ impl Load {
         match outcome {
             Ok(())
             | Err(
-                LockError::Timeout { .. } | LockError::Lost { .. } | LockError::Unavailable { .. },
+                LockError::Taken { .. } | LockError::Lost { .. } | LockError::Unavailable { .. },
             ) => {}
             Err(error) => {
                 let mut errors = self

@@ -53,7 +53,7 @@ impl LockClientBuilder {
     /// let held = client.lock("order:42").acquire().await?;
     /// // Returns at once if the clock is paused.
     /// let brief = client.lock("order:42").wait(Duration::from_millis(10));
-    /// assert!(matches!(brief.acquire().await, Err(LockError::Timeout { .. })));
+    /// assert!(matches!(brief.acquire().await, Err(LockError::Taken { .. })));
     /// # drop(held);
     /// # Ok(())
     /// # }

@@ -58,7 +58,7 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// [`LockError::InvalidOption`] for an invalid URL or option. [`LockError::Unavailable`] if no
-    /// server replies within the connect time-out. [`LockError::Store`] if the server refuses the
+    /// server replies within the connect time-out. [`LockError::Refused`] if the server refuses the
     /// client, or if the client does not trust the authority of the server's certificate.
     ///
     /// # Cancel safety
@@ -92,7 +92,7 @@ impl LockClientBuilder {
     /// An acquire waits for the connection within its `wait`, then returns [`LockError::Unavailable`]. With a `wait`
     /// of zero, as with [`try_acquire`](crate::Lock::try_acquire), it waits within the
     /// [`response_timeout`](Self::response_timeout) instead. If a server refuses the client, for example because of a
-    /// wrong password, the acquire returns [`LockError::Store`] as soon as that is known. [`LockClient::ping`]
+    /// wrong password, the acquire returns [`LockError::Refused`] as soon as that is known. [`LockClient::ping`]
     /// reports whether the client is connected. The client logs a warning for each server that it cannot reach at
     /// first.
     ///

@@ -135,7 +135,7 @@ impl Attempt<'_> {
     /// itself. If this call may run inside the hold, it says how to enter it.
     pub(super) fn taken(&self, key: &Key, remaining: Option<Duration>) -> LockError {
         let (options, waited) = (&self.request.options, self.waited());
-        let error = |remaining, holder: Option<Holder>, details: String| LockError::Timeout {
+        let error = |remaining, holder: Option<Holder>, details: String| LockError::Taken {
             key: key.shown(options.site).to_owned(),
             waited,
             remaining,

@@ -73,8 +73,8 @@ impl<'a> ObservedAcquire<'a> {
     pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, LockError>) {
         let outcome = match result {
             Ok(_) => Outcome::Granted,
-            Err(LockError::Timeout { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
-            Err(LockError::Timeout { .. }) => Outcome::Timeout,
+            Err(LockError::Taken { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
+            Err(LockError::Taken { .. }) => Outcome::Timeout,
             Err(_) => Outcome::Error,
         };
         self.count(outcome);

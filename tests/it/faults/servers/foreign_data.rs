@@ -75,7 +75,7 @@ async fn a_lock_whose_fence_became_invalid_is_entered_handed_off_and_released() 
 }
 
 fn refusal(error: &LockError) -> String {
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let shown = format!("{error:#}");
     assert!(shown.contains("`k`"), "{shown}");
     shown

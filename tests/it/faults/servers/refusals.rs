@@ -175,7 +175,7 @@ async fn an_acquire_without_permission_fails_at_once() {
     let refused = client.lock("k").wait(HOUR).acquire();
     let outcome = within(LONG, "it is refused", refused).await;
     let error = outcome.expect_err("not permitted");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let shown = format!("{error:#}");
     assert!(shown.contains("`k`") && shown.contains("NOPERM"), "{shown}");
 }
@@ -189,7 +189,7 @@ async fn a_client_that_is_logged_out_is_refused_at_once_and_comes_back_by_itself
     let refused = client.lock("k").wait(HOUR).acquire();
     let outcome = within(LONG, "it is refused", refused).await;
     let error = outcome.expect_err("logged out");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     server.set_user("locker", "on").await;
     let lock = client.lock("k").wait(LONG);
     eventually(LONG, "the client reconnects", async || {
@@ -301,7 +301,7 @@ async fn a_refusal_in_the_middle_of_an_acquire_leaves_nothing_taken() {
             let asking = client.lock("k").wait(wait).acquire();
             let outcome = within(LONG, refused, asking).await;
             let error = outcome.expect_err(refused);
-            assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+            assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
             assert!(!server.exists(&name("k")).await, "{refused}");
         }
         server.set_user("locker", "+@all").await;
@@ -317,7 +317,7 @@ async fn a_release_that_is_not_permitted_says_so() {
     let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
     server.set_user("locker", "-hdel").await;
     let error = guard.release().await.expect_err("not permitted");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(
         format!("{error:#}").contains("release lock `k`"),
         "{error:#}"

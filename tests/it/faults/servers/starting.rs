@@ -197,7 +197,7 @@ async fn a_start_does_not_wait_if_a_server_refuses_the_client() {
         for refused in [error, pinged, connected] {
             let error = refused.expect_err("refused");
             assert!(
-                matches!(error, LockError::Store { .. }),
+                matches!(error, LockError::Refused { .. }),
                 "{urls:?}: {error:?}"
             );
             assert!(!format!("{error:#}").contains("wrong@"), "{error:#}");

@@ -117,7 +117,7 @@ async fn a_password_is_needed_where_the_server_asks_for_one_and_is_never_shown()
         let error = outcome.expect_err(&url);
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains("Pa55"), "{url}: {shown}");
-        assert!(matches!(error, LockError::Store { .. }), "{url}: {shown}");
+        assert!(matches!(error, LockError::Refused { .. }), "{url}: {shown}");
     }
     for url in [
         format!("redis://default:{SECRET}@{at}/"),

@@ -31,7 +31,7 @@ async fn a_user_who_waits_for_replicas_needs_one_permission_more() {
             assert_eq!(said, Vec::<String>::new());
             continue;
         }
-        let is_refused = matches!(outcome, Err(("take", LockError::Store { .. })));
+        let is_refused = matches!(outcome, Err(("take", LockError::Refused { .. })));
         assert!(is_refused, "{outcome:?}");
         assert_eq!(refused, ["wait".to_owned()].into());
         if reports_permissions(&master).await {
@@ -51,7 +51,7 @@ async fn a_database_of_its_own_needs_one_permission_more() {
     let server = server_with("");
     let error = LockClient::connect(&format!("{}1", url(&server))).await;
     let error = error.expect_err("refused");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert_eq!(acl::refused(&server).await, ["select".to_owned()].into());
 }
 
@@ -80,7 +80,7 @@ async fn sentinels_are_asked_for_the_master_and_nothing_else() {
             continue;
         }
         let error = outcome.expect_err("refused");
-        assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+        assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
         let refused: Vec<String> = refused.into_iter().collect();
         // Before Redis 7 the error does not name the subcommand.
         let both = ["sentinel|get-master-addr-by-name", "sentinel|master"];

@@ -55,7 +55,7 @@ pub(super) fn is_free_elsewhere(key: &str) -> bool {
     let elsewhere = std::thread::spawn(move || lock.run_blocking(|| ()));
     match elsewhere.join().expect("no panic") {
         Ok(()) => true,
-        Err(LockError::Timeout { .. }) => false,
+        Err(LockError::Taken { .. }) => false,
         Err(error) => panic!("{error}"),
     }
 }

@@ -54,7 +54,7 @@ async fn a_lock_is_released_when_the_master_of_the_next_one_fails() {
         let error = both(&client, &first, &second).await;
         let error = error.expect_err("one of them cannot be had");
         let is_right = match error {
-            LockError::Store { .. } => !dies,
+            LockError::Refused { .. } => !dies,
             LockError::Unavailable { .. } => dies,
             _ => false,
         };

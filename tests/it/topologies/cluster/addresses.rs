@@ -44,7 +44,7 @@ async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let server = RedisServer::start();
     let url = format!("redis-cluster://{}", server.address());
     let error = LockClient::connect(&url).await.expect_err("no cluster");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let hint = format!("`redis://{}`", server.address());
     assert!(format!("{error:#}").contains(&hint), "{error:#}");
     // The client takes a node for a single server.
@@ -56,7 +56,7 @@ async fn the_error_for_a_wrong_scheme_says_how_to_connect() {
     let elsewhere = cluster.key_at(1, "elsewhere").await;
     let error = client.lock(&elsewhere).acquire().await;
     let error = error.expect_err("it is not here");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let shown = format!("{error:#}");
     assert!(shown.contains("`redis-cluster://"), "{shown}");
 }

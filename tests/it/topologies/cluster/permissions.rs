@@ -130,7 +130,7 @@ async fn a_user_who_may_not_read_the_slots_of_a_cluster_gets_an_error() {
     let cluster = cluster_without(&["+cluster|slots"]).await;
     let url = locker_url(&cluster);
     let error = LockClient::connect(&url).await.expect_err("refused");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let said = format!("{error:#}");
     // Before Redis 7 the error does not name the subcommand.
     let is_named = said.contains("cluster|slots") || said.contains("'cluster' command");

@@ -67,7 +67,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
         .iter()
         .map(|server| format!("redis://:wr0ng@{}/", server.address()));
     let error = LockClient::connect_quorum(urls).await.expect_err("refused");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let text = format!("{error} {error:?}");
     // Two refusals are enough.
     let named = three
@@ -93,7 +93,7 @@ async fn a_server_that_refuses_counts_as_one_that_replied() {
         let () = server.command(&["SET", &key, "text"]).await;
     }
     let error = client.lock("k").try_acquire().await.expect_err("refused");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let said = format!("{error:#}");
     for part in [
         "3 of 3 servers replied, 2 of them with a refusal, and 2 have to agree",

@@ -90,6 +90,6 @@ async fn servers_are_known_by_the_authority_and_shown_the_certificate() {
         .connect_quorum(urls())
         .await;
     let error = stranger.expect_err("it trusts another authority");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("certificate"), "{error:#}");
 }

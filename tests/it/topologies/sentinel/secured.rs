@@ -28,7 +28,10 @@ async fn a_wrong_password_is_refused_and_the_error_shows_none() {
     ] {
         let url = trio.url_with(login, query);
         let error = LockClient::connect(&url).await.expect_err(&url);
-        assert!(matches!(error, LockError::Store { .. }), "{url}: {error:?}");
+        assert!(
+            matches!(error, LockError::Refused { .. }),
+            "{url}: {error:?}"
+        );
         let shown = format!("{error} {error:?}");
         assert!(!shown.contains("Pa55w0rd"), "{shown}");
         let said = ["NOAUTH", "WRONGPASS", "password", "Authentication"];
@@ -58,7 +61,7 @@ async fn everything_may_speak_tls_and_ask_for_certificates_and_passwords() {
         .tls_ca(Authority::new().ca_pem());
     let error = stranger.connect(&trio.url()).await;
     let error = error.expect_err("it trusts another authority");
-    assert!(matches!(error, LockError::Store { .. }), "{error:?}");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("certificate"), "{error:#}");
 
     let guard = hold_renewed(&client, "k").await;

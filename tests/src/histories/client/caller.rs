@@ -60,7 +60,7 @@ impl Caller {
         error: Option<&LockError>,
     ) {
         let outcome = error.map_or(Outcome::Taken, outcome_of);
-        if matches!(error, Some(LockError::Timeout { .. })) {
+        if matches!(error, Some(LockError::Taken { .. })) {
             self.fault(FaultKind::WaitTimedOut, invoke);
         }
         print(&Record::Operation(Operation {
@@ -98,7 +98,7 @@ impl Caller {
 
 pub(super) fn outcome_of(error: &LockError) -> Outcome {
     match error {
-        LockError::Timeout { .. } => Outcome::Taken,
+        LockError::Taken { .. } => Outcome::Taken,
         LockError::Lost { .. } => Outcome::Lost,
         LockError::Unavailable { .. } => Outcome::Unavailable,
         LockError::Closed { .. } => Outcome::Closed,
