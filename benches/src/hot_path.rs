@@ -56,10 +56,17 @@ impl Way {
             Self::HandOvers => hand_overs(&builder.in_memory()?, pairs).await,
             Self::Retained => {
                 let retain = Duration::from_secs(1);
-                ours(&builder.retain(retain).connect(&server.url()).await?, pairs).await
+                ours(
+                    &builder
+                        .default_retain(retain)
+                        .connect(&server.url())
+                        .await?,
+                    pairs,
+                )
+                .await
             }
             Self::Shared => {
-                let lock = builder.in_memory()?.lock(KEY).name("order:<id>").shared();
+                let lock = builder.in_memory()?.lock(KEY).label("order:<id>").shared();
                 let _held = lock.acquire().await?;
                 acquire_and_release(&lock, pairs).await
             }
@@ -70,7 +77,7 @@ impl Way {
 }
 
 async fn ours(client: &LockClient, pairs: usize) -> Result<()> {
-    acquire_and_release(&client.lock(KEY).name("order:<id>"), pairs).await
+    acquire_and_release(&client.lock(KEY).label("order:<id>"), pairs).await
 }
 
 async fn acquire_and_release(lock: &Lock, pairs: usize) -> Result<()> {
@@ -81,7 +88,7 @@ async fn acquire_and_release(lock: &Lock, pairs: usize) -> Result<()> {
 }
 
 async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
-    let lock = client.lock(KEY).name("order:<id>");
+    let lock = client.lock(KEY).label("order:<id>");
     in_tasks(TASKS, pairs, |_, own| {
         let lock = lock.clone();
         async move {
@@ -99,7 +106,7 @@ async fn hand_overs(client: &LockClient, pairs: usize) -> Result<()> {
 
 async fn own_keys(client: &LockClient, pairs: usize) -> Result<()> {
     in_tasks(OWN_KEYS, pairs, |task, own| {
-        let lock = client.lock(format!("order:{task}")).name("order:<id>");
+        let lock = client.lock(format!("order:{task}")).label("order:<id>");
         async move { acquire_and_release(&lock, own).await }
     })
     .await

@@ -119,7 +119,7 @@ impl Scenario {
             Self::Idle100000 => "100,000 idle held locks, leases of 12 s renewed every 4 s",
             Self::WaitersTasks => "1,000 waiters: tasks of one client, one key",
             Self::WaitersClients => "100 waiters: a client each, in one process, one key",
-            Self::LocalHandovers => "4 processes with 32 tasks each, one key: local_calls_in_a_row",
+            Self::LocalHandovers => "4 processes with 32 tasks each, one key: max_local_handovers",
         }
     }
 

@@ -201,7 +201,9 @@ pub(crate) fn work(role: Role) -> Result<()> {
         }
         Role::Retain { url, key } => {
             let runtime = runtime::two_threads()?;
-            let builder = LockClient::builder().default_lease(LEASE).retain(RETAIN);
+            let builder = LockClient::builder()
+                .default_lease(LEASE)
+                .default_retain(RETAIN);
             let client = runtime.block_on(builder.connect(&url))?;
             let lock = client.lock(key).wait_forever();
             say(&true)?;

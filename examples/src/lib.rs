@@ -103,5 +103,5 @@ impl Orders {
 }
 
 fn depth() -> u32 {
-    current().map_or(0, |hold| hold.count())
+    current().map_or(0, |hold| hold.depth())
 }

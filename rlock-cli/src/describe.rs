@@ -2,7 +2,10 @@
 
 use std::{iter, time::Duration};
 
-use rlock_core::{Holder, LockInfo, LockMode, Waiter};
+use rlock_core::{
+    LockMode,
+    inspect::{Holder, LockInfo, Waiter},
+};
 use serde_json::{Value, json};
 
 use crate::text::{cut, escaped, time};
@@ -44,9 +47,11 @@ pub(crate) fn value(info: &LockInfo, columns: usize) -> Option<String> {
 /// Describes a mode that is not exclusive, and how many share the lock.
 pub(crate) fn mode(info: &LockInfo) -> Option<String> {
     let mode = match info.mode() {
-        LockMode::Shared if info.holders > 1 => format!("shared, {} holders", info.holders),
+        LockMode::Shared if info.holder_count > 1 => {
+            format!("shared, {} holders", info.holder_count)
+        }
         LockMode::Shared => "shared".to_owned(),
-        LockMode::Permits(permits) => format!("{} of {permits} permits", info.holders.max(1)),
+        LockMode::Permits(permits) => format!("{} of {permits} permits", info.holder_count.max(1)),
         _ => return None,
     };
     Some(mode)
@@ -54,7 +59,7 @@ pub(crate) fn mode(info: &LockInfo) -> Option<String> {
 
 /// Describes who has the lock: `` held by `billing` on `node-3` (pid 4711), for 12.3 s ``.
 pub(crate) fn taken(info: &LockInfo) -> String {
-    let others = match info.holders {
+    let others = match info.holder_count {
         0 | 1 => String::new(),
         2 => ", and by 1 other holder".to_owned(),
         holders => format!(", and by {} other holders", holders - 1),
@@ -72,7 +77,7 @@ pub(crate) fn taken(info: &LockInfo) -> String {
 
 /// Returns the owners of the lock, at most 100.
 pub(crate) fn owners(info: &LockInfo) -> Vec<String> {
-    let others = info.others.iter().map(ToString::to_string);
+    let others = info.other_owners.iter().map(ToString::to_string);
     iter::once(info.owner.clone()).chain(others).collect()
 }
 
@@ -94,8 +99,8 @@ pub(crate) fn lease_left(info: &LockInfo) -> String {
 
 /// Returns the callers that wait in the holder's process, and the other processes that wait.
 pub(crate) fn waiters(info: &LockInfo) -> usize {
-    let local = info.holder.as_ref().map_or(0, |holder| holder.waiters);
-    local + info.queue.len()
+    let local = info.holder.as_ref().map_or(0, |holder| holder.waiter_count);
+    local + info.queued_owners.len()
 }
 
 /// Shows [`waiters`]. The store shows a part of a long queue.
@@ -106,7 +111,7 @@ pub(crate) fn waiters_text(info: &LockInfo) -> String {
 
 /// Returns whether further owners may be in the queue.
 pub(crate) fn is_cut(info: &LockInfo) -> bool {
-    info.queue.len() >= MOST_QUEUED
+    info.queued_owners.len() >= MOST_QUEUED
 }
 
 pub(crate) fn millis(time: Duration) -> u64 {
@@ -115,8 +120,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// Returns the lock as an object.
 pub(crate) fn object(info: &LockInfo) -> Value {
-    let queue: Vec<String> = info.queue.iter().map(ToString::to_string).collect();
-    let others: Vec<String> = info.others.iter().map(ToString::to_string).collect();
+    let queue: Vec<String> = info.queued_owners.iter().map(ToString::to_string).collect();
+    let others: Vec<String> = info.other_owners.iter().map(ToString::to_string).collect();
     json!({
         "key": info.key,
         "owner": info.owner,
@@ -125,14 +130,14 @@ pub(crate) fn object(info: &LockInfo) -> Value {
             LockMode::Permits(permits) => Some(permits),
             _ => None,
         },
-        "holders": info.holders,
+        "holder_count": info.holder_count,
         "other_owners": others,
-        "entries": info.count,
+        "depth": info.depth,
         "lease_left_ms": info.ttl.map(millis),
         "token": info.token,
         "retained": info.retained,
-        "waiters": waiters(info),
-        "queue": queue,
+        "waiter_count": waiters(info),
+        "queued_owners": queue,
         "holder": info.holder.as_ref().map(holder_object),
     })
 }
@@ -163,10 +168,10 @@ pub(crate) fn holder_object(holder: &Holder) -> Value {
         "host": holder.host,
         "pid": holder.pid,
         "held_for_ms": millis(holder.held_for),
-        "lock": holder.lock,
+        "label": holder.label,
         "function": holder.function,
         "trace_id": holder.trace_id,
-        "waiters": holder.waiters,
+        "waiter_count": holder.waiter_count,
         "renewals": holder.renewals,
         "revoked_for_ms": holder.revoked_for.map(millis),
         "value": holder.value,

@@ -1,7 +1,7 @@
 //! `rlock inspect`: one lock, its holder and its queue.
 
 use clap::Args;
-use rlock_core::LockInfo;
+use rlock_core::inspect::LockInfo;
 use serde_json::json;
 
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) async fn inspect(
         object["free"] = info.is_none().into();
         if let Some(info) = &info {
             object["address"] = info.address.clone().into();
-            object["queued"] = info.waiters.iter().map(describe::waiter_object).collect();
+            object["waiters"] = info.waiters.iter().map(describe::waiter_object).collect();
         }
         output::object(&object)?;
     } else {
@@ -66,7 +66,7 @@ fn text(info: &LockInfo) -> String {
     let named = info.holder.as_ref().map(|holder| {
         [
             ("function", holder.function.as_ref()),
-            ("template", holder.lock.as_ref()),
+            ("label", holder.label.as_ref()),
             ("trace", holder.trace_id.as_ref()),
         ]
     });
@@ -79,19 +79,19 @@ fn text(info: &LockInfo) -> String {
     let revoked_for = info.holder.as_ref().and_then(|holder| holder.revoked_for);
     let not_stopped = |since| {
         (
-            "asked",
-            format!("to stop {} ago, and has not stopped yet", time(since)),
+            "revoked",
+            format!("{} ago, and its body has not stopped yet", time(since)),
         )
     };
     facts.extend(revoked_for.map(not_stopped));
     facts.push(("lease", lease(info)));
     facts.extend(info.token.map(|token| ("token", token.to_string())));
-    facts.push(("entries", info.count.to_string()));
+    facts.push(("depth", info.depth.to_string()));
     facts.push(("owner", escaped(&info.owner).into_owned()));
-    let others = info.others.iter();
+    let others = info.other_owners.iter();
     facts.extend(others.map(|owner| ("", format!("{owner}, another holder"))));
     facts.push(("waiters", waiters(info)));
-    for (place, owner) in (1..).zip(&info.queue) {
+    for (place, owner) in (1..).zip(&info.queued_owners) {
         let name = if place == 1 { "queue" } else { "" };
         let waiter = info.waiters.iter().find(|waiter| waiter.owner == *owner);
         let who = waiter.map_or_else(String::new, |waiter| {
@@ -157,17 +157,17 @@ fn lease(info: &LockInfo) -> String {
 }
 
 fn waiters(info: &LockInfo) -> String {
-    let local = info.holder.as_ref().map_or(0, |holder| holder.waiters);
+    let local = info.holder.as_ref().map_or(0, |holder| holder.waiter_count);
     let more = if describe::is_cut(info) {
         "at least "
     } else {
         ""
     };
-    let processes = match info.queue.len() {
+    let processes = match info.queued_owners.len() {
         1 => "1 other process".to_owned(),
         queued => format!("{more}{queued} other processes"),
     };
-    match (local, info.queue.len()) {
+    match (local, info.queued_owners.len()) {
         (0, 0) => "none".to_owned(),
         (0, _) => processes,
         (local, 0) => format!("{local} in the holder's process"),

@@ -4,7 +4,10 @@ use std::pin::pin;
 
 use clap::Args;
 use humantime::format_rfc3339_seconds;
-use rlock_core::{Election, Leader, LockClient};
+use rlock_core::{
+    LockClient,
+    election::{Election, LeaderInfo},
+};
 use serde_json::json;
 
 use crate::{
@@ -88,7 +91,7 @@ async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
     if !election.request_resign().await? {
         return refused(election, json, NO_LEADER);
     }
-    let name = election.name();
+    let name = election.key();
     if json {
         output::object(&json!({ "key": name, "received": true }))?;
     } else {
@@ -103,7 +106,7 @@ async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
 
 /// Ends the command, because no leader was asked to resign.
 fn refused(election: &Election, json: bool, reason: &str) -> Result<Status, Failure> {
-    let name = election.name();
+    let name = election.key();
     if json {
         output::object(&json!({ "key": name, "received": false }))?;
     }
@@ -112,7 +115,7 @@ fn refused(election: &Election, json: bool, reason: &str) -> Result<Status, Fail
 }
 
 /// Shows a leader on one line.
-fn shown(election: &Election, leader: Option<&Leader>, json: bool) -> String {
+fn shown(election: &Election, leader: Option<&LeaderInfo>, json: bool) -> String {
     let since = leader.and_then(|leader| leader.since);
     let since = since.map(|since| format_rfc3339_seconds(since).to_string());
     if json {
@@ -125,10 +128,10 @@ fn shown(election: &Election, leader: Option<&Leader>, json: bool) -> String {
                 "holder": leader.holder.as_ref().map(describe::holder_object),
             })
         });
-        return text::json(&json!({ "key": election.name(), "leader": leader })) + "\n";
+        return text::json(&json!({ "key": election.key(), "leader": leader })) + "\n";
     }
     let Some(leader) = leader else {
-        return format!("election `{}` has no leader\n", escaped(election.name()));
+        return format!("election `{}` has no leader\n", escaped(election.key()));
     };
     let since = since.map_or_else(String::new, |since| format!(" since {since}"));
     let term = leader

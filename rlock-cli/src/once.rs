@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgGroup, Args};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockGuard, LockInfo, escape};
+use rlock_core::{LockClient, LockGuard, escape, inspect::LockInfo};
 use tokio::time::{Instant, sleep};
 
 use self::tick::{Schedule, Tick};

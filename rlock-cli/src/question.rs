@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use rlock_core::{LockClient, LockInfo};
+use rlock_core::{LockClient, inspect::LockInfo};
 
 use crate::{
     describe,

@@ -1,7 +1,7 @@
 //! `rlock release`: takes a lock from its holder, after a question.
 
 use clap::Args;
-use rlock_core::{LockClient, LockInfo};
+use rlock_core::{LockClient, inspect::LockInfo};
 use serde_json::json;
 
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) struct ReleaseOptions {
     key: String,
     #[command(flatten)]
     way: Way,
-    /// With `--ask`: returns when the holder has released the lock, or fails after this time
+    /// With `--revoke`: returns when the holder has released the lock, or fails after this time
     #[arg(short, long, value_name = "DURATION", conflicts_with_all = ["token", "force"], value_parser = duration::wait)]
     wait: Option<Limit>,
     /// Does not ask on the terminal
@@ -34,9 +34,9 @@ pub(crate) struct ReleaseOptions {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Way {
-    /// Asks the holder to release the lock, which stops its body first
+    /// Revokes the lock: its holder stops its body, then releases it
     #[arg(long)]
-    ask: bool,
+    revoke: bool,
     /// Takes the lock if the current hold has this token; a later hold is not touched
     #[arg(long, value_name = "N")]
     token: Option<u64>,
@@ -66,21 +66,21 @@ pub(crate) async fn release(
     match released(options, &client, &info).await? {
         Ok(mut outcome) => {
             if let Some(limit) = options.wait {
-                let asked = describe::owners(&info);
+                let revoked = describe::owners(&info);
                 // The next waiter may have the lock by then.
                 let is_over = |now: Option<LockInfo>| {
                     now.is_none_or(|now| {
                         let now_held = describe::owners(&now);
-                        !now_held.iter().any(|owner| asked.contains(owner))
+                        !now_held.iter().any(|owner| revoked.contains(owner))
                             && !describe::is_kept(&now)
                     })
                 };
-                let has_several = info.holders > 1;
+                let has_several = info.holder_count > 1;
                 if !wait::until(&client, &options.key, limit, is_over).await? {
                     let reason = if has_several {
-                        "its holders were asked, and not all have stopped in time; take it with `--force`"
+                        "its holders were told, and not all have stopped in time; take it with `--force`"
                     } else {
-                        "its holder was asked, and has not stopped in time; take it with `--force`"
+                        "its holder was told, and has not stopped in time; take it with `--force`"
                     };
                     return refused(options, json, Status::TAKEN, reason);
                 }
@@ -91,10 +91,12 @@ pub(crate) async fn release(
                 };
             }
             if json {
-                // Without `--wait`, a holder that was asked may not have stopped yet.
-                let is_released = !options.way.ask || options.wait.is_some();
-                let (key, asked) = (&options.key, options.way.ask);
-                output::object(&json!({ "key": key, "released": is_released, "asked": asked }))?;
+                // Without `--wait`, a holder that was told may not have stopped yet.
+                let is_released = !options.way.revoke || options.wait.is_some();
+                let (key, revoked) = (&options.key, options.way.revoke);
+                output::object(
+                    &json!({ "key": key, "released": is_released, "revoked": revoked }),
+                )?;
             } else {
                 output::text(format!("lock `{}`: {outcome}\n", escaped(&options.key)).as_bytes())?;
             }
@@ -110,9 +112,9 @@ async fn released(
     client: &LockClient,
     info: &LockInfo,
 ) -> Result<Result<&'static str, String>, Failure> {
-    let (key, has_several) = (&options.key, info.holders > 1);
-    Ok(if options.way.ask {
-        match client.ask_release(key).await? {
+    let (key, has_several) = (&options.key, info.holder_count > 1);
+    Ok(if options.way.revoke {
+        match client.revoke(key).await? {
             true if has_several => Ok("its holders stop their bodies, and then release it"),
             true if info.retained => Ok("its holder releases it"),
             true => Ok("its holder stops its body, and then releases it"),
@@ -143,8 +145,8 @@ fn unanswered(info: &LockInfo) -> String {
     if info.owner_id().is_none() {
         return "other software wrote it; delete its key on the server".to_owned();
     }
-    if info.holders > 1 {
-        return "not all of its holders reply, and the others were asked; take it with `--force`"
+    if info.holder_count > 1 {
+        return "not all of its holders reply, and the others were told; take it with `--force`"
             .to_owned();
     }
     if info.holder.is_some() {
@@ -173,10 +175,10 @@ fn refused(
 /// Describes what is about to happen, and to which holder.
 fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
-    let has_several = info.holders > 1;
+    let has_several = info.holder_count > 1;
     let action = match options.way {
-        Way { ask: true, .. } if has_several => "asking all of them to release the lock".to_owned(),
-        Way { ask: true, .. } => "asking it to release the lock".to_owned(),
+        Way { revoke: true, .. } if has_several => "revoking it from all of them".to_owned(),
+        Way { revoke: true, .. } => "revoking it".to_owned(),
         Way {
             token: Some(token), ..
         } if has_several => format!("taking it from the one with the token {token}"),
@@ -188,8 +190,8 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     };
     let effect = match options.way {
         _ if info.retained || info.owner_id().is_none() => "",
-        Way { ask: true, .. } if has_several => "; their bodies are stopped at the next await",
-        Way { ask: true, .. } => "; its body is stopped at its next await",
+        Way { revoke: true, .. } if has_several => "; their bodies are stopped at the next await",
+        Way { revoke: true, .. } => "; its body is stopped at its next await",
         Way { force: true, .. } if has_several => {
             "; their bodies may run on while the next holder works"
         }

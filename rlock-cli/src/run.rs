@@ -11,7 +11,7 @@ use std::{ffi::OsString, io, pin::pin, time::Duration};
 
 use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockError, LockGuard, LockInfo, LostCause, Term};
+use rlock_core::{LockClient, LockError, LockGuard, LostCause, election::Term, inspect::LockInfo};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 

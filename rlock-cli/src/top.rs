@@ -9,7 +9,7 @@ mod view;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use rlock_core::{LockClient, LockInfo};
+use rlock_core::{LockClient, inspect::LockInfo};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rlock_core::{LockClient, LockInfo};
+use rlock_core::{LockClient, inspect::LockInfo};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

@@ -1,4 +1,4 @@
-//! Elections: one of several processes leads.
+//! Elections: one of several processes leads, in numbered terms. [`LockClient::election`] begins here.
 
 mod changes;
 mod term;
@@ -13,8 +13,8 @@ use std::{
 use tokio::time::sleep;
 
 pub use self::{
-    changes::{Changes, Leader},
-    term::{Leadership, Term},
+    changes::{LeaderChanges, LeaderInfo},
+    term::{LeaderGuard, Term},
 };
 use crate::{
     client::LockClient,
@@ -50,24 +50,24 @@ fn pause_after(failures: u32) -> Duration {
     }
 }
 
-/// Returns the name of an election for metrics, spans and inspection. Names live for as long as the process, so there is a limit.
-fn label(name: &str) -> &'static str {
+/// Returns the label of an election for metrics, spans and inspection. Labels live for as long as the process, so there is a limit.
+fn label(key: &str) -> &'static str {
     static LABELS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut labels = LABELS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(label) = labels.get(name) {
+    if let Some(label) = labels.get(key) {
         return label;
     }
     if labels.len() >= MOST_LABELS {
         return OTHER_LABEL;
     }
-    let label = Box::leak(Box::from(name));
+    let label = Box::leak(Box::from(key));
     labels.insert(label);
     label
 }
 
 impl LockClient {
-    /// Returns a handle to an election. The leader holds the lock of this name exclusively, so the name follows the
-    /// rules for keys, and commands and metrics show it like any other lock.
+    /// Returns a handle to an election. The leader holds the lock of this key exclusively, so commands and metrics show
+    /// the election like any other lock.
     ///
     /// # Examples
     ///
@@ -86,13 +86,13 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn election(&self, name: impl Into<String>) -> Election {
+    pub fn election(&self, key: impl Into<String>) -> Election {
         // A client that retains its locks would keep one that it has resigned from.
-        let lock = self.lock(name).wait_forever().retain(Duration::ZERO);
+        let lock = self.lock(key).wait_forever().retain(Duration::ZERO);
         let key = self.key(lock.key()).ok().filter(|key| !key.is_hidden());
         Election {
             lock: match key {
-                Some(key) => lock.name(label(key.as_str())),
+                Some(key) => lock.label(label(key.as_str())),
                 None => lock,
             },
             client: self.clone(),
@@ -127,13 +127,13 @@ impl Election {
         self
     }
 
-    fn key(&self) -> Result<Key, LockError> {
-        self.client.key(self.name())
+    fn checked_key(&self) -> Result<Key, LockError> {
+        self.client.key(self.key())
     }
 
-    /// Returns the name of the election.
+    /// Returns the key of the lock that the leader holds.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn key(&self) -> &str {
         self.lock.key()
     }
 
@@ -170,12 +170,12 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn campaign(&self) -> impl Future<Output = Result<Leadership, LockError>> + Send + use<> {
+    pub fn campaign(&self) -> impl Future<Output = Result<LeaderGuard, LockError>> + Send + use<> {
         let acquire = self.acquire(AcquiredFor::Guard);
         async move {
             let guard = acquire.await?;
             let term = Term::begin(guard.entry().clone());
-            Ok(Leadership { term, guard })
+            Ok(LeaderGuard { term, guard })
         }
     }
 
@@ -186,7 +186,7 @@ impl Election {
     ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
         let candidate = self.clone();
         async move {
-            let key = candidate.key()?;
+            let key = candidate.checked_key()?;
             metrics::Leads::campaigns(candidate.lock.options.site);
             tokio::select! {
                 biased;
@@ -305,15 +305,15 @@ impl Election {
     /// Returns the current leader, or `None` if no process leads.
     ///
     /// A leader whose process has ended, is stuck or is cut off has no successor before its lease ends. Until then, it
-    /// is returned without its [`holder`](Leader::holder), and [`lease_left`](Leader::lease_left) shows how long that
+    /// is returned without its [`holder`](LeaderInfo::holder), and [`lease_left`](LeaderInfo::lease_left) shows how long that
     /// takes.
     ///
     /// # Errors
     ///
     /// Same as [`LockClient::inspect`].
-    pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
-        let info = self.client.inspect_holder(self.name()).await?;
-        Ok(info.and_then(|info| Leader::of(info, SystemTime::now())))
+    pub async fn leader(&self) -> Result<Option<LeaderInfo>, LockError> {
+        let info = self.client.inspect_holder(self.key()).await?;
+        Ok(info.and_then(|info| LeaderInfo::of(info, SystemTime::now())))
     }
 
     /// Follows the election: yields the current leader first, if there is one, and then each change.
@@ -334,7 +334,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// [`LockError::InvalidKey`] if no lock can have the name of the election.
+    /// [`LockError::InvalidKey`] if no lock can have the key of the election.
     ///
     /// # Examples
     ///
@@ -350,9 +350,9 @@ impl Election {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn changes(&self) -> Result<Changes, LockError> {
-        let key = self.key()?;
-        Ok(Changes {
+    pub fn changes(&self) -> Result<LeaderChanges, LockError> {
+        let key = self.checked_key()?;
+        Ok(LeaderChanges {
             observed: self.client.core().shell.elections.observe(&key),
             election: self.clone(),
             asked: None,
@@ -364,18 +364,18 @@ impl Election {
     /// Asks the leader to resign after its current work. Returns whether a leader has received the request.
     ///
     /// In the leader, [`Term::resign_requested`] resolves, which it may ignore. To stop the leader's body at its next
-    /// await instead, call [`LockClient::ask_release`].
+    /// await instead, call [`LockClient::revoke`].
     ///
     /// # Errors
     ///
-    /// Same as [`LockClient::ask_release`].
+    /// Same as [`LockClient::revoke`].
     pub async fn request_resign(&self) -> Result<bool, LockError> {
-        let info = self.client.inspect_holder(self.name()).await?;
+        let info = self.client.inspect_holder(self.key()).await?;
         let term = info.and_then(|info| Some((info.owner_id()?, info.token?)));
         let Some((owner, token)) = term else {
             return Ok(false);
         };
-        let key = self.key()?;
+        let key = self.checked_key()?;
         let question = Question::Resign {
             key: key.clone(),
             owner,

@@ -7,7 +7,7 @@ use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 pub use rlock_proto::lost::LostCause;
 
 pub use self::kind::ErrorKind;
-use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode::LockMode};
+use crate::{escape_control::escape_control, inspect::Holder, key::InvalidKey, mode::LockMode};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///
@@ -278,7 +278,7 @@ impl LockError {
 
     /// Returns the key of the failed call, or `None` for variants without a field for it, whose `action` names it. If
     /// the call acquires several keys, this is the key that caused the error; for [`NoClient`](Self::NoClient), it is
-    /// the template of the first. With [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the name of the
+    /// the template of the first. With [`redact_keys`](crate::LockClientBuilder::redact_keys), it is the label of the
     /// lock.
     #[must_use]
     pub fn key(&self) -> Option<&str> {

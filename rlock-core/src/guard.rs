@@ -230,8 +230,8 @@ impl LockGuard {
     /// Returns the number of entries of the hold, which is 1 without nested calls. With several keys, returns that of
     /// [`key`](Self::key).
     #[must_use]
-    pub fn count(&self) -> u32 {
-        self.entry().count()
+    pub fn depth(&self) -> u32 {
+        self.entry().depth()
     }
 
     /// Returns how long the hold remains valid without a renewal, or zero once it is invalid. The time counts from
@@ -323,13 +323,13 @@ impl LockGuard {
     /// let client = rlock_core::LockClient::in_memory();
     /// let lock = client.lock("order:42");
     /// let guard = lock.acquire().await?;
-    /// let count = guard.scope(async {
+    /// let depth = guard.scope(async {
     ///     let nested = lock.acquire().await?; // re-enters, so it does not wait for `guard`
-    ///     let count = nested.count();
+    ///     let depth = nested.depth();
     ///     nested.release().await?;
-    ///     Ok::<_, rlock_core::LockError>(count)
+    ///     Ok::<_, rlock_core::LockError>(depth)
     /// });
-    /// assert_eq!(count.await?, 2);
+    /// assert_eq!(depth.await?, 2);
     /// guard.release().await?;
     /// # Ok(())
     /// # }
@@ -547,7 +547,7 @@ impl fmt::Debug for LockGuard {
             .field("key", &self.entry().shown())
             .field("owner", &self.owner())
             .field("fencing_token", &self.fencing_token())
-            .field("count", &self.count())
+            .field("depth", &self.depth())
             .field("valid_for", &self.valid_for())
             .finish()
     }

@@ -81,12 +81,12 @@ mod caller;
 mod client;
 mod clock;
 mod drivers;
-mod election;
+pub mod election;
 mod engine;
 mod error;
 pub mod fencing;
 mod guard;
-mod info;
+pub mod inspect;
 mod limits;
 mod lock;
 #[cfg(feature = "metrics")]
@@ -108,26 +108,16 @@ use rlock_proto::{escape_control, few, key, lease, mode, owner};
 #[cfg(feature = "tls")]
 pub use crate::store::tls::ClientCertificate;
 pub use crate::{
-    client::{DrainOutcome, LockClient, LockClientBuilder, LockList},
-    election::{Changes, Election, Leader, Leadership, Term},
+    client::{DrainOutcome, LockClient, LockClientBuilder},
     error::{ErrorKind, LockError, LostCause},
     guard::LockGuard,
-    info::{Holder, LockInfo, Waiter},
     key::escape,
     lock::Lock,
     mode::LockMode,
     options::Reentry,
-    owner::OwnerId,
     scope::{CurrentHold, InCurrentScope, current},
     store::{credentials::Credentials, memory::SimulatedOutage},
 };
-
-/// The former name of a [`Lock`] of several keys.
-#[deprecated = "use `Lock`, which has one key or several"]
-pub type MultiLock = Lock;
-/// The former name of a [`LockGuard`] of several keys.
-#[deprecated = "use `LockGuard`, which has one key or several"]
-pub type MultiLockGuard = LockGuard;
 
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;

@@ -50,14 +50,23 @@ fn within(
     check(false, option, duration(value), reason)
 }
 
-/// Checks the options of a lock. A client's defaults have names of their own.
+/// The names of the options that both a lock and its client have: lease, wait, retain and watchdog.
+pub(crate) type Names = [&'static str; 4];
+pub(crate) const OF_LOCK: Names = ["lease", "wait", "retain", "watchdog"];
+pub(crate) const OF_CLIENT: Names = [
+    "default_lease",
+    "default_wait",
+    "default_retain",
+    "default_watchdog",
+];
+
+/// Checks the options of a lock, or those that a client has for its locks.
 pub(crate) fn lock(
-    lease: &'static str,
-    wait_name: &'static str,
+    [lease, wait, retain, watchdog]: Names,
     options: &LockOptions,
 ) -> Result<(), LockError> {
     self::lease(lease, options.lease)?;
-    wait(wait_name, options.wait)?;
+    self::wait(wait, options.wait)?;
     let max_hold = options.max_hold.unwrap_or(Duration::MAX);
     let reason = "it must be longer than 0s; leave it out for no limit";
     check(!max_hold.is_zero(), "max_hold", "0s", reason)?;
@@ -73,12 +82,14 @@ pub(crate) fn lock(
         return check(false, "max_hold", duration(max_hold), &reason);
     }
     let reason = "a lock is retained for 24h at most; each call of this client restarts that time";
-    within("retain", options.retain, zero_to_day, reason)?;
+    within(retain, options.retain, zero_to_day, reason)?;
     if options.watchdog || options.retain.is_zero() {
         return Ok(());
     }
-    let reason = "a lock is retained by renewals, which `watchdog(false)` turns off; leave one of the two out";
-    check(false, "retain", duration(options.retain), reason)
+    let reason = format!(
+        "a lock is retained by renewals, which `{watchdog}(false)` turns off; leave one of the two out"
+    );
+    check(false, retain, duration(options.retain), &reason)
 }
 
 /// Checks the options that a mode excludes.

@@ -144,7 +144,7 @@ impl Lock {
             ..self.options
         };
         let keys = self.checked_keys()?;
-        let checked = limits::lock("lease", "wait", &options);
+        let checked = limits::lock(limits::OF_LOCK, &options);
         let needs_majority = self.client.core().needs_majority;
         if let Err(error) = checked.and_then(|()| limits::mode(&options, needs_majority)) {
             return Err(error.of_lock(keys[0].0.shown(options.site)));
@@ -182,7 +182,7 @@ impl Lock {
         }
     }
 
-    /// Returns the keys for an error, or the lock's name.
+    /// Returns the keys for an error, or the label of the lock.
     fn shown_keys(&self) -> String {
         if self.client.core().options.redact_keys {
             self.options.site.in_place_of_key().to_owned()

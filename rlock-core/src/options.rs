@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) lock: LockOptions,
     pub(crate) reentry: Reentry,
     /// How many local waiters are served in a row while other clients wait.
-    pub(crate) local_calls_in_a_row: usize,
+    pub(crate) max_local_handovers: usize,
     pub(crate) response_timeout: Duration,
     /// How long a server keeps a fence after the lease of its grant.
     pub(crate) fence_retention: Duration,
@@ -86,13 +86,13 @@ pub(crate) struct Replicas {
 /// Defines the setters of [`LockOptions`] for a type with a method `options`.
 macro_rules! lock_option_setters {
     () => {
-        /// Sets the name of the lock in metrics, in spans and for [inspection](crate::Holder::lock). The attribute
-        /// uses its key template as the name. A lock without a name appears as `unnamed`.
+        /// Sets the label of the lock in metrics, in spans and for [inspection](crate::inspect::Holder::label). The
+        /// attribute uses its key template as the label. A lock without one appears as `unnamed`.
         ///
-        /// Choose one name for many keys, such as `order:<id>` for `order:42`, because metrics have one series for
-        /// each name.
-        pub fn name(mut self, name: &'static str) -> Self {
-            self.options().site = Site::new(name);
+        /// Choose one label for many keys, such as `order:<id>` for `order:42`, because metrics have one series for
+        /// each label.
+        pub fn label(mut self, label: &'static str) -> Self {
+            self.options().site = Site::new(label);
             self
         }
 

@@ -167,7 +167,7 @@ impl Annotation {
             ));
         }
         let Some(client) = find_client(&mut self.client).cloned() else {
-            let key = self.site.name_or("").to_owned();
+            let key = self.site.label_or("").to_owned();
             return Err(LockError::NoClient { key });
         };
         if let Some(unrendered) = self.unrendered {

@@ -238,8 +238,8 @@ impl CurrentHold {
     /// Returns the number of entries of the hold, which is 1 without nested calls. With several keys, returns that of
     /// [`key`](Self::key).
     #[must_use]
-    pub fn count(&self) -> u32 {
-        self.entry().count()
+    pub fn depth(&self) -> u32 {
+        self.entry().depth()
     }
 
     /// Returns how long the hold remains valid without a renewal, or zero once it is invalid or its call has ended.
@@ -267,7 +267,7 @@ impl CurrentHold {
     /// started elsewhere continues. Move a guard into that work, and the lock stays until the call has ended and each
     /// of its guards is released or dropped. This method sends no request.
     ///
-    /// The guard keeps the locks of all keys of this call. A guard from [`guards`](Self::guards) also keeps those of
+    /// The guard keeps the locks of all keys of this call. A guard from [`guard_all`](Self::guard_all) also keeps those of
     /// its callers.
     ///
     /// - **A loss** stops the body, but not the work, which has to check [`is_valid`](LockGuard::is_valid) or await
@@ -334,13 +334,13 @@ impl CurrentHold {
     /// # async fn main() -> Result<(), LockError> {
     /// let client = LockClient::in_memory();
     /// let accounts = client.lock_all(["account:1", "account:2"]);
-    /// let body = async { current().expect("inside a lock").guards() };
+    /// let body = async { current().expect("inside a lock").guard_all() };
     /// let guard = accounts.run(body).await??; // the call has ended, and the guard keeps both locks
     /// assert!(accounts.try_acquire().await?.is_none());
     /// guard.release().await
     /// # }
     /// ```
-    pub fn guards(&self) -> Result<LockGuard, LockError> {
+    pub fn guard_all(&self) -> Result<LockGuard, LockError> {
         let own = self.0.entries.len();
         let mut kept = Few::new();
         for (at, entry) in self.0.locks().into_iter().flatten().enumerate() {

@@ -166,13 +166,7 @@ impl Args {
         let name = input.call(Ident::parse_any)?;
         let at_name = |message| syn::Error::new(name.span(), message);
         let written = name.to_string();
-        let known = if let Some(option) = LockOption::formerly(&written) {
-            let now = option.name();
-            errors.push(at_name(format!("`{written}` is now called `{now}`")));
-            option
-        } else {
-            LockOption::of(&written).map_err(at_name)?
-        };
+        let known = LockOption::of(&written).map_err(at_name)?;
         if self.named.contains(&known) {
             errors.push(errors::given_twice(&name, known));
         }

@@ -57,16 +57,6 @@ impl LockOption {
         self.row().2
     }
 
-    /// Returns the option that had this name in an earlier version.
-    pub(crate) fn formerly(written: &str) -> Option<Self> {
-        match written {
-            "at_least" => Some(Self::MinHold),
-            "or_else" => Some(Self::OnError),
-            "unlocked_output" => Some(Self::AllowFutureOutput),
-            _ => None,
-        }
-    }
-
     /// Finds the option of this name. The error names the option that was probably meant.
     pub(crate) fn of(written: &str) -> Result<Self, String> {
         let names = || Self::ALL.iter().map(|option| option.name());

@@ -72,7 +72,7 @@ impl Key {
         })
     }
 
-    /// Parses a key that errors, logs and spans leave out if `is_hidden`. The name of the lock takes its place.
+    /// Parses a key that errors, logs and spans leave out if `is_hidden`. The label of the lock takes its place.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Key {
         self.is_hidden
     }
 
-    /// Returns the key for an error or a log: the key, or the name of its lock.
+    /// Returns the key for an error or a log: the key, or the label of its lock.
     #[must_use]
     pub fn shown(&self, site: Site) -> &str {
         if self.is_hidden {

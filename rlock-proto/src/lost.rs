@@ -14,8 +14,8 @@ pub enum LostCause {
     /// The hold reached its `max_hold`.
     #[error("it reached its `max_hold`")]
     MaxHold,
-    /// Another client asked for the lock with `ask_release`, or took it with `release_if` or `force_release`.
-    #[error("another client asked to release it, or took it")]
+    /// Another client revoked the lock with `revoke`, or took it with `release_if` or `force_release`.
+    #[error("another client revoked it, or took it")]
     Revoked,
     /// The client was shut down.
     #[error("its lock client was shut down")]

@@ -29,17 +29,17 @@ impl Wait {
 /// Where and how a lock is taken, for observers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Site {
-    name: &'static str,
+    label: &'static str,
     /// The mode that the site asks for.
     pub mode: LockMode,
     /// Returns the path of an item inside the annotated function, if there is one.
     local: Option<fn() -> &'static str>,
 }
 
-/// Sites of one name are the same.
+/// Sites with one label are the same.
 impl PartialEq for Site {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.label == other.label
     }
 }
 
@@ -47,26 +47,26 @@ impl Eq for Site {}
 
 impl Hash for Site {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
+        self.label.hash(state);
     }
 }
 
 impl Site {
-    /// Returns the site of locks of this name.
+    /// Returns the site of locks with this label.
     #[must_use]
-    pub const fn new(name: &'static str) -> Self {
+    pub const fn new(label: &'static str) -> Self {
         Self {
-            name,
+            label,
             mode: LockMode::Exclusive,
             local: None,
         }
     }
 
     /// Returns the site of an annotated function. `local` returns the path of an item inside it.
-    pub const fn in_function(name: &'static str, local: fn() -> &'static str) -> Self {
+    pub const fn in_function(label: &'static str, local: fn() -> &'static str) -> Self {
         Self {
             local: Some(local),
-            ..Self::new(name)
+            ..Self::new(label)
         }
     }
 
@@ -76,19 +76,19 @@ impl Site {
         Self { mode, ..self }
     }
 
-    /// Returns the name, or this text if the lock has none.
+    /// Returns the label, or this text if the lock has none.
     #[must_use]
-    pub fn name_or(self, other: &'static str) -> &'static str {
-        match self.name {
+    pub fn label_or(self, other: &'static str) -> &'static str {
+        match self.label {
             "" => other,
-            name => name,
+            label => label,
         }
     }
 
     /// Returns the text that takes the place of a hidden key.
     #[must_use]
     pub fn in_place_of_key(self) -> &'static str {
-        self.name_or("<redacted>")
+        self.label_or("<redacted>")
     }
 
     /// Returns the path of the annotated function: `svc::Orders::reserve`.

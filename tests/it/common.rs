@@ -17,7 +17,8 @@ use std::{
 };
 
 use rlock_core::{
-    Election, Leader, Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause,
+    Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause,
+    election::{Election, LeaderInfo},
 };
 use rlock_testkit::{RedisServer, Worker, eventually, within};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -133,7 +134,7 @@ pub(crate) async fn hand_over(
     };
     let before = of("message");
     let held = hold(one, key).await;
-    let lock = other.lock(key).name(template).lease(LASTING).wait(LONG);
+    let lock = other.lock(key).label(template).lease(LASTING).wait(LONG);
     let waiting = acquiring(lock);
     eventually(LONG, "it waits", async || {
         metric("rlock_waiting", &[("lock", template)]).is_some_and(|waiting| waiting > 0.0)
@@ -325,7 +326,7 @@ pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
 }
 
 /// Reads the changes of an election in a task.
-pub(crate) fn observed(election: &Election) -> mpsc::UnboundedReceiver<Leader> {
+pub(crate) fn observed(election: &Election) -> mpsc::UnboundedReceiver<LeaderInfo> {
     let mut changes = election.changes().expect("a valid name");
     let (sender, leaders) = mpsc::unbounded_channel();
     tokio::spawn(async move {

@@ -11,15 +11,15 @@ use super::{BoxFuture, Contestant, Held, Holding, Inside, Seat, TAKEN_AT_ONCE, i
 pub(super) struct Ours(LockClient);
 
 impl Ours {
-    /// `local_calls_in_a_row` has its default if it is `None`.
+    /// `max_local_handovers` has its default if it is `None`.
     pub(super) async fn connect(
         url: &str,
         lease: Duration,
-        local_calls_in_a_row: Option<usize>,
+        max_local_handovers: Option<usize>,
     ) -> Result<Self> {
         let mut builder = LockClient::builder().default_lease(lease);
-        if let Some(most) = local_calls_in_a_row {
-            builder = builder.local_calls_in_a_row(most);
+        if let Some(most) = max_local_handovers {
+            builder = builder.max_local_handovers(most);
         }
         Ok(Self(builder.connect(url).await?))
     }

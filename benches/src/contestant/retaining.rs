@@ -23,7 +23,9 @@ impl Retaining {
         retain: Duration,
         keys: usize,
     ) -> Result<Self> {
-        let builder = LockClient::builder().default_lease(lease).retain(retain);
+        let builder = LockClient::builder()
+            .default_lease(lease)
+            .default_retain(retain);
         let client = builder.connect(url).await?;
         Ok(Self { client, keys })
     }

@@ -281,7 +281,7 @@ mod tests {
             let waits = async || {
                 let info = locks.inspect("order:42").await.expect("a reply");
                 info.and_then(|info| info.holder)
-                    .is_some_and(|holder| holder.waiters == 1)
+                    .is_some_and(|holder| holder.waiter_count == 1)
             };
             while !waits().await {
                 tokio::time::sleep(Duration::from_millis(1)).await;

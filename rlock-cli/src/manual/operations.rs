@@ -64,16 +64,16 @@ pub(crate) const RELEASE: &[Section] = &[
         terms: &[
             (
                 "0",
-                "the lock is released or, with --ask and without --wait, its holder has released it or is about to",
+                "the lock is released or, with --revoke and without --wait, its holder has released it or is about to",
             ),
             (
                 "1",
-                "the lock is not released: it is free, has another token or owner, its holder neither replies to --ask \
+                "the lock is not released: it is free, has another token or owner, its holder neither replies to --revoke \
                  nor releases it, or the user did not confirm",
             ),
             (
                 "75",
-                "its holder was asked, and has not released it within --wait",
+                "its holder was told, and has not released it within --wait",
             ),
             UNAVAILABLE,
             ("64", "wrong arguments, or neither a terminal nor --yes"),
@@ -84,7 +84,7 @@ pub(crate) const RELEASE: &[Section] = &[
         title: "Which option",
         terms: &[
             (
-                "--ask",
+                "--revoke",
                 "safe: the next holder begins after the body has stopped",
             ),
             (
@@ -98,7 +98,7 @@ pub(crate) const RELEASE: &[Section] = &[
         ],
         text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \
                body may run on while the next holder works, but storage that checks the fencing token refuses its \
-               writes. If a lock has several holders, --ask and --force apply to all of them, at most 100, and --token \
+               writes. If a lock has several holders, --revoke and --force apply to all of them, at most 100, and --token \
                applies to those with the token.",
     },
 ];

@@ -2,7 +2,7 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{LockGuard, LostCause, Term};
+use rlock_core::{LockGuard, LostCause, election::Term};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 

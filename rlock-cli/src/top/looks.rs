@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_core::LockInfo;
+use rlock_core::inspect::LockInfo;
 
 use crate::{describe, ls::Listed};
 

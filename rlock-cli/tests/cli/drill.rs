@@ -127,8 +127,8 @@ async fn drill(program: &Path) -> (Vec<String>, [Option<i32>; 6]) {
     let refused = seen.run("billing 42", billing(&["42"])).await;
     let inspect = ["inspect", "order:42"];
     let inspected = seen.run("rlock inspect order:42", rlock(&inspect)).await;
-    let words = ["release", "order:42", "--ask", "--yes"];
-    let asked = "rlock release order:42 --ask --yes";
+    let words = ["release", "order:42", "--revoke", "--yes"];
+    let asked = "rlock release order:42 --revoke --yes";
     let asked = seen.run(asked, rlock(&words)).await;
     if asked != Some(0) {
         stuck.kill();

@@ -73,7 +73,7 @@ async fn a_missing_permission_is_69_and_named() {
         (&["ls"][..], "pubsub"),
         (&["top"], "pubsub"),
         (&["ls", "--scan"], "scan"),
-        (&["release", "order:42", "--ask", "--yes"], "publish"),
+        (&["release", "order:42", "--revoke", "--yes"], "publish"),
     ] {
         let outcome = run(&url, words).await;
         assert_eq!(outcome.code, Some(69), "{words:?}: {outcome:?}");
@@ -123,7 +123,7 @@ async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
         (&["inspect", "order:42", "--json"], "\"waiters\":1"),
         (&["inspect", "report:7"], "report:7"),
         (
-            &["release", "order:42", "--ask", "--yes"],
+            &["release", "order:42", "--revoke", "--yes"],
             "its holder stops its body",
         ),
     ] {

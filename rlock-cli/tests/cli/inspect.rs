@@ -57,7 +57,7 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     assert!(fact(&output, "held for").ends_with('s'), "{output:?}");
     assert!(fact(&output, "lease").contains("s left, "), "{output:?}");
     assert!(fact(&output, "token").parse::<u64>().is_ok(), "{output:?}");
-    assert_eq!(fact(&output, "entries"), "1");
+    assert_eq!(fact(&output, "depth"), "1");
     assert_eq!(fact(&output, "waiters"), "1 other process");
     let queue = fact(&output, "queue");
     assert!(queue.starts_with("1. rlock/"), "{queue}");
@@ -65,12 +65,12 @@ async fn a_lock_is_shown_with_its_holder_and_its_queue() {
     let outcome = run_until(&server.url(), &["inspect", "order:42", "--json"], &pid).await;
     let object = &objects(&outcome)[0];
     assert_eq!(
-        (&object["free"], &object["waiters"]),
+        (&object["free"], &object["waiter_count"]),
         (&false.into(), &1.into())
     );
-    let queued = &object["queued"][0];
+    let queued = &object["waiters"][0];
     assert_eq!(queued["pid"], waiter.pid(), "{object}");
-    assert_eq!(queued["owner"], object["queue"][0], "{object}");
+    assert_eq!(queued["owner"], object["queued_owners"][0], "{object}");
     assert!(
         queue.ends_with(queued["owner"].as_str().expect("text")),
         "{queue}"
@@ -152,13 +152,13 @@ async fn a_holder_that_was_asked_and_has_not_stopped_is_shown_as_such() {
     let guard = client.lock("order:42").acquire().await.expect("free");
     let json = ["inspect", "order:42", "--json"];
     run_until(&server.url(), &json, "\"revoked_for_ms\":null").await;
-    let asked = ["release", "order:42", "--ask", "--yes"];
+    let asked = ["release", "order:42", "--revoke", "--yes"];
     run_until(&server.url(), &asked, "its holder stops its body").await;
     let why = "has not stopped yet";
     let outcome = run_until(&server.url(), &["inspect", "order:42"], why).await;
-    let fact = fact(&outcome.output, "asked");
+    let fact = fact(&outcome.output, "revoked");
     assert!(
-        fact.starts_with("to stop ") && fact.ends_with(" ago, and has not stopped yet"),
+        fact.ends_with(" ago, and its body has not stopped yet"),
         "{outcome:?}"
     );
     drop(guard);

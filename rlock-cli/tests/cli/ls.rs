@@ -69,7 +69,7 @@ async fn with_json_each_lock_is_an_object() {
         .service("billing", "1.4.2")
         .trace_id(|| Some("4bf92f35".to_owned()));
     let client = builder.connect(&server.url()).await.expect("it runs");
-    let lock = client.lock("order:42").name("order:<id>");
+    let lock = client.lock("order:42").label("order:<id>");
     let guard = lock.acquire().await.expect("free");
     let outcome = run_until(&server.url(), &["ls", "--json"], "order:42").await;
     let object = &objects(&outcome)[0];
@@ -77,7 +77,7 @@ async fn with_json_each_lock_is_an_object() {
     assert_eq!(object["owner"], guard.owner().to_string());
     assert_eq!(object["token"], guard.fencing_token());
     assert_eq!(
-        (&object["entries"], &object["waiters"]),
+        (&object["depth"], &object["waiter_count"]),
         (&1.into(), &0.into())
     );
     assert!(
@@ -90,7 +90,7 @@ async fn with_json_each_lock_is_an_object() {
         (&"billing".into(), &"1.4.2".into())
     );
     assert_eq!(
-        (&holder["lock"], &holder["trace_id"]),
+        (&holder["label"], &holder["trace_id"]),
         (&"order:<id>".into(), &"4bf92f35".into())
     );
     assert_eq!(holder["pid"], std::process::id());

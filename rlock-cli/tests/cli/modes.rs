@@ -22,7 +22,7 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
     let outcome = run(&server.url(), &["inspect", "data", "--json"]).await;
     let object = &objects(&outcome)[0];
     assert_eq!(
-        (&object["mode"], &object["holders"], &object["permits"]),
+        (&object["mode"], &object["holder_count"], &object["permits"]),
         (&"shared".into(), &2.into(), &None::<u32>.into())
     );
     assert_eq!(object["other_owners"].as_array().map(Vec::len), Some(1));
@@ -35,8 +35,13 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
             == 2
     })
     .await;
-    let asked = ["release", "--ask", "--yes", "data"];
-    run_until(&server.url(), &asked, ", and by 1 other holder; asking all").await;
+    let asked = ["release", "--revoke", "--yes", "data"];
+    run_until(
+        &server.url(),
+        &asked,
+        ", and by 1 other holder; revoking it from all",
+    )
+    .await;
     let text = "lock `data`: its holders stop their bodies, and then release it";
     let asked = run_until(&server.url(), &asked, text).await;
     assert_eq!(asked.code, Some(0), "{asked:?}");
@@ -69,7 +74,7 @@ async fn an_asked_lock_is_released_when_its_last_holder_has_released_it() {
         hold_stubbornly(&server, &["-s", "-k", "data"]).await,
         hold_stubbornly(&server, &["-s", "-k", "data"]).await,
     ];
-    let words = ["release", "--ask", "--yes", "--wait", "1h", "data"];
+    let words = ["release", "--revoke", "--yes", "--wait", "1h", "data"];
     let asking = loop {
         let asking = start(&server.url(), &words);
         // The plan and the two requests take six messages with their replies.
@@ -81,7 +86,7 @@ async fn an_asked_lock_is_released_when_its_last_holder_has_released_it() {
     first.send("");
     eventually(LONG, "one has released it", async || {
         let outcome = run(&server.url(), &["inspect", "data", "--json"]).await;
-        objects(&outcome)[0]["holders"] == 1
+        objects(&outcome)[0]["holder_count"] == 1
     })
     .await;
     let waits = asks_on(&server, &asking, 4).await;
@@ -126,10 +131,10 @@ async fn of_several_holders_only_a_silent_one_keeps_a_lock_that_is_asked_for() {
     let mut silent = hold(&server, &options).await;
     let other = hold(&server, &options).await;
     silent.stop();
-    let asked = ["release", "--ask", "--yes", "data"];
+    let asked = ["release", "--revoke", "--yes", "data"];
     let outcome = run(&server.url(), &asked).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let reason = "not all of its holders reply, and the others were asked; take it with `--force`";
+    let reason = "not all of its holders reply, and the others were told; take it with `--force`";
     assert!(outcome.log.contains(reason), "{outcome:?}");
     assert_eq!(other.end().await.code, Some(124));
     assert!(server.exists("lock:{data}").await, "one still holds it");

@@ -16,7 +16,7 @@ async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
 async fn without_a_terminal_it_requires_yes() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
-    for way in [&["--ask"][..], &["--token", "1"], &["--force"]] {
+    for way in [&["--revoke"][..], &["--token", "1"], &["--force"]] {
         let outcome = release(&server, way).await;
         assert_eq!(outcome.code, Some(64), "{way:?}: {outcome:?}");
         assert!(outcome.log.contains("--yes"), "{way:?}: {outcome:?}");
@@ -29,7 +29,7 @@ async fn without_a_terminal_it_requires_yes() {
 async fn one_way_has_to_be_named() {
     for words in [
         &["--yes"][..],
-        &["--yes", "--ask", "--force"],
+        &["--yes", "--revoke", "--force"],
         &["--yes", "--token", "x"],
     ] {
         let outcome = run(
@@ -44,7 +44,7 @@ async fn one_way_has_to_be_named() {
 #[tokio::test]
 async fn a_free_lock_is_not_released() {
     let server = RedisServer::start();
-    for way in [&["--ask"][..], &["--token", "1"], &["--force"]] {
+    for way in [&["--revoke"][..], &["--token", "1"], &["--force"]] {
         let outcome = release(&server, &[way, &["--yes", "--json"]].concat()).await;
         assert_eq!(outcome.code, Some(1), "{way:?}: {outcome:?}");
         assert!(outcome.log.contains("it is free"), "{way:?}: {outcome:?}");
@@ -67,13 +67,13 @@ async fn a_holder_that_is_asked_stops_its_command_and_may_be_waited_for() {
     })
     .await;
 
-    let ask = ["release", "order:42", "--ask", "--yes"];
+    let ask = ["release", "order:42", "--revoke", "--yes"];
     run_until(&url, &ask, &format!("(pid {})", holder.pid())).await;
     let text = "lock `order:42`: its holder stops its body, and then releases it";
     let outcome = run_until(&url, &ask, text).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let json = [&ask[..], &["--json"]].concat();
-    let outcome = run_until(&url, &json, r#""asked":true"#).await;
+    let outcome = run_until(&url, &json, r#""revoked":true"#).await;
     assert_eq!(objects(&outcome)[0]["released"], false, "{outcome:?}");
     let wait = [&json[..], &["--wait"]].concat();
     let brief = [&wait[..], &["300ms"]].concat();
@@ -122,7 +122,7 @@ async fn a_silent_holder_keeps_its_lock_until_it_is_forced() {
     let server = RedisServer::start();
     let mut holder = hold(&server, &["-k", "order:42", "--lease", "1h"]).await;
     holder.stop();
-    let outcome = release(&server, &["--ask", "--yes"]).await;
+    let outcome = release(&server, &["--revoke", "--yes"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(
         outcome
@@ -163,7 +163,7 @@ async fn a_lock_that_min_hold_keeps_is_released_by_force_only() {
     let client = client(&server).await;
     let lock = client.lock("order:42").min_hold(LONG * 60);
     lock.run(async {}).await.expect("free");
-    let outcome = release(&server, &["--ask", "--yes"]).await;
+    let outcome = release(&server, &["--revoke", "--yes"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(
         outcome.log.contains("min_hold keeps it taken"),
@@ -179,7 +179,7 @@ async fn on_a_terminal_it_asks_first() {
     let holder = hold(&server, &["-k", "order:42"]).await;
     let mut shell = Shell::start(&server);
     for no in ["n", "", "maybe"] {
-        shell.type_line("rlock release order:42 --ask");
+        shell.type_line("rlock release order:42 --revoke");
         shell.shows("lock `order:42` is held by ").await;
         shell.shows("Continue? [y/N] ").await;
         shell.type_line(no);

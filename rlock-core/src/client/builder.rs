@@ -52,7 +52,7 @@ impl Default for LockClientBuilder {
             options: Options {
                 lock: LockOptions::default(),
                 reentry: Reentry::default(),
-                local_calls_in_a_row: 16,
+                max_local_handovers: 16,
                 response_timeout: redis.response_timeout,
                 fence_retention: redis.fence_retention,
                 replicas: None,
@@ -109,7 +109,7 @@ impl LockClientBuilder {
 
     /// Enables or disables the [watchdog](crate::Lock::watchdog) of locks that set nothing else.
     /// Enabled by default.
-    pub fn watchdog(mut self, renew: bool) -> Self {
+    pub fn default_watchdog(mut self, renew: bool) -> Self {
         self.options.lock.watchdog = renew;
         self
     }
@@ -120,8 +120,8 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// Making the client returns [`LockError::InvalidOption`] for a longer time, and for any time but zero
-    /// without the [watchdog](Self::watchdog), which renews a retained lock.
-    pub fn retain(mut self, retain: Duration) -> Self {
+    /// without the [watchdog](Self::default_watchdog), which renews a retained lock.
+    pub fn default_retain(mut self, retain: Duration) -> Self {
         self.options.lock.retain = retain;
         self
     }
@@ -138,8 +138,8 @@ impl LockClientBuilder {
     /// lease. So the calls that were queued when this client received the lock can be served before another client
     /// that asked earlier, while calls that queue later are served after it. With 0, the store serves clients in the
     /// order in which they asked. As long as no other client waits, there is no limit.
-    pub fn local_calls_in_a_row(mut self, most: usize) -> Self {
-        self.options.local_calls_in_a_row = most;
+    pub fn max_local_handovers(mut self, most: usize) -> Self {
+        self.options.max_local_handovers = most;
         self
     }
 
@@ -287,7 +287,7 @@ impl LockClientBuilder {
     }
 
     fn check(&self) -> Result<(), LockError> {
-        limits::lock("default_lease", "default_wait", &self.options.lock)?;
+        limits::lock(limits::OF_CLIENT, &self.options.lock)?;
         limits::timeout("connect_timeout", self.redis.connect_timeout)?;
         limits::wait("connect_retry_for", Wait::For(self.connect_retry_for))?;
         limits::timeout("response_timeout", self.options.response_timeout)?;

@@ -95,7 +95,7 @@ impl LockClient {
     /// seconds later, with [`LockError::Draining`].
     ///
     /// Candidates of [elections](Self::election) give up, with the same error, and leaders are [asked to
-    /// resign](crate::Term::resign_requested).
+    /// resign](crate::election::Term::resign_requested).
     ///
     /// After `within`, the shutdown stops the remaining bodies, and calls that still wait fail with
     /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier of the two ends

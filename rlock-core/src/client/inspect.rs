@@ -11,7 +11,7 @@ use crate::{
         queries::{ask_holder, ask_waiters, describe, info_of},
     },
     error::LockError,
-    info::LockInfo,
+    inspect::LockInfo,
     key::Key,
     options::Site,
     store::{SendOptions, StoreError, StoredLock, retry_within},
@@ -104,12 +104,12 @@ impl LockClient {
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = rlock_core::LockClient::in_memory();
     /// assert!(client.inspect("order:42").await?.is_none());
-    /// let guard = client.lock("order:42").name("order:<id>").acquire().await?;
+    /// let guard = client.lock("order:42").label("order:<id>").acquire().await?;
     /// let info = client.inspect("order:42").await?.expect("held");
     /// assert_eq!(info.owner, guard.owner().to_string());
-    /// assert_eq!(info.count, 1);
+    /// assert_eq!(info.depth, 1);
     /// let holder = info.holder.expect("this client");
-    /// assert_eq!(holder.lock.as_deref(), Some("order:<id>"));
+    /// assert_eq!(holder.label.as_deref(), Some("order:<id>"));
     /// println!("held by {holder}");
     /// # Ok(())
     /// # }
@@ -121,7 +121,7 @@ impl LockClient {
         };
         let core = self.core();
         let mut info = info_of(&key, entry);
-        let ask_waiters = ask_waiters(core, &info.queue);
+        let ask_waiters = ask_waiters(core, &info.queued_owners);
         let asked = join(ask_holder_of(core, &key, &info), ask_waiters);
         let (reply, waiters) = core.in_runtime(asked).await;
         info.waiters = waiters;

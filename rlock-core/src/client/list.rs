@@ -23,7 +23,7 @@ use crate::{
         queries::{ask, info_of},
     },
     error::LockError,
-    info::LockInfo,
+    inspect::LockInfo,
     key::Key,
     limits,
     mode::LockMode,
@@ -281,7 +281,7 @@ impl Search {
     /// Returns a scanned lock without the holders that have replied.
     fn silent(&self, info: LockInfo) -> Option<LockInfo> {
         let owner = OwnerId::parse(&info.owner);
-        let others = info.others.iter().copied();
+        let others = info.other_owners.iter().copied();
         let all: Vec<OwnerId> = owner.into_iter().chain(others).collect();
         let is_silent = |owner: &&OwnerId| !self.seen_owners.contains(owner);
         let silent: Vec<OwnerId> = all.iter().filter(is_silent).copied().collect();
@@ -291,8 +291,8 @@ impl Search {
         let (first, others) = silent.split_first()?;
         Some(LockInfo {
             owner: first.to_string(),
-            holders: info.holders - (all.len() - silent.len()),
-            others: others.to_vec(),
+            holder_count: info.holder_count - (all.len() - silent.len()),
+            other_owners: others.to_vec(),
             ..info
         })
     }
@@ -440,6 +440,6 @@ async fn add_queue(core: &Core, info: &mut LockInfo) {
         && let Ok(Some(entry)) = core.store.inspect(&key, send).await
         && entry.has(&info.owner)
     {
-        info.queue = entry.queue;
+        info.queued_owners = entry.queue;
     }
 }

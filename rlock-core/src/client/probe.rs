@@ -12,8 +12,8 @@ use crate::{
     options::{LockOptions, Site, Wait},
 };
 
-/// The name of the locks in metrics and spans. Their keys begin with it, too.
-const NAME: &str = "rlock:probe";
+/// The label of the locks in metrics and spans. Their keys begin with it, too.
+const LABEL: &str = "rlock:probe";
 /// A third of the default lease, so the locks of a process that is killed while it probes are soon gone.
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -28,7 +28,7 @@ impl LockClient {
     /// Each client has a key of its own: `rlock:probe:<client id>`, with a number behind it on a cluster. So probes of
     /// different clients never wait for each other, and probes of one client take turns. The lock has a lease of ten
     /// seconds. Only its [fence](crate::LockGuard::fence) outlives the probe, for 70 seconds.
-    /// [Metrics](Lock::name) show the lock as `rlock:probe`.
+    /// [Metrics](Lock::label) show the lock as `rlock:probe`.
     ///
     /// The probe takes at most twice the [response time-out](crate::LockClientBuilder::response_timeout), including
     /// the wait of a client that is not connected yet.
@@ -63,7 +63,7 @@ impl LockClient {
     pub async fn probe(&self) -> Result<(), LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
-        let text = format!("{NAME}:{}", core.id);
+        let text = format!("{LABEL}:{}", core.id);
         let keys = core.store.keys_everywhere(text, timeout);
         let keys = self.ask(keys, || "probe the store".to_owned()).await?;
         let probes = keys.into_iter().map(|key| self.prove_grant(key));
@@ -75,7 +75,7 @@ impl LockClient {
             lease: LEASE,
             wait: Wait::For(self.core().options.response_timeout),
             watchdog: false,
-            site: Site::new(NAME),
+            site: Site::new(LABEL),
             ..LockOptions::default()
         };
         let lock = Lock::new(self.handle.clone(), few::one((key, false)), options);

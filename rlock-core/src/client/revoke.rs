@@ -18,9 +18,9 @@ use crate::{
 };
 
 impl LockClient {
-    /// Asks the holder of a lock to release it. Returns `true` if the holder does so, or has done so. If a
-    /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, asks all of
-    /// them, at most 100, and returns `true` only if all do so.
+    /// Revokes a lock: makes its holder stop and release it. Returns `true` if the holder does so, or has done so. If a
+    /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, revokes the holds of
+    /// all of them, at most 100, and returns `true` only if all do so.
     ///
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked), so its body is cancelled at
     /// its next await, as after any loss. The lock is released only when the body has stopped or its guard is
@@ -49,12 +49,12 @@ impl LockClient {
     /// # async fn main() -> Result<(), LockError> {
     /// let client = LockClient::in_memory();
     /// let held = client.lock("order:42").acquire().await?;
-    /// assert!(client.ask_release("order:42").await?);
+    /// assert!(client.revoke("order:42").await?);
     /// assert_eq!(held.lost().await, LostCause::Revoked);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn ask_release(&self, key: &str) -> Result<bool, LockError> {
+    pub async fn revoke(&self, key: &str) -> Result<bool, LockError> {
         let (key, asked_at) = (self.key(key)?, self.core().clock.now());
         let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
@@ -108,7 +108,7 @@ impl LockClient {
     /// [`LostCause::Revoked`](crate::LostCause::Revoked), and logs a warning that names this client. Its body may run
     /// on until its next await, and a stuck one even longer, **while the next holder works**. The next hold has a
     /// larger fencing token, so storage that checks the token refuses the former holder. If an overlap would do harm
-    /// and the holder still replies, prefer [`ask_release`](Self::ask_release), which waits for the body.
+    /// and the holder still replies, prefer [`revoke`](Self::revoke), which waits for the body.
     ///
     /// Takes a [shared](crate::Lock::shared) lock and [permits](crate::Lock::permits) from all holders, at most 100.
     ///

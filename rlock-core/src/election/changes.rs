@@ -13,17 +13,17 @@ use super::{Election, MOST_TIMES, pause_after};
 use crate::{
     engine::elections::Observed,
     error::ErrorKind,
-    info::{Holder, LockInfo},
+    inspect::{Holder, LockInfo},
 };
 
 /// A leader, as other processes see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Leader {
-    /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`](crate::Term), and
-    /// is `None` if the store does not know it either. [`Changes`] yields no leader without a number.
+pub struct LeaderInfo {
+    /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`](crate::election::Term), and
+    /// is `None` if the store does not know it either. [`LeaderChanges`] yields no leader without a number.
     pub term: Option<u64>,
-    /// The value that the leader has [announced](crate::Term::announce).
+    /// The value that the leader has [announced](crate::election::Term::announce).
     pub value: Option<String>,
     /// When its term began, by the clock of this process. `None` if the leader did not reply.
     pub since: Option<SystemTime>,
@@ -35,7 +35,7 @@ pub struct Leader {
     pub lease_left: Option<Duration>,
 }
 
-impl Leader {
+impl LeaderInfo {
     /// Returns the holder of the lock at this time as a leader, unless its client only retains the lock.
     pub(super) fn of(info: LockInfo, at: SystemTime) -> Option<Self> {
         info.owner_id().filter(|_| !info.retained)?;
@@ -54,7 +54,7 @@ impl Leader {
 
 /// The leaders of an election, from [`Election::changes`].
 #[must_use = "changes are read with `next`"]
-pub struct Changes {
+pub struct LeaderChanges {
     pub(super) election: Election,
     pub(super) observed: watch::Receiver<Observed>,
     /// The count of missed messages after which the client has last asked who leads.
@@ -65,29 +65,29 @@ pub struct Changes {
     pub(super) last: Option<(Option<u64>, Option<String>)>,
 }
 
-impl Changes {
+impl LeaderChanges {
     /// Returns the current leader at the first call. Later calls wait for the next term, or for another value of the
     /// same one. Returns `None` when the client is shut down.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no change.
-    pub async fn next(&mut self) -> Option<Leader> {
+    pub async fn next(&mut self) -> Option<LeaderInfo> {
         let client = self.election.client.clone();
         let next = client.core().in_runtime_until_closed(self.later());
         next.await
     }
 
-    async fn later(&mut self) -> Leader {
+    async fn later(&mut self) -> LeaderInfo {
         let client = &self.election.client;
         loop {
             let observed = self.observed.borrow_and_update().clone();
             let (version, Observed { latest, missed }) = (observed.version(), observed);
-            let is_new = |leader: &Leader| {
+            let is_new = |leader: &LeaderInfo| {
                 let last = self.last.as_ref();
                 last.is_none_or(|(term, value)| (leader.term, &leader.value) != (*term, value))
             };
-            let latest = latest.and_then(|(info, at)| Leader::of(info, at));
+            let latest = latest.and_then(|(info, at)| LeaderInfo::of(info, at));
             if let Some(leader) = latest.filter(is_new) {
                 self.last = Some((leader.term, leader.value.clone()));
                 return leader;
@@ -99,7 +99,7 @@ impl Changes {
                 } else if failures > 0 {
                     sleep(pause_after(failures)).await;
                 }
-                client.inspect_holder(self.election.name()).await
+                client.inspect_holder(self.election.key()).await
             };
             let reply = tokio::select! {
                 // The sender is there for as long as a receiver is.
@@ -141,7 +141,7 @@ impl Changes {
     }
 
     /// Converts these changes into a stream.
-    pub fn into_stream(self) -> impl Stream<Item = Leader> + Send {
+    pub fn into_stream(self) -> impl Stream<Item = LeaderInfo> + Send {
         stream::unfold(self, async |mut changes| {
             let leader = changes.next().await?;
             Some((leader, changes))
@@ -149,9 +149,9 @@ impl Changes {
     }
 }
 
-impl fmt::Debug for Changes {
+impl fmt::Debug for LeaderChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut changes = f.debug_struct("Changes");
+        let mut changes = f.debug_struct("LeaderChanges");
         changes
             .field("election", &self.election)
             .field("last", &self.last);

@@ -10,15 +10,15 @@ use crate::{
     limits::MAX_VALUE,
 };
 
-/// A leadership, from [`Election::campaign`](crate::Election::campaign). Dropping it resigns in the background, so
+/// A leadership, from [`Election::campaign`](crate::election::Election::campaign). Dropping it resigns in the background, so
 /// `let _ = election.campaign().await?` resigns at once, as [`LockGuard`](LockGuard#examples) explains.
 #[must_use = "if unused, the process resigns at once: bind the leadership to a name, and not to `_`"]
-pub struct Leadership {
+pub struct LeaderGuard {
     pub(super) term: Term,
     pub(super) guard: LockGuard,
 }
 
-impl Leadership {
+impl LeaderGuard {
     /// Returns the term in which this process leads.
     #[must_use]
     pub fn term(&self) -> &Term {
@@ -49,9 +49,9 @@ impl Leadership {
     }
 }
 
-impl fmt::Debug for Leadership {
+impl fmt::Debug for LeaderGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Leadership").field(&self.guard).finish()
+        f.debug_tuple("LeaderGuard").field(&self.guard).finish()
     }
 }
 
@@ -125,9 +125,9 @@ impl Term {
         Ok(())
     }
 
-    /// Resolves when another client has [asked](crate::Election::request_resign) this leader to resign, or its own client
+    /// Resolves when another client has [asked](crate::election::Election::request_resign) this leader to resign, or its own client
     /// [drains](crate::LockClient::drain). Finish the current work, then return from the body, or call
-    /// [`Leadership::resign`].
+    /// [`LeaderGuard::resign`].
     ///
     /// # Cancel safety
     ///

@@ -20,7 +20,7 @@ use crate::{
         queries::describe,
         shell::SharedHold,
     },
-    info::{Holder, LockInfo},
+    inspect::{Holder, LockInfo},
     key::Key,
     metrics,
     options::Site,

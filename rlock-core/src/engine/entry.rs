@@ -89,7 +89,7 @@ impl EntryHandle {
     }
 
     /// Returns the number of entries of the hold.
-    pub(crate) fn count(&self) -> u32 {
+    pub(crate) fn depth(&self) -> u32 {
         let count = |own: &Ownership, _| (own.token() == Some(self.token())).then(|| own.entries());
         self.read(count).flatten().unwrap_or_default()
     }

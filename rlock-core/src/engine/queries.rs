@@ -18,7 +18,7 @@ use crate::{
         messages::{Answer, Message, Question, Report, fill, written},
     },
     escape_control::shown,
-    info::{Holder, LockInfo, Waiter},
+    inspect::{Holder, LockInfo, Waiter},
     key::Key,
     lease::Time,
     options::Identity,
@@ -44,7 +44,7 @@ pub(crate) async fn ask(
     if let Some(Report::Locks { locks, .. }) = &mut report {
         for lock in locks {
             // Each client reports its own holds.
-            lock.holders = 1;
+            lock.holder_count = 1;
             let mode = lock.mode();
             if let Some(holder) = &mut lock.holder {
                 holder.mode = mode;
@@ -59,16 +59,16 @@ pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
     LockInfo {
         key: key.as_str().to_owned(),
         owner: entry.owner,
-        count: entry.count,
+        depth: entry.count,
         ttl: entry.ttl,
         token: entry.fence.map(|fence| fence * TOKENS),
         retained: false,
         holder: None,
         address: None,
-        queue: entry.queue,
+        queued_owners: entry.queue,
         waiters: Vec::new(),
-        holders: entry.holders,
-        others: entry.others,
+        holder_count: entry.holders,
+        other_owners: entry.others,
         wanted: false,
     }
 }
@@ -287,7 +287,7 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> Lo
     LockInfo {
         key: slot.key.as_str().to_owned(),
         owner: core.owner_id(own.owner, own.mode).to_string(),
-        count: own.entries().max(1),
+        depth: own.entries().max(1),
         ttl: Some(own.left(now)),
         token: Some(hold.token),
         retained: own.phase() == Phase::Retained,
@@ -298,20 +298,20 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> Lo
             host: shown(Identity::host()),
             pid: std::process::id(),
             held_for: now.since(hold.since),
-            lock: text(hold.site.name_or("")),
+            label: text(hold.site.label_or("")),
             function: hold.site.function().as_deref().and_then(text),
             trace_id: None,
-            waiters: slot.waiters(),
+            waiter_count: slot.waiters(),
             renewals: hold.renewals,
             revoked_for: hold.revoked_at.map(|at| now.since(at)),
             value: None,
             values: 0,
         }),
         address: None,
-        queue: Vec::new(),
+        queued_owners: Vec::new(),
         waiters: Vec::new(),
-        holders: 1,
-        others: Vec::new(),
+        holder_count: 1,
+        other_owners: Vec::new(),
         // Calls do not join a shared ownership any more while others wait for it.
         wanted: slot.wanted || !is_current,
     }

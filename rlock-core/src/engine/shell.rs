@@ -271,7 +271,7 @@ impl Shell {
     ) -> Self {
         let settings = Settings {
             response_timeout: options.response_timeout,
-            local_handovers: options.local_calls_in_a_row,
+            local_handovers: options.max_local_handovers,
             counts_entries: options.reentry == Reentry::Counted,
             replicas: options.replicas.is_some(),
             needs_majority,
@@ -560,7 +560,7 @@ impl Shell {
                 Seen::Lost(loss, hold) => {
                     let cause = match event {
                         Event::Revoke { at_once: true, .. } => "another client took it by force",
-                        _ => "another client asked to release it",
+                        _ => "another client revoked it",
                     };
                     self.write_loss(&loss, hold.as_deref(), |key, owner| {
                         tracing::warn!(%key, %owner, by, %cause, "lock lost");

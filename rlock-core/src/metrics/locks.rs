@@ -22,7 +22,7 @@ use crate::{
     options::Site,
 };
 
-/// The name of a lock, and the mode in which it is taken.
+/// The label of a lock, and the mode in which it is taken.
 type Name = (&'static str, &'static str);
 
 /// The metrics of one value of the label `lock`. In a mode that is not exclusive they have the label `mode`.
@@ -95,7 +95,7 @@ pub(super) struct LocksByName(RwLock<HashMap<Name, LockCounters>>);
 
 impl LocksByName {
     fn of(&self, site: Site) -> LockCounters {
-        let name = (site.name_or("unnamed"), site.mode.as_str());
+        let name = (site.label_or("unnamed"), site.mode.as_str());
         self.known(name).unwrap_or_else(|| self.new_name(name))
     }
 

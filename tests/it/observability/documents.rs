@@ -49,7 +49,7 @@ fn in_code(cell: &str) -> BTreeSet<String> {
 async fn use_locks() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let lock = client.lock("order:1").name(TEMPLATE).lease(ms(9000));
+    let lock = client.lock("order:1").label(TEMPLATE).lease(ms(9000));
     let guard = lock.acquire().await.expect("free");
     eventually(LONG, "it is renewed", async || {
         let renewed = !values("rlock_lease_margin_seconds", &[]).is_empty();
@@ -121,7 +121,7 @@ async fn the_page_lists_every_field_of_the_spans() {
     keep_spans(LevelFilter::DEBUG);
     let server = RedisServer::start();
     let client = client(&server).await;
-    let lock = client.lock("order:1").name(TEMPLATE);
+    let lock = client.lock("order:1").label(TEMPLATE);
     lock.run(async {}).await.expect("free");
     let mut fields = BTreeMap::<&str, BTreeSet<String>>::new();
     for span in spans_of(TEMPLATE) {

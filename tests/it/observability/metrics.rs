@@ -71,7 +71,7 @@ async fn locks_are_labelled_by_their_names_and_never_by_their_keys() {
     // Two sites of the same name share their metrics.
     for n in 0..3 {
         let name: &'static str = String::from("same-name:<id>").leak();
-        let lock = client.lock(format!("same-name:{n}")).name(name);
+        let lock = client.lock(format!("same-name:{n}")).label(name);
         lock.run(async {}).await.expect("free");
     }
     let labels = [("lock", "same-name:<id>"), ("outcome", "granted")];
@@ -88,7 +88,7 @@ async fn beyond_two_hundred_names_locks_are_counted_as_other_with_one_warning() 
     for round in 0..2 {
         for n in 0..210 {
             let name: &'static str = format!("template-{n}:<id>").leak();
-            let lock = client.lock(format!("k:{n}")).name(name);
+            let lock = client.lock(format!("k:{n}")).label(name);
             let guard = lock.acquire().await.expect("free");
             let label = if n < 200 { name } else { "other" };
             assert!(is(of_lock("rlock_held", label), 1), "{round}: {n}");

@@ -58,7 +58,7 @@ fn key(n: u32) -> String {
 }
 
 fn lock(client: &LockClient, n: u32) -> rlock_core::Lock {
-    client.lock(key(n)).name(TEMPLATE).lease(LASTING)
+    client.lock(key(n)).label(TEMPLATE).lease(LASTING)
 }
 
 #[distributed_lock(key = "patient:<id>", client = client, wait = "1s")]
@@ -114,7 +114,7 @@ async fn nothing_that_is_written_contains_a_key() {
     assert_eq!(guard.key(), key(2), "what it is, not how it is shown");
     assert_debug(&guard);
     assert_debug(&lock(&one, 2));
-    let several = one.lock_all([key(7), key(8)]).name(TEMPLATE);
+    let several = one.lock_all([key(7), key(8)]).label(TEMPLATE);
     assert_debug(&several);
     let both = several.acquire().await.expect("free");
     assert_debug(&both);

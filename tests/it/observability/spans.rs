@@ -77,7 +77,7 @@ async fn the_spans_of_a_call_that_waits_have_the_same_level_and_show_the_wait() 
     let (one, other) = (client(&server).await, client(&server).await);
     let lock = |client: &LockClient| client.lock("wait:1").lease(LASTING);
     let guard = lock(&one).acquire().await.expect("free");
-    let waiting = acquiring(lock(&other).name(LOCK));
+    let waiting = acquiring(lock(&other).label(LOCK));
     assert_soon_queued(&server, "wait:1", 1).await;
     tokio::time::sleep(ms(50)).await;
     guard.release().await.expect("held");
@@ -106,7 +106,7 @@ async fn an_acquire_span_has_the_outcome_and_after_a_time_out_the_holder() {
     keep_spans(LevelFilter::DEBUG);
     let client = LockClient::in_memory();
     let held = client.lock("k").lease(LASTING).acquire().await;
-    let lock = |template| client.lock("k").name(template).wait(ms(50));
+    let lock = |template| client.lock("k").label(template).wait(ms(50));
     lock("timeout").acquire().await.expect_err("held");
     lock("busy").try_acquire().await.expect("a reply");
     let waiting = acquiring(lock("cancelled").wait(LONG));
@@ -140,7 +140,7 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
     keep_spans(LevelFilter::DEBUG);
     keep_metrics();
     let client = LockClient::in_memory();
-    let lock = |template| client.lock(template).name(template).lease(ms(9000));
+    let lock = |template| client.lock(template).label(template).lease(ms(9000));
     let hold = async |template| closed(template, 2).await.remove(1);
 
     let renewal = eventually(LONG, "it is renewed", async || {
@@ -189,7 +189,7 @@ async fn a_renewal_that_fails_or_is_late_is_counted_and_an_event_of_its_hold() {
         let labels = [("result", result)];
         metric("rlock_renewals_total", &labels).unwrap_or_default()
     };
-    let lock = client.lock("late").name(LOCK).lease(ms(30_000));
+    let lock = client.lock("late").label(LOCK).lease(ms(30_000));
     let guard = lock.acquire().await.expect("free");
     proxy.hold_replies();
     let happens = async |event: &str| {
@@ -215,7 +215,7 @@ async fn several_locks_have_one_acquire_span_and_a_nested_call_has_no_hold_span(
     alone!(several_locks_have_one_acquire_span_and_a_nested_call_has_no_hold_span);
     keep_spans(LevelFilter::DEBUG);
     let client = LockClient::in_memory();
-    let locks = client.lock_all(["b", "a"]).name("both");
+    let locks = client.lock_all(["b", "a"]).label("both");
     let both = locks.run(async { tracing::info!("inside") });
     both.await.expect("free");
     let spans = closed("both", 3).await;
@@ -223,7 +223,7 @@ async fn several_locks_have_one_acquire_span_and_a_nested_call_has_no_hold_span(
     assert_eq!(keys, [Some("a, b"), Some("a"), Some("b")]);
     assert_eq!(spans[2].events, ["inside"]);
 
-    let lock = client.lock("k").name("nested");
+    let lock = client.lock("k").label("nested");
     let nested = lock.run(async { lock.run(async {}).await.expect("entered") });
     nested.await.expect("free");
     let spans = closed("nested", 3).await;

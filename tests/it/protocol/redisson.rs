@@ -81,7 +81,7 @@ async fn a_lock_that_redisson_holds_is_taken_in_every_mode() {
         assert!(lock.try_acquire().await.expect("a reply").is_none());
     }
     let info = client.inspect("k").await.expect("a reply").expect("taken");
-    assert_eq!((info.owner, info.count), (thread.owner.clone(), 1));
+    assert_eq!((info.owner, info.depth), (thread.owner.clone(), 1));
     assert!(info.holder.is_none(), "Redisson answers no questions");
     assert_eq!(thread.unlock().await, Some(true));
     hold(&client, "k").await.release().await.expect("held");

@@ -134,7 +134,7 @@ fn everything_works_on_an_executor_that_knows_nothing_of_tokio() {
         let lock = client.lock("order:1").wait(LONG);
         let body = async {
             let inner = lock.acquire().await.expect("enters");
-            assert_eq!(inner.count(), 2);
+            assert_eq!(inner.depth(), 2);
             inner.release().await.expect("held");
         };
         lock.run(body).await.expect("free");

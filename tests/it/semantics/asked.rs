@@ -18,14 +18,14 @@ async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was
     let other = other.expect("a client");
     let lock = silent.lock("k").wait(LONG);
     let guard = lock.acquire().await.expect("free");
-    let kept = other.ask_release("k").await.expect("a reply");
+    let kept = other.revoke("k").await.expect("a reply");
     assert!(!kept, "it keeps its lock");
     let release = async {
         // The other one has asked by then, and waits for a reply.
         sleep(ms(1)).await;
         guard.release().await.expect("held");
     };
-    let (asked, ()) = join!(other.ask_release("k"), release);
+    let (asked, ()) = join!(other.revoke("k"), release);
     assert!(asked.expect("a reply"), "it is free");
 
     let guard = lock.acquire().await.expect("free");
@@ -35,14 +35,14 @@ async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was
         released.expect("held");
         next.expect("handed over")
     };
-    let (asked, next) = join!(other.ask_release("k"), hands_over);
+    let (asked, next) = join!(other.revoke("k"), hands_over);
     assert!(asked.expect("a reply"), "another one has it");
     next.release().await.expect("held");
 
     // Its lease ends before it counts as silent.
     let stuck = lock.lease(ms(100)).watchdog(false).acquire().await;
     let stuck = stuck.expect("free");
-    let asked = other.ask_release("k").await.expect("a reply");
+    let asked = other.revoke("k").await.expect("a reply");
     assert!(!asked, "its body runs on");
     drop(stuck);
 }

@@ -199,7 +199,7 @@ async fn a_list_of_any_length_is_a_key_for_each_element() {
         for (account, number) in accounts {
             let key = format!("account:{}:{number:02}", account.replace(':', "%3A"));
             let info = client.inspect(&key).await?.expect("held");
-            assert_eq!(info.count, 1);
+            assert_eq!(info.depth, 1);
             held += 1;
         }
         assert!(client.inspect("ledger").await?.is_some());

@@ -51,9 +51,9 @@ fn nested_synchronous_calls_enter_and_tasks_of_a_runtime_in_them_do_not() {
     let lock = client.lock("ledger");
     let depths = lock.run_blocking(|| {
         let inner = lock
-            .run_blocking(|| current().expect("inside").count())
+            .run_blocking(|| current().expect("inside").depth())
             .expect("enters");
-        (inner, current().expect("inside").count())
+        (inner, current().expect("inside").depth())
     });
     assert_eq!(depths.expect("free"), (2, 1));
     assert!(current().is_none());

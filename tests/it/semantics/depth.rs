@@ -25,7 +25,7 @@ async fn descend(left: u32, bottom: Bottom) -> Result<u32, LockError> {
         return Box::pin(descend(left - 1, bottom)).await;
     }
     match bottom {
-        Bottom::Returns => Ok(rlock_core::current().map_or(0, |hold| hold.count())),
+        Bottom::Returns => Ok(rlock_core::current().map_or(0, |hold| hold.depth())),
         Bottom::Panics => panic!("at the bottom"),
         Bottom::Stays => std::future::pending().await,
     }
@@ -33,7 +33,7 @@ async fn descend(left: u32, bottom: Bottom) -> Result<u32, LockError> {
 
 async fn count(client: &LockClient) -> u32 {
     let info = client.inspect("deep").await.expect("a reply");
-    info.map_or(0, |info| info.count)
+    info.map_or(0, |info| info.depth)
 }
 
 async fn is_at_the_bottom(client: &LockClient) {

@@ -90,7 +90,7 @@ async fn a_call_that_waits_for_another_client_is_served_or_fails_when_the_time_e
         let waiting = acquiring(one.lock("k").wait(LONG * 3));
         eventually(LONG, "it waits", async || {
             let info = other.inspect("k").await.expect("a reply");
-            info.is_some_and(|info| info.queue.len() == 1)
+            info.is_some_and(|info| info.queued_owners.len() == 1)
         })
         .await;
         let time = if is_released { LONG * 3 } else { ms(300) };

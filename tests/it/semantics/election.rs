@@ -111,7 +111,7 @@ async fn a_value_that_is_too_long_or_too_late_is_an_error() {
 
 #[tokio::test]
 async fn a_client_that_retains_its_locks_keeps_none_that_it_has_resigned_from() {
-    let client = LockClient::builder().retain(LONG).in_memory();
+    let client = LockClient::builder().default_retain(LONG).in_memory();
     let client = client.expect("made");
     let election = client.election("scheduler");
     let leadership = election.campaign().await.expect("free");
@@ -205,7 +205,7 @@ async fn a_client_that_drains_begins_no_term_and_asks_its_leaders_to_resign() {
     let candidate = tokio::spawn(other.election("scheduler").campaign());
     eventually(LONG, "the candidate is queued", async || {
         let info = other.inspect("scheduler").await.expect("a reply");
-        info.is_some_and(|info| info.queue.len() == 1)
+        info.is_some_and(|info| info.queued_owners.len() == 1)
     })
     .await;
     let drained = other.drain(Duration::from_secs(60)).await;

@@ -71,7 +71,7 @@ async fn blocking_work_of_a_cancelled_call_overlaps_the_next_holder_unless_it_ha
         let waiting = acquiring(next);
         eventually(LONG, "the work keeps the lock", async || {
             let info = other.inspect("k").await.expect("a reply");
-            info.is_some_and(|info| info.queue.len() == 1)
+            info.is_some_and(|info| info.queued_owners.len() == 1)
         })
         .await;
         assert!(with.ended.try_recv().is_err(), "the work still runs");
@@ -90,14 +90,14 @@ async fn a_guard_keeps_the_hold_of_its_call_until_it_is_released() {
         assert!(!hold.is_valid(), "its call has ended");
         assert!(guard.is_valid());
         assert_eq!(guard.fencing_token(), hold.fencing_token());
-        assert_eq!(guard.count(), 2, "itself and `nested`");
+        assert_eq!(guard.depth(), 2, "itself and `nested`");
         nested.release().await.expect("held");
-        assert_eq!(guard.count(), 1);
+        assert_eq!(guard.depth(), 1);
         let taken = other.lock("k").try_acquire().await.expect("a reply");
         assert!(taken.is_none(), "the guard keeps it");
 
         // The guard's own work enters the hold, which the client can pass on afterwards.
-        let again = guard.scope(async { lock.run(async { here().count() }).await });
+        let again = guard.scope(async { lock.run(async { here().depth() }).await });
         assert_eq!(again.await.expect("enters"), 2);
         guard.release().await.expect("held");
         let next = other.lock("k").try_acquire().await.expect("a reply");
@@ -110,9 +110,9 @@ async fn guards_keep_every_lock_of_the_call_and_of_its_callers() {
     let (one, other) = (LockClient::in_memory(), LockClient::in_memory());
     let (outer, several) = (other.lock("tenant"), one.lock_all(["b", "a"]));
     let body = several.run(async {
-        let nested = one.lock("b").run(async { here().guards() }).await;
+        let nested = one.lock("b").run(async { here().guard_all() }).await;
         let nested = nested.expect("enters").expect("held");
-        (nested, kept(), here().guards())
+        (nested, kept(), here().guard_all())
     });
     let (nested, own, guards) = outer.run(body).await.expect("free").expect("free");
     let guards = guards.expect("held");
@@ -141,7 +141,7 @@ async fn a_hold_that_has_ended_gives_no_guard() {
         let text = refused.to_string();
         assert!(text.contains("its call has ended"), "{text}");
         assert_eq!(cause_of(Err::<(), _>(refused)), Some(LostCause::Released));
-        assert_eq!(cause_of(ended.guards()), Some(LostCause::Released));
+        assert_eq!(cause_of(ended.guard_all()), Some(LostCause::Released));
         // Another hold of the same client changes nothing.
         drop(lock.acquire().await.expect("free"));
     }

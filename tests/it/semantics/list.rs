@@ -1,7 +1,7 @@
 //! Lists of locks as streams.
 
 use futures_util::{StreamExt, TryStreamExt};
-use rlock_core::{LockClient, LockError, LockInfo};
+use rlock_core::{LockClient, LockError, inspect::LockInfo};
 
 #[tokio::test]
 async fn a_list_is_a_stream_that_ends_after_its_last_lock() {

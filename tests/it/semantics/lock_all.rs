@@ -36,7 +36,7 @@ async fn all_are_taken_sorted_and_each_once() {
         assert!(guard.iter().map(LockGuard::key).eq(guard.keys()));
         assert!(guard.is_valid() && !guard.valid_for().is_zero());
         for held in &guard {
-            assert_eq!(held.count(), 1);
+            assert_eq!(held.depth(), 1);
             assert!(held.fencing_token() > 0);
             let taken = client.lock(held.key()).try_acquire().await;
             assert!(taken.expect("a reply").is_none(), "{}", held.key());
@@ -127,7 +127,7 @@ async fn a_hold_of_several_keys_stays_whole_in_another_task() {
             let counts = async {
                 let [inner, outer] = [current(), Some(hold)].map(|hold| hold.expect("inside"));
                 assert!(inner.keys().eq(["a", "b", "tenant"]));
-                (inner.count(), outer.count())
+                (inner.depth(), outer.depth())
             };
             assert_eq!(both.run(counts).await.expect("enters"), (2, 2));
             assert!(tenant.try_acquire().await.expect("a reply").is_some());
@@ -183,7 +183,7 @@ async fn locks_of_the_callers_are_entered_again() {
         let inner = inner.await.expect("enters b, takes the others");
         let counts: Vec<_> = inner
             .iter()
-            .map(|guard| (guard.key(), guard.count()))
+            .map(|guard| (guard.key(), guard.depth()))
             .collect();
         assert_eq!(counts, [("a", 1), ("b", 2), ("c", 1)]);
         inner.release().await.expect("held");

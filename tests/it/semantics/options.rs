@@ -14,8 +14,14 @@ async fn a_client_is_refused_options_that_make_no_sense() {
     for (builder, named) in [
         (new().default_lease(Duration::ZERO), "lease"),
         (new().default_wait(Duration::MAX), "wait"),
-        (new().retain(Duration::from_secs(24 * 60 * 60 + 1)), "24h"),
-        (new().retain(MINUTE).watchdog(false), "watchdog(false)"),
+        (
+            new().default_retain(Duration::from_secs(24 * 60 * 60 + 1)),
+            "24h",
+        ),
+        (
+            new().default_retain(MINUTE).default_watchdog(false),
+            "default_watchdog(false)",
+        ),
         (new().response_timeout(Duration::ZERO), "response_timeout"),
         (new().connect_timeout(Duration::MAX), "connect_timeout"),
         (new().prefix("{x}"), "prefix"),
@@ -49,7 +55,7 @@ async fn a_client_is_refused_options_that_make_no_sense() {
         let error = lock.acquire().await.expect_err(named).to_string();
         assert!(error.contains(named), "{error}");
     }
-    let retaining = new().retain(MINUTE).in_memory().expect("a client");
+    let retaining = new().default_retain(MINUTE).in_memory().expect("a client");
     let guard = retaining.lock("k").watchdog(false).acquire().await;
     guard.expect("free").release().await.expect("held");
     assert!(retaining.inspect("k").await.expect("a reply").is_none());

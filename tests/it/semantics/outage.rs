@@ -56,7 +56,7 @@ async fn every_request_of_the_store_fails_until_the_outage_ends() {
         assert_outage(pay(client, 1).await);
         assert_outage(client.ping().await);
         assert_outage(client.inspect("held").await);
-        assert_outage(client.ask_release("held").await);
+        assert_outage(client.revoke("held").await);
         assert_outage(client.force_release("held").await);
     }
     assert_outage(LockClient::connect("memory:down").await);

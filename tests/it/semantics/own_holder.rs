@@ -138,7 +138,7 @@ async fn readers_and_permits_of_this_client_are_named_and_the_hint_fits_the_mode
 
     let permits = client
         .lock("exports")
-        .name("export")
+        .label("export")
         .permits(2)
         .lease(LASTING);
     let _permits = [
@@ -167,7 +167,7 @@ async fn another_client_of_this_process_is_named_by_its_present_hold() {
     let elsewhere = at("memory:").await;
     let _held = elsewhere.lock("k").acquire().await.expect("free");
     for name in ["first", "second"] {
-        let lock = one.lock("k").name(name).lease(LASTING);
+        let lock = one.lock("k").label(name).lease(LASTING);
         let guard = lock.acquire().await.expect("free");
         // Waiters behind the first get the same error.
         let both = async {

@@ -15,7 +15,7 @@ use crate::common::{LONG, builder, connect_with, ms};
 /// Returns the store's count of entries; 0 without a holder.
 async fn count(client: &LockClient, key: &str) -> u32 {
     let info = client.inspect(key).await.expect("a reply");
-    info.map_or(0, |info| info.count)
+    info.map_or(0, |info| info.depth)
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks()
     let inside = Exclusion::new();
     let outer = client.lock("outer");
     let branch = async |name: &str| {
-        let entered = outer.run(async { current().expect("inside").count() });
+        let entered = outer.run(async { current().expect("inside").depth() });
         assert!(
             entered.await.expect("enters") >= 2,
             "both enter the outer lock"
@@ -94,7 +94,7 @@ async fn a_spawned_task_is_not_inside_even_if_the_body_itself_polls_it() {
         let lock = client.lock("order:1").wait(ms(200));
         async move {
             let is_inside = current().is_some();
-            (is_inside, lock.acquire().await.map(|guard| guard.count()))
+            (is_inside, lock.acquire().await.map(|guard| guard.depth()))
         }
     };
     let body = async {
@@ -190,7 +190,7 @@ async fn a_lock_costs_two_requests_and_local_reentry_none() {
     let mut commands = server.watch_commands().await;
     for _ in 0..10 {
         let guard = lock.acquire().await.expect("free");
-        let inner = guard.scope(lock.run(async { current().expect("inside").count() }));
+        let inner = guard.scope(lock.run(async { current().expect("inside").depth() }));
         assert_eq!(inner.await.expect("enters"), 2);
         guard.release().await.expect("held");
     }

@@ -178,7 +178,7 @@ async fn shut_down_with_a_body(client: &LockClient, observer: &LockClient, shown
     let (inside, entered) = mpsc::channel();
     let (go, word) = mpsc::channel::<()>();
     let stubborn = thread::spawn({
-        let lock = client.lock("order:1").name("order").lease(LONG);
+        let lock = client.lock("order:1").label("order").lease(LONG);
         move || {
             lock.run_blocking(|| {
                 inside.send(()).expect("the test waits");

@@ -30,7 +30,7 @@ async fn the_next_call_costs_no_request() {
     let first = keep(&client, "k").await;
     let info = client.inspect("k").await.expect("a reply").expect("kept");
     assert!(info.retained);
-    assert_eq!((info.token, info.count), (Some(first), 1));
+    assert_eq!((info.token, info.depth), (Some(first), 1));
     let mut watch = server.watch_commands().await;
     let mut last = first;
     for _ in 0..10 {
@@ -77,7 +77,7 @@ async fn the_attribute_and_the_builder_retain_too() {
     async fn unretained_job(client: &LockClient) -> Result<(), LockError> {
         Ok(())
     }
-    let client = builder().retain(RETAIN).in_memory().expect("made");
+    let client = builder().default_retain(RETAIN).in_memory().expect("made");
     let first = job(&client, 7).await.expect("free");
     assert!(is_retained(&client, "tenant:7").await);
     assert!(job(&client, 7).await.expect("kept") > first);

@@ -39,7 +39,7 @@ pub(crate) async fn assert_soon_queued(
     }
     eventually(LONG, "the waiters are queued", async || {
         let info = client.inspect(key).await.expect("a reply");
-        info.is_some_and(|info| info.queue.len() == waiting)
+        info.is_some_and(|info| info.queued_owners.len() == waiting)
     })
     .await;
 }

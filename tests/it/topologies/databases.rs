@@ -42,11 +42,11 @@ async fn assert_apart(one: LockClient, other: LockClient) {
         assert_eq!(info.owner_id(), Some(guards[2].owner()));
     }
     assert!(one.inspect("only here").await.expect("a reply").is_none());
-    assert!(!one.ask_release("only here").await.expect("a reply"));
+    assert!(!one.revoke("only here").await.expect("a reply"));
     assert!(!one.force_release("only here").await.expect("a reply"));
     // On a busy machine, the holder may answer too late.
     eventually(LONG, "the holder answers", async || {
-        one.ask_release("asked").await.expect("a reply")
+        one.revoke("asked").await.expect("a reply")
     })
     .await;
     assert!(one.force_release("forced").await.expect("a reply"));

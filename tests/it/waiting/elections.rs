@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use futures_util::future::select_all;
-use rlock_core::{Election, Leader, LockClient};
+use rlock_core::{
+    LockClient,
+    election::{Election, LeaderInfo},
+};
 use rlock_testkit::{
     ClientCommand, Proxy, RedisCluster, RedisServer, Trio, Worker, eventually, within,
 };
@@ -400,7 +403,7 @@ fn election(client: &LockClient) -> Election {
 }
 
 /// Waits until this term is observed.
-async fn observes(leaders: &mut mpsc::UnboundedReceiver<Leader>, term: u64) -> Leader {
+async fn observes(leaders: &mut mpsc::UnboundedReceiver<LeaderInfo>, term: u64) -> LeaderInfo {
     let latest = async {
         loop {
             let leader = leaders.recv().await.expect("the client lives");

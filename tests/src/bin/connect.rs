@@ -17,7 +17,7 @@ async fn lock(url: &str) -> Result<u32, LockError> {
     let lock = client.lock("order:42");
     let guard = lock.acquire().await?;
     let inner = guard.scope(lock.acquire()).await?;
-    let count = inner.count();
+    let count = inner.depth();
     inner.release().await?;
     guard.release().await?;
     Ok(count)

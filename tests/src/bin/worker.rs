@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 use redis::{AsyncConnectionConfig, Script, aio::MultiplexedConnection};
-use rlock_core::{CurrentHold, LockClient, LockError, Term, current};
+use rlock_core::{CurrentHold, LockClient, LockError, current, election::Term};
 use rlock_tests::histories::clock;
 use tokio::sync::{Mutex, mpsc};
 

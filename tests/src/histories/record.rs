@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rlock_core::OwnerId;
+use rlock_core::inspect::OwnerId;
 use serde::{Deserialize, Serialize};
 
 use super::{mode::Mode, options::Kind};

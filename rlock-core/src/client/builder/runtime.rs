@@ -122,8 +122,8 @@ impl LockClientBuilder {
 
     /// Leaves keys out of spans, logs and errors, because keys can be personal data. Disabled by default.
     ///
-    /// The [name](crate::Lock::name) of the lock takes the place of its key, or `<redacted>` if it has none. The
-    /// attribute sets its key template as the name. This applies to the text and the fields of each
+    /// The [label](crate::Lock::label) of the lock takes the place of its key, or `<redacted>` if it has none. The
+    /// attribute sets its key template as the label. This applies to the text and the fields of each
     /// [`LockError`](crate::LockError), and to the `Debug` output of locks and guards. Methods such as
     /// [`LockGuard::key`](crate::LockGuard::key) still return the key, and the server still stores it.
     ///
@@ -135,7 +135,7 @@ impl LockClientBuilder {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = LockClient::builder().redact_keys(true).in_memory()?;
-    /// let lock = client.lock("patient:ann@example.com").name("patient:<email>");
+    /// let lock = client.lock("patient:ann@example.com").label("patient:<email>");
     /// let guard = lock.acquire().await?;
     /// assert_eq!(guard.key(), "patient:ann@example.com");
     /// client.shutdown().await?;

@@ -16,7 +16,7 @@ use crate::{
     error::{LockError, names},
     escape_control::{escape_control, shown},
     few::Few,
-    info::{Holder, LockInfo},
+    inspect::{Holder, LockInfo},
     key::Key,
     lease::Time,
     mode::LockMode,

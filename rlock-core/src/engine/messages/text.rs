@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::{
     escape_control::shown,
-    info::{Holder, LockInfo},
+    inspect::{Holder, LockInfo},
     key::{Key, escape, unescape},
     limits::{LONGEST_PATTERN, MAX_VALUE},
     owner::OwnerId,
@@ -250,14 +250,14 @@ fields!(Answer: "0" Self::OtherHold, "1" Self::Released, "2" Self::NotHeld);
 fields!(LockInfo: Self {
     key = |from| Key::read(from).map(|key| key.as_str().to_owned()),
     owner = |from| OwnerId::read(from).map(|owner| owner.to_string()),
-    count, ttl,
+    depth, ttl,
     token = |from| Option::read(from).filter(|token| token.is_none_or(|token: u64| token < TOO_LARGE_TOKEN)),
     retained, wanted,
     holder = |from| Holder::read(from).map(Some);
-    address, queue, waiters, holders, others
+    address, queued_owners, waiters, holder_count, other_owners
 });
 fields!(Holder: Self {
-    service, version, host, pid, held_for, lock, function, trace_id, waiters, renewals, revoked_for, values,
+    service, version, host, pid, held_for, label, function, trace_id, waiter_count, renewals, revoked_for, values,
     value = |from| Some(raw(from)?).filter(|value| value.len() <= MAX_VALUE).map(|value| Some(value).filter(|value| !value.is_empty()));
     mode
 });
@@ -350,7 +350,7 @@ mod tests {
             LockInfo {
                 key: lock.0.as_str().to_owned(),
                 owner: lock.1.to_string(),
-                count: lock.2,
+                depth: lock.2,
                 ttl: lock.3.map(|millis| Duration::from_millis(millis.into())),
                 token: rest.0.map(|token| token % TOO_LARGE_TOKEN),
                 retained: rest.1,
@@ -361,20 +361,20 @@ mod tests {
                     host: host.unwrap_or_default(),
                     pid: rest.2,
                     held_for: Duration::from_millis(numbers.0.into()),
-                    lock: name,
+                    label: name,
                     function,
                     trace_id,
-                    waiters: numbers.2.into(),
+                    waiter_count: numbers.2.into(),
                     renewals: numbers.1,
                     revoked_for: numbers.3.map(|millis| Duration::from_millis(millis.into())),
                     value: rest.3.then(|| "a\tb\n".to_owned()),
                     values: numbers.1,
                 }),
                 address: None,
-                queue: Vec::new(),
+                queued_owners: Vec::new(),
                 waiters: Vec::new(),
-                holders: 0,
-                others: Vec::new(),
+                holder_count: 0,
+                other_owners: Vec::new(),
                 wanted: rest.3,
             }
         })
@@ -436,7 +436,7 @@ mod tests {
         LockInfo {
             key: key.as_str().to_owned(),
             owner: OwnerId::new(from, 3, LockMode::Exclusive).to_string(),
-            count: 4,
+            depth: 4,
             ttl: Some(Duration::from_micros(5_999)),
             token: None,
             retained: true,
@@ -447,20 +447,20 @@ mod tests {
                 host: "h".to_owned(),
                 pid: 7,
                 held_for: Duration::from_secs(8),
-                lock: Some("l".to_owned()),
+                label: Some("l".to_owned()),
                 function: Some("a::f".to_owned()),
                 trace_id: None,
-                waiters: 9,
+                waiter_count: 9,
                 renewals: 10,
                 revoked_for: Some(Duration::from_millis(11)),
                 value: Some("1:2".to_owned()),
                 values: 12,
             }),
             address: Some("not sent".to_owned()),
-            queue: vec![OwnerId::KEPT],
+            queued_owners: vec![OwnerId::KEPT],
             waiters: Vec::new(),
-            holders: 1,
-            others: Vec::new(),
+            holder_count: 1,
+            other_owners: Vec::new(),
             wanted: false,
         }
     }

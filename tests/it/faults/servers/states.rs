@@ -16,13 +16,13 @@ async fn assert_all_works(url: &str) {
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
     let info = other.inspect("k").await.expect("a reply").expect("held");
-    assert_eq!((info.owner, info.count), (guard.owner().to_string(), 2));
+    assert_eq!((info.owner, info.depth), (guard.owner().to_string(), 2));
     nested.release().await.expect("held");
     assert_taken(&other, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
     let queued = async || {
         let info = one.inspect("k").await.expect("a reply");
-        info.expect("held").queue.len() == 1
+        info.expect("held").queued_owners.len() == 1
     };
     eventually(LONG, "it is queued", queued).await;
     guard.release().await.expect("held");
@@ -41,7 +41,7 @@ async fn a_flush_of_all_scripts_between_any_two_calls_changes_nothing() {
     let inner = outer.scope(lock.acquire()).await.expect("enters");
     server.script_flush().await;
     let info = client.inspect("k").await.expect("a reply");
-    assert_eq!(info.expect("held").count, 2);
+    assert_eq!(info.expect("held").depth, 2);
     server.script_flush().await;
     inner.release().await.expect("held");
     assert_eq!(count(&server, &outer).await, Some(1));

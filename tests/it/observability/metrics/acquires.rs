@@ -52,7 +52,7 @@ async fn each_outcome_of_an_acquire_is_recorded_with_its_duration() {
     const WAIT: Duration = Duration::from_millis(100);
     keep_metrics();
     let (one, other) = two_clients().await;
-    let lock = |client: &LockClient| client.lock("outcomes:1").name(LOCK).lease(LASTING);
+    let lock = |client: &LockClient| client.lock("outcomes:1").label(LOCK).lease(LASTING);
     let guard = lock(&one).acquire().await.expect("free");
     assert_eq!(durations(LOCK, "granted").len(), 1);
 
@@ -90,7 +90,7 @@ async fn a_nested_acquire_is_counted_as_a_reentry_and_as_no_other_acquire() {
     const LOCK: &str = "nested:<id>";
     keep_metrics();
     let client = LockClient::in_memory();
-    let lock = client.lock("nested:1").name(LOCK).lease(LASTING);
+    let lock = client.lock("nested:1").label(LOCK).lease(LASTING);
     let nested = async {
         lock.run(async {}).await.expect("entered");
         lock.try_acquire().await.expect("a reply").expect("entered")
@@ -113,7 +113,7 @@ async fn a_hand_over_is_counted_by_its_kind() {
     let (one, other) = (client(&server).await, client(&server).await);
     for (one, other) in [two_clients().await, (one, other)] {
         let pass = async |name, client: &LockClient, watchdog| {
-            let lock = |client: &LockClient| client.lock(name).name(name).lease(LASTING);
+            let lock = |client: &LockClient| client.lock(name).label(name).lease(LASTING);
             let guard = lock(&one).acquire().await.expect("free");
             let call = acquiring(lock(client).watchdog(watchdog));
             until_waiting(name, 1).await;
@@ -138,7 +138,7 @@ async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer()
     let notified = (client(&server).await, client(&server).await);
     let untold = (resp2_client(&server).await, resp2_client(&server).await);
     let delete = async |lock, (one, other): &(LockClient, LockClient)| {
-        let handle = |client: &LockClient| client.lock(lock).name(lock).lease(LASTING);
+        let handle = |client: &LockClient| client.lock(lock).label(lock).lease(LASTING);
         let guard = handle(one).acquire().await.expect("free");
         let call = acquiring(handle(other));
         until_waiting(lock, 1).await;

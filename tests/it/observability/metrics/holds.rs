@@ -52,7 +52,7 @@ async fn each_end_of_a_hold_is_recorded_with_its_duration() {
     const LOCK: &str = "annotated:<id>";
     keep_metrics();
     let client = LockClient::in_memory();
-    let lock = client.lock("annotated:3").name(LOCK).lease(LASTING);
+    let lock = client.lock("annotated:3").label(LOCK).lease(LASTING);
     // Released.
     lock.run(tokio::time::sleep(ms(60))).await.expect("free");
     assert_idle(LOCK);
@@ -102,7 +102,7 @@ async fn a_loss_is_counted_by_its_cause() {
     keep_metrics();
     let server = RedisServer::start();
     let on_server = client(&server).await;
-    let lock = on_server.lock("removed").name(SERVER).lease(LASTING);
+    let lock = on_server.lock("removed").label(SERVER).lease(LASTING);
     let delete = async || assert!(server.del(&name("removed")).await);
     let body = lock.clone();
     let body = tokio::spawn(async move { body.run(pending::<()>()).await });
@@ -120,7 +120,7 @@ async fn a_loss_is_counted_by_its_cause() {
 
     // Only the release finds this loss, after the entry has left, so the hold counts as released.
     let unnotified = resp2_client(&server).await;
-    let lock = unnotified.lock("removed").name(LATE).lease(LASTING);
+    let lock = unnotified.lock("removed").label(LATE).lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     delete().await;
     guard.release().await.expect_err("lost");
@@ -128,17 +128,17 @@ async fn a_loss_is_counted_by_its_cause() {
     assert_eq!(ends(LATE), [1, 0, 0, 0]);
 
     let client = LockClient::in_memory();
-    let lock = client.lock("expired").name(EXPIRED).lease(ms(100));
+    let lock = client.lock("expired").label(EXPIRED).lease(ms(100));
     let expired = lock.watchdog(false).run(pending::<()>()).await;
     assert_eq!(cause_of(expired), Some(LostCause::Expired));
     until_lost(EXPIRED, "expired", 1).await;
 
-    let lock = client.lock("limited").name(LIMITED).lease(LASTING);
+    let lock = client.lock("limited").label(LIMITED).lease(LASTING);
     let limited = lock.max_hold(ms(100)).run(pending::<()>()).await;
     assert_eq!(cause_of(limited), Some(LostCause::MaxHold));
     until_lost(LIMITED, "max_hold", 1).await;
 
-    let lock = client.lock("closed").name(CLOSED).lease(LASTING);
+    let lock = client.lock("closed").label(CLOSED).lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     client.shutdown().await.expect("released");
     until_lost(CLOSED, "closed", 1).await;
@@ -154,7 +154,7 @@ async fn shared_holds_and_permits_have_a_label_of_their_own() {
     const LOCK: &str = "modes:<id>";
     keep_metrics();
     let client = LockClient::in_memory();
-    let lock = client.lock("modes:1").name(LOCK).lease(LASTING);
+    let lock = client.lock("modes:1").label(LOCK).lease(LASTING);
     let held = |mode| of_lock_by("rlock_held", LOCK, ("mode", mode));
     let shared = [lock.clone(), lock.clone()].map(|lock| async {
         let reader = lock.shared().acquire().await;

@@ -40,7 +40,7 @@ async fn each_key_is_locked_in_the_mode_that_the_attribute_names() {
     use LockMode::{Exclusive, Permits, Shared};
 
     // The client retains locks by default, but never a permit.
-    let client = LockClient::builder().retain(LONG).in_memory();
+    let client = LockClient::builder().default_retain(LONG).in_memory();
     let client = client.expect("valid options");
     assert_eq!(read(&client, 1).await.expect("free"), [Shared]);
     assert_eq!(pay(&client, 1, 2).await.expect("free"), [Shared, Exclusive]);

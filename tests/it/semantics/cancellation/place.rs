@@ -117,11 +117,11 @@ impl Place {
     pub(crate) async fn assert_held_and_release(&self, guard: LockGuard) {
         eventually(LONG, "the hold has one entry", async || {
             let info = self.other.inspect(guard.key()).await.expect("a reply");
-            info.is_some_and(|info| info.owner == guard.owner().to_string() && info.count == 1)
+            info.is_some_and(|info| info.owner == guard.owner().to_string() && info.depth == 1)
         })
         .await;
         assert!(guard.is_valid());
-        assert_eq!(guard.count(), 1);
+        assert_eq!(guard.depth(), 1);
         guard.release().await.expect("held");
     }
 
@@ -129,7 +129,7 @@ impl Place {
     pub(crate) async fn assert_soon_queued(&self, key: &str, count: usize) {
         eventually(LONG, "the waiters are queued", async || {
             let info = self.other.inspect(key).await.expect("a reply");
-            info.is_some_and(|info| info.queue.len() == count)
+            info.is_some_and(|info| info.queued_owners.len() == count)
         })
         .await;
     }

@@ -97,7 +97,7 @@ macro_rules! nested {
         #[distributed_lock(key = "nested")]
         async fn $last() -> Outcome<u32> {
             tokio::task::yield_now().await;
-            Ok(current().map_or(0, |hold| hold.count()))
+            Ok(current().map_or(0, |hold| hold.depth()))
         }
     };
     ($outer:ident $inner:ident $($rest:ident)*) => {

@@ -42,7 +42,7 @@ async fn clients_of_both_protocols_are_notified_of_their_turns_by_each_master() 
         for (from, to) in [(&by_resp2, &by_resp3), (&by_resp3, &by_resp2)] {
             let guard = from.lock(&key).lease(LASTING).wait(LONG).acquire().await;
             let guard = guard.expect("free");
-            let waiting = to.lock(&key).name(LOCK).lease(LASTING).wait(LONG);
+            let waiting = to.lock(&key).label(LOCK).lease(LASTING).wait(LONG);
             let waiting = acquiring(waiting);
             assert_soon_queued(cluster, &key, 1).await;
             guard.release().await.expect("held");

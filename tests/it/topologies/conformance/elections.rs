@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use rlock_core::{Election, Leader, LockClient, LostCause};
+use rlock_core::{
+    LockClient, LostCause,
+    election::{Election, LeaderInfo},
+};
 use rlock_testkit::{Place, within};
 use tokio::sync::mpsc;
 
@@ -14,7 +17,7 @@ fn election(client: &LockClient) -> Election {
 }
 
 /// Returns the next leader that is observed.
-async fn next(leaders: &mut mpsc::UnboundedReceiver<Leader>) -> Leader {
+async fn next(leaders: &mut mpsc::UnboundedReceiver<LeaderInfo>) -> LeaderInfo {
     let leader = within(LONG, "a leader is observed", leaders.recv()).await;
     leader.expect("the client lives")
 }

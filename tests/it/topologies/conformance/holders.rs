@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError, LockGuard, LockInfo, LostCause};
+use rlock_core::{LockClient, LockError, LockGuard, LostCause, inspect::LockInfo};
 use rlock_testkit::{Place, Topology, eventually, within};
 
 use super::{LONG, owner};
@@ -45,7 +45,7 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
             .trace_id(trace),
     );
     let (one, other) = (one.await, place.client().await);
-    let lock = one.lock("order:42").name("order:<id>");
+    let lock = one.lock("order:42").label("order:<id>");
     let guard = lock.acquire().await.expect("free");
     let waiting = [(); 2].map(|()| {
         let lock = lock.clone();
@@ -57,9 +57,9 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
     for client in [&other, &one] {
         eventually(LONG, "the waiters are seen", async || {
             let info = holder(client, "order:42").await;
-            let waiters = info.holder.as_ref().map(|holder| holder.waiters);
+            let waiters = info.holder.as_ref().map(|holder| holder.waiter_count);
             if let [waiter] = &info.waiters[..] {
-                assert_eq!(info.queue, [waiter.owner]);
+                assert_eq!(info.queued_owners, [waiter.owner]);
                 let text = waiter.to_string();
                 assert!(text.starts_with("`shipping` 2 on `"), "{text}");
             }
@@ -76,7 +76,7 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
         assert_eq!(holder.version.as_deref(), Some("1.4.2"));
         assert_eq!(holder.pid, std::process::id());
         assert!(!holder.host.is_empty());
-        assert_eq!(holder.lock.as_deref(), Some("order:<id>"));
+        assert_eq!(holder.label.as_deref(), Some("order:<id>"));
         assert_eq!(holder.function, None);
         assert_eq!(holder.trace_id.as_deref(), Some("4bf92f35\\u{1b}[31m"));
         let text = holder.to_string();
@@ -155,7 +155,7 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
     let waiter = tokio::spawn(async move { drop(waiting.lock("invoice:7").acquire().await) });
     eventually(LONG, "the other process waits", async || {
         let (found, _) = listed(&asking, "*", false).await;
-        let contended = found.iter().filter(|info| !info.queue.is_empty());
+        let contended = found.iter().filter(|info| !info.queued_owners.is_empty());
         keys(&contended.cloned().collect::<Vec<_>>()) == BTreeSet::from(["invoice:7"])
     })
     .await;
@@ -168,14 +168,14 @@ pub(crate) async fn all_locks_are_listed_with_their_holders(place: Place) {
 /// Asks the holder until it answers. On a busy machine, it may take longer than the operator waits.
 async fn ask(operator: &LockClient, key: &str) {
     eventually(LONG, "the holder answers", async || {
-        operator.ask_release(key).await.expect("a reply")
+        operator.revoke(key).await.expect("a reply")
     })
     .await;
 }
 
 pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(!other.ask_release("order:42").await.expect("a reply"));
+    assert!(!other.revoke("order:42").await.expect("a reply"));
     let lock = one.lock("order:42");
     let guard = lock.acquire().await.expect("free");
     let body = {
@@ -293,10 +293,10 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
         has_server,
         "{info:?}"
     );
-    assert!(!other.ask_release("order:42").await.expect("a reply"));
+    assert!(!other.revoke("order:42").await.expect("a reply"));
     let waiter = tokio::spawn(async move { third.lock("order:42").wait(LONG).acquire().await });
     eventually(LONG, "it waits", async || {
-        !holder(&other, "order:42").await.queue.is_empty()
+        !holder(&other, "order:42").await.queued_owners.is_empty()
     })
     .await;
     assert!(other.force_release("order:42").await.expect("a reply"));
@@ -319,7 +319,7 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
         (info.owner.as_str(), info.owner_id(), info.holder),
         ("kept", None, None)
     );
-    assert!(!other.ask_release("job").await.expect("a reply"));
+    assert!(!other.revoke("job").await.expect("a reply"));
     assert!(other.force_release("job").await.expect("a reply"));
     drop(other.lock("job").wait(LONG).acquire().await.expect("free"));
 }
@@ -339,7 +339,7 @@ pub(crate) async fn a_retained_lock_is_released_when_it_is_wanted(place: Place) 
     let (one, other) = (place.client().await, place.client().await);
     retain(&one, &other, "tenant:7").await;
     eventually(LONG, "its client answers, and it is free", async || {
-        other.ask_release("tenant:7").await.expect("a reply");
+        other.revoke("tenant:7").await.expect("a reply");
         other.inspect("tenant:7").await.expect("a reply").is_none()
     })
     .await;

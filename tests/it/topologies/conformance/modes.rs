@@ -233,8 +233,8 @@ pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_i
         reader(&other).acquire().await.expect("shared"),
     ];
     let info = operator.inspect("k").await.expect("a reply").expect("held");
-    assert_eq!((info.mode(), info.holders), (LockMode::Shared, 2));
-    let mut shown: Vec<String> = info.others.iter().map(ToString::to_string).collect();
+    assert_eq!((info.mode(), info.holder_count), (LockMode::Shared, 2));
+    let mut shown: Vec<String> = info.other_owners.iter().map(ToString::to_string).collect();
     shown.push(info.owner);
     for guard in &held {
         assert!(shown.contains(&guard.owner().to_string()), "{shown:?}");
@@ -246,7 +246,7 @@ pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_i
         drop(guard);
     });
     let asked = eventually(LONG, "all answer, and it is free", async || {
-        operator.ask_release("k").await.expect("a reply");
+        operator.revoke("k").await.expect("a reply");
         operator.inspect("k").await.expect("a reply").is_none()
     });
     tokio::join!(asked, join_all(bodies));
@@ -274,7 +274,7 @@ pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: P
         let mut listed = Vec::new();
         while let Some(info) = list.try_next().await.expect("a reply") {
             let waiting = usize::from(info.key == "k" && place.keeps_strict_order());
-            assert_eq!(info.queue.len().min(waiting), waiting, "{info:?}");
+            assert_eq!(info.queued_owners.len().min(waiting), waiting, "{info:?}");
             assert!(info.holder.is_some(), "{info:?}");
             listed.push(info.owner);
         }
@@ -304,7 +304,7 @@ pub(crate) async fn a_scan_shows_holders_that_do_not_reply_next_to_one_that_does
         let mut list = operator.list("*").scan(true);
         let mut listed = Vec::new();
         while let Some(info) = list.try_next().await.expect("a reply") {
-            listed.push((info.owner, info.holder.is_some(), info.holders));
+            listed.push((info.owner, info.holder.is_some(), info.holder_count));
         }
         listed.sort_unstable_by_key(|(_, replies, _)| !replies);
         listed == [(owner(0), true, 1), (owner(1), false, 1)]

@@ -104,7 +104,7 @@ async fn eventually_queued(client: &LockClient, owner: &str) -> bool {
     loop {
         let info = client.inspect("k").await.expect("a reply");
         match info.filter(|info| info.owner == owner) {
-            Some(info) if info.queue.is_empty() => {
+            Some(info) if info.queued_owners.is_empty() => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             info => return info.is_some(),

@@ -45,7 +45,7 @@ async fn use_locks(servers: &Servers) {
     assert_soon_queued(&servers.0[1], "k", 1).await;
     assert_soon_extended(&guard).await;
     let info = other.inspect("k").await.expect("allowed");
-    assert_eq!(info.expect("held").count, 1);
+    assert_eq!(info.expect("held").depth, 1);
     servers.resume([0]);
     assert_passed_on(guard, next).await;
     let guard = hold(&one, "lost").await;

@@ -111,7 +111,7 @@ pub(super) trait Held {
     fn key(&self) -> &str;
     fn owner(&self) -> String;
     fn token(&self) -> u64;
-    fn count(&self) -> u32;
+    fn depth(&self) -> u32;
     fn valid_for(&self) -> std::time::Duration;
 
     /// Returns the current time and the end of the validity; `None` if the hold is not valid.
@@ -140,8 +140,8 @@ macro_rules! held {
                 self.fencing_token()
             }
 
-            fn count(&self) -> u32 {
-                self.count()
+            fn depth(&self) -> u32 {
+                self.depth()
             }
 
             fn valid_for(&self) -> std::time::Duration {
@@ -184,7 +184,7 @@ impl Inside {
         let (key, owner) = (held.key().to_owned(), held.owner() + &reader);
         print(&Record::Operation(Operation {
             owner: Some(owner.clone()),
-            count: Some(held.count()),
+            count: Some(held.depth()),
             token: Some(held.token()),
             returned: at,
             valid_until,

@@ -143,7 +143,7 @@ fn options(rng: &mut Rng) -> LockClientBuilder {
         .connect_timeout(Duration::from_secs(1))
         .response_timeout(Duration::from_millis(TIMEOUTS[rng.usize(..3)]))
         .reentry(reentry)
-        .local_calls_in_a_row(if rng.u8(..3) == 0 { 0 } else { 16 })
+        .max_local_handovers(if rng.u8(..3) == 0 { 0 } else { 16 })
         .second_connection(rng.u8(..4) > 0)
 }
 

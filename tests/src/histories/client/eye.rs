@@ -2,7 +2,7 @@
 
 use std::{iter, sync::Arc, time::Duration};
 
-use rlock_core::{LockClient, LockInfo};
+use rlock_core::{LockClient, inspect::LockInfo};
 
 use super::{caller::print, clients::Clients};
 use crate::histories::{
@@ -37,7 +37,7 @@ pub(super) async fn watch(clients: Arc<Clients>, keys: u32) {
 }
 
 fn owners(info: LockInfo) -> Vec<String> {
-    let others = info.others.iter().map(ToString::to_string);
+    let others = info.other_owners.iter().map(ToString::to_string);
     iter::once(info.owner).chain(others).collect()
 }
 

@@ -26,7 +26,7 @@ pub(super) async fn act(
         // Some calls are cancelled.
         let limit = Duration::from_micros(rng.u64(50..1_000_000));
         let _ = match rng.u8(..10) {
-            0..5 => timeout(limit, client.ask_release(&key)).await.map(drop),
+            0..5 => timeout(limit, client.revoke(&key)).await.map(drop),
             5..8 => timeout(limit, client.inspect(&key)).await.map(drop),
             _ => {
                 let all = async {

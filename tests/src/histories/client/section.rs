@@ -100,7 +100,7 @@ impl Section {
                 Ok(guard) => {
                     print(&Record::Operation(Operation {
                         owner: Some(inside.name_of(&guard)),
-                        count: Some(guard.count()),
+                        count: Some(guard.depth()),
                         token: Some(guard.fencing_token()),
                         outcome: Outcome::Granted,
                         ..caller.operation(Verb::Enter, key, terms, invoke)

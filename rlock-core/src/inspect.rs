@@ -1,8 +1,10 @@
-//! What inspection shows of a lock and of its holder.
+//! What [`LockClient::inspect`](crate::LockClient::inspect) and [`LockClient::list`](crate::LockClient::list) show of a
+//! lock, its holders and its waiters.
 
 use std::{fmt, time::Duration};
 
-use crate::{mode::LockMode, owner::OwnerId};
+use crate::mode::LockMode;
+pub use crate::{client::LockList, owner::OwnerId};
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
 /// [`LockClient::list`](crate::LockClient::list).
@@ -17,7 +19,7 @@ pub struct LockInfo {
     pub owner: String,
     /// The number of entries of the owner, which is 1 without nested calls. It is 0 for a lock that other software
     /// wrote without a count.
-    pub count: u32,
+    pub depth: u32,
     /// How long the store keeps the lock without a renewal, or `None` if it does not expire.
     pub ttl: Option<Duration>,
     /// The fencing token of the current hold, if its client replied. Otherwise the first of the 128
@@ -36,16 +38,16 @@ pub struct LockInfo {
     /// `+client|setname`.
     pub address: Option<String>,
     /// The owners in the store's queue, in order, at most 100. Each stands for all waiting calls of its client.
-    pub queue: Vec<OwnerId>,
-    /// The clients of the first ten owners in [`queue`](Self::queue), as far as they replied. Only
+    pub queued_owners: Vec<OwnerId>,
+    /// The clients of the first ten owners in [`queued_owners`](Self::queued_owners), as far as they replied. Only
     /// [`inspect`](crate::LockClient::inspect) asks them.
     pub waiters: Vec<Waiter>,
     /// The number of holders, at most 1,000 on a server: 1, unless the lock is [shared](crate::Lock::shared) or has
     /// [permits](crate::Lock::permits). In a [list](crate::LockClient::list), a lock is listed once for each holder
     /// that replies, with 1 here.
-    pub holders: usize,
+    pub holder_count: usize,
     /// The other holders, at most 99.
-    pub others: Vec<OwnerId>,
+    pub other_owners: Vec<OwnerId>,
     /// Whether other clients wait for the lock, as far as the holder knows.
     pub(crate) wanted: bool,
 }
@@ -83,18 +85,18 @@ pub struct Holder {
     pub pid: u32,
     /// How long the lock has been held.
     pub held_for: Duration,
-    /// The [name](crate::Lock::name) of the lock, which is the key template of the attribute.
-    pub lock: Option<String>,
+    /// The [label](crate::Lock::label) of the lock, which is the key template of the attribute.
+    pub label: Option<String>,
     /// The annotated function, such as `orders::pay`, `orders::Desk::pay` for a method, or
     /// `<orders::Desk as orders::Pay>::pay` for a method of a trait.
     pub function: Option<String>,
     /// The [trace](crate::LockClientBuilder::trace_id) in which the lock was acquired.
     pub trace_id: Option<String>,
     /// How many callers in the holder's process wait for the lock.
-    pub waiters: usize,
+    pub waiter_count: usize,
     /// How often the lease of this hold was renewed.
     pub renewals: u32,
-    /// How long ago another client [asked](crate::LockClient::ask_release) the holder to release the
+    /// How long ago another client [revoked](crate::LockClient::revoke) the hold of the
     /// lock, if its body has not stopped since.
     pub revoked_for: Option<Duration>,
     /// The value that the leader of an [election](crate::LockClient::election) has announced, unchanged: at most
@@ -168,7 +170,7 @@ impl fmt::Display for Waiter {
 impl Holder {
     /// Returns where and how long the lock has been held: `` , in `orders::pay`, for 12.3 s ``.
     pub(crate) fn hold(&self) -> String {
-        let place = self.function.as_ref().or(self.lock.as_ref());
+        let place = self.function.as_ref().or(self.label.as_ref());
         let place = place.map_or_else(String::new, |place| format!(", in `{place}`"));
         let mode = match self.mode {
             LockMode::Exclusive => String::new(),
