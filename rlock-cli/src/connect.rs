@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rlock_core::{LockClient, LockClientBuilder};
+use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
 
 use crate::{
     exit::{Failure, Status},
@@ -70,12 +70,12 @@ pub(crate) async fn connect_within(
     if urls.iter().any(|url| is_embedded(url)) {
         return Err(embedded());
     }
-    let builder = builder(&store.prefix).connect_retry_for(limit);
-    let client = match urls[..] {
-        [url] => builder.connect(url).await,
-        _ => builder.connect_quorum(urls).await,
+    let url = match urls[..] {
+        [url] => StoreUrl::from(url),
+        _ => StoreUrl::quorum(urls),
     };
-    Ok(client?)
+    let builder = builder(&store.prefix).connect_retry_for(limit);
+    Ok(builder.connect(url).await?)
 }
 
 /// Returns the builder of clients of this command.

@@ -32,7 +32,7 @@ pub(crate) async fn doctor(
     let urls = store.urls()?;
     let endpoint = match urls[..] {
         [url] => Endpoint::parse(url)?,
-        _ => Endpoint::quorum(urls.iter().copied())?,
+        _ => Endpoint::quorum(&urls)?,
     };
     if matches!(endpoint, Endpoint::Memory(_)) {
         return Err(embedded());

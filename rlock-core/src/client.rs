@@ -22,6 +22,7 @@ use crate::{
     error::LockError,
     few::Few,
     lock::Lock,
+    store_url::StoreUrl,
 };
 
 /// A client of one store. Clones are cheap, because they share the connections and the background thread.
@@ -42,7 +43,7 @@ impl LockClient {
         LockClientBuilder::default()
     }
 
-    /// Connects to a store with the default options. [`LockClientBuilder::connect`] lists the URLs.
+    /// Connects to a store with the default options. [`StoreUrl`] lists the URLs.
     ///
     /// # Errors
     ///
@@ -67,34 +68,8 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect(url: &str) -> Result<Self, LockError> {
-        Self::builder().connect(url).await
-    }
-
-    /// Connects to the store in `RLOCK_URL`, with the options in `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT`,
-    /// which the command `rlock` reads too. [`LockClientBuilder::with_env`] describes them.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`LockClientBuilder::connect_env`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the attempt.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// // RLOCK_URL=redis://127.0.0.1:6379/ RLOCK_WAIT=2s
-    /// let client = rlock_core::LockClient::connect_env().await?;
-    /// client.install();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect_env() -> Result<Self, LockError> {
-        Self::builder().connect_env().await
+    pub async fn connect(store: impl Into<StoreUrl>) -> Result<Self, LockError> {
+        Self::builder().connect_to(store.into()).await
     }
 
     /// Makes a client with the default options, without waiting for its servers. See
@@ -118,8 +93,8 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
-        Self::builder().connect_lazy(url)
+    pub fn connect_lazy(store: impl Into<StoreUrl>) -> Result<Self, LockError> {
+        Self::builder().connect_lazy(store)
     }
 
     /// Connects from synchronous code, like [`connect`](Self::connect). Blocks the thread until the
@@ -128,91 +103,8 @@ impl LockClient {
     /// # Errors
     ///
     /// Same as [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
-    pub fn connect_blocking(url: &str) -> Result<Self, LockError> {
-        Self::builder().connect_blocking(url)
-    }
-
-    /// Connects to a quorum of independent servers with the default options. A call has the lock as soon as a
-    /// majority of the servers has granted it. Redis calls this algorithm [Redlock].
-    ///
-    /// Each URL names one server or Sentinel service, as listed at [`LockClientBuilder::connect`]. All clients must
-    /// name the same servers in the same order. Three servers tolerate the failure of one, and five that of two; a
-    /// fourth server does not help. The servers must fail independently, so put them on different machines and disks,
-    /// without replication between them.
-    ///
-    /// A server that the list names by two addresses would count twice. The client therefore compares the `run_id` in
-    /// the servers' `INFO`, refuses such a list, and does not count a duplicate that it detects later. It cannot
-    /// check a server that hides its `run_id`.
-    ///
-    /// - **An acquire** asks all servers at once. The lease counts from before the first request, less 1 % and 2 ms
-    ///   for clocks that run at different speeds. The call returns as soon as a majority has granted the lock. If a
-    ///   majority has replied but not granted it, the client waits for the other servers ten times as long as the
-    ///   majority took, at least 20 and at most 250 ms. If only a minority grants the lock, the client releases it
-    ///   there.
-    /// - **A release** goes to all servers. A server that is unreachable for more than about four
-    ///   seconds keeps the lock until its lease ends there.
-    /// - **A server that restarts** takes part again as soon as it is reachable. If it has lost its data, the current
-    ///   holders do without its grant until they release their locks.
-    /// - **Waiters** are notified by a release at every server, and ask again after random pauses, so they are not
-    ///   served in order.
-    /// - **Fencing tokens** are the largest that a majority has returned. They grow as long as the clocks of the
-    ///   servers differ by less than the shortest lease.
-    ///
-    /// # Limits
-    ///
-    /// A quorum costs one request per server and tolerates the failure of a minority, but it cannot make a lock safer
-    /// than a lease is:
-    ///
-    /// - A process that is paused for longer than its lease acts once more when it resumes. That is
-    ///   the core of [Martin Kleppmann's critique][critique]. Storage that checks the
-    ///   [fencing token](crate::LockGuard::fencing_token) refuses the late write.
-    /// - The clocks must run at about the same speed. A server whose clock jumps forward ends its leases early, so a
-    ///   majority of such servers admits a second holder, which the client cannot detect. [Antirez' reply][reply]
-    ///   argues that such jumps can be prevented.
-    /// - **A server that restarts without its data votes again.** Suppose that servers 1, 2 and 3 of five grant a
-    ///   lock, 3 restarts empty, and 1 and 2 become unreachable. Then 3, 4 and 5 can grant it a second time. To
-    ///   prevent that, let servers keep their data (`appendonly yes`, `appendfsync always`), or keep a crashed server
-    ///   down for longer than the longest lease. The second holder still has the larger token, unless the clocks of
-    ///   these servers are behind by more than the time between the two grants.
-    ///
-    /// [Redlock]: https://redis.io/docs/latest/develop/use/patterns/distributed-locks/
-    /// [critique]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
-    /// [reply]: http://antirez.com/news/101
-    ///
-    /// # Errors
-    ///
-    /// - [`LockError::InvalidOption`] for an invalid URL, and for a list that is empty, has more than
-    ///   32 URLs or names a server twice.
-    /// - [`LockError::Unavailable`] if no majority replies within the connect time-out. The text
-    ///   names each missing server. Servers that are still unreachable join later.
-    /// - [`LockError::Refused`] if so many servers refuse the client that no majority is left.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the attempt.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn connect() -> Result<(), rlock_core::LockError> {
-    /// use rlock_core::LockClient;
-    ///
-    /// let client = LockClient::connect_quorum([
-    ///     "redis://one.example.com/",
-    ///     "redis://two.example.com/",
-    ///     "redis://three.example.com/",
-    /// ])
-    /// .await?;
-    /// client.lock("order:42").run(async { /* one at a time */ }).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect_quorum<I>(urls: I) -> Result<Self, LockError>
-    where
-        I: IntoIterator,
-        I::Item: Into<String>,
-    {
-        Self::builder().connect_quorum(urls).await
+    pub fn connect_blocking(store: impl Into<StoreUrl>) -> Result<Self, LockError> {
+        Self::builder().connect_blocking(store)
     }
 
     /// Makes a client of a new embedded store with the default options. It needs no server, and its locks have the

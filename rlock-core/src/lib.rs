@@ -28,8 +28,8 @@
 //!
 //! - [`macro@distributed_lock`]: the attribute and its options. [`macro@key`] makes the keys of its
 //!   templates for code without it.
-//! - [`LockClient`]: a client of one store. [`LockClientBuilder::connect`] lists the URLs,
-//!   [`LockClient::builder`] sets the prefix, the defaults and the time-outs.
+//! - [`LockClient`]: a client of one store. [`StoreUrl`] lists the URLs, and [`LockClient::builder`] sets the prefix,
+//!   the defaults and the time-outs.
 //! - [`Lock`] and [`LockGuard`]: locks without the attribute. [`Lock::run`] runs a future inside the lock,
 //!   [`Lock::run_blocking`] runs a closure, and [`LockClient::lock_all`] makes a lock of several keys.
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls can hold at once. [`LockGuard::downgrade`]
@@ -41,12 +41,12 @@
 //!
 //! # Stores
 //!
-//! | store | connect with |
+//! | store | [`LockClient::connect`] to |
 //! | --- | --- |
 //! | one Redis (6.2 or later) or Valkey server | `redis://host:6379/`, `rediss://` for TLS, `unix:///path` |
 //! | the master of a Sentinel service | `redis-sentinel://host1,host2,host3/service` |
 //! | Redis Cluster | `redis-cluster://host1,host2,host3` |
-//! | a quorum of independent servers (Redlock) | [`LockClient::connect_quorum`] |
+//! | a quorum of independent servers (Redlock) | [`StoreUrl::quorum`]`([url, url, url])` |
 //! | this process, for tests and tools | [`LockClient::in_memory`], `memory:name` |
 //!
 //! # Guarantees and limits
@@ -101,6 +101,7 @@ mod private;
 mod run;
 mod scope;
 mod store;
+mod store_url;
 mod wait;
 
 use rlock_proto::{escape_control, few, key, lease, mode, owner};
@@ -117,6 +118,7 @@ pub use crate::{
     options::Reentry,
     scope::{CurrentHold, InCurrentScope, current},
     store::{credentials::Credentials, memory::SimulatedOutage},
+    store_url::StoreUrl,
 };
 
 #[cfg(feature = "macros")]

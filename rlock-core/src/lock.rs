@@ -270,7 +270,7 @@ impl Lock {
     /// lock or a [permit](Self::permits) first waits for the reply, at most for the response time-out. Then it joins
     /// that call, sends its own request, or returns `None`.
     ///
-    /// On a [quorum](crate::LockClient::connect_quorum), calls that begin at the same time may each get some of the
+    /// On a [quorum](crate::StoreUrl::quorum), calls that begin at the same time may each get some of the
     /// servers, but none of them a majority. The lock is not taken then, so the call asks again until one of them has
     /// a majority.
     ///

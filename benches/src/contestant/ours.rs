@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
-use rlock_core::{Lock, LockClient, LockGuard};
+use rlock_core::{Lock, LockClient, LockGuard, StoreUrl};
 
 use super::{BoxFuture, Contestant, Held, Holding, Inside, Seat, TAKEN_AT_ONCE, inside};
 
@@ -26,7 +26,7 @@ impl Ours {
 
     pub(super) async fn connect_to_quorum(urls: &[String], lease: Duration) -> Result<Self> {
         let builder = LockClient::builder().default_lease(lease);
-        Ok(Self(builder.connect_quorum(urls).await?))
+        Ok(Self(builder.connect(StoreUrl::quorum(urls)).await?))
     }
 }
 

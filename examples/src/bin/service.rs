@@ -141,7 +141,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = stop()?;
     let metrics = record_metrics()?;
     let locks = match env::var("REDIS_URL") {
-        Ok(url) => LockClient::connect_lazy(&url)?, // `/ready` replies when the store does
+        Ok(url) => LockClient::connect_lazy(url)?, // `/ready` replies when the store does
         Err(_) => LockClient::in_memory(),
     };
     let address = env::var("ADDRESS").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());

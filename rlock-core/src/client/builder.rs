@@ -182,7 +182,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets how long [`connect`](Self::connect) and [`connect_quorum`](Self::connect_quorum) try to reach
+    /// Sets how long [`connect`](Self::connect) and [`connect_blocking`](Self::connect_blocking) try to reach
     /// unreachable servers. Defaults to zero, which tries once. At most 366 days.
     ///
     /// An error that a server returns, such as a refused password, ends the attempts.
@@ -268,7 +268,7 @@ impl LockClientBuilder {
     /// A failover forgets a lock that the promoted replica does not have, so the lock can be granted while it is
     /// still held. This option narrows that window but **does not close it**: another replica may be promoted, and a
     /// replica may lose what it had in memory only. A fencing token that storage checks closes it, and so does a
-    /// [quorum](crate::LockClient::connect_quorum).
+    /// [quorum](crate::StoreUrl::quorum).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The URLs of stores: each is parsed once, and shown without its secrets in errors.
+//! The URLs of stores: what each names, and how errors show it without its secrets.
 
 mod parts;
 
@@ -7,7 +7,7 @@ use std::fmt;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 pub(crate) use self::parts::redacted;
-use self::parts::{UrlKind, UrlParts, no_scheme};
+use self::parts::{SEVERAL, UrlKind, UrlParts, no_scheme};
 use super::{quorum::MOST_SERVERS, tls::Tls};
 use crate::{error::LockError, escape_control::escape_control};
 
@@ -64,6 +64,9 @@ impl Endpoint {
 
     fn read(url: &str) -> Result<Self, String> {
         let parts = UrlParts::of(url).ok_or_else(|| no_scheme(url))?;
+        if parts.are_of_several(url) {
+            return Err(SEVERAL.to_owned());
+        }
         if parts.tls && !Tls::IS_SUPPORTED {
             return Err("TLS needs the feature `tls` of rlock-core".to_owned());
         }
@@ -79,12 +82,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// [`LockError::InvalidOption`], without the passwords of the URLs.
-    pub fn quorum<I>(urls: I) -> Result<Self, LockError>
-    where
-        I: IntoIterator,
-        I::Item: Into<String>,
-    {
-        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+    pub fn quorum(urls: &[impl AsRef<str>]) -> Result<Self, LockError> {
         if urls.is_empty() {
             let way_out = "a quorum needs servers: three, or five, that do not fail together";
             return Err(LockError::invalid_option("urls", "[]", way_out));
@@ -95,7 +93,8 @@ impl Endpoint {
             return Err(LockError::invalid_option("urls", given, way_out));
         }
         let mut servers: Vec<ServerEndpoint> = Vec::with_capacity(urls.len());
-        for url in &urls {
+        for url in urls {
+            let url = url.as_ref();
             let Self::Server(server) = Self::parse(url)? else {
                 let reason = "a quorum is made of single servers: `redis://`, `unix://` or `redis-sentinel://`";
                 return Err(invalid(url, reason.to_owned()));
@@ -356,6 +355,31 @@ mod tests {
             let shown = refusal(url);
             assert!(shown.contains(reason), "{shown}");
         }
+    }
+
+    #[test]
+    fn several_urls_in_one_text_are_refused_with_the_forms_that_they_can_have() {
+        for url in [
+            "redis://u:s3cret@a,redis://u:s3cret@b",
+            "redis://u:s3cret@a/ rediss://b/",
+            "redis://u:s3cret@a,b:7/0",
+            "valkey://a/;\n valkey://b/",
+            "unix:///a.sock,unix:///b.sock",
+            "memory:a redis://b",
+            "redis-cluster://a redis-cluster://b",
+            "redis-sentinel://a/s,redis-sentinel://b/s",
+        ] {
+            let shown = refusal(url);
+            for form in [
+                "`StoreUrl::quorum([…])`",
+                "`RLOCK_URL`",
+                "`redis-cluster://a,b`",
+                "`redis-sentinel://a,b/service`",
+            ] {
+                assert!(shown.contains(form), "{shown}");
+            }
+        }
+        fixed("redis://u:a,b%3A%2F%2Fc@h/");
     }
 
     #[test]

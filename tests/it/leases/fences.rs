@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::RedisServer;
 use tokio::time::sleep;
 
@@ -71,7 +71,7 @@ async fn a_fence_stays_as_long_as_is_said_after_each_use() {
         let client = client.expect("it is up");
         assert_stays_after_each_use(&client, &servers[0], retention).await;
         let quorum = builder
-            .connect_quorum(servers.iter().map(RedisServer::url))
+            .connect(StoreUrl::quorum(servers.iter().map(RedisServer::url)))
             .await;
         let quorum = quorum.expect("all are up");
         let guard = quorum.lock("q").lease(LEASE).acquire().await;

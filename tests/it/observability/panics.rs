@@ -121,7 +121,7 @@ fn a_panic_of_a_subscriber_leaves_no_lock_taken() {
     keep_metrics();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for call in 0.. {
-        let connect = || LockClient::builder().connect_blocking(&format!("memory:{call}"));
+        let connect = || LockClient::builder().connect_blocking(format!("memory:{call}"));
         let clients = [(); 2].map(|()| connect().expect("a client"));
         LEFT.store(call, SeqCst);
         runtime.block_on(use_everything(&clients));

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_core::{LockClient, LockError, StoreUrl, distributed_lock};
 use rlock_testkit::{RedisCluster, RedisServer, block_on};
 use tokio::runtime::{Builder, Runtime};
 
@@ -118,7 +118,7 @@ fn servers_and_the_embedded_store_are_connected_to_and_locked_on_without_a_panic
         use_everything(
             what,
             runtime,
-            &made(runtime, builder().connect_quorum(urls)),
+            &made(runtime, builder().connect(StoreUrl::quorum(urls))),
         );
         let in_memory = runtime.block_on(async { LockClient::in_memory() });
         use_everything(what, runtime, &in_memory);

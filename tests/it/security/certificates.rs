@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rlock_core::{ClientCertificate, LockClient, LockClientBuilder, LockError};
+use rlock_core::{ClientCertificate, LockClient, LockClientBuilder, LockError, StoreUrl};
 use rlock_testkit::{Authority, MASTERS, RedisCluster, RedisServer, eventually};
 
 use crate::common::{LASTING, LONG};
@@ -264,7 +264,11 @@ async fn certificates_where_no_tls_is_spoken_are_refused() {
             assert_invalid(builder.clone().connect(url).await, option, "rediss://");
         }
         let mixed = ["rediss://127.0.0.1:1/", "redis://127.0.0.1:2/"];
-        assert_invalid(builder.clone().connect_quorum(mixed).await, option, "");
+        assert_invalid(
+            builder.clone().connect(StoreUrl::quorum(mixed)).await,
+            option,
+            "",
+        );
         builder.in_memory().expect_err("no connection");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{Credentials, LockClient, LockClientBuilder, LockError};
+use rlock_core::{Credentials, LockClient, LockClientBuilder, LockError, StoreUrl};
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer, RedisServerBuilder, SERVICE, eventually};
 
 use crate::common::{LASTING, LONG, acl, acquiring, builder, its_turn, ms, timed};
@@ -194,7 +194,7 @@ async fn a_provider_and_a_login_in_the_url_contradict_each_other() {
     let urls = ["redis://a/", "redis://:secret@b/"];
     vault()
         .builder()
-        .connect_quorum_lazy(urls)
+        .connect_lazy(StoreUrl::quorum(urls))
         .expect_err("one has a password");
     // The Sentinels have a login of their own.
     let url = "redis-sentinel://h/orders?sentinel_password=secret";

@@ -14,7 +14,7 @@ use crate::common::{LONG, ms};
 #[test]
 fn a_thread_without_a_runtime_can_lock() {
     let server = RedisServer::start();
-    let on_server = LockClient::connect_blocking(&server.url()).expect("the server is up");
+    let on_server = LockClient::connect_blocking(server.url()).expect("the server is up");
     for client in [LockClient::in_memory(), on_server] {
         let lock = client.lock("ledger").wait(ms(100));
         let guard = lock.acquire_blocking().expect("free");

@@ -2,7 +2,7 @@
 
 use std::{env, time::Duration};
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::RedisServer;
 
 use crate::common::alone::is_alone_with;
@@ -23,7 +23,9 @@ async fn a_client_of_the_environment_has_its_store_prefix_lease_and_wait() {
         assert_eq!(fences, ["jobs:{k}:fence"], "the child has locked `k`");
         return;
     }
-    let client = LockClient::connect_env().await.expect("the server is up");
+    let store = StoreUrl::from_env().expect("a URL");
+    let builder = LockClient::builder().with_env().expect("valid");
+    let client = builder.connect(store).await.expect("the server is up");
     let guard = client.lock("k").acquire().await.expect("free");
     assert!(guard.valid_for() > Duration::from_secs(3_000), "{guard:?}");
     let refused = client.lock("k").acquire().await;

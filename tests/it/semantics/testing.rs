@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{DrainOutcome, LockClient, LockError, LostCause};
+use rlock_core::{DrainOutcome, LockClient, LockError, LostCause, StoreUrl};
 use rlock_testkit::{RedisServer, within};
 
 use crate::common::{LONG, begin, cause_of, client, connect, ms};
@@ -123,6 +123,6 @@ fn time_of_tokio_is_refused_outside_of_a_runtime_and_for_servers() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = builder().connect("redis://127.0.0.1/");
     refused(runtime.block_on(server), "server");
-    let quorum = builder().connect_quorum(["redis://127.0.0.1/"]);
+    let quorum = builder().connect(StoreUrl::quorum(["redis://127.0.0.1/"]));
     refused(runtime.block_on(quorum), "server");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{RedisServer, RedisServerBuilder, eventually};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -78,7 +78,9 @@ async fn a_user_without_a_password_is_that_user_by_tls_in_a_cluster_and_on_a_quo
     let urls = servers
         .each_ref()
         .map(|server| format!("redis://alice@{}/", server.address()));
-    let client = LockClient::connect_quorum(urls).await.expect("up");
+    let client = LockClient::connect(StoreUrl::quorum(urls))
+        .await
+        .expect("up");
     for server in &servers {
         assert_all_are("alice", server, &client).await;
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::{join_all, try_join_all};
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{
     Proxy, RedisCluster, assert_taken, eventually,
     simultaneous::{acquire_all, release_all},
@@ -59,7 +59,9 @@ async fn a_wait_ends_in_time_although_a_server_falls_silent_after_its_reply() {
         let three = Servers::some(3);
         let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
         let patient = LockClient::builder().response_timeout(LONG);
-        let client = patient.connect_quorum(proxies.iter().map(Proxy::url)).await;
+        let client = patient
+            .connect(StoreUrl::quorum(proxies.iter().map(Proxy::url)))
+            .await;
         let client = client.expect("all servers are up");
         let (member, way) = (&three.0[silent], &proxies[silent]);
         for taken in (0..3).filter(|n| *n != silent) {
@@ -93,7 +95,7 @@ async fn a_slow_server_keeps_its_connection_when_it_refuses_locks() {
     let three = Servers::some(3);
     let slow = Proxy::in_front_of(&three.0[2]);
     let urls = [three.0[0].url(), three.0[1].url(), slow.url()];
-    let client = LockClient::connect_quorum(urls)
+    let client = LockClient::connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     let keys: Vec<String> = (0..32).map(|n| format!("k{n}")).collect();

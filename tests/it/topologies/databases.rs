@@ -1,6 +1,6 @@
 //! Databases of one server. Channels know no databases, so clients of all of them share their messages.
 
-use rlock_core::{LockClient, LostCause};
+use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LONG, assert_lost, connect, hold};
@@ -103,7 +103,9 @@ async fn clients_of_a_quorum_show_and_take_the_locks_of_its_databases() {
     let quorum = async |databases: [u8; 3]| {
         let urls = servers.iter().zip(databases);
         let urls = urls.map(|(server, database)| format!("{}{database}", server.url()));
-        LockClient::connect_quorum(urls).await.expect("all are up")
+        LockClient::connect(StoreUrl::quorum(urls))
+            .await
+            .expect("all are up")
     };
     assert_apart(quorum([0, 0, 0]).await, quorum([1, 2, 1]).await).await;
 }

@@ -1,6 +1,6 @@
 //! Questions to servers to which the client is not connected yet: they wait for a connection, as an acquire does.
 
-use rlock_core::{LockClient, LockGuard};
+use rlock_core::{LockClient, LockGuard, StoreUrl};
 use rlock_testkit::{MASTERS, Proxy, RedisCluster, RedisServer, within};
 
 use crate::common::{LONG, builder, ms};
@@ -43,10 +43,15 @@ async fn a_quorum_is_asked_once_a_majority_is_connected() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
     let urls = || proxies.iter().map(Proxy::url);
-    let client = builder().connect_quorum(urls()).await.expect("it is up");
+    let client = builder()
+        .connect(StoreUrl::quorum(urls()))
+        .await
+        .expect("it is up");
     let held = hold(&client).await;
     proxies.iter().for_each(Proxy::refuse);
-    let asking = builder().response_timeout(LONG).connect_quorum_lazy(urls());
+    let asking = builder()
+        .response_timeout(LONG)
+        .connect_lazy(StoreUrl::quorum(urls()));
     let asking = asking.expect("valid addresses");
     assert_patient(asking, &held, &[&proxies[0], &proxies[2]]).await;
     held.release().await.expect("held");
@@ -58,10 +63,15 @@ async fn a_scan_of_a_quorum_goes_on_once_a_majority_is_back() {
     let servers: Vec<_> = (0..3).map(|_| RedisServer::start()).collect();
     let proxies: Vec<_> = servers.iter().map(Proxy::in_front_of).collect();
     let urls: Vec<_> = servers.iter().map(RedisServer::url).collect();
-    let silent = builder().inspectable(false).connect_quorum(&urls).await;
+    let silent = builder()
+        .inspectable(false)
+        .connect(StoreUrl::quorum(&urls))
+        .await;
     let held = hold(&silent.expect("it is up")).await;
     let asking = builder().response_timeout(LONG);
-    let asking = asking.connect_quorum(proxies.iter().map(Proxy::url)).await;
+    let asking = asking
+        .connect(StoreUrl::quorum(proxies.iter().map(Proxy::url)))
+        .await;
     let asking = asking.expect("it is up");
     let known = asking.lock("known").lease(LONG * 4).acquire().await;
     let known = known.expect("free");
@@ -98,9 +108,7 @@ async fn a_cluster_is_asked_once_its_masters_are_connected() {
         proxy.refuse();
     }
     let asking = builder().response_timeout(LONG);
-    let asking = asking
-        .connect_lazy(&cluster.url())
-        .expect("a valid address");
+    let asking = asking.connect_lazy(cluster.url()).expect("a valid address");
     assert_patient(asking, &held, &proxies).await;
     held.release().await.expect("held");
 }

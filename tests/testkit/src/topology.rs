@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockClientBuilder};
+use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
 
 use crate::{PATIENCE, RedisCluster, RedisServer};
 pub use fronted::Fronted;
@@ -122,7 +122,11 @@ impl Topology {
                 builder.connect(&url).await
             }
             Self::Sentinel(trio) => builder.connect(&trio.url()).await,
-            Self::Quorum { servers, .. } => builder.connect_quorum(servers.iter().map(url)).await,
+            Self::Quorum { servers, .. } => {
+                builder
+                    .connect(StoreUrl::quorum(servers.iter().map(url)))
+                    .await
+            }
             Self::Cluster(cluster) => builder.connect(&cluster.url()).await,
         };
         connected.expect("the store is there")

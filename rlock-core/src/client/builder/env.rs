@@ -1,11 +1,9 @@
-//! Options from the environment: the variables of the command `rlock`.
+//! A store and options from the environment: the variables of the command `rlock`.
 
 use std::{env, ffi::OsString, time::Duration};
 
 use super::LockClientBuilder;
-use crate::{
-    client::LockClient, error::LockError, limits, options::Wait, store::endpoint::Endpoint,
-};
+use crate::{error::LockError, limits, options::Wait, store_url::StoreUrl};
 
 const URL: &str = "RLOCK_URL";
 const PREFIX: &str = "RLOCK_PREFIX";
@@ -13,7 +11,8 @@ const LEASE: &str = "RLOCK_LEASE";
 const WAIT: &str = "RLOCK_WAIT";
 
 impl LockClientBuilder {
-    /// Sets options from environment variables, which the command `rlock` also reads:
+    /// Sets options from environment variables, which the command `rlock` also reads. [`StoreUrl::from_env`] reads
+    /// the URL of the store.
     ///
     /// | variable | sets | value |
     /// | --- | --- | --- |
@@ -34,55 +33,23 @@ impl LockClientBuilder {
     ///
     /// # Examples
     ///
-    /// ```
+    /// ```no_run
     /// use std::time::Duration;
-    /// use rlock_core::LockClient;
+    /// use rlock_core::{LockClient, StoreUrl};
     ///
-    /// # fn main() -> Result<(), rlock_core::LockError> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = LockClient::builder()
     ///     .default_lease(Duration::from_secs(10)) // unless RLOCK_LEASE is set
     ///     .with_env()?
-    ///     .in_memory()?;
+    ///     .connect(StoreUrl::from_env()?)
+    ///     .await?;
     /// # drop(client);
     /// # Ok(())
     /// # }
     /// ```
     pub fn with_env(self) -> Result<Self, LockError> {
         self.read(|name| env::var_os(name))
-    }
-
-    /// Connects to the store that `RLOCK_URL` names, with the options of [`with_env`](Self::with_env).
-    ///
-    /// The variable has a URL of [`connect`](Self::connect), or several that are separated by white space: the servers of
-    /// a [quorum](Self::connect_quorum). The command refuses `memory:`, which this method accepts.
-    ///
-    /// `RLOCK_PREFIX`, `RLOCK_LEASE` and `RLOCK_WAIT` replace what setters have set.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`with_env`](Self::with_env), and [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or
-    /// invalid. The error shows no password. Otherwise as [`connect`](Self::connect) and [`connect_quorum`](Self::connect_quorum).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the attempt.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// use rlock_core::LockClient;
-    ///
-    /// let builder = LockClient::builder().service("billing", env!("CARGO_PKG_VERSION"));
-    /// let client = builder.connect_env().await?;
-    /// # drop(client);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect_env(self) -> Result<LockClient, LockError> {
-        let endpoint = endpoint(|name| env::var_os(name))?;
-        self.with_env()?.connect_to(endpoint).await
     }
 
     fn read(mut self, get: impl Fn(&str) -> Option<OsString>) -> Result<Self, LockError> {
@@ -108,23 +75,55 @@ impl LockClientBuilder {
     }
 }
 
-fn endpoint(get: impl Fn(&str) -> Option<OsString>) -> Result<Endpoint, LockError> {
+impl StoreUrl {
+    /// Reads the URL of the store from the environment variable `RLOCK_URL`, as the command `rlock` does. Several URLs
+    /// that are separated by white space are a [quorum](Self::quorum).
+    ///
+    /// [`LockClientBuilder::with_env`] reads the options of the client. The command refuses `memory:`, which this
+    /// method accepts.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] if `RLOCK_URL` is not set, empty, not Unicode or invalid. The error shows no
+    /// password.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rlock_core::{LockClient, StoreUrl};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// // RLOCK_URL=redis://127.0.0.1:6379/ RLOCK_WAIT=2s
+    /// let client = LockClient::builder().with_env()?.connect(StoreUrl::from_env()?).await?;
+    /// client.install();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self, LockError> {
+        store(|name| env::var_os(name))
+    }
+}
+
+fn store(get: impl Fn(&str) -> Option<OsString>) -> Result<StoreUrl, LockError> {
     let Some(urls) = text(URL, get(URL))? else {
         let way_out = "set it to the URL of the store, as in `redis://host:6379/`";
         return Err(LockError::invalid_option(URL, "(not set)", way_out));
     };
     let urls: Vec<&str> = urls.split_ascii_whitespace().collect();
-    let endpoint = match urls[..] {
-        [] => Endpoint::parse(""),
-        [url] => Endpoint::parse(url),
-        _ => Endpoint::quorum(urls),
+    let store = match urls[..] {
+        [] => StoreUrl::from(""),
+        [url] => StoreUrl::from(url),
+        _ => StoreUrl::quorum(urls),
     };
-    endpoint.map_err(|error| match error {
-        LockError::InvalidOption { value, reason, .. } => {
-            LockError::invalid_option(URL, value, reason)
+    // Checked here, so that the error names the variable.
+    match store.endpoint() {
+        Ok(_) => Ok(store),
+        Err(LockError::InvalidOption { value, reason, .. }) => {
+            Err(LockError::invalid_option(URL, value, reason))
         }
-        error => error,
-    })
+        Err(error) => Err(error),
+    }
 }
 
 fn text(name: &'static str, value: Option<OsString>) -> Result<Option<String>, LockError> {
@@ -146,6 +145,7 @@ fn duration(name: &'static str, text: &str) -> Result<Duration, LockError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::endpoint::Endpoint;
 
     /// Returns the only variable of an environment.
     fn only(name: &str, value: impl Into<OsString>) -> impl Fn(&str) -> Option<OsString> {
@@ -159,7 +159,7 @@ mod tests {
 
     fn refusal(name: &str, value: impl Into<OsString>) -> String {
         let error = match name {
-            URL => endpoint(only(name, value)).err(),
+            URL => store(only(name, value)).err(),
             _ => read(name, value).err(),
         };
         error.expect("refused").to_string()
@@ -227,7 +227,7 @@ mod tests {
             assert!(refusal.starts_with(&beginning), "{refusal}");
             assert!(refusal.contains(way_out), "{refusal}");
         }
-        let missing = endpoint(|_| None).err().expect("refused").to_string();
+        let missing = store(|_| None).expect_err("refused").to_string();
         assert!(
             missing.contains("`RLOCK_URL`: set it to the URL"),
             "{missing}"
@@ -237,11 +237,14 @@ mod tests {
     #[test]
     fn white_space_around_a_url_is_no_part_of_it_and_makes_no_quorum() {
         for url in [" redis://h/", "redis://h/ ", "\tredis://h/\r\n"] {
-            let endpoint = endpoint(only(URL, url)).expect(url);
-            assert!(matches!(endpoint, Endpoint::Server(_)), "{url:?}");
+            let store = store(only(URL, url)).expect(url);
+            assert!(
+                matches!(store.endpoint(), Ok(Endpoint::Server(_))),
+                "{url:?}"
+            );
         }
-        let two = endpoint(only(URL, " redis://a/\nredis://b/ ")).expect("two servers");
-        assert!(matches!(two, Endpoint::Quorum(servers) if servers.len() == 2));
+        let two = store(only(URL, " redis://a/\nredis://b/ ")).expect("two servers");
+        assert!(matches!(two.endpoint(), Ok(Endpoint::Quorum(servers)) if servers.len() == 2));
     }
 
     #[test]

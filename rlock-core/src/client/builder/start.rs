@@ -23,37 +23,22 @@ use crate::{
         Store,
         cluster::ClusterStore,
         credentials,
-        endpoint::{Endpoint, redacted},
+        endpoint::Endpoint,
         memory::{MemoryStore, SharedStore},
         quorum::{QuorumStore, named_twice},
         redis::{RedisOptions, RedisStore, connecting},
     },
+    store_url::StoreUrl,
 };
 
 impl LockClientBuilder {
-    /// Connects to the store that the URL names.
-    ///
-    /// | URL | store |
-    /// | --- | --- |
-    /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server |
-    /// | `rediss://…` | the same over TLS (feature `tls`) |
-    /// | `unix:///path/to/socket[?db=0&user=…&pass=…]` | the same over a Unix socket |
-    /// | `redis-sentinel://[user:password@]host[:port],host[:port],…/service[/database]` | the master that these Sentinels know. The client asks again when a connection is lost, or the server was demoted. User and password are the master's; `?sentinel_user=…&sentinel_password=…` are for the Sentinels |
-    /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
-    /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
-    /// | `rediss-cluster://…` | the same over TLS |
-    /// | `memory:` | a new embedded store |
-    /// | `memory:name` | the embedded store of that name, shared by this process's clients |
-    ///
-    /// `?protocol=resp2` keeps a server that supports RESP3 on RESP2. `valkey://`, `valkeys://`,
-    /// `redis+unix://` and `valkey+unix://` are other names of `redis://`, `rediss://` and
-    /// `unix://`. A user without a password (`redis://user@host`) logs in with an empty password,
-    /// which is sufficient for a user with `nopass`.
+    /// Connects to a store. [`StoreUrl`] lists the URLs.
     ///
     /// The client tries an unreachable server only once, unless [`connect_retry_for`](Self::connect_retry_for) is
     /// set. It tries a server that is a replica again within the [`connect_timeout`](Self::connect_timeout), because
-    /// a balancer or the Sentinels may lead the next connection to the master. Once connected, the client reconnects
-    /// by itself. Use [`connect_lazy`](Self::connect_lazy) not to wait for the server at all.
+    /// a balancer or the Sentinels may lead the next connection to the master. A [quorum](StoreUrl::quorum) needs a
+    /// majority of its servers. Once connected, the client reconnects by itself. Use
+    /// [`connect_lazy`](Self::connect_lazy) not to wait for the servers at all.
     ///
     /// # Errors
     ///
@@ -64,30 +49,13 @@ impl LockClientBuilder {
     /// # Cancel safety
     ///
     /// Dropping the future ends the attempt.
-    pub async fn connect(self, url: &str) -> Result<LockClient, LockError> {
-        self.connect_to(Endpoint::parse(url)?).await
+    pub async fn connect(self, store: impl Into<StoreUrl>) -> Result<LockClient, LockError> {
+        self.connect_to(store.into()).await
     }
 
-    /// Connects to a quorum of independent servers, as [`LockClient::connect_quorum`] describes.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`LockClient::connect_quorum`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future ends the attempt.
-    pub async fn connect_quorum<I>(self, urls: I) -> Result<LockClient, LockError>
-    where
-        I: IntoIterator,
-        I::Item: Into<String>,
-    {
-        self.connect_to(Endpoint::quorum(urls)?).await
-    }
-
-    /// Makes a client of the store that the URL names, without waiting for its servers. The client
-    /// connects in the background and retries until the servers can be reached, so a service starts
-    /// without them. See [`connect`](Self::connect) for the URLs.
+    /// Makes a client without waiting for its servers. The client connects in the background and
+    /// retries until the servers can be reached, so a service starts without them. [`StoreUrl`] lists
+    /// the URLs.
     ///
     /// An acquire waits for the connection within its `wait`, then returns [`LockError::Unavailable`]. With a `wait`
     /// of zero, as with [`try_acquire`](crate::Lock::try_acquire), it waits within the
@@ -100,27 +68,8 @@ impl LockClientBuilder {
     ///
     /// [`LockError::InvalidOption`] for an invalid URL or option, [`LockError::Unavailable`] if the
     /// system cannot start a thread.
-    pub fn connect_lazy(self, url: &str) -> Result<LockClient, LockError> {
-        self.start(Endpoint::parse(url)?)
-    }
-
-    /// Makes a client of a [quorum](Self::connect_quorum), without waiting for its servers, like
-    /// [`connect_lazy`](Self::connect_lazy).
-    ///
-    /// This method cannot notice that two addresses belong to the same server. The client detects that once it is
-    /// connected, logs an error, and does not count the second one.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::InvalidOption`] for a list that is empty, has more than 32 URLs or repeats an
-    /// address, and for an invalid URL or option. [`LockError::Unavailable`] if the system cannot
-    /// start a thread.
-    pub fn connect_quorum_lazy<I>(self, urls: I) -> Result<LockClient, LockError>
-    where
-        I: IntoIterator,
-        I::Item: Into<String>,
-    {
-        self.start(Endpoint::quorum(urls)?)
+    pub fn connect_lazy(self, store: impl Into<StoreUrl>) -> Result<LockClient, LockError> {
+        self.start(store.into().endpoint()?)
     }
 
     /// Connects from synchronous code, like [`connect`](Self::connect). Blocks the thread until the
@@ -129,26 +78,10 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// Same as [`connect`](Self::connect), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
-    pub fn connect_blocking(self, url: &str) -> Result<LockClient, LockError> {
-        let action = || format!("connect to `{}`", redacted(url));
-        block_on(action, self.connect(url))?
-    }
-
-    /// Connects to a quorum from synchronous code, like [`connect_quorum`](Self::connect_quorum). Blocks the thread
-    /// until the client is connected.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`connect_quorum`](Self::connect_quorum), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
-    pub fn connect_quorum_blocking<I>(self, urls: I) -> Result<LockClient, LockError>
-    where
-        I: IntoIterator,
-        I::Item: Into<String>,
-    {
-        block_on(
-            || "connect to a quorum".to_owned(),
-            self.connect_quorum(urls),
-        )?
+    pub fn connect_blocking(self, store: impl Into<StoreUrl>) -> Result<LockClient, LockError> {
+        let store = store.into();
+        let action = format!("connect to `{store}`");
+        block_on(|| action, self.connect_to(store))?
     }
 
     /// Makes a client of a new embedded store, which has the semantics of a server within this
@@ -162,7 +95,12 @@ impl LockClientBuilder {
         self.start(Endpoint::Memory(String::new()))
     }
 
-    pub(super) async fn connect_to(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
+    pub(in crate::client) async fn connect_to(
+        self,
+        store: StoreUrl,
+    ) -> Result<LockClient, LockError> {
+        let endpoint = store.endpoint()?;
+        drop(store);
         let connect_retry_for = self.connect_retry_for;
         // The embedded store has nothing to connect to, so its only question is whether it replies.
         let is_embedded = matches!(endpoint, Endpoint::Memory(_));
@@ -177,7 +115,7 @@ impl LockClientBuilder {
     }
 
     /// Makes a client that connects in the background.
-    pub(super) fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
+    fn start(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
         let core = self.prepare(endpoint)?;
         Ok(LockClient::new(ClientHandle::start(core)))
     }

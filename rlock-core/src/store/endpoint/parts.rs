@@ -32,6 +32,11 @@ const SCHEMES: [(&str, UrlKind, bool); 12] = [
 pub(super) const EXPECTED: &str = "expected one of `redis://`, `redis-sentinel://`, `redis-cluster://`, `unix://`, \
      `valkey://` and `memory:`, in lower case";
 
+/// What an error for several URLs in one text shows, and for several hosts where one belongs.
+pub(super) const SEVERAL: &str = "it names several servers: independent ones are a quorum, written \
+     `StoreUrl::quorum([…])`, or as URLs with spaces in between in `RLOCK_URL`; the nodes of a cluster are \
+     `redis-cluster://a,b`, and Sentinels are `redis-sentinel://a,b/service`";
+
 impl UrlKind {
     /// Returns the form of the URL behind the scheme, and the options that can stand behind its `?`.
     pub(super) fn form(self) -> (&'static str, &'static [&'static str]) {
@@ -89,6 +94,17 @@ impl<'a> UrlParts<'a> {
             path,
             query,
         })
+    }
+
+    /// Returns whether the text, of which these are the parts, is a list of URLs or of hosts of single servers.
+    pub(super) fn are_of_several(&self, text: &str) -> bool {
+        let is_url = |text: &str| {
+            let (name, _) = text.split_once("://").unwrap_or_default();
+            SCHEMES.iter().any(|(scheme, ..)| *scheme == name)
+        };
+        let is_separator = |c: char| matches!(c, ',' | ';') || c.is_ascii_whitespace();
+        self.kind == UrlKind::Server && self.hosts.contains(',')
+            || text.split(is_separator).skip(1).any(is_url)
     }
 
     /// Checks what redis-rs would read in another way, or not at all.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redis::InfoDict;
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{RedisServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -81,7 +81,10 @@ async fn a_member_of_a_quorum_that_becomes_a_replica_is_not_stormed() {
     keep_log();
     let servers = [(); 3].map(|()| RedisServer::start());
     let urls = servers.each_ref().map(RedisServer::url);
-    let client = builder().connect_quorum(urls).await.expect("they are up");
+    let client = builder()
+        .connect(StoreUrl::quorum(urls))
+        .await
+        .expect("they are up");
     assert_no_storm(&servers[1], &client).await;
 }
 

@@ -7,7 +7,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{CurrentHold, Lock, LockClient, LockClientBuilder, LockError, LockGuard};
+use rlock_core::{
+    CurrentHold, Lock, LockClient, LockClientBuilder, LockError, LockGuard, StoreUrl,
+};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::log::{keep_log, logged_of};
@@ -81,7 +83,7 @@ impl Service {
     fn lazy(&self, builder: LockClientBuilder) -> LockClient {
         let made = match self.urls.as_slice() {
             [url] => builder.connect_lazy(url),
-            urls => builder.connect_quorum_lazy(urls),
+            urls => builder.connect_lazy(StoreUrl::quorum(urls)),
         };
         made.expect("it does not wait for servers")
     }
@@ -89,7 +91,7 @@ impl Service {
     async fn connect(&self, builder: LockClientBuilder) -> Result<LockClient, LockError> {
         match self.urls.as_slice() {
             [url] => builder.connect(url).await,
-            urls => builder.connect_quorum(urls).await,
+            urls => builder.connect(StoreUrl::quorum(urls)).await,
         }
     }
 
@@ -221,7 +223,7 @@ async fn a_url_that_makes_no_sense_is_refused_without_a_server() {
             "{error:?}"
         );
     }
-    let twice = LockClient::builder().connect_quorum_lazy(["redis://h/", "redis://h/"]);
+    let twice = LockClient::builder().connect_lazy(StoreUrl::quorum(["redis://h/", "redis://h/"]));
     let error = twice.expect_err("twice").to_string();
     assert!(error.contains("each server is named once"), "{error}");
     let forever = LockClient::builder().connect_retry_for(Duration::MAX);
@@ -237,7 +239,7 @@ async fn a_server_that_is_not_there_yet_is_logged_once_and_then_what_it_lacks() 
         .start();
     server.kill();
     let address = server.address();
-    let client = LockClient::connect_lazy(&format!("redis://poor@{address}/")).expect("lazy");
+    let client = LockClient::connect_lazy(format!("redis://poor@{address}/")).expect("lazy");
     let lines = |of: &str| {
         let lines = logged_of(&address);
         lines.iter().filter(|line| line.contains(of)).count()
@@ -265,7 +267,7 @@ fn synchronous_code_connects_and_locks() {
     assert!(guard.is_valid());
     drop(guard);
     let client = LockClient::builder()
-        .connect_quorum_blocking(&service.urls)
+        .connect_blocking(StoreUrl::quorum(&service.urls))
         .expect("up");
     client.lock("k").run_blocking(|| ()).expect("free");
     let client = LockClient::connect_lazy(&service.urls[0]).expect("lazy");
@@ -275,7 +277,7 @@ fn synchronous_code_connects_and_locks() {
     assert!(error.is_outage(), "{error:?}");
     let error = LockClient::builder()
         .connect_retry_for(ms(300))
-        .connect_quorum_blocking(&service.urls)
+        .connect_blocking(StoreUrl::quorum(&service.urls))
         .expect_err("gone");
     assert!(error.is_outage(), "{error:?}");
     LockClient::connect_blocking("memory:").expect("embedded");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LostCause};
+use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use super::is;
@@ -101,7 +101,7 @@ async fn servers_are_counted_by_their_index_as_up_or_down_and_reconnected() {
     keep_metrics();
     let servers = [(); 3].map(|()| RedisServer::start());
     let urls = servers.each_ref().map(RedisServer::url);
-    let one = LockClient::connect_quorum(urls.clone())
+    let one = LockClient::connect(StoreUrl::quorum(urls.clone()))
         .await
         .expect("all are up");
     for server in 0..3 {
@@ -109,7 +109,9 @@ async fn servers_are_counted_by_their_index_as_up_or_down_and_reconnected() {
     }
     let reconnects = || of_server("rlock_reconnects_total", 1).expect("a counter");
     assert!(is(reconnects(), 0));
-    let other = LockClient::connect_quorum(urls).await.expect("all are up");
+    let other = LockClient::connect(StoreUrl::quorum(urls))
+        .await
+        .expect("all are up");
     servers[1].kill();
     until_up(1, 0).await;
     until_up(0, 1).await;

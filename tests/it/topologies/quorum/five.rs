@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use rlock_core::{Lock, LockClient, LockGuard};
+use rlock_core::{Lock, LockClient, LockGuard, StoreUrl};
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{LONG, assert_nothing_left, count, ms, name};
@@ -32,14 +32,14 @@ impl Servers {
     }
 
     pub(crate) async fn client(&self) -> LockClient {
-        let client = LockClient::connect_quorum(self.urls()).await;
+        let client = LockClient::connect(StoreUrl::quorum(self.urls())).await;
         client.expect("a majority is up")
     }
 
     /// Returns a client that waits for the reply of a silent server for longer than a test lasts.
     pub(crate) async fn patient(&self) -> LockClient {
         let builder = LockClient::builder().response_timeout(LONG * 2);
-        let client = builder.connect_quorum(self.urls()).await;
+        let client = builder.connect(StoreUrl::quorum(self.urls())).await;
         client.expect("a majority is up")
     }
 

@@ -1,6 +1,6 @@
 //! A server that replies after a call was decided.
 
-use rlock_core::LockClient;
+use rlock_core::{LockClient, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use super::{Servers, give_to_another};
@@ -22,7 +22,7 @@ async fn a_late_grant_to_a_call_that_does_not_wait_is_rolled_back() {
     // A new connection could overtake the requests that are held.
     let builder = LockClient::builder().response_timeout(LONG * 2);
     let client = builder
-        .connect_quorum(urls)
+        .connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     for attempt in 0..10 {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rlock_core::{LockClient, LostCause};
+use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{Proxy, eventually};
 
 use super::{ALL, Servers, give_to_another};
@@ -46,7 +46,7 @@ async fn a_hold_that_a_near_server_lost_is_kept_by_the_others_of_which_one_is_fa
     let urls = [three.0[0].url(), three.0[1].url(), far.url()];
     let builder = LockClient::builder().response_timeout(LONG);
     let client = builder
-        .connect_quorum(urls)
+        .connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     let lock = client.lock("k").lease(RENEWED).wait(LONG);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, LostCause};
+use rlock_core::{LockClient, LockError, LostCause, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use super::{ALL, Servers};
@@ -115,7 +115,7 @@ async fn no_client_is_made_without_a_majority() {
     for server in &five.0[..3] {
         server.kill();
     }
-    let error = LockClient::connect_quorum(five.urls()).await;
+    let error = LockClient::connect(StoreUrl::quorum(five.urls())).await;
     let error = error.expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let text = format!("{error:#}");
@@ -144,7 +144,7 @@ async fn locks_are_released_by_a_server_whose_connection_ended_in_between() {
     for (url, proxy) in urls[1..].iter_mut().zip(&proxies) {
         *url = proxy.url();
     }
-    let client = LockClient::connect_quorum(urls)
+    let client = LockClient::connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     // The lease does not end during the test.

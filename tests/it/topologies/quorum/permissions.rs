@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rlock_core::{LockClient, LostCause};
+use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{RedisServer, eventually};
 
 use super::{Servers, give_to_another};
@@ -19,7 +19,7 @@ async fn locker(servers: &[RedisServer]) -> LockClient {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locker", "secret"));
-    LockClient::connect_quorum(urls)
+    LockClient::connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up")
 }

@@ -1,6 +1,6 @@
 //! Lists of URLs that make no quorum, and requests that its servers refuse.
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{Authority, RedisServer};
 
 use crate::common::{LASTING, LONG, name};
@@ -28,7 +28,9 @@ async fn lists_that_make_no_quorum_are_refused_with_the_way_out() {
         ),
     ];
     for (urls, hint) in cases {
-        let error = LockClient::connect_quorum(urls).await.expect_err(hint);
+        let error = LockClient::connect(StoreUrl::quorum(urls))
+            .await
+            .expect_err(hint);
         assert!(
             matches!(error, LockError::InvalidOption { .. }),
             "{error:?}"
@@ -49,7 +51,9 @@ async fn options_that_a_quorum_has_no_use_for_are_refused() {
         (builder().default_lease(LASTING * 3000), "`default_lease`"),
         (builder().wait_for_replicas(1, LONG), "quorum"),
     ] {
-        let error = builder.connect_quorum(["redis://127.0.0.1:1/"]).await;
+        let error = builder
+            .connect(StoreUrl::quorum(["redis://127.0.0.1:1/"]))
+            .await;
         let error = error.expect_err(hint);
         assert!(
             matches!(error, LockError::InvalidOption { .. }),
@@ -66,7 +70,9 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
     let urls = three
         .iter()
         .map(|server| format!("redis://:wr0ng@{}/", server.address()));
-    let error = LockClient::connect_quorum(urls).await.expect_err("refused");
+    let error = LockClient::connect(StoreUrl::quorum(urls))
+        .await
+        .expect_err("refused");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     let text = format!("{error} {error:?}");
     // Two refusals are enough.
@@ -78,7 +84,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
         !text.contains("wr0ng") && !text.contains("s3cret"),
         "{text}"
     );
-    let good = LockClient::connect_quorum(three.iter().map(RedisServer::url)).await;
+    let good = LockClient::connect(StoreUrl::quorum(three.iter().map(RedisServer::url))).await;
     let guard = good.expect("all servers are up").lock("k").acquire().await;
     guard.expect("free").release().await.expect("held");
 }
@@ -86,7 +92,7 @@ async fn servers_that_refuse_the_client_are_named_without_its_password() {
 #[tokio::test]
 async fn a_server_that_refuses_counts_as_one_that_replied() {
     let servers = [0; 3].map(|_| RedisServer::start());
-    let client = LockClient::connect_quorum(servers.iter().map(RedisServer::url)).await;
+    let client = LockClient::connect(StoreUrl::quorum(servers.iter().map(RedisServer::url))).await;
     let client = client.expect("all are up");
     let key = name("k");
     for server in &servers[1..] {

@@ -1,6 +1,6 @@
 //! One server with two addresses, which would vote twice.
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::{Proxy, RedisServer, SERVICE, Trio, eventually};
 
 use crate::common::{
@@ -37,7 +37,7 @@ async fn a_server_that_is_named_by_two_addresses_is_refused_and_both_are_said() 
         [server.url(), server.unix_url()],
         [resp2(&one), other],
     ] {
-        let error = LockClient::connect_quorum(&urls)
+        let error = LockClient::connect(StoreUrl::quorum(&urls))
             .await
             .expect_err("it is one");
         let LockError::InvalidOption { option, value, .. } = &error else {
@@ -60,7 +60,7 @@ async fn a_server_that_is_found_to_be_another_one_later_is_not_counted_and_that_
     let [one, second, third] = [0; 3].map(|_| RedisServer::start());
     let proxy = Proxy::in_front_of(&third);
     let urls = [one.url(), second.url(), proxy.url()];
-    let client = LockClient::connect_quorum(urls)
+    let client = LockClient::connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     proxy.lead_to(&one);
@@ -92,7 +92,7 @@ async fn addresses_that_change_places_are_counted_where_they_lead_then() {
     let [one, other, third] = [0; 3].map(|_| RedisServer::start());
     let proxies = [Proxy::in_front_of(&one), Proxy::in_front_of(&other)];
     let urls = [proxies[0].url(), proxies[1].url(), third.url()];
-    let client = LockClient::connect_quorum(urls)
+    let client = LockClient::connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     proxies[0].lead_to(&other);
@@ -111,7 +111,7 @@ async fn a_restarted_server_and_a_promoted_server_are_counted() {
         let address = sentinel.address();
         format!("redis-sentinel://{address}/{SERVICE}")
     });
-    let error = LockClient::connect_quorum(urls).await;
+    let error = LockClient::connect(StoreUrl::quorum(urls)).await;
     let error = error.expect_err("they share a master");
     assert!(
         matches!(error, LockError::InvalidOption { .. }),
@@ -122,7 +122,7 @@ async fn a_restarted_server_and_a_promoted_server_are_counted() {
     }
     let [one, other] = [0; 2].map(|_| RedisServer::start());
     let urls = [trio.url(), one.url(), other.url()];
-    let client = LockClient::connect_quorum(urls)
+    let client = LockClient::connect(StoreUrl::quorum(urls))
         .await
         .expect("all servers are up");
     trio.master.kill();

@@ -1,6 +1,6 @@
 //! Servers of a quorum that are divided between several callers, none of which has a majority.
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, StoreUrl};
 use rlock_testkit::RedisServer;
 
 use crate::common::{LASTING, LONG, ms};
@@ -15,7 +15,7 @@ async fn divided(millis: u64) -> ([RedisServer; 3], LockClient) {
     let servers = [(); 3].map(|()| RedisServer::start());
     let builder = LockClient::builder().connect_timeout(LONG);
     let client = builder
-        .connect_quorum(servers.iter().map(RedisServer::url))
+        .connect(StoreUrl::quorum(servers.iter().map(RedisServer::url)))
         .await
         .expect("three servers");
     for (server, owner) in servers.iter().zip(OWNERS) {

@@ -1,6 +1,6 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
-use rlock_core::LockClient;
+use rlock_core::{LockClient, StoreUrl};
 use rlock_testkit::eventually;
 
 use super::Servers;
@@ -122,7 +122,7 @@ async fn a_silent_holder_loses_its_lock_by_its_token_although_a_server_has_a_lar
     let three = Servers::some(3);
     let builder = LockClient::builder().inspectable(false);
     let builder = builder.response_timeout(LONG * 2);
-    let silent = builder.connect_quorum(three.urls()).await;
+    let silent = builder.connect(StoreUrl::quorum(three.urls())).await;
     let silent = silent.expect("a majority is up");
     let lock = silent.lock("k").lease(LASTING).wait(LONG);
     let guard = three.granted_by(&[0, 1, 2], &lock).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockGuard};
+use rlock_core::{LockClient, LockGuard, StoreUrl};
 use rlock_testkit::Proxy;
 
 use super::Servers;
@@ -27,7 +27,9 @@ async fn the_lease_of_a_lock_counts_from_before_it_was_asked_for() {
     let three = Servers::some(3);
     let proxies: Vec<Proxy> = three.0.iter().map(Proxy::in_front_of).collect();
     let builder = LockClient::builder().response_timeout(LONG);
-    let client = builder.connect_quorum(proxies.iter().map(Proxy::url)).await;
+    let client = builder
+        .connect(StoreUrl::quorum(proxies.iter().map(Proxy::url)))
+        .await;
     let client = client.expect("all servers are up");
     for proxy in &proxies {
         proxy.delay_replies(LATE);

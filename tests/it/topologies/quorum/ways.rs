@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rlock_core::{LockClient, LockClientBuilder, LockError, LostCause};
+use rlock_core::{LockClient, LockClientBuilder, LockError, LostCause, StoreUrl};
 use rlock_testkit::{Authority, RedisServer, assert_taken};
 
 use super::{Servers, give_to_another};
@@ -28,14 +28,14 @@ async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServ
 async fn sockets_lead_to_servers_as_addresses_do() {
     let three = Servers::some(3);
     let urls = || three.0.iter().map(RedisServer::unix_url);
-    let by_socket = LockClient::connect_quorum(urls())
+    let by_socket = LockClient::connect(StoreUrl::quorum(urls()))
         .await
         .expect("all servers are up");
     assert_works(&by_socket, &three.client().await, &three.0).await;
     // The error names a missing server by its path.
     three.0[0].kill();
     three.0[1].kill();
-    let error = LockClient::connect_quorum(urls())
+    let error = LockClient::connect(StoreUrl::quorum(urls()))
         .await
         .expect_err("too few");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -78,16 +78,20 @@ async fn servers_are_known_by_the_authority_and_shown_the_certificate() {
     let shows_it = |builder: LockClientBuilder| {
         builder.tls_client_certificate(certificate.clone(), key.clone())
     };
-    let one = shows_it(trusting(&authority)).connect_quorum(urls()).await;
-    let other = shows_it(trusting(&authority)).connect_quorum(urls()).await;
+    let one = shows_it(trusting(&authority))
+        .connect(StoreUrl::quorum(urls()))
+        .await;
+    let other = shows_it(trusting(&authority))
+        .connect(StoreUrl::quorum(urls()))
+        .await;
     let (one, other) = (one.expect("let in"), other.expect("let in"));
     assert_works(&one, &other, &three).await;
     let none = trusting(&authority).connect_timeout(Duration::from_secs(3));
-    let none = none.connect_quorum(urls()).await;
+    let none = none.connect(StoreUrl::quorum(urls())).await;
     let error = none.expect_err("it shows no certificate");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let stranger = shows_it(trusting(&Authority::new()))
-        .connect_quorum(urls())
+        .connect(StoreUrl::quorum(urls()))
         .await;
     let error = stranger.expect_err("it trusts another authority");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");

@@ -6,7 +6,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use rlock_core::{LockClient, LockClientBuilder, Reentry};
+use rlock_core::{LockClient, LockClientBuilder, Reentry, StoreUrl};
 use tokio::sync::watch;
 
 use super::{
@@ -150,7 +150,7 @@ fn options(rng: &mut Rng) -> LockClientBuilder {
 async fn try_to_connect(builder: LockClientBuilder, urls: &[String]) -> Option<LockClient> {
     let client = match urls {
         [url] => builder.connect(url).await,
-        urls => builder.connect_quorum(urls).await,
+        urls => builder.connect(StoreUrl::quorum(urls)).await,
     };
     client.ok()
 }
