@@ -39,14 +39,22 @@ use crate::{
 /// ```no_run
 /// use rlock_core::{LockClient, StoreUrl};
 ///
-/// # async fn connect(configured: Option<String>) -> Result<(), rlock_core::LockError> {
+/// # async fn connect() -> Result<(), rlock_core::LockError> {
 /// let client = LockClient::connect("redis://127.0.0.1:6379/").await?;
-///
-/// let store = configured.map_or_else(StoreUrl::from_env, |url| Ok(url.into()))?;
-/// println!("connecting to {store}");
-/// let client = LockClient::connect(store).await?;
+/// # drop(client);
+/// let client = LockClient::connect(StoreUrl::from_env()?).await?;
+/// # drop(client);
 /// # Ok(())
 /// # }
+/// ```
+///
+/// A log may show the store:
+///
+/// ```
+/// use rlock_core::StoreUrl;
+///
+/// let store = StoreUrl::from("redis://locker:s3cret@redis.internal/");
+/// assert_eq!(store.to_string(), "redis://…@redis.internal/…");
 /// ```
 #[derive(Clone)]
 pub struct StoreUrl(Named);
