@@ -44,7 +44,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     };
     let url = env::var("REDIS_URL").map_err(|_| "set REDIS_URL to the URL of a server")?;
     let builder = LockClient::builder().service("billing", env!("CARGO_PKG_VERSION"));
-    let client = builder.connect(&url).await?;
+    let client = builder.connect(url).await?;
     client.install();
     let status = match pay(id, &bank).await {
         Ok(()) => {

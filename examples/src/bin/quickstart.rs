@@ -11,7 +11,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 async fn main() -> Outcome {
     let client = if let Ok(url) = std::env::var("REDIS_URL") {
         println!("Locks live on the Redis server of REDIS_URL.");
-        LockClient::connect(&url).await?
+        LockClient::connect(url).await?
     } else {
         println!("Locks live in this process; set REDIS_URL to use a Redis server.");
         LockClient::in_memory()

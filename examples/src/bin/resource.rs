@@ -124,7 +124,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = app(Documents::new(&["plan"]));
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "memory:resource".to_owned());
     let one = LockClient::connect(&url).await?;
-    let two = LockClient::connect(&url).await?;
+    let two = LockClient::connect(url).await?;
 
     // Nothing renews this lease, so it ends as that of a paused process does.
     let lock = one.lock("document:plan").watchdog(false);
