@@ -48,7 +48,7 @@ impl Orders {
         }
         tokio::time::sleep(Duration::from_millis(20)).await; // the bank takes its time
         self.lock().insert(id, cents);
-        let token = current().map_or(0, |hold| hold.fencing_token());
+        let token = current().map_or(0, |hold| hold.token().as_u64());
         Ok(Receipt { cents, token })
     }
 

@@ -3,7 +3,7 @@
 use std::{iter, time::Duration};
 
 use rlock_core::{
-    LockMode,
+    LockMode, Token,
     inspect::{Holder, LockInfo, Waiter},
 };
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ pub(crate) fn object(info: &LockInfo) -> Value {
         "other_owners": others,
         "depth": info.depth,
         "lease_left_ms": info.ttl.map(millis),
-        "token": info.token,
+        "token": info.token().map(Token::as_u64),
         "retained": info.retained,
         "waiter_count": waiters(info),
         "queued_owners": queue,

@@ -86,12 +86,12 @@ async fn lead(
         };
         let began = Instant::now();
         let (term, guard) = (leadership.term(), leadership.guard());
-        tracing::info!(election = options.name, term = term.token(), owner = %guard.owner(), "leading");
+        tracing::info!(election = options.name, term = %term.token(), owner = %guard.owner(), "leading");
         if let Some(value) = &options.value {
             // This fails only if the leadership is lost already, and then the command is stopped at once.
             let _ = term.announce(value);
         }
-        let environment = environment::of(&[], guard);
+        let environment = environment::of(guard);
         let environment = environment.with(&[("RLOCK_TERM", term.token().to_string())]);
         let task = options
             .task

@@ -85,7 +85,7 @@ fn text(info: &LockInfo) -> String {
     };
     facts.extend(revoked_for.map(not_stopped));
     facts.push(("lease", lease(info)));
-    facts.extend(info.token.map(|token| ("token", token.to_string())));
+    facts.extend(info.token().map(|token| ("token", token.to_string())));
     facts.push(("depth", info.depth.to_string()));
     facts.push(("owner", escaped(&info.owner).into_owned()));
     let others = info.other_owners.iter();

@@ -5,7 +5,7 @@ use std::pin::pin;
 use clap::Args;
 use humantime::format_rfc3339_seconds;
 use rlock_core::{
-    LockClient,
+    LockClient, Token,
     election::{Election, LeaderInfo},
 };
 use serde_json::json;
@@ -121,7 +121,7 @@ fn shown(election: &Election, leader: Option<&LeaderInfo>, json: bool) -> String
     if json {
         let leader = leader.map(|leader| {
             json!({
-                "term": leader.term,
+                "term": leader.term.map(Token::as_u64),
                 "value": leader.value,
                 "since": since,
                 "lease_left_ms": leader.lease_left.map(describe::millis),

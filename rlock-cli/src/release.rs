@@ -1,7 +1,7 @@
 //! `rlock release`: takes a lock from its holder, after a question.
 
 use clap::Args;
-use rlock_core::{LockClient, inspect::LockInfo};
+use rlock_core::{LockClient, Token, inspect::LockInfo};
 use serde_json::json;
 
 use crate::{
@@ -39,7 +39,7 @@ struct Way {
     revoke: bool,
     /// Takes the lock if the current hold has this token; a later hold is not touched
     #[arg(long, value_name = "N")]
-    token: Option<u64>,
+    token: Option<Token>,
     /// Takes the lock from its holder, even if it does not reply; its body may run on while the next holder works
     #[arg(long)]
     force: bool,

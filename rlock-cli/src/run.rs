@@ -209,10 +209,15 @@ impl Job<'_> {
                 return Ok(signal.into());
             }
         };
-        for held in &guard {
-            tracing::info!(key = held.key(), token = held.fencing_token(), owner = %held.owner(), "lock acquired");
+        for fence in guard
+            .keys()
+            .map(|key| (key, guard.token_of(key), guard.owner_of(key)))
+        {
+            if let (key, Some(token), Some(owner)) = fence {
+                tracing::info!(key, %token, %owner, "lock acquired");
+            }
         }
-        let environment = environment::of(&options.keys, &guard).with(self.variables);
+        let environment = environment::of(&guard).with(self.variables);
         let Work { on_lost, task } = &options.work;
         let ended = task.run(*on_lost, json, &environment, &guard, &mut signals, None);
         let ended = match ended.await {

@@ -242,7 +242,7 @@ impl LockClient {
     ///
     /// let guard = lock.acquire().await?;
     /// assert!(lock.try_acquire().await?.is_none());
-    /// assert!(guard.keys().eq(["account:1", "account:2"]));
+    /// assert!(guard.keys().eq(["account:2", "account:1"]));
     /// guard.release().await?;
     /// # Ok(())
     /// # }

@@ -102,9 +102,9 @@ impl LockClient {
 
 /// A handle to an election, from [`LockClient::election`]. It can be used any number of times.
 ///
-/// Each leadership is a *term* with a number, its [fencing token](LockGuard::fencing_token), which is larger than
+/// Each leadership is a *term* with a number, its [fencing token](crate::Token), which is larger than
 /// that of every earlier term. A process can check whether it leads, but another one may lead a moment later. So a
-/// leader that writes to a database should do so with the [fence](Term::fence) of its term.
+/// leader that writes to a database should do so with the [fence](crate::Hold::fence) of its term.
 #[derive(Clone, Debug)]
 #[must_use = "an election does nothing until a process campaigns"]
 pub struct Election {
@@ -162,7 +162,7 @@ impl Election {
     /// # async fn main() -> Result<(), LockError> {
     /// let election = LockClient::in_memory().election("scheduler");
     /// let leadership = election.campaign().await?;
-    /// leadership.term().announce("10.0.3.7:8080")?;
+    /// leadership.announce("10.0.3.7:8080")?;
     /// let leader = election.leader().await?.expect("this process leads");
     /// assert_eq!(leader.value.as_deref(), Some("10.0.3.7:8080"));
     /// leadership.resign().await?;
@@ -174,7 +174,7 @@ impl Election {
         let acquire = self.acquire(AcquiredFor::Guard);
         async move {
             let guard = acquire.await?;
-            let term = Term::begin(guard.entry().clone());
+            let term = Term::begin(guard.first().clone());
             Ok(LeaderGuard { term, guard })
         }
     }
@@ -273,7 +273,7 @@ impl Election {
                 let led = Lock::run_after(election.acquire(AcquiredFor::Body), async {
                     began = Some(Instant::now());
                     let hold = current().expect("the body is inside its lock");
-                    body(Term::begin(hold.entry().clone())).await
+                    body(Term::begin(hold.first().clone())).await
                 });
                 let error = match led.await {
                     Ok(output) => return Ok(output),
@@ -330,7 +330,7 @@ impl Election {
     /// The messages are not signed, so a user who may publish to the clients' channels can announce a term that no
     /// process leads. This method yields a forged term, unless its number is 2^53 or more, and the term stays until the
     /// client is connected again or the leader announces a term or a value. [`Election::leader`] is not affected,
-    /// because it asks the store, and no message changes a [fence](Term::fence).
+    /// because it asks the store, and no message changes a [fence](crate::Hold::fence).
     ///
     /// # Errors
     ///
@@ -346,7 +346,7 @@ impl Election {
     /// let mut changes = election.changes()?;
     /// let first = election.campaign().await?;
     /// let leader = changes.next().await.expect("the client is not shut down");
-    /// assert_eq!(leader.term, Some(first.term().token()));
+    /// assert_eq!(leader.term, Some(first.token()));
     /// # Ok(())
     /// # }
     /// ```

@@ -16,13 +16,13 @@
 //! | MySQL | [`mysql::TABLE`] | [`mysql::GUARD`], then [`mysql::TOKEN`] |
 //! | SQLite | [`sqlite::TABLE`] | [`sqlite::GUARD`] |
 //!
-//! Bind the [key](Fence::key) and the [token](Fence::token_i64), run the guard as the first statement of the transaction,
+//! Bind the [key](Fence::key) and the [token](Fence::token), run the guard as the first statement of the transaction,
 //! and pass the token that it returns to [`Fence::check`]. With sqlx and Postgres:
 //!
 //! ```ignore
 //! let fence = lock.fence(); // `guard = lock` in the attribute
 //! let mut tx = pool.begin().await?;
-//! let token = sqlx::query_scalar(postgres::GUARD).bind(fence.key()).bind(fence.token_i64()).fetch_optional(&mut *tx).await?;
+//! let token = sqlx::query_scalar(postgres::GUARD).bind(fence.key()).bind(fence.token().as_i64()).fetch_optional(&mut *tx).await?;
 //! fence.check(token)?; // an error drops `tx`, which rolls back
 //! // … the writes …
 //! tx.commit().await?;
@@ -51,24 +51,21 @@ use crate::{
     key::{Key, shortened},
     mode::LockMode,
     store::TOKENS,
+    token::Token,
 };
+
+pub use crate::token::InvalidToken;
 
 pub mod mariadb;
 pub mod mysql;
 pub mod postgres;
 pub mod sqlite;
 
-/// Tokens are below this until the year 2112.
-const END: u64 = 1 << 53;
-const TOKEN_RANGE: &str = "a token is a number from 1 to 9007199254740991";
-
 /// The key and the fencing token of an exclusive hold, for storage that refuses stale writers.
 ///
-/// [`LockGuard::fence`](crate::LockGuard::fence) and [`CurrentHold::fence`](crate::CurrentHold::fence) return it, and
-/// [`fencing`](self) has the statements that check it in a database.
+/// [`Hold::fence`](crate::Hold::fence) returns it, and [`fencing`](self) has the statements that check it in a database.
 ///
-/// The token is from 1 to 2^53 − 1, so a `BIGINT` column and a JSON number hold it exactly; an `INTEGER` of 32 bits
-/// is too small. The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case
+/// The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case
 /// would refuse `order:a` because of `order:A`. Clients with different [prefixes](crate::LockClientBuilder::prefix)
 /// have different locks with the same key, so give each prefix a table of its own.
 ///
@@ -106,7 +103,7 @@ const TOKEN_RANGE: &str = "a token is a number from 1 to 9007199254740991";
 )]
 pub struct Fence {
     key: Key,
-    token: u64,
+    token: Token,
 }
 
 /// A fence as `serde` writes it.
@@ -115,7 +112,7 @@ pub struct Fence {
 #[serde(rename = "Fence")]
 struct SerializedFence {
     key: String,
-    token: u64,
+    token: Token,
 }
 
 #[cfg(feature = "serde")]
@@ -130,9 +127,9 @@ impl From<Fence> for SerializedFence {
 
 #[cfg(feature = "serde")]
 impl TryFrom<SerializedFence> for Fence {
-    type Error = ParseFenceError;
+    type Error = InvalidFence;
 
-    fn try_from(parts: SerializedFence) -> Result<Self, ParseFenceError> {
+    fn try_from(parts: SerializedFence) -> Result<Self, InvalidFence> {
         Self::new(&parts.key, parts.token)
     }
 }
@@ -142,15 +139,14 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`ParseFenceError`] if no lock can have this key, or no hold can have this token.
-    pub fn new(key: &str, token: u64) -> Result<Self, ParseFenceError> {
-        let invalid = |reason| ParseFenceError::new(&format!("{key}@{token}"), reason);
-        if !(1..END).contains(&token) {
-            return Err(invalid(TOKEN_RANGE.to_owned()));
-        }
+    /// [`InvalidFence`] if no lock can have this key.
+    pub fn new(key: &str, token: Token) -> Result<Self, InvalidFence> {
         match Key::parse(key) {
             Ok(key) => Ok(Self { key, token }),
-            Err(error) => Err(invalid(format!("its key is invalid: {}", error.reason))),
+            Err(error) => {
+                let reason = format!("its key is invalid: {}", error.reason);
+                Err(InvalidFence::new(&format!("{key}@{token}"), reason))
+            }
         }
     }
 
@@ -162,14 +158,8 @@ impl Fence {
 
     /// Returns the fencing token.
     #[must_use]
-    pub fn token(&self) -> u64 {
+    pub fn token(&self) -> Token {
         self.token
-    }
-
-    /// Returns the fencing token for storage whose integers are signed, such as a `BIGINT` column.
-    #[must_use]
-    pub fn token_i64(&self) -> i64 {
-        self.token.cast_signed()
     }
 
     /// Checks the token that the guard of a transaction returned, or `None` if it returned no row.
@@ -184,7 +174,7 @@ impl Fence {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use rlock_core::fencing::Fence;
     ///
-    /// let fence = Fence::new("order:42", 5)?;
+    /// let fence: Fence = "order:42@5".parse()?;
     /// assert!(fence.check(Some(5)).is_ok());
     /// let stale = fence.check(None).unwrap_err();
     /// assert_eq!(stale.key(), "order:42");
@@ -192,10 +182,10 @@ impl Fence {
     /// # }
     /// ```
     pub fn check(&self, returned: Option<i64>) -> Result<(), Stale> {
-        if returned == Some(self.token_i64()) {
+        if returned == Some(self.token.as_i64()) {
             return Ok(());
         }
-        let returned = returned.and_then(|token| u64::try_from(token).ok());
+        let returned = returned.and_then(|token| Token::try_from(token).ok());
         Err(Stale {
             fence: self.clone(),
             newer: returned.filter(|token| *token > self.token),
@@ -216,16 +206,14 @@ impl fmt::Display for Fence {
 }
 
 impl FromStr for Fence {
-    type Err = ParseFenceError;
+    type Err = InvalidFence;
 
-    fn from_str(text: &str) -> Result<Self, ParseFenceError> {
-        let invalid = |reason: &str| ParseFenceError::new(text, reason.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidFence> {
+        let invalid = |reason: &str| InvalidFence::new(text, reason.to_owned());
         let (key, token) = text
             .rsplit_once('@')
             .ok_or_else(|| invalid("it is written `<key>@<token>`"))?;
-        let is_number = token.bytes().all(|byte| byte.is_ascii_digit());
-        let token = token.parse().ok().filter(|_| is_number);
-        let token = token.ok_or_else(|| invalid(TOKEN_RANGE))?;
+        let token = token.parse().map_err(|_| invalid(InvalidToken::RANGE))?;
         let key = decoded(key).ok_or_else(|| invalid("its key is not percent-encoded UTF-8"))?;
         Self::new(&key, token)
     }
@@ -249,33 +237,33 @@ impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fence")
             .field("key", &self.key.to_string())
-            .field("token", &self.token)
+            .field("token", &self.token.as_u64())
             .finish()
     }
 }
 
 /// The error of a text, or of a key and a token, that cannot be a [`Fence`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParseFenceError {
+pub struct InvalidFence {
     text: String,
     reason: String,
 }
 
-impl ParseFenceError {
+impl InvalidFence {
     fn new(text: &str, reason: String) -> Self {
         let text = shortened(text);
         Self { text, reason }
     }
 }
 
-impl fmt::Display for ParseFenceError {
+impl fmt::Display for InvalidFence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = escape_control(&self.text);
         write!(f, "invalid fence `{text}`: {}", self.reason)
     }
 }
 
-impl Error for ParseFenceError {}
+impl Error for InvalidFence {}
 
 /// The error of a hold whose token is below the largest that the storage has seen for the key: another hold has begun since,
 /// so this one was lost.
@@ -284,7 +272,7 @@ impl Error for ParseFenceError {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stale {
     fence: Fence,
-    newer: Option<u64>,
+    newer: Option<Token>,
 }
 
 impl Stale {
@@ -296,14 +284,14 @@ impl Stale {
 
     /// Returns the token that was refused.
     #[must_use]
-    pub fn token(&self) -> u64 {
+    pub fn token(&self) -> Token {
         self.fence.token()
     }
 
     /// Returns the larger token that the storage has seen, or `None` if the guard did not return it. The guards of
     /// Postgres and SQLite return no row instead.
     #[must_use]
-    pub fn newer(&self) -> Option<u64> {
+    pub fn newer(&self) -> Option<Token> {
         self.newer
     }
 }
@@ -326,7 +314,7 @@ impl fmt::Display for Stale {
 impl Error for Stale {}
 
 /// Returns the smallest token of a lock that the store grants at this time, by the clock of the store. Tokens grow by
-/// two each microsecond, starting from 0 in 1970.
+/// two each microsecond, starting in 1970.
 ///
 /// Use it to delete old rows of [`fencing`](self)'s table: rows with smaller tokens are no longer needed when no
 /// process that was paused before this time can resume and write. A client that keeps a lock for its next calls gives
@@ -339,26 +327,29 @@ impl Error for Stale {}
 /// use rlock_core::fencing::token_at;
 ///
 /// let month = Duration::from_secs(30 * 24 * 60 * 60);
-/// let least = token_at(SystemTime::now() - month);
+/// let least = token_at(SystemTime::now() - month).as_i64();
 /// // DELETE FROM rlock_fence WHERE token < $least
 /// # assert!(least > 0);
 /// ```
 #[must_use]
-pub fn token_at(time: SystemTime) -> i64 {
+pub fn token_at(time: SystemTime) -> Token {
     let since = time.duration_since(UNIX_EPOCH);
     let micros = since.map_or(0, |since| since.as_micros());
     // The unit of fences, 64 microseconds, is that of `library.lua`.
-    i64::try_from(micros / 64 * u128::from(TOKENS)).unwrap_or(i64::MAX)
+    let token = i64::try_from(micros / 64 * u128::from(TOKENS)).unwrap_or(i64::MAX);
+    Token::of_hold(token.cast_unsigned())
 }
 
-/// Returns the fence of each exclusive lock.
+/// Returns the fence of each exclusive lock, in ascending order of the keys.
 pub(crate) fn fences<'a>(entries: impl Iterator<Item = &'a EntryHandle>) -> Vec<Fence> {
     let exclusive = entries.filter(|entry| entry.owner().mode() == LockMode::Exclusive);
     let fence = |entry: &EntryHandle| Fence {
         key: entry.hold.key.clone(),
         token: entry.token(),
     };
-    exclusive.map(fence).collect()
+    let mut fences: Vec<Fence> = exclusive.map(fence).collect();
+    fences.sort_unstable_by(|one, other| one.key().cmp(other.key()));
+    fences
 }
 
 /// Returns the fence of the only exclusive lock.
@@ -384,9 +375,13 @@ mod tests {
 
     use super::*;
 
+    fn token(number: u64) -> Token {
+        number.try_into().expect("valid")
+    }
+
     #[test]
     fn a_fence_is_written_for_headers_and_logs() {
-        let fence = Fence::new("order:ä %\n@1", 5).expect("valid");
+        let fence = Fence::new("order:ä %\n@1", token(5)).expect("valid");
         assert_eq!(fence.to_string(), "order:%C3%A4%20%25%0A@1@5");
         assert_eq!(fence.to_string().parse(), Ok(fence));
     }
@@ -395,11 +390,11 @@ mod tests {
     fn an_invalid_fence_is_refused_with_the_text_and_the_reason() {
         for (text, reason) in [
             ("order:42", "it is written `<key>@<token>`"),
-            ("order:42@", TOKEN_RANGE),
-            ("order:42@+5", TOKEN_RANGE),
-            ("order:42@0", TOKEN_RANGE),
-            ("order:42@9007199254740992", TOKEN_RANGE),
-            ("order:42@99999999999999999999", TOKEN_RANGE),
+            ("order:42@", InvalidToken::RANGE),
+            ("order:42@+5", InvalidToken::RANGE),
+            ("order:42@0", InvalidToken::RANGE),
+            ("order:42@9007199254740992", InvalidToken::RANGE),
+            ("order:42@99999999999999999999", InvalidToken::RANGE),
             ("%@5", "its key is not percent-encoded UTF-8"),
             ("%+5@5", "its key is not percent-encoded UTF-8"),
             ("%FF@5", "its key is not percent-encoded UTF-8"),
@@ -417,10 +412,10 @@ mod tests {
 
     #[test]
     fn only_the_own_token_passes_and_a_larger_one_is_named() {
-        let fence = Fence::new("order:42", 5).expect("valid");
+        let fence = Fence::new("order:42", token(5)).expect("valid");
         assert_eq!(fence.check(Some(5)), Ok(()));
         for (returned, newer, seen) in [
-            (Some(7), Some(7), "token 7"),
+            (Some(7), Some(token(7)), "token 7"),
             (None, None, "a larger one"),
             (Some(4), None, "a larger one"),
             (Some(-1), None, "a larger one"),
@@ -428,7 +423,7 @@ mod tests {
             let stale = fence.check(returned).unwrap_err();
             assert_eq!(
                 (stale.key(), stale.token(), stale.newer()),
-                ("order:42", 5, newer)
+                ("order:42", token(5), newer)
             );
             assert_eq!(
                 stale.to_string(),
@@ -442,7 +437,7 @@ mod tests {
     #[test]
     #[cfg(feature = "serde")]
     fn serde_checks_what_it_reads() {
-        let fence = Fence::new("order:42", END - 1).expect("valid");
+        let fence = Fence::new("order:42", token((1 << 53) - 1)).expect("valid");
         let json = r#"{"key":"order:42","token":9007199254740991}"#;
         assert_eq!(serde_json::to_string(&fence).expect("written"), json);
         assert_eq!(serde_json::from_str::<Fence>(json).expect("read"), fence);
@@ -455,8 +450,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_fence_is_read_as_it_is_written(key in "\\PC{1,20}|[ -~\n\t@%]{1,20}", token in 1..END) {
-            let Ok(fence) = Fence::new(&key, token) else { return Ok(()) };
+        fn a_fence_is_read_as_it_is_written(key in "\\PC{1,20}|[ -~\n\t@%]{1,20}", number in 1..1_u64 << 53) {
+            let Ok(fence) = Fence::new(&key, token(number)) else { return Ok(()) };
             let text = fence.to_string();
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "{}", text);
             prop_assert_eq!(text.parse(), Ok(fence));

@@ -3,8 +3,8 @@
 
 use std::{fmt, time::Duration};
 
-use crate::mode::LockMode;
 pub use crate::{client::LockList, owner::OwnerId};
+use crate::{mode::LockMode, token::Token};
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
 /// [`LockClient::list`](crate::LockClient::list).
@@ -22,9 +22,6 @@ pub struct LockInfo {
     pub depth: u32,
     /// How long the store keeps the lock without a renewal, or `None` if it does not expire.
     pub ttl: Option<Duration>,
-    /// The fencing token of the current hold, if its client replied. Otherwise the first of the 128
-    /// tokens that belong to the last fence on the store, if the store still has it.
-    pub token: Option<u64>,
     /// Whether the client [retains](crate::Lock::retain) the lock: it is not held, and the next
     /// call of that client acquires it without a request.
     pub retained: bool,
@@ -48,6 +45,7 @@ pub struct LockInfo {
     pub holder_count: usize,
     /// The other holders, at most 99.
     pub other_owners: Vec<OwnerId>,
+    pub(crate) token: Option<u64>,
     /// Whether other clients wait for the lock, as far as the holder knows.
     pub(crate) wanted: bool,
 }
@@ -58,6 +56,14 @@ impl LockInfo {
     #[must_use]
     pub fn owner_id(&self) -> Option<OwnerId> {
         OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())
+    }
+
+    /// Returns the fencing token of the current hold, if its client replied. Otherwise returns the first of the 128 tokens
+    /// that belong to the last fence on the store, if the store still has it.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        let token = self.token.filter(|token| *token > 0);
+        token.map(Token::of_hold)
     }
 
     /// Returns the mode in which the lock is held.

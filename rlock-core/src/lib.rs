@@ -62,7 +62,7 @@
 //! | --- | --- | --- |
 //! | `macros` | yes | the attribute, and [`macro@key`] |
 //! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
-//! | `serde` | no | `Serialize` and `Deserialize` for [`fencing::Fence`] |
+//! | `serde` | no | `Serialize` and `Deserialize` for [`Token`] and [`fencing::Fence`] |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
 //! Install the recorder of the metrics for the whole process. A recorder of one thread
@@ -86,6 +86,7 @@ mod engine;
 mod error;
 pub mod fencing;
 mod guard;
+mod hold;
 pub mod inspect;
 mod limits;
 mod lock;
@@ -102,6 +103,7 @@ mod run;
 mod scope;
 mod store;
 mod store_url;
+mod token;
 mod wait;
 
 use rlock_proto::{escape_control, few, key, lease, mode, owner};
@@ -112,6 +114,7 @@ pub use crate::{
     client::{DrainOutcome, LockClient, LockClientBuilder},
     error::{ErrorKind, LockError, LostCause},
     guard::LockGuard,
+    hold::Hold,
     key::escape,
     lock::Lock,
     mode::LockMode,
@@ -119,6 +122,7 @@ pub use crate::{
     scope::{CurrentHold, InCurrentScope, current},
     store::{credentials::Credentials, memory::SimulatedOutage},
     store_url::StoreUrl,
+    token::Token,
 };
 
 #[cfg(feature = "macros")]

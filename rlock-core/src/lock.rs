@@ -1,9 +1,12 @@
 //! A handle to a lock of one key or several, with its options.
 
+mod keys;
+
 use std::{fmt, future::Future, sync::OnceLock, time::Duration};
 
 use futures_util::FutureExt;
 
+use self::keys::{CheckedKeys, KeyOrder, in_order, unique};
 use crate::{
     blocking::block_on,
     engine::{
@@ -48,10 +51,10 @@ use crate::{
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: ClientHandle,
-    /// The keys as given. Each may be shared, whatever the mode of the others.
+    /// The keys in the order in which they were given, each once. Each may be shared, whatever the mode of the others.
     keys: Few<(String, bool)>,
-    /// The keys in ascending order, each once. Checked when the lock is first acquired.
-    checked: OnceLock<Few<(Key, bool)>>,
+    /// Checked when the lock is first acquired.
+    checked: OnceLock<CheckedKeys>,
     pub(crate) options: LockOptions,
 }
 
@@ -63,19 +66,19 @@ impl Lock {
     ) -> Self {
         Self {
             client,
-            keys,
+            keys: unique(keys),
             checked: OnceLock::new(),
             options,
         }
     }
 
-    /// Returns the key, as given. With several keys, returns the first one.
+    /// Returns the key. With several [keys](Self::keys), returns the one that was given first.
     #[must_use]
     pub fn key(&self) -> &str {
         self.keys.first().map_or("", |(key, _)| key)
     }
 
-    /// Returns the keys, as given.
+    /// Returns the keys in the order in which they were given, each once, like [`Hold::keys`](crate::Hold::keys).
     #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.keys.iter().map(|(key, _)| &**key)
@@ -83,7 +86,7 @@ impl Lock {
 
     /// Adds keys whose locks are [shared](Self::shared), whatever the mode of the others.
     ///
-    /// A key that is also in the other list is not shared.
+    /// They come after the other keys. A key that is also one of those is not shared.
     ///
     /// # Examples
     ///
@@ -105,6 +108,7 @@ impl Lock {
     {
         self.keys
             .extend(keys.into_iter().map(|key| (key.into(), true)));
+        self.keys = unique(self.keys);
         self.checked = OnceLock::new();
         self
     }
@@ -115,7 +119,7 @@ impl Lock {
 
     lock_option_setters!();
 
-    fn checked_keys(&self) -> Result<&Few<(Key, bool)>, LockError> {
+    fn checked_keys(&self) -> Result<&CheckedKeys, LockError> {
         if let Some(keys) = self.checked.get() {
             return Ok(keys);
         }
@@ -126,24 +130,26 @@ impl Lock {
             Ok((key, *is_shared))
         };
         let parsed: Result<Few<(Key, bool)>, LockError> = self.keys.iter().map(parse).collect();
-        let mut keys = parsed?;
-        // A key that is named twice is not shared, unless it is shared both times.
-        keys.sort_unstable_by(|(one, shared), (other, also)| {
-            one.as_str().cmp(other.as_str()).then(shared.cmp(also))
-        });
-        keys.dedup_by(|(one, _), (other, _)| one == other);
+        let keys = parsed?;
         limits::keys(keys.len())?;
-        Ok(self.checked.get_or_init(|| keys))
+        Ok(self.checked.get_or_init(|| CheckedKeys::new(keys)))
     }
 
-    /// Returns what a call takes from the lock.
-    fn request(&self, wait: Wait, purpose: AcquiredFor) -> Result<LockRequest, LockError> {
+    /// Returns what a call takes from the lock, and the order of the keys in its guard.
+    fn request(
+        &self,
+        wait: Wait,
+        purpose: AcquiredFor,
+    ) -> Result<(LockRequest, KeyOrder), LockError> {
         let options = LockOptions {
             wait,
             site: self.options.site.in_mode(self.options.mode),
             ..self.options
         };
-        let keys = self.checked_keys()?;
+        let CheckedKeys {
+            ascending: keys,
+            order,
+        } = self.checked_keys()?;
         let checked = limits::lock(limits::OF_LOCK, &options);
         let needs_majority = self.client.core().needs_majority;
         if let Err(error) = checked.and_then(|()| limits::mode(&options, needs_majority)) {
@@ -159,11 +165,12 @@ impl Lock {
         let keys = keys
             .iter()
             .map(|(key, is_shared)| (key.clone(), mode(*is_shared)));
-        Ok(LockRequest {
+        let request = LockRequest {
             keys: few::collect(keys),
             options,
             purpose,
-        })
+        };
+        Ok((request, order.clone()))
     }
 
     /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
@@ -175,10 +182,13 @@ impl Lock {
         let (client, request) = (self.client.clone(), self.request(wait, purpose));
         async move {
             // Borrowed, because moving the value doubles the size of the future.
-            let request = request.as_ref().map_err(LockError::clone)?;
+            let (request, order) = request.as_ref().map_err(LockError::clone)?;
             // Boxed, because each caller's future would otherwise be as large as this one.
             let entries = Box::pin(acquire::acquire(&client, request)).await?;
-            Ok(LockGuard::new(entries))
+            Ok(LockGuard::new(in_order(
+                entries,
+                order.as_deref().map(Vec::as_slice),
+            )))
         }
     }
 

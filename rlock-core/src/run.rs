@@ -190,9 +190,10 @@ impl BodyEnd {
 
 /// Returns the scope of a body inside these locks, and the span of the last one.
 fn scope_of(guard: &LockGuard) -> (Scope, Option<Arc<Span>>) {
-    let spans = guard.each().map(EntryHandle::span);
+    let entries = guard.entries().clone();
+    let spans = entries.iter().map(EntryHandle::span);
     let span = spans.fold(None, |_, span| span);
-    (Scope::current().inside(guard.entries()), span)
+    (Scope::current().inside(entries), span)
 }
 
 /// The locks that the current thread is inside. The caller runs the closure itself: each hand-over

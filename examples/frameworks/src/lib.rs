@@ -59,7 +59,7 @@ impl Bank {
         let sent = self.0.send(Payment { order, confirm }).await;
         sent.map_err(|_| PaymentError::Closed)?;
         confirmed.await.map_err(|_| PaymentError::Closed)?;
-        Ok(current().map_or(0, |hold| hold.fencing_token()))
+        Ok(current().map_or(0, |hold| hold.token().as_u64()))
     }
 }
 

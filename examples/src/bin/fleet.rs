@@ -62,7 +62,7 @@ async fn add_one(folder: &Path, worker: &str) -> Result<(), FleetError> {
     let balance = read_number(&folder.join("balance"))?;
     tokio::time::sleep(Duration::from_millis(1)).await;
     fs::write(folder.join("balance"), (balance + 1).to_string())?;
-    let token = current().map_or(0, |hold| hold.fencing_token());
+    let token = current().map_or(0, |hold| hold.token().as_u64());
     let last = read_number(&folder.join("token"))?;
     if token <= last {
         return Err(FleetError::Broken(format!(

@@ -88,7 +88,7 @@ impl FromRequest<Documents> for Fenced {
             let retry_after = [(RETRY_AFTER, "1")];
             return Err((StatusCode::SERVICE_UNAVAILABLE, retry_after, text).into_response());
         };
-        let (token, seen) = (fence.token(), document.token);
+        let (token, seen) = (fence.token().as_u64(), document.token);
         if token < seen {
             let text = format!("token {token} of lock `{key}` is stale: {seen} has been seen");
             // The header is a condition, as `If-Match` is. 409 would invite the caller to send it again.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rlock_core::{
-    LockClient,
+    LockClient, Token,
     fencing::{Fence, Stale},
 };
 use tokio::{sync::watch, time::sleep};
@@ -30,7 +30,7 @@ impl Database {
     /// Starts the next job, unless the database has seen a later term.
     fn start_job(&self, fence: &Fence) -> Result<(), Stale> {
         let mut largest = self.largest.lock().expect("nothing panics under it");
-        *largest = fence.token_i64().max(*largest);
+        *largest = fence.token().as_i64().max(*largest);
         fence.check(Some(*largest))?;
         self.started.send_modify(|job| *job += 1);
         println!("   starts a job, with fence {fence}");
@@ -60,7 +60,7 @@ async fn instance(
 }
 
 /// Lets one instance lead after the other. Returns their terms.
-async fn deploy(url: &str) -> Result<Vec<u64>, Failure> {
+async fn deploy(url: &str) -> Result<Vec<Token>, Failure> {
     let database = Arc::<Database>::default();
     let observer = LockClient::connect(url).await?;
     let election = observer.election("scheduler");

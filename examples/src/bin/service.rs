@@ -83,7 +83,7 @@ impl Orders {
     async fn pay(&self, id: u64) -> Result<String, OrderError> {
         tokio::time::sleep(Duration::from_millis(20)).await; // the bank takes its time
         // The storage would refuse a token below the largest that it has seen.
-        let token = current().map(|hold| hold.fencing_token());
+        let token = current().map(|hold| hold.token());
         let is_new = self
             .paid
             .lock()

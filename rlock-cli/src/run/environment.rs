@@ -19,22 +19,15 @@ pub(crate) fn owners_around() -> Vec<String> {
     held.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Returns the environment for these locks, in the order of `keys`, those with other keys last.
-pub(crate) fn of(keys: &[String], guard: &LockGuard) -> Environment {
-    let mut order: Vec<&LockGuard> = Vec::with_capacity(guard.iter().len());
-    let others = guard.iter().map(LockGuard::key);
-    for key in keys.iter().map(String::as_str).chain(others) {
-        let held = guard.iter().find(|held| held.key() == key);
-        order.extend(held.filter(|held| order.iter().all(|other| other.key() != held.key())));
+/// Returns the environment for these locks.
+pub(crate) fn of(guard: &LockGuard) -> Environment {
+    let mut set = vec![("RLOCK_KEYS".to_owned(), guard.keys().len().to_string())];
+    for (number, key) in (1..).zip(guard.keys()) {
+        set.extend(variables(guard, key, &format!("_{number}")));
     }
-    let mut set = vec![("RLOCK_KEYS".to_owned(), order.len().to_string())];
-    for (number, held) in (1..).zip(&order) {
-        set.extend(variables(held, &format!("_{number}")));
-    }
-    if let Some(first) = order.first() {
-        set.extend(variables(first, ""));
-    }
-    let owners = guard.iter().map(|held| held.owner().to_string());
+    set.extend(variables(guard, guard.key(), ""));
+    let owners = guard.keys().filter_map(|key| guard.owner_of(key));
+    let owners = owners.map(|owner| owner.to_string());
     let held: Vec<String> = owners_around().into_iter().chain(owners).collect();
     set.push((HELD.to_owned(), held.join(" ")));
     let inherited = env::vars_os().map(|(name, _)| name);
@@ -44,14 +37,13 @@ pub(crate) fn of(keys: &[String], guard: &LockGuard) -> Environment {
     }
 }
 
-fn variables(held: &LockGuard, suffix: &str) -> [(String, String); 3] {
+fn variables(guard: &LockGuard, key: &str, suffix: &str) -> [(String, String); 3] {
+    let token = guard.token_of(key).map(|token| token.to_string());
+    let owner = guard.owner_of(key).map(|owner| owner.to_string());
     [
-        (format!("RLOCK_KEY{suffix}"), held.key().to_owned()),
-        (
-            format!("RLOCK_TOKEN{suffix}"),
-            held.fencing_token().to_string(),
-        ),
-        (format!("RLOCK_OWNER{suffix}"), held.owner().to_string()),
+        (format!("RLOCK_KEY{suffix}"), key.to_owned()),
+        (format!("RLOCK_TOKEN{suffix}"), token.unwrap_or_default()),
+        (format!("RLOCK_OWNER{suffix}"), owner.unwrap_or_default()),
     ]
 }
 

@@ -120,7 +120,7 @@ async fn an_operator_who_looks_needs_the_permissions_of_the_page() {
         (&["ls"][..], "order:42"),
         (&["ls", "--scan"], "order:42"),
         (&["inspect", "order:42"], "1 other process"),
-        (&["inspect", "order:42", "--json"], "\"waiters\":1"),
+        (&["inspect", "order:42", "--json"], "\"waiter_count\":1"),
         (&["inspect", "report:7"], "report:7"),
         (
             &["release", "order:42", "--revoke", "--yes"],

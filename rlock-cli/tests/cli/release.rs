@@ -144,14 +144,14 @@ async fn the_token_of_an_older_hold_takes_nothing() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let old = client.lock("order:42").acquire().await.expect("free");
-    let token = old.fencing_token().to_string();
+    let token = old.token().to_string();
     old.release().await.expect("held");
     let guard = client.lock("order:42").acquire().await.expect("free");
     let outcome = release(&server, &["--token", &token, "--yes"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.log.contains("another token"), "{outcome:?}");
     assert!(guard.is_valid());
-    let token = guard.fencing_token().to_string();
+    let token = guard.token().to_string();
     let outcome = release(&server, &["--token", &token, "--yes"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     within(LONG, "it is lost", guard.lost()).await;

@@ -27,7 +27,7 @@ impl LockClient {
     ///
     /// Each client has a key of its own: `rlock:probe:<client id>`, with a number behind it on a cluster. So probes of
     /// different clients never wait for each other, and probes of one client take turns. The lock has a lease of ten
-    /// seconds. Only its [fence](crate::LockGuard::fence) outlives the probe, for 70 seconds.
+    /// seconds. Only its [fence](crate::Hold::fence) outlives the probe, for 70 seconds.
     /// [Metrics](Lock::label) show the lock as `rlock:probe`.
     ///
     /// The probe takes at most twice the [response time-out](crate::LockClientBuilder::response_timeout), including

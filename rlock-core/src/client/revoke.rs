@@ -15,6 +15,7 @@ use crate::{
     mode::LockMode,
     owner::OwnerId,
     store::{ReleaseRequest, Released, SendOptions, StoreError, StoredLock, TOKENS},
+    token::Token,
 };
 
 impl LockClient {
@@ -97,8 +98,8 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// Same as [`force_release`](Self::force_release). The call can be repeated.
-    pub async fn release_if(&self, key: &str, token: u64) -> Result<bool, LockError> {
-        self.take_from(self.key(key)?, Some(token)).await
+    pub async fn release_if(&self, key: &str, token: Token) -> Result<bool, LockError> {
+        self.take_from(self.key(key)?, Some(token.as_u64())).await
     }
 
     /// Takes a lock from its holder, even from one that does not reply, and hands it to the next waiter. Returns
@@ -133,7 +134,7 @@ impl LockClient {
     /// let held = client.lock("order:42").acquire().await?;
     /// assert!(client.force_release("order:42").await?);
     /// let next = client.lock("order:42").acquire().await?;
-    /// assert!(next.fencing_token() > held.fencing_token());
+    /// assert!(next.token() > held.token());
     /// # Ok(())
     /// # }
     /// ```

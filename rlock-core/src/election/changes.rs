@@ -14,6 +14,7 @@ use crate::{
     engine::elections::Observed,
     error::ErrorKind,
     inspect::{Holder, LockInfo},
+    token::Token,
 };
 
 /// A leader, as other processes see it.
@@ -22,7 +23,7 @@ use crate::{
 pub struct LeaderInfo {
     /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`](crate::election::Term), and
     /// is `None` if the store does not know it either. [`LeaderChanges`] yields no leader without a number.
-    pub term: Option<u64>,
+    pub term: Option<Token>,
     /// The value that the leader has [announced](crate::election::Term::announce).
     pub value: Option<String>,
     /// When its term began, by the clock of this process. `None` if the leader did not reply.
@@ -39,9 +40,10 @@ impl LeaderInfo {
     /// Returns the holder of the lock at this time as a leader, unless its client only retains the lock.
     pub(super) fn of(info: LockInfo, at: SystemTime) -> Option<Self> {
         info.owner_id().filter(|_| !info.retained)?;
+        let term = info.token();
         let holder = info.holder;
         Some(Self {
-            term: info.token,
+            term,
             lease_left: info.ttl,
             value: holder.as_ref().and_then(|holder| holder.value.clone()),
             since: holder
@@ -62,7 +64,7 @@ pub struct LeaderChanges {
     /// How often in a row the store or the leader did not reply.
     pub(super) failures: u32,
     /// The term and the value that were returned last.
-    pub(super) last: Option<(Option<u64>, Option<String>)>,
+    pub(super) last: Option<(Option<Token>, Option<String>)>,
 }
 
 impl LeaderChanges {

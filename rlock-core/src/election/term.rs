@@ -1,25 +1,30 @@
 //! The terms in which this process leads.
 
-use std::fmt;
+use std::{fmt, ops::Deref};
+
+use rlock_proto::few;
 
 use crate::{
     engine::{elections::Office, entry::EntryHandle},
     error::{LockError, LostCause},
-    fencing::{Fence, only_fence},
     guard::LockGuard,
+    hold::Hold,
     limits::MAX_VALUE,
 };
 
-/// A leadership, from [`Election::campaign`](crate::election::Election::campaign). Dropping it resigns in the background, so
-/// `let _ = election.campaign().await?` resigns at once, as [`LockGuard`](LockGuard#examples) explains.
-#[must_use = "if unused, the process resigns at once: bind the leadership to a name, and not to `_`"]
+/// A guard by which this process leads, from [`Election::campaign`](crate::election::Election::campaign). It dereferences to
+/// its [`Term`].
+///
+/// Dropping it resigns in the background, so `let _ = election.campaign().await?` resigns at once, as
+/// [`LockGuard`](LockGuard#examples) explains.
+#[must_use = "if unused, the process resigns at once: bind the guard to a name, and not to `_`"]
 pub struct LeaderGuard {
     pub(super) term: Term,
     pub(super) guard: LockGuard,
 }
 
 impl LeaderGuard {
-    /// Returns the term in which this process leads.
+    /// Returns the term in which this process leads, which can be cloned for other tasks.
     #[must_use]
     pub fn term(&self) -> &Term {
         &self.term
@@ -28,11 +33,6 @@ impl LeaderGuard {
     /// Returns the guard of the lock by which this process leads.
     pub fn guard(&self) -> &LockGuard {
         &self.guard
-    }
-
-    /// Resolves to the cause when the leadership is lost, like [`LockGuard::lost`].
-    pub async fn lost(&self) -> LostCause {
-        self.guard.lost().await
     }
 
     /// Resigns, so that the next candidate leads.
@@ -49,6 +49,14 @@ impl LeaderGuard {
     }
 }
 
+impl Deref for LeaderGuard {
+    type Target = Term;
+
+    fn deref(&self) -> &Term {
+        &self.term
+    }
+}
+
 impl fmt::Debug for LeaderGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LeaderGuard").field(&self.guard).finish()
@@ -56,52 +64,43 @@ impl fmt::Debug for LeaderGuard {
 }
 
 /// A term in which this process leads. The handle can be sent to other tasks, and does not prolong the term.
-#[derive(Clone)]
-pub struct Term(EntryHandle);
+///
+/// It dereferences to the [`Hold`] by which this process leads: its [token](Hold::token) is the number of the term, its
+/// [fence](Hold::fence) makes a database refuse the writes of a former leader, and [`lost`](Hold::lost) resolves when
+/// the term has ended, to [`LostCause::Released`] after the process has resigned.
+pub struct Term {
+    hold: Hold,
+}
 
 impl Term {
     /// Begins a term of this client, and announces it.
     pub(super) fn begin(entry: EntryHandle) -> Self {
-        let term = Self(entry);
+        let term = Self {
+            hold: Hold::new(few::one(entry)),
+        };
         term.office();
         // If the hold ended before this office existed, its end could not close the office.
-        if term.0.left().or_else(|| term.0.broken()).is_some() {
+        if term.ended().is_some() {
             term.office().ends();
         }
-        term.0.core().shell.elections.announce(&term.0.hold);
+        let entry = term.entry();
+        entry.core().shell.elections.announce(&entry.hold);
         term
     }
 
+    fn entry(&self) -> &EntryHandle {
+        self.hold.first()
+    }
+
+    /// Returns the cause if the term has ended.
+    fn ended(&self) -> Option<LostCause> {
+        let entry = self.entry();
+        entry.left().or_else(|| entry.broken())
+    }
+
     fn office(&self) -> &Office {
-        self.0
-            .hold
-            .office
-            .get_or_init(|| Box::new(Office::new(self.0.hold.site)))
-    }
-
-    /// Returns the number of the term: its fencing token.
-    #[must_use]
-    pub fn token(&self) -> u64 {
-        self.0.token()
-    }
-
-    /// Returns the fence, with which a database can refuse the writes of a former leader, as
-    /// [`fencing`](crate::fencing) describes.
-    #[must_use]
-    pub fn fence(&self) -> Fence {
-        only_fence([&self.0].into_iter())
-    }
-
-    /// Returns whether this process still leads. Reads the clock, so the result is right even after a pause of the whole
-    /// process.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.0.left().is_none() && !self.0.valid_for().is_zero()
-    }
-
-    /// Resolves to the cause when the term has ended: [`LostCause::Released`] after the process has resigned.
-    pub async fn lost(&self) -> LostCause {
-        self.0.lost().await
+        let hold = &self.entry().hold;
+        hold.office.get_or_init(|| Box::new(Office::new(hold.site)))
     }
 
     /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the
@@ -117,11 +116,12 @@ impl Term {
             let reason = "a leader announces at most 1,024 bytes: announce an address, and serve the rest there";
             return Err(LockError::invalid_option("announce", length, reason));
         }
-        if let Some(cause) = self.0.left().or_else(|| self.0.broken()) {
-            return Err(self.0.lost_error(cause));
+        let entry = self.entry();
+        if let Some(cause) = self.ended() {
+            return Err(entry.lost_error(cause));
         }
         self.office().announce(value);
-        self.0.core().shell.elections.announce(&self.0.hold);
+        entry.core().shell.elections.announce(&entry.hold);
         Ok(())
     }
 
@@ -136,13 +136,29 @@ impl Term {
     pub async fn resign_requested(&self) {
         tokio::select! {
             () = self.office().resign.wait() => {}
-            () = self.0.core().until_draining() => {}
+            () = self.entry().core().until_draining() => {}
         }
+    }
+}
+
+impl Clone for Term {
+    fn clone(&self) -> Self {
+        Self {
+            hold: Hold::new(self.hold.entries().clone()),
+        }
+    }
+}
+
+impl Deref for Term {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
     }
 }
 
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Term").field(&self.token()).finish()
+        self.hold.debug("Term", f)
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     lease::Time,
     observe::HoldEnd,
     owner::OwnerId,
+    token::Token,
 };
 
 #[derive(Clone)]
@@ -48,7 +49,7 @@ impl EntryHandle {
     pub(crate) fn inside(&self) -> machine::Inside {
         machine::Inside {
             owner: self.hold.owner,
-            token: self.token(),
+            token: self.hold.token,
             entry: self.number,
         }
     }
@@ -64,8 +65,8 @@ impl EntryHandle {
     }
 
     /// Returns the fencing token of the hold.
-    pub(crate) fn token(&self) -> u64 {
-        self.hold.token
+    pub(crate) fn token(&self) -> Token {
+        Token::of_hold(self.hold.token)
     }
 
     /// Returns the key for an error or a log.
@@ -85,13 +86,16 @@ impl EntryHandle {
 
     /// Returns whether the hold has not ended.
     pub(crate) fn is_live(&self) -> bool {
-        self.read(|own, _| own.is_live(self.token())) == Some(true)
+        self.read(|own, _| own.is_live(self.hold.token)) == Some(true)
     }
 
     /// Returns the number of entries of the hold.
     pub(crate) fn depth(&self) -> u32 {
-        let count = |own: &Ownership, _| (own.token() == Some(self.token())).then(|| own.entries());
-        self.read(count).flatten().unwrap_or_default()
+        let depth = |own: &Ownership, _| {
+            let is_this = own.token() == Some(self.hold.token);
+            is_this.then(|| own.entries())
+        };
+        self.read(depth).flatten().unwrap_or_default()
     }
 
     /// Marks that a body runs inside, which stops when the lock is lost.
@@ -217,11 +221,12 @@ pub(crate) async fn first<'a, F: Future<Output = LostCause>>(
     select_all(losses).await.0
 }
 
+const PRESENT: &str = "a guard keeps its entry until it is released";
+
 /// Keeps an entry until it is released or dropped.
 pub(crate) struct EntryGuard {
-    entry: EntryHandle,
-    /// Whether the entry was told to leave.
-    left: bool,
+    /// `None` once the entry was told to leave, or is kept by other means.
+    entry: Option<EntryHandle>,
     /// Why the entry ends, if it is not released.
     end: Option<HoldEnd>,
 }
@@ -233,11 +238,22 @@ impl EntryGuard {
             hold,
             number,
         };
-        Self {
-            entry,
-            left: false,
-            end: None,
-        }
+        Self::of(entry, None)
+    }
+
+    /// Keeps this entry, which ends for this reason unless it is released.
+    pub(crate) fn of(entry: EntryHandle, end: Option<HoldEnd>) -> Self {
+        let entry = Some(entry);
+        Self { entry, end }
+    }
+
+    /// Returns the entry to a guard that keeps it from now on.
+    pub(crate) fn into_entry(mut self) -> EntryHandle {
+        self.take()
+    }
+
+    fn take(&mut self) -> EntryHandle {
+        self.entry.take().expect(PRESENT)
     }
 
     /// Notes why the entry is about to end.
@@ -252,18 +268,18 @@ impl EntryGuard {
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
     pub(crate) async fn release(mut self) -> Result<(), LockError> {
-        let core = self.entry.client.core().clone();
+        // Until here, dropping the guard removes the entry: the future was never polled.
+        let entry = self.take();
+        let core = Arc::clone(entry.client.core());
         let started = core.clock.now();
         let mut call = CallGuard::new(&core);
-        // Until here, dropping the guard removes the entry: the future was never polled.
-        self.left = true;
         let leave = Input::Leave {
-            entry: self.entry.inner(),
+            entry: entry.inner(),
             end: self.end.unwrap_or(HoldEnd::Released),
             call: Some(call.id()),
         };
         let step = call.begin(leave).await;
-        self.entry.hold.notify();
+        entry.hold.notify();
         let step = match step {
             Step::Left(_) => step,
             // Boxed, so that the futures of callers stay small.
@@ -272,14 +288,14 @@ impl EntryGuard {
         match step {
             Step::Left(outcome) => {
                 // The machine may have forgotten the ownership since.
-                let lost = self.entry.hold.lost(self.entry.number);
+                let lost = entry.hold.lost(entry.number);
                 let outcome = outcome.and(lost.map_or(Ok(()), Err));
-                outcome.map_err(|cause| self.entry.lost_error(cause))
+                outcome.map_err(|cause| entry.lost_error(cause))
             }
             Step::Refused(Refusal::Failed) => {
-                let action = format!("release lock `{}`", self.entry.shown());
+                let action = format!("release lock `{}`", entry.shown());
                 let waited = core.clock.now().since(started);
-                Err(call.error(&[&self.entry.hold.key], action, waited))
+                Err(call.error(&[&entry.hold.key], action, waited))
             }
             step => unreachable!("a release does not end by {step:?}"),
         }
@@ -290,26 +306,26 @@ impl Deref for EntryGuard {
     type Target = EntryHandle;
 
     fn deref(&self) -> &EntryHandle {
-        &self.entry
+        self.entry.as_ref().expect(PRESENT)
     }
 }
 
 impl Drop for EntryGuard {
     /// Removes the entry. The background reports a loss, and sends the request.
     fn drop(&mut self) {
-        if !self.left {
+        if let Some(entry) = self.entry.take() {
             let end = match self.end {
                 Some(end) => end,
                 None if thread::panicking() => HoldEnd::Panicked,
                 None => HoldEnd::Released,
             };
-            let entry = self.entry.inner();
-            let call = None;
-            self.entry
-                .core()
-                .shell
-                .on_drop(Input::Leave { entry, end, call });
-            self.entry.hold.notify();
+            let leave = Input::Leave {
+                entry: entry.inner(),
+                end,
+                call: None,
+            };
+            entry.core().shell.on_drop(leave);
+            entry.hold.notify();
         }
     }
 }

@@ -171,7 +171,7 @@ impl Runs {
         if self.on_lost == OnLost::Continue {
             return None;
         }
-        let mut lost = self.guard.each().filter_map(|entry| {
+        let mut lost = self.guard.entries().iter().filter_map(|entry| {
             let cause = entry.broken()?;
             Some(BodyEnd::Lost(entry.shown().to_owned(), cause))
         });
@@ -190,7 +190,7 @@ impl Runs {
 }
 
 fn first_lost(guard: &LockGuard) -> Boxed<BodyEnd> {
-    let entries = guard.entries();
+    let entries = guard.entries().clone();
     Box::pin(async move {
         let (entry, cause) = entry::first(entries.iter(), EntryHandle::until_lost).await;
         BodyEnd::Lost(entry.shown().to_owned(), cause)

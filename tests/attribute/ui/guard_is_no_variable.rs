@@ -36,7 +36,7 @@ fn part_of_a_pattern((left, right): (u64, u64)) -> Result<u64, LockError> {
 
 #[distributed_lock(key = "order:<lock>", guard = lock)]
 async fn placeholder(id: u64) -> Result<u64, LockError> {
-    Ok(id + lock.fencing_token())
+    Ok(id + lock.token())
 }
 
 #[distributed_lock(key = "night", hold = lock)]

@@ -24,13 +24,13 @@ async fn no_such_method() -> Result<(), LockError> {
 
 #[distributed_lock(key = "night", guard = lock)]
 async fn shadowed(id: u64) -> Result<u64, LockError> {
-    let lock = lock.fencing_token() + id;
+    let lock = lock.token() + id;
     Ok(lock)
 }
 
-#[distributed_lock(key = "night", guard = lock, on_error = |_| lock.fencing_token())]
+#[distributed_lock(key = "night", guard = lock, on_error = |_| lock.token())]
 async fn outside_of_the_body() -> u64 {
-    lock.fencing_token()
+    lock.token()
 }
 
 fn main() {}

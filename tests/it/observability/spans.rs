@@ -82,7 +82,7 @@ async fn the_spans_of_a_call_that_waits_have_the_same_level_and_show_the_wait() 
     tokio::time::sleep(ms(50)).await;
     guard.release().await.expect("held");
     let guard = its_turn(waiting).await;
-    let token = guard.fencing_token().to_string();
+    let token = guard.token().to_string();
     guard.release().await.expect("held");
     let [acquire, hold] = &closed(LOCK, 2).await[..] else {
         panic!("two spans");

@@ -38,7 +38,7 @@ const LARGEST: u64 = (1 << 46) - 1;
 async fn messages_that_make_no_sense_change_nothing() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
     let (owner, channel) = first_waiter(&server).await;
-    let (fence, lock) = (held.fencing_token() / 128 + 2, name("k"));
+    let (fence, lock) = (held.token().as_u64() / 128 + 2, name("k"));
     let stranger = format!("{}:1", &owner[..36]);
     for message in [
         String::new(),
@@ -56,7 +56,7 @@ async fn messages_that_make_no_sense_change_nothing() {
         format!("{}0 {fence}/0 1000 {lock}", stranger.replace(':', ":999")),
         format!("{} {fence}/0 1000 {lock}", held.owner()),
         // A grant that is older than the waiter's refusal.
-        format!("{owner} {}/0 1000 {lock}", held.fencing_token() / 128),
+        format!("{owner} {}/0 1000 {lock}", held.token().as_u64() / 128),
         format!("{owner} 0/0 1000 {lock}"),
         // A grant that has already ended.
         format!("{owner} {fence}/0 0 {lock}"),
@@ -91,7 +91,7 @@ async fn a_forged_grant_that_is_accepted_ends_soon_and_leaves_the_holder_its_loc
     )
     .await;
     let misled = waiting.await.expect("no panic").expect("it is accepted");
-    assert_eq!(misled.fencing_token(), LARGEST * 128);
+    assert_eq!(misled.token().as_u64(), LARGEST * 128);
     assert!(misled.valid_for() < ms(1000), "{:?}", misled.valid_for());
     within(LONG, "it is lost", misled.lost()).await;
     assert!(held.is_valid());

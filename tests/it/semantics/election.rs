@@ -48,10 +48,7 @@ async fn a_body_is_inside_the_lock_of_its_term() {
     let client = LockClient::in_memory();
     let run = client.election("scheduler").run(async |term| {
         let hold = current().expect("inside");
-        assert_eq!(
-            (term.token(), term.fence()),
-            (hold.fencing_token(), hold.fence())
-        );
+        assert_eq!((term.token(), term.fence()), (hold.token(), hold.fence()));
         client
             .lock("scheduler")
             .run(async {})

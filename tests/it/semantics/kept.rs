@@ -89,7 +89,7 @@ async fn a_guard_keeps_the_hold_of_its_call_until_it_is_released() {
         let (hold, guard, nested) = lock.run(body).await.expect("free");
         assert!(!hold.is_valid(), "its call has ended");
         assert!(guard.is_valid());
-        assert_eq!(guard.fencing_token(), hold.fencing_token());
+        assert_eq!(guard.token(), hold.token());
         assert_eq!(guard.depth(), 2, "itself and `nested`");
         nested.release().await.expect("held");
         assert_eq!(guard.depth(), 1);
@@ -101,7 +101,7 @@ async fn a_guard_keeps_the_hold_of_its_call_until_it_is_released() {
         assert_eq!(again.await.expect("enters"), 2);
         guard.release().await.expect("held");
         let next = other.lock("k").try_acquire().await.expect("a reply");
-        assert!(next.expect("free").fencing_token() > hold.fencing_token());
+        assert!(next.expect("free").token() > hold.token());
     }
 }
 

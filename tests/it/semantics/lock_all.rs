@@ -6,7 +6,7 @@ use std::{
 };
 
 use rlock_core::{
-    InCurrentScope, LockClient, LockError, LockGuard, LostCause, current, distributed_lock,
+    InCurrentScope, LockClient, LockError, LostCause, current, distributed_lock, fencing::Fence,
 };
 use rlock_testkit::{RedisServer, within};
 
@@ -19,10 +19,11 @@ async fn both() -> [(LockClient, Option<RedisServer>); 2] {
 }
 
 #[tokio::test]
-async fn all_are_taken_sorted_and_each_once() {
+async fn all_are_taken_each_once_in_the_order_given() {
     for (client, server) in both().await {
         let locks = client.lock_all(["c", "a", "b", "a"]);
-        assert_eq!(locks.keys().collect::<Vec<_>>(), ["c", "a", "b", "a"]);
+        assert_eq!(locks.key(), "c");
+        assert!(locks.keys().eq(["c", "a", "b"]));
         let guard = if let Some(server) = &server {
             let mut watch = server.watch_commands().await;
             let guard = locks.acquire().await;
@@ -32,16 +33,23 @@ async fn all_are_taken_sorted_and_each_once() {
             locks.acquire().await
         };
         let guard = guard.expect("free");
-        assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
-        assert!(guard.iter().map(LockGuard::key).eq(guard.keys()));
+        assert_eq!(guard.key(), locks.key());
+        assert!(guard.keys().eq(locks.keys()));
+        let inside = guard.scope(async { current().expect("inside") }).await;
+        assert!(inside.keys().eq(locks.keys()));
+        // Transactions that check them in one order do not deadlock.
+        let fences = guard.fences();
+        assert!(fences.iter().map(Fence::key).eq(["a", "b", "c"]));
         assert!(guard.is_valid() && !guard.valid_for().is_zero());
-        for held in &guard {
-            assert_eq!(held.depth(), 1);
-            assert!(held.fencing_token() > 0);
-            let taken = client.lock(held.key()).try_acquire().await;
-            assert!(taken.expect("a reply").is_none(), "{}", held.key());
+        assert_eq!(guard.depth(), 1);
+        for key in guard.keys() {
+            let info = client.inspect(key).await.expect("a reply").expect("held");
+            assert_eq!(info.owner_id(), guard.owner_of(key));
+            assert_eq!((info.depth, info.token()), (1, guard.token_of(key)));
+            let taken = client.lock(key).try_acquire().await;
+            assert!(taken.expect("a reply").is_none(), "{key}");
             if let Some(server) = &server {
-                assert!(server.exists(&name(held.key())).await);
+                assert!(server.exists(&name(key)).await);
             }
         }
         guard.release().await.expect("held");
@@ -70,18 +78,16 @@ async fn each_key_has_its_own_token_and_without_a_key_there_is_none() {
         assert!(hold.keys().eq([&*debit, &*credit]));
         for key in [&debit, &credit] {
             let info = client.inspect(key).await?.expect("held");
-            assert!(info.token.is_some());
-            assert_eq!(hold.token(key), info.token);
-            assert_eq!(hold.token_i64(key), info.token.map(u64::cast_signed));
+            assert!(info.token().is_some());
+            assert_eq!(hold.token_of(key), info.token());
         }
-        assert_ne!(hold.token(&debit), hold.token(&credit));
-        assert_eq!(hold.token("account"), None);
-        let said = panic_of(|| hold.fencing_token());
+        assert_ne!(hold.token_of(&debit), hold.token_of(&credit));
+        assert_eq!(hold.token_of("account"), None);
+        let said = panic_of(|| hold.token());
         assert!(
-            said.contains("2 keys") && said.contains("token(key)"),
+            said.contains("2 keys") && said.contains("token_of(key)"),
             "{said}"
         );
-        panic_of(|| hold.fencing_token_i64());
         Ok(())
     }
 
@@ -94,23 +100,20 @@ async fn each_key_has_its_own_token_and_without_a_key_there_is_none() {
     }
 
     let guard = client.lock_all(["a", "b"]).acquire().await.expect("free");
-    for (held, key) in guard.iter().zip(["a", "b"]) {
+    for key in ["a", "b"] {
         let info = client.inspect(key).await.expect("a reply").expect("held");
-        assert_eq!(Some(held.fencing_token()), info.token);
-        assert_eq!(Some(held.fencing_token_i64()), guard.token_i64(key));
-        assert_eq!(guard.token(key), info.token);
+        assert_eq!(guard.token_of(key), info.token());
     }
-    assert_eq!(guard.token("c"), None);
-    let said = panic_of(|| guard.fencing_token());
+    assert_eq!(guard.token_of("c"), None);
+    let said = panic_of(|| guard.token());
     assert!(
-        said.contains("2 keys") && said.contains("token(key)"),
+        said.contains("2 keys") && said.contains("token_of(key)"),
         "{said}"
     );
-    panic_of(|| guard.fencing_token_i64());
 
     let one = client.lock_all(["c", "c"]).acquire().await.expect("free");
-    assert_eq!(Some(one.fencing_token()), one.token("c"), "it is one key");
-    assert_eq!(one.iter().len(), 1);
+    assert_eq!(Some(one.token()), one.token_of("c"), "it is one key");
+    assert_eq!(one.keys().len(), 1);
 }
 
 #[tokio::test]
@@ -181,11 +184,11 @@ async fn locks_of_the_callers_are_entered_again() {
         let guard = client.lock_all(["b", "d"]).acquire().await.expect("free");
         let inner = guard.scope(async { client.lock_all(["a", "b", "c"]).acquire().await });
         let inner = inner.await.expect("enters b, takes the others");
-        let counts: Vec<_> = inner
-            .iter()
-            .map(|guard| (guard.key(), guard.depth()))
-            .collect();
-        assert_eq!(counts, [("a", 1), ("b", 2), ("c", 1)]);
+        for (key, depth) in [("a", 1), ("b", 2), ("c", 1)] {
+            let info = client.inspect(key).await.expect("a reply").expect("held");
+            assert_eq!(info.depth, depth, "{key}");
+            assert_eq!(info.token(), inner.token_of(key));
+        }
         inner.release().await.expect("held");
         guard.release().await.expect("held");
     }
@@ -244,7 +247,7 @@ async fn an_empty_list_and_one_that_is_too_long_are_refused() {
         let most = (0..2_000).map(|n| format!("k:{}", n % 1_000));
         let most = client.lock_all(most).wait(LONG).acquire().await;
         let most = most.expect("as many different keys as may be");
-        assert_eq!(most.iter().len(), 1_000);
+        assert_eq!(most.keys().len(), 1_000);
         most.release().await.expect("held");
         let bad = client.lock_all(["a", ""]).acquire().await;
         let bad = bad.expect_err("no key");

@@ -166,7 +166,7 @@ async fn a_lock_is_lost_when_its_lease_ends_during_an_outage() {
     begin(&mut waiter).await;
     drop(outage);
     let next = waiter.await.expect("free");
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token() > guard.token());
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Expired));
     next.release()
         .await

@@ -76,7 +76,7 @@ async fn branches_of_a_join_inside_one_lock_do_not_enter_each_others_new_locks()
             for _ in 0..10 {
                 yield_now().await;
             }
-            current().expect("inside").fencing_token()
+            current().expect("inside").token()
         };
         lock.run(body).await.expect("granted")
     };

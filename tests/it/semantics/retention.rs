@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{DrainOutcome, LockClient, LockError, current, distributed_lock};
+use rlock_core::{DrainOutcome, LockClient, LockError, Token, current, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LONG, builder, connect, connect_with, name};
@@ -10,10 +10,10 @@ use crate::common::{LONG, builder, connect, connect_with, name};
 /// So much longer than any of these tests that a lease of this length is never renewed in one.
 const RETAIN: Duration = Duration::from_secs(60 * 60);
 
-async fn keep(client: &LockClient, key: &str) -> u64 {
+async fn keep(client: &LockClient, key: &str) -> Token {
     let lock = client.lock(key).lease(RETAIN).retain(RETAIN);
     let guard = lock.wait(LONG).acquire().await.expect("free");
-    let token = guard.fencing_token();
+    let token = guard.token();
     guard.release().await.expect("held");
     token
 }
@@ -30,7 +30,7 @@ async fn the_next_call_costs_no_request() {
     let first = keep(&client, "k").await;
     let info = client.inspect("k").await.expect("a reply").expect("kept");
     assert!(info.retained);
-    assert_eq!((info.token, info.depth), (Some(first), 1));
+    assert_eq!((info.token(), info.depth), (Some(first), 1));
     let mut watch = server.watch_commands().await;
     let mut last = first;
     for _ in 0..10 {
@@ -70,8 +70,8 @@ async fn a_drained_a_shut_down_and_a_dropped_client_give_retained_locks_back() {
 #[tokio::test]
 async fn the_attribute_and_the_builder_retain_too() {
     #[distributed_lock(key = "tenant:<tenant>", retain = "60s", client = client)]
-    async fn job(client: &LockClient, tenant: u64) -> Result<u64, LockError> {
-        Ok(current().expect("inside").fencing_token())
+    async fn job(client: &LockClient, tenant: u64) -> Result<Token, LockError> {
+        Ok(current().expect("inside").token())
     }
     #[distributed_lock(key = "job", if_taken = Ok(()), client = client)]
     async fn unretained_job(client: &LockClient) -> Result<(), LockError> {

@@ -32,7 +32,7 @@ async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
         assert_eq!(cause, LostCause::Removed);
         assert!(!guard.is_valid());
         let next = waiter.await.expect("granted");
-        assert!(next.fencing_token() > guard.fencing_token());
+        assert!(next.token() > guard.token());
         assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
         let released = next.release().await;
         released.expect("the loss of another is not its own");

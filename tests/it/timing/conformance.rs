@@ -16,7 +16,7 @@ async fn the_token_of_a_later_hold_of_the_same_client_is_known() {
     let mut tokens = Vec::new();
     for _ in 0..40 {
         let guard = lock.acquire().await.expect("free");
-        tokens.push(guard.fencing_token());
+        tokens.push(guard.token());
         guard.release().await.expect("held");
     }
     let guard = lock.acquire().await.expect("free");
@@ -24,9 +24,9 @@ async fn the_token_of_a_later_hold_of_the_same_client_is_known() {
         let released = other.release_if("tenant:7", earlier).await;
         assert!(!released.expect("a reply"));
     }
-    let token = guard.fencing_token();
+    let token = guard.token();
     let info = other.inspect("tenant:7").await.expect("a reply");
-    assert_eq!(info.expect("held").token, Some(token));
+    assert_eq!(info.expect("held").token(), Some(token));
     assert!(other.release_if("tenant:7", token).await.expect("a reply"));
     let cause = within(LONG, "the loss is reported", guard.lost()).await;
     assert_eq!(cause, LostCause::Revoked);
@@ -36,5 +36,5 @@ async fn the_token_of_a_later_hold_of_the_same_client_is_known() {
         .acquire()
         .await
         .expect("free");
-    assert!(next.fencing_token() > token);
+    assert!(next.token() > token);
 }

@@ -29,7 +29,7 @@ async fn enter_all(locks: Vec<Lock>) {
         tokio::spawn(async move {
             let guard = lock.acquire().await.expect("its turn");
             let entered = inside.enter("a waiter");
-            tokens.lock().expect("no panic").push(guard.fencing_token());
+            tokens.lock().expect("no panic").push(guard.token());
             tokio::task::yield_now().await;
             drop(entered);
             guard.release().await.expect("held");

@@ -159,7 +159,7 @@ async fn a_lock_that_is_granted_again_where_the_last_token_had_not_arrived_has_a
     let lock = pair.client.lock("k").lease(LONG * 3);
     let guard = lock.acquire().await.expect("free");
     let next = pair.taken_at_the_new_master().await;
-    let (token, before) = (next.fencing_token(), guard.fencing_token());
+    let (token, before) = (next.token().as_u64(), guard.token().as_u64());
     assert!(token > before, "{token} after {before}");
     assert_lost(&guard, LONG, LostCause::Removed).await;
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
@@ -176,11 +176,14 @@ async fn a_server_that_starts_from_an_old_save_grants_larger_tokens_than_before(
     first.release().await.expect("held");
     server.save().await;
     let guard = lock.acquire().await.expect("free");
-    let before = guard.fencing_token();
+    let before = guard.token().as_u64();
     server.restart_with_data();
     let next = connect(&server.url()).await;
     let next = next.lock("k").lease(LASTING).wait(LONG).acquire().await;
-    let token = next.expect("it was free when it was saved").fencing_token();
+    let token = next
+        .expect("it was free when it was saved")
+        .token()
+        .as_u64();
     assert!(token > before, "{token} after {before}");
 }
 
@@ -210,7 +213,7 @@ async fn a_replica_gets_no_messages_for_waiters_from_its_master() {
 /// Acquires and releases a lock, and returns the token.
 async fn token(lock: &Lock) -> u64 {
     let guard = lock.try_acquire().await.expect("reachable").expect("free");
-    let token = guard.fencing_token();
+    let token = guard.token().as_u64();
     guard.release().await.expect("held");
     token
 }

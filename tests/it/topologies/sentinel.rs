@@ -60,7 +60,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     trio.failed_over().await;
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let next = other.lock("k").wait(LONG).acquire().await.expect("free");
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token() > guard.token());
 }
 
 /// The client continues to use the same database.

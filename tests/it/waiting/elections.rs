@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use futures_util::future::select_all;
 use rlock_core::{
-    LockClient,
+    LockClient, Token,
     election::{Election, LeaderInfo},
 };
 use rlock_testkit::{
@@ -315,7 +315,10 @@ impl Drill {
         let views: Vec<u64> = self.processes.iter().map(|process| process.seen).collect();
         assert_eq!(views, [last; PROCESSES]);
         let leader = self.operator.leader().await.expect("a reply");
-        assert_eq!(leader.and_then(|leader| leader.term), Some(last));
+        assert_eq!(
+            leader.and_then(|leader| leader.term).map(Token::as_u64),
+            Some(last)
+        );
     }
 
     /// Returns how far behind the begin of each term the views of the other processes were that the operator had not struck.
@@ -403,12 +406,17 @@ fn election(client: &LockClient) -> Election {
 }
 
 /// Waits until this term is observed.
-async fn observes(leaders: &mut mpsc::UnboundedReceiver<LeaderInfo>, term: u64) -> LeaderInfo {
+async fn observes(
+    leaders: &mut mpsc::UnboundedReceiver<LeaderInfo>,
+    term: impl Into<u64>,
+) -> LeaderInfo {
+    let term = term.into();
     let latest = async {
         loop {
             let leader = leaders.recv().await.expect("the client lives");
-            assert!(leader.term <= Some(term), "{leader:?} after {term}");
-            if leader.term == Some(term) {
+            let seen = leader.term.map(Token::as_u64);
+            assert!(seen <= Some(term), "{leader:?} after {term}");
+            if seen == Some(term) {
                 return leader;
             }
         }
@@ -483,7 +491,7 @@ async fn a_leader_that_is_cut_off_after_its_grant_announces_its_term_when_it_is_
 fn campaigning(client: &LockClient) -> mpsc::UnboundedReceiver<u64> {
     let (sender, terms) = mpsc::unbounded_channel();
     let run = election(client).run(move |term| {
-        let _ = sender.send(term.token());
+        let _ = sender.send(term.token().as_u64());
         std::future::pending::<()>()
     });
     tokio::spawn(run);
@@ -653,7 +661,7 @@ async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_no
         match texts.get(text) {
             Some(text) => fields[field].clone_from(text),
             None if n % 2 == 0 => fields.truncate(field),
-            None => fields[TOKEN] = (term.token() - n as u64).to_string(),
+            None => fields[TOKEN] = (term.token().as_u64() - n as u64).to_string(),
         }
         forged.publish(&channel, fields.join("\t")).ignore();
     }
@@ -686,7 +694,10 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
         assert_eq!(heard, 1);
     }
     let misled = within(LONG, "the forged term", changes.next()).await;
-    assert_eq!(misled.and_then(|leader| leader.term), Some(LARGEST));
+    assert_eq!(
+        misled.and_then(|leader| leader.term).map(Token::as_u64),
+        Some(LARGEST)
+    );
     assert!(leadership.term().is_valid());
     let present = election(&observer).leader().await.expect("a reply");
     assert_eq!(present.and_then(|leader| leader.term), Some(term));
@@ -713,17 +724,20 @@ async fn observers_believe_a_leader_whose_term_is_smaller_than_the_latest() {
         Some(former.term().token())
     );
     let (channel, mut fields) = announcement(&proxy).await;
-    let later = former.term().token() + (1 << 40);
+    let later = former.token().as_u64() + (1 << 40);
     fields[TOKEN] = later.to_string();
     let _: u64 = server
         .command(&["PUBLISH", &channel, &fields.join("\t")])
         .await;
     let seen = within(LONG, "the later term", changes.next()).await;
-    assert_eq!(seen.and_then(|leader| leader.term), Some(later));
+    assert_eq!(
+        seen.and_then(|leader| leader.term).map(Token::as_u64),
+        Some(later)
+    );
     former.resign().await.expect("led");
     let next = election(&leader).campaign().await.expect("free");
     let term = next.term().token();
-    assert!(term < later);
+    assert!(term.as_u64() < later);
     let seen = within(LONG, "the smaller term", changes.next()).await;
     assert_eq!(seen.and_then(|leader| leader.term), Some(term));
 }

@@ -113,7 +113,7 @@ async fn a_release_hands_the_lock_off_to_the_next_waiter_in_the_same_step() {
     let one = client(&server).await;
     let held = hold(&one, "k").await;
     let mut waiting = Silent::queue(&server, 1).await;
-    let token = held.fencing_token();
+    let token = held.token().as_u64();
     held.release().await.expect("held");
     assert_eq!(wait_queue(&server, "k").await, [""; 0]);
     let fence = fence(&server).await;
@@ -143,7 +143,7 @@ async fn a_newcomer_that_finds_the_lock_free_does_not_overtake_its_waiter() {
     );
     let next = newcomer.lock("k").wait(LONG).acquire().await;
     let next = next.expect("the waiter does not confirm its lock");
-    assert!(next.fencing_token() > fence * 128);
+    assert!(next.token().as_u64() > fence * 128);
 }
 
 /// The next waiter may be dead as well, whereas the last one was active most recently.
@@ -282,7 +282,7 @@ async fn a_paused_waiter_costs_the_grace_period() {
     sleeper.resume();
     assert_soon_queued(&server, "k", 1).await;
     assert_eq!(count(&server, &guard).await, Some(1));
-    let token = guard.fencing_token();
+    let token = guard.token().as_u64();
     guard.release().await.expect("held");
     let before = sleeper.expect_line(LONG, "holding").await;
     assert_eq!(before, [""; 0]);

@@ -31,7 +31,7 @@ async fn the_lock_of_a_process_that_is_killed_inside_passes_on_when_its_lease_en
         async move {
             let body = async {
                 assert!(is_dead.load(Ordering::SeqCst), "both are inside");
-                current().expect("inside").fencing_token()
+                current().expect("inside").token().as_u64()
             };
             lock.run(body).await
         }

@@ -263,7 +263,7 @@ impl Session {
     /// Runs the guard.
     pub async fn guard(&mut self, fence: &Fence) -> Result<(), Failure> {
         let key = Text(fence.key());
-        let values = [key, Int(fence.token_i64())];
+        let values = [key, Int(fence.token().as_i64())];
         let returned = match self.database {
             Postgres => self.query(postgres::GUARD, &values).await?,
             MariaDb => self.query(mariadb::GUARD, &values).await?,
@@ -309,7 +309,7 @@ impl Session {
         fence: &Fence,
         (amount, writer): (i64, i64),
     ) -> Result<(), Failure> {
-        let (name, token) = (Text(fence.key()), Int(fence.token_i64()));
+        let (name, token) = (Text(fence.key()), Int(fence.token().as_i64()));
         let update = "UPDATE account SET amount = ?, writer = ? WHERE name = ?";
         self.query(update, &[Int(amount + 1), token, name]).await?;
         let insert = "INSERT INTO journal (name, seen, token) VALUES (?, ?, ?)";

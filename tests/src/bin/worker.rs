@@ -64,7 +64,7 @@ async fn hold(url: &str, key: &str, lease: Duration) {
         for line in stdin().lock().lines().map_while(Result::ok) {
             match line.as_str() {
                 "valid?" => println!("valid {}", hold.is_valid()),
-                "token?" => println!("token {}", hold.fencing_token()),
+                "token?" => println!("token {}", hold.token()),
                 // The body has ended if nothing receives.
                 _ => drop(sender.send(())),
             }
@@ -134,11 +134,11 @@ async fn elect(url: &str, witness: &str, name: &str, lease: Duration) {
     let election = client.election(name).lease(lease);
     let mut changes = election.changes().expect("a valid name");
     tokio::spawn(async move {
-        let mut last = 0;
+        let mut last = None;
         while let Some(leader) = changes.next().await {
-            if let Some(term) = leader.term.filter(|term| *term > last) {
-                last = term;
-                println!("sees {last} {}", clock::now());
+            if let Some(term) = leader.term.filter(|term| Some(*term) > last) {
+                last = Some(term);
+                println!("sees {term} {}", clock::now());
             }
         }
     });
@@ -167,7 +167,7 @@ async fn lead(
     mut witness: MultiplexedConnection,
 ) {
     const PAUSE: Duration = Duration::from_millis(5);
-    let token = term.token();
+    let token = term.token().as_u64();
     println!("leads {token} {}", clock::now());
     let process = std::process::id().to_string();
     term.announce(process.as_str()).expect("it leads");

@@ -89,7 +89,7 @@ impl<'a> ObservedAcquire<'a> {
         match result {
             Ok(entries) => {
                 if let Some(first) = entries.first() {
-                    span.record("lock.token", first.token());
+                    span.record("lock.token", first.token().as_u64());
                 }
             }
             Err(error) => {

@@ -19,13 +19,13 @@ async fn a_clock_that_jumps_ahead_ends_a_lease_and_the_loss_is_reported() {
     let _: bool = server.command(&["PEXPIREAT", &name("k"), "1"]).await;
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let next = its_turn(waiting).await;
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token().as_u64() > guard.token().as_u64());
     next.release().await.expect("held");
 }
 
 async fn next_token(client: &LockClient) -> u64 {
     let guard = client.lock("k").acquire().await.expect("free");
-    let token = guard.fencing_token();
+    let token = guard.token().as_u64();
     guard.release().await.expect("held");
     token
 }
@@ -52,7 +52,7 @@ async fn tokens_grow_although_their_last_one_is_forgotten() {
             3 => {
                 let lock = client.lock("k").lease(HOUR).min_hold(ms(50));
                 let guard = lock.acquire().await.expect("free");
-                last = guard.fencing_token();
+                last = guard.token().as_u64();
                 assert!(server.del(&fence).await);
                 guard.release().await.expect("held");
             }
@@ -86,10 +86,10 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
     );
     let waiting = acquiring(waiter.lock("a").wait(LONG));
     assert_soon_queued(&server, "a", 1).await;
-    let first = guard.fencing_token();
+    let first = guard.token().as_u64();
     guard.release().await.expect("held");
     let guard = its_turn(waiting).await;
-    let last = guard.fencing_token();
+    let last = guard.token().as_u64();
     guard.release().await.expect("held");
     for (client, seen) in [(&holder, first), (&waiter, last), (&refused, first)] {
         let token = next_token(client).await;
@@ -102,7 +102,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
     let far = (1_u64 << 46) - 100;
     let () = server.command(&["SET", &fence, &far.to_string()]).await;
     let guard = newcomer.lock("a").acquire().await.expect("free");
-    assert!(guard.fencing_token() / 128 > far);
+    assert!(guard.token().as_u64() / 128 > far);
     assert!(next_token(&newcomer).await / 128 <= fence_by_clock());
 }
 

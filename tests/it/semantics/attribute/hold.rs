@@ -85,8 +85,8 @@ async fn the_variable_of_a_locked_function_is_its_hold() {
         assert_eq!(hold.key(), key);
         assert!(hold.keys().eq(current.keys()));
         for key in hold.keys() {
-            assert!(hold.token(key).is_some());
-            assert_eq!(hold.token(key), current.token(key));
+            assert!(hold.token_of(key).is_some());
+            assert_eq!(hold.token_of(key), current.token_of(key));
         }
         assert_eq!(hold.owner(), current.owner());
         // The variable does not keep the lock.

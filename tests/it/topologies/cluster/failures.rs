@@ -98,7 +98,7 @@ async fn a_lock_that_had_not_reached_the_replica_is_lost_and_its_holder_knows() 
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let next = other.lock(&key).lease(LASTING).wait(LONG).acquire().await;
     let next = next.expect("free");
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token() > guard.token());
     next.release().await.expect("held");
 }
 

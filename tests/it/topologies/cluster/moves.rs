@@ -91,7 +91,7 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
     let client = client(&cluster).await;
     let lock = client.lock(&key).lease(LASTING).wait(LONG);
     let before = lock.acquire().await.expect("free");
-    let token = before.fencing_token();
+    let token = before.token();
     before.release().await.expect("held");
     cluster.begin_to_move(slot, 0, 1).await;
     assert_soon_says(&lock, &["on its way"]).await;
@@ -100,7 +100,7 @@ async fn a_free_lock_is_not_given_by_the_new_master_before_its_token_is_there() 
     let fence = format!("{}:fence", name(&key));
     cluster.move_key(&fence, 0, 1).await;
     let guard = its_turn(waiting).await;
-    assert!(guard.fencing_token() > token);
+    assert!(guard.token() > token);
     cluster.end_to_move(slot, 0, 1).await;
     guard.release().await.expect("held");
 }
@@ -119,7 +119,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     let [from, to] = [0, 1].map(|n| cluster.node(n).address());
     let lock = client.lock(&key).wait(LONG);
     let before = lock.acquire().await.expect("free");
-    let token = before.fencing_token();
+    let token = before.token();
     before.release().await.expect("held");
     let same_slot = hold(&other, &format!("{{{key}}}a")).await;
     cluster.begin_to_move(slot, 0, 1).await;
@@ -148,7 +148,7 @@ async fn where_a_move_was_given_up_the_error_names_the_slot_and_the_nodes_and_th
     let () = cluster.node(0).command(&set).await;
     for lock in [lock, never_taken] {
         let guard = lock.acquire().await.expect("free");
-        assert!(guard.fencing_token() > token);
+        assert!(guard.token() > token);
         guard.release().await.expect("held");
     }
     same_slot.release().await.expect("held");
@@ -179,7 +179,7 @@ async fn locks_that_were_never_taken_are_given_by_the_new_master_at_once() {
     let guard = hold(&client, &key).await;
     assert!(cluster.keys_in(slot, 2).await.contains(&name(&key)));
     let info = client.inspect(&key).await.expect("a reply");
-    assert_eq!(info.expect("held").token, Some(guard.fencing_token()));
+    assert_eq!(info.expect("held").token(), Some(guard.token()));
     let locks = (0..32).map(|n| client.lock(format!("{{{key}}}:{n}")));
     let attempts = locks.map(async |lock| lock.try_acquire().await);
     for attempt in join_all(attempts).await {

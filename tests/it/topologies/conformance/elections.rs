@@ -29,23 +29,20 @@ pub(crate) async fn observers_learn_of_each_term_and_value(place: Place) {
         place.client().await,
     );
     let (mut near, mut far) = (observed(&election(&one)), observed(&election(&observer)));
-    let mut last = 0;
+    let mut last = None;
     for (n, candidate) in [&one, &other, &one].into_iter().enumerate() {
         let leadership = election(candidate).campaign().await.expect("free");
         let term = leadership.term();
-        assert!(term.token() > last);
-        last = term.token();
+        assert!(Some(term.token()) > last);
+        last = Some(term.token());
         for leaders in [&mut near, &mut far] {
-            assert_eq!(next(leaders).await.term, Some(last));
+            assert_eq!(next(leaders).await.term, last);
         }
         let value = format!("10.0.3.{n}:8080\n");
         term.announce(value.as_str()).expect("leads");
         for leaders in [&mut near, &mut far] {
             let leader = next(leaders).await;
-            assert_eq!(
-                (leader.term, leader.value.as_ref()),
-                (Some(last), Some(&value))
-            );
+            assert_eq!((leader.term, leader.value.as_ref()), (last, Some(&value)));
         }
         let leader = election(&observer).leader().await.expect("a reply");
         assert_eq!(leader.and_then(|leader| leader.value), Some(value));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError, LockGuard, LostCause, inspect::LockInfo};
+use rlock_core::{LockClient, LockError, LockGuard, LostCause, Token, inspect::LockInfo};
 use rlock_testkit::{Place, Topology, eventually, within};
 
 use super::{LONG, owner};
@@ -69,7 +69,7 @@ pub(crate) async fn the_holder_describes_itself(place: Place) {
         let info = answered(client, "order:42").await;
         assert_eq!(info.key, "order:42");
         assert_eq!(info.owner_id(), Some(guard.owner()));
-        assert_eq!(info.token, Some(guard.fencing_token()));
+        assert_eq!(info.token(), Some(guard.token()));
         assert!(!info.retained);
         let holder = info.holder.expect("it replies");
         assert_eq!(holder.service.as_deref(), Some("billing"));
@@ -217,7 +217,7 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
     );
     let owner = holder(&other, "order:42").await.owner_id();
     assert_eq!(owner, Some(guard.owner()));
-    let token = guard.fencing_token();
+    let token = guard.token();
     drop(guard);
     let next = other
         .lock("order:42")
@@ -225,7 +225,7 @@ pub(crate) async fn a_holder_that_is_asked_stops_its_body_before_the_next_begins
         .acquire()
         .await
         .expect("free soon");
-    assert!(next.fencing_token() > token);
+    assert!(next.token() > token);
 }
 
 /// Waits until the guard is lost. Its client may see that the lock has gone before it learns who took it.
@@ -239,18 +239,20 @@ pub(crate) async fn assert_taken_away(guard: &LockGuard) {
 
 pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    assert!(!other.release_if("order:42", 7).await.expect("a reply"));
+    let any = "7".parse().expect("a token");
+    assert!(!other.release_if("order:42", any).await.expect("a reply"));
     let guard = one.lock("order:42").acquire().await.expect("free");
-    let token = guard.fencing_token();
+    let token = guard.token();
     // If the holder answers too late, the store compares the tokens, and accepts larger ones of the same fence.
-    for wrong in [0, token - 1, u64::MAX] {
+    for wrong in [1, token.as_u64() - 1, (1 << 53) - 1] {
+        let wrong = Token::try_from(wrong).expect("a token");
         assert!(
             !other.release_if("order:42", wrong).await.expect("a reply"),
             "{wrong}"
         );
     }
     // Without its answer, a quorum shows the largest fence of its servers, and compares those of the servers that reply in time.
-    assert_eq!(answered(&other, "order:42").await.token, Some(token));
+    assert_eq!(answered(&other, "order:42").await.token(), Some(token));
     eventually(LONG, "it is taken", async || {
         let is_taken = other.release_if("order:42", token).await;
         is_taken.expect("a reply") || owner(&other, "order:42").await.is_none()
@@ -262,7 +264,7 @@ pub(crate) async fn a_lock_is_taken_from_the_hold_that_was_meant_only(place: Pla
         .acquire()
         .await
         .expect("free");
-    assert!(next.fencing_token() > token);
+    assert!(next.token() > token);
     assert_taken_away(&guard).await;
     let released = guard.release().await;
     assert!(
@@ -302,7 +304,7 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
     assert!(other.force_release("order:42").await.expect("a reply"));
     let next = within(LONG, "the waiter is served", waiter).await;
     let next = next.expect("no panic").expect("granted");
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token() > guard.token());
     let error = guard.release().await.expect_err("it was taken");
     assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
     assert_eq!(
@@ -352,7 +354,11 @@ pub(crate) async fn a_call_that_gives_up_leaves_nothing_behind(place: Place) {
         let limit = Duration::from_micros(micros);
         let _ = tokio::time::timeout(limit, other.inspect("order:42")).await;
         let _ = tokio::time::timeout(limit, listed(&other, "*", true)).await;
-        let _ = tokio::time::timeout(limit, other.release_if("order:42", 7)).await;
+        let _ = tokio::time::timeout(
+            limit,
+            other.release_if("order:42", "7".parse().expect("a token")),
+        )
+        .await;
     }
     eventually(LONG, "the holder answers", async || {
         let (found, _) = listed(&other, "order:42", false).await;

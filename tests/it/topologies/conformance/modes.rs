@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use rlock_core::{Lock, LockClient, LockError, LockGuard, LockMode, LostCause};
+use rlock_core::{Lock, LockClient, LockError, LockMode, LostCause};
 use rlock_testkit::{Place, assert_taken, eventually, within};
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -63,13 +63,13 @@ pub(crate) async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them(plac
         sleep(Duration::from_millis(50)).await;
         assert!(!writer.is_finished(), "a reader is inside");
     }
-    let token = joined.fencing_token();
+    let token = joined.token();
     joined.release().await.expect("held");
     within(LONG, "the writer is served", writer)
         .await
         .expect("no panic");
     let next = one.lock("k").acquire().await.expect("free");
-    assert!(next.fencing_token() > token);
+    assert!(next.token() > token);
 }
 
 pub(crate) async fn readers_and_writers_are_served_in_the_order_of_their_requests(place: Place) {
@@ -212,7 +212,7 @@ pub(crate) async fn only_what_a_shared_hold_covers_enters_it(place: Place) {
     let exclusive = client.lock("k").wait(LONG);
     let held = reader(&client).acquire().await.expect("free");
     let inner = held.scope(reader(&client).acquire()).await.expect("enters");
-    assert_eq!(inner.fencing_token(), held.fencing_token());
+    assert_eq!(inner.token(), held.token());
     let refused = held.scope(exclusive.acquire()).await;
     assert!(
         matches!(&refused, Err(LockError::Upgrade { key, held, .. }) if key == "k" && *held == LockMode::Shared),
@@ -222,7 +222,7 @@ pub(crate) async fn only_what_a_shared_hold_covers_enters_it(place: Place) {
     held.release().await.expect("held");
     let held = exclusive.acquire().await.expect("free");
     let inner = held.scope(reader(&client).acquire()).await.expect("enters");
-    assert_eq!(inner.fencing_token(), held.fencing_token());
+    assert_eq!(inner.token(), held.token());
 }
 
 pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_it(place: Place) {
@@ -328,7 +328,7 @@ pub(crate) async fn a_shared_lock_is_taken_by_force_from_all_its_holders(place: 
     let next = operator.lock("k").acquire().await.expect("free");
     for guard in held {
         assert_taken_away(&guard).await;
-        assert!(guard.fencing_token() < next.fencing_token());
+        assert!(guard.token() < next.token());
     }
 }
 
@@ -340,7 +340,7 @@ pub(crate) async fn a_silent_reader_keeps_its_lock_by_whichever_token_it_is_name
     );
     let stays = reader(&one).acquire().await.expect("free");
     let leaves = reader(&other).acquire().await.expect("shared");
-    let tokens = [leaves.fencing_token(), stays.fencing_token()];
+    let tokens = [leaves.token(), stays.token()];
     leaves.release().await.expect("held");
     let operator = place.client().await;
     for token in tokens {
@@ -405,7 +405,7 @@ pub(crate) async fn a_downgrade_lets_all_readers_in_and_no_writer(place: Place) 
     let readers = readers.into_iter().map(|task| task.expect("no panic"));
     let readers: Result<Vec<_>, _> = readers.collect();
     let readers = readers.expect("served");
-    assert!(held.is_valid() && readers.iter().all(LockGuard::is_valid));
+    assert!(held.is_valid() && readers.iter().all(|reader| reader.is_valid()));
     assert!(!writer.is_finished(), "readers are inside");
     held.release().await.expect("held");
     for guard in readers {

@@ -46,7 +46,7 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
         assert_soon_queued(place.keeps_strict_order(), &newcomer, "k", 2).await;
         // It queues behind the others, although it holds the lock.
         waiting.push(wait_for(&clients[round % 3], "k").await);
-        let (token, before) = (held.fencing_token(), held.owner().to_string());
+        let (token, before) = (held.token(), held.owner().to_string());
         held.release().await.expect("held");
         if place.keeps_strict_order() {
             let given = owner(&newcomer, "k").await.expect("never free");
@@ -60,7 +60,7 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
             held = first.expect("no panic");
             drop(waiting.remove(ahead));
         }
-        assert!(held.fencing_token() > token);
+        assert!(held.token() > token);
     }
     held.release().await.expect("held");
     while !waiting.is_empty() {

@@ -52,10 +52,10 @@ async fn assert_follows(mut call: Pin<&mut impl Future<Output = Outcome>>, other
     if let Ok(early) = timeout(A_WHILE, call.as_mut()).await {
         panic!("{early:?} at the same time as {next:?}");
     }
-    let token = next.fencing_token();
+    let token = next.token();
     next.release().await.expect("it is the only holder");
     let last = within(LONG, "the call has its turn", call).await;
-    assert!(last.expect("granted").fencing_token() > token);
+    assert!(last.expect("granted").token() > token);
 }
 
 pub(crate) async fn a_lock_that_is_released_by_its_token_before_its_grant_is_read_is_not_held(
@@ -69,7 +69,7 @@ pub(crate) async fn a_lock_that_is_released_by_its_token_before_its_grant_is_rea
     // The servers of a quorum grant it one after the other, each with its own fence, so the token is compared until all have.
     eventually(LONG, "it is granted, and released", async || {
         let info = other.inspect("k").await.expect("a reply");
-        let Some(token) = info.and_then(|info| info.token) else {
+        let Some(token) = info.and_then(|info| info.token()) else {
             return false;
         };
         other.release_if("k", token).await.expect("a reply")

@@ -18,7 +18,7 @@ pub(crate) async fn a_lock_that_is_deleted_is_lost_and_does_not_come_back(place:
     assert!(place.delete().await);
     assert_lost(&guard, LONG, LostCause::Removed).await;
     let next = lasting(&other).acquire().await.expect("free");
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token() > guard.token());
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Removed));
     assert_most_soon_count(&place, &next, 1).await;
     next.release().await.expect("held");

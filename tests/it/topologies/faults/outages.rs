@@ -81,7 +81,7 @@ async fn assert_ends_with_its_lease(
     assert!(!waiting.is_finished(), "the lock cannot be granted");
     end(&place).await;
     let next = its_turn(waiting).await;
-    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(next.token() > guard.token());
     assert_eq!(cause_of(guard.release().await), Some(LostCause::Expired));
     // Late requests have run by then.
     tokio::time::sleep(ms(300)).await;

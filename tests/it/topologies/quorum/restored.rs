@@ -43,7 +43,7 @@ async fn survives(back: impl Fn(&RedisServer), lock: impl Fn(&LockClient) -> Loc
         assert_soon_restored(&three.0[down], &guard).await;
         assert_taken(&other, "k").await;
     }
-    let token = guard.fencing_token();
+    let token = guard.token().as_u64();
     for server in &three.0 {
         let fence = format!("{}:fence", name("k"));
         let fence: u64 = server.command(&["GET", &fence]).await;
@@ -53,7 +53,7 @@ async fn survives(back: impl Fn(&RedisServer), lock: impl Fn(&LockClient) -> Loc
     guard.release().await.expect("held");
     let next = other.lock("k").lease(LASTING).wait(LONG).acquire().await;
     let next = next.expect("free");
-    assert!(next.fencing_token() > token);
+    assert!(next.token().as_u64() > token);
     next.release().await.expect("held");
     three.assert_nothing_left().await;
 }

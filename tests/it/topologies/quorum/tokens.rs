@@ -1,6 +1,6 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
-use rlock_core::{LockClient, StoreUrl};
+use rlock_core::{LockClient, StoreUrl, Token};
 use rlock_testkit::eventually;
 
 use super::Servers;
@@ -23,7 +23,7 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
         // The server that is ahead and the first one are the majority.
         three.pause([2]);
         let guard = lock.acquire().await.expect("free");
-        let token = guard.fencing_token();
+        let token = guard.token().as_u64();
         three.resume([2]);
         if is_forced {
             let other = three.client().await;
@@ -43,7 +43,7 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
         let other = three.patient().await;
         let next = other.lock("k").lease(LASTING).wait(LONG).acquire().await;
         let next = next.expect("free");
-        assert!(next.fencing_token() > token, "forced: {is_forced}");
+        assert!(next.token().as_u64() > token, "forced: {is_forced}");
         three.resume([1]);
         next.release().await.expect("held");
         three.assert_nothing_left().await;
@@ -77,7 +77,7 @@ async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
     let other = three.patient().await;
     let reader = other.lock("k").shared().wait(LONG).acquire().await;
     let reader = reader.expect("shared");
-    assert!(reader.fencing_token() >= held.fencing_token());
+    assert!(reader.token().as_u64() >= held.token().as_u64());
     three.resume([1]);
     reader.release().await.expect("held");
     held.release().await.expect("held");
@@ -101,8 +101,8 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum(
     let mut last = 0;
     for _ in 0..2 {
         let guard = three.granted_by(&[0, 1, 2], &lock).await;
-        assert!(guard.fencing_token() > last.max(ahead * TOKENS));
-        last = guard.fencing_token();
+        assert!(guard.token().as_u64() > last.max(ahead * TOKENS));
+        last = guard.token().as_u64();
         guard.release().await.expect("held");
         three.assert_nothing_left().await;
         for server in &three.0 {
@@ -111,7 +111,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum(
     }
     let newcomer = three.patient().await;
     let guard = newcomer.lock("k").acquire().await.expect("free");
-    assert!(guard.fencing_token() < last, "it has seen none");
+    assert!(guard.token().as_u64() < last, "it has seen none");
     guard.release().await.expect("held");
     three.assert_nothing_left().await;
 }
@@ -126,7 +126,7 @@ async fn a_silent_holder_loses_its_lock_by_its_token_although_a_server_has_a_lar
     let silent = silent.expect("a majority is up");
     let lock = silent.lock("k").lease(LASTING).wait(LONG);
     let guard = three.granted_by(&[0, 1, 2], &lock).await;
-    let (token, fence) = (guard.fencing_token(), format!("{}:fence", name("k")));
+    let (token, fence) = (guard.token().as_u64(), format!("{}:fence", name("k")));
     let of_holder = token / TOKENS;
     for (server, fence_there) in three.0.iter().zip([of_holder, of_holder, of_holder + 9]) {
         let value = fence_there.to_string();
@@ -135,10 +135,14 @@ async fn a_silent_holder_loses_its_lock_by_its_token_although_a_server_has_a_lar
     let other = three.patient().await;
     // Each majority has a server with the fence of the holder.
     for wrong in [of_holder - 1, of_holder + 1, of_holder + 10] {
-        let released = other.release_if("k", wrong * TOKENS).await;
+        let released = other
+            .release_if("k", Token::try_from(wrong * TOKENS).expect("a token"))
+            .await;
         assert!(!released.expect("a majority replies"), "{wrong}");
     }
-    let released = other.release_if("k", token).await;
+    let released = other
+        .release_if("k", Token::try_from(token).expect("a token"))
+        .await;
     assert!(released.expect("a majority replies"), "it is its token");
     drop(guard);
     three.assert_nothing_left().await;

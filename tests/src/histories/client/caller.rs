@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rlock_core::{CurrentHold, LockError, LockGuard};
+use rlock_core::{Hold, LockError, LockGuard};
 
 use super::terms::Terms;
 use crate::histories::{
@@ -106,52 +106,20 @@ pub(super) fn outcome_of(error: &LockError) -> Outcome {
     }
 }
 
-/// A hold, as its holder sees it.
-pub(super) trait Held {
-    fn key(&self) -> &str;
-    fn owner(&self) -> String;
-    fn token(&self) -> u64;
-    fn depth(&self) -> u32;
-    fn valid_for(&self) -> std::time::Duration;
-
-    /// Returns the current time and the end of the validity; `None` if the hold is not valid.
-    ///
-    /// The time is read first: a process that is paused in between then records an end that is too
-    /// early, never too late.
-    fn look(&self) -> (u64, Option<u64>) {
-        let at = clock::now();
-        let left = clock::nanos(self.valid_for());
-        (at, (left > 0).then(|| at + left))
-    }
+/// Returns the name of a hold.
+fn name_of(held: &Hold) -> String {
+    hold_name(held.owner(), held.token())
 }
 
-macro_rules! held {
-    ($($handle:ty),+) => {$(
-        impl Held for $handle {
-            fn key(&self) -> &str {
-                self.key()
-            }
-
-            fn owner(&self) -> String {
-                hold_name(self.owner(), self.fencing_token())
-            }
-
-            fn token(&self) -> u64 {
-                self.fencing_token()
-            }
-
-            fn depth(&self) -> u32 {
-                self.depth()
-            }
-
-            fn valid_for(&self) -> std::time::Duration {
-                self.valid_for()
-            }
-        }
-    )+};
+/// Returns the current time and the end of the validity; `None` if the hold is not valid.
+///
+/// The time is read first: a process that is paused in between then records an end that is too
+/// early, never too late.
+fn look(held: &Hold) -> (u64, Option<u64>) {
+    let at = clock::now();
+    let left = clock::nanos(held.valid_for());
+    (at, (left > 0).then(|| at + left))
 }
-
-held!(LockGuard, CurrentHold);
 
 /// The number of readers of this process so far.
 static READERS: AtomicU64 = AtomicU64::new(0);
@@ -171,21 +139,21 @@ pub(super) struct Inside {
 impl Inside {
     pub(super) fn enter(
         caller: &Caller,
-        held: &impl Held,
+        held: &Hold,
         verb: Verb,
         terms: &Terms,
         invoke: u64,
     ) -> Self {
-        let (at, valid_until) = held.look();
+        let (at, valid_until) = look(held);
         let reader = match terms.mode {
             Mode::Shared => format!("/{}", READERS.fetch_add(1, Ordering::Relaxed)),
             _ => String::new(),
         };
-        let (key, owner) = (held.key().to_owned(), held.owner() + &reader);
+        let (key, owner) = (held.key().to_owned(), name_of(held) + &reader);
         print(&Record::Operation(Operation {
             owner: Some(owner.clone()),
             count: Some(held.depth()),
-            token: Some(held.token()),
+            token: Some(held.token().as_u64()),
             returned: at,
             valid_until,
             outcome: Outcome::Granted,
@@ -196,7 +164,7 @@ impl Inside {
             owner,
             reader,
             mode: terms.mode,
-            token: held.token(),
+            token: held.token().as_u64(),
             valid_until: valid_until.unwrap_or(at),
         }
     }
@@ -211,7 +179,7 @@ impl Inside {
 
     /// Returns the name of the hold that a nested entry is in.
     pub(super) fn name_of(&self, nested: &LockGuard) -> String {
-        hold_name(nested.owner(), nested.fencing_token()) + &self.reader
+        name_of(nested) + &self.reader
     }
 
     /// Writes to the resource, or reads if another holder may be inside, too.
@@ -239,9 +207,9 @@ impl Inside {
     }
 
     /// Checks whether the hold is valid, and records a change.
-    pub(super) fn look(&mut self, held: &impl Held) -> bool {
+    pub(super) fn look(&mut self, held: &Hold) -> bool {
         const NEWS: u64 = 1_000_000;
-        let (at, valid_until) = held.look();
+        let (at, valid_until) = look(held);
         if valid_until.is_none_or(|until| until > self.valid_until + NEWS) {
             self.valid_until = valid_until.unwrap_or(u64::MAX / 2);
             print(&Record::Looked {

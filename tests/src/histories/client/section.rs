@@ -3,10 +3,10 @@
 use std::{thread, time::Duration};
 
 use fastrand::Rng;
-use rlock_core::{LockClient, LockError};
+use rlock_core::{Hold, LockClient, LockError};
 
 use super::{
-    caller::{Caller, Held, Inside, outcome_of, print},
+    caller::{Caller, Inside, outcome_of, print},
     terms::Terms,
 };
 use crate::histories::{
@@ -60,7 +60,7 @@ impl Section {
         &self,
         caller: &Caller,
         client: &LockClient,
-        held: &impl Held,
+        held: &Hold,
         inside: &mut Inside,
     ) {
         for number in 0..self.accesses {
@@ -101,7 +101,7 @@ impl Section {
                     print(&Record::Operation(Operation {
                         owner: Some(inside.name_of(&guard)),
                         count: Some(guard.depth()),
-                        token: Some(guard.fencing_token()),
+                        token: Some(guard.token().as_u64()),
                         outcome: Outcome::Granted,
                         ..caller.operation(Verb::Enter, key, terms, invoke)
                     }));

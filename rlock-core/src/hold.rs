@@ -1,0 +1,295 @@
+//! The hold of a call: what its guard and the code inside it can ask.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    engine::entry::{self, EntryHandle},
+    error::LostCause,
+    fencing::{self, Fence},
+    inspect::OwnerId,
+    token::Token,
+};
+use rlock_proto::few::Few;
+
+/// A hold of one lock, or of several that were acquired together.
+///
+/// A [`LockGuard`](crate::LockGuard), a [`CurrentHold`](crate::CurrentHold) and a [`Term`](crate::election::Term) dereference
+/// to it, so these methods answer the same question on each of them. A hold of several [keys](Self::keys) has a
+/// [token](Self::token_of) for each of them, and is valid as long as all of its locks are.
+pub struct Hold {
+    /// One entry for each key, in the order in which the keys were given.
+    entries: Few<EntryHandle>,
+}
+
+impl Hold {
+    /// Makes the hold of at least one entry.
+    pub(crate) fn new(entries: Few<EntryHandle>) -> Self {
+        Self { entries }
+    }
+
+    pub(crate) fn entries(&self) -> &Few<EntryHandle> {
+        &self.entries
+    }
+
+    /// Takes the entries from a hold that ends.
+    pub(crate) fn take(&mut self) -> Few<EntryHandle> {
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Returns the entry of the first key.
+    pub(crate) fn first(&self) -> &EntryHandle {
+        self.entries.first().expect("a hold has a lock")
+    }
+
+    fn entry_of(&self, key: &str) -> Option<&EntryHandle> {
+        self.entries.iter().find(|entry| entry.key() == key)
+    }
+
+    /// Returns the key, like [`Lock::key`](crate::Lock::key). With several [keys](Self::keys), returns the one that was
+    /// given first.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.first().key()
+    }
+
+    /// Returns the keys in the order in which they were given, each once, like [`Lock::keys`](crate::Lock::keys). Keys of
+    /// callers are not included.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, current};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let body = async {
+    ///     let hold = current().expect("inside a lock");
+    ///     for key in hold.keys() {
+    ///         println!("{key} by token {:?}", hold.token_of(key));
+    ///     }
+    /// };
+    /// client.lock_all(["account:2", "account:1"]).run(body).await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.entries.iter().map(EntryHandle::key)
+    }
+
+    /// Returns the owner under which the store records the lock; with several keys, the owner of [`key`](Self::key).
+    /// Nested entries have the same owner, and so may successive holds of this client, because a local hand-over
+    /// keeps it. Only the [token](Self::token) identifies a hold.
+    #[must_use]
+    pub fn owner(&self) -> OwnerId {
+        self.first().owner()
+    }
+
+    /// Returns the [owner](Self::owner) of one of the keys, or `None` for any other key.
+    #[must_use]
+    pub fn owner_of(&self, key: &str) -> Option<OwnerId> {
+        self.entry_of(key).map(EntryHandle::owner)
+    }
+
+    /// Returns the fencing token, which is the same for nested entries.
+    ///
+    /// # Panics
+    ///
+    /// If the hold has several keys, because a write must carry the token of the key that protects it: use
+    /// [`token_of`](Self::token_of). A list of keys such as `"account:<ids[]>"` may have one key in one call and several
+    /// in the next.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("order:42").acquire().await?;
+    /// let token = guard.token().as_i64(); // for a BIGINT column
+    /// // UPDATE orders SET …, token = $token WHERE id = 42 AND token <= $token
+    /// # assert!(token > 0);
+    /// # guard.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn token(&self) -> Token {
+        match &self.entries[..] {
+            [entry] => entry.token(),
+            entries => panic!(
+                "there are {} keys, each with a fencing token of its own: ask for one of them with `token_of(key)`",
+                entries.len()
+            ),
+        }
+    }
+
+    /// Returns the [token](Self::token) of one of the keys, or `None` for any other key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// let debit = guard.token_of("account:1"); // for the write to the row of account 1
+    /// let credit = guard.token_of("account:2");
+    /// assert!(debit.is_some() && credit.is_some());
+    /// assert_eq!(guard.token_of("account:3"), None);
+    /// # guard.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token_of(&self, key: &str) -> Option<Token> {
+        self.entry_of(key).map(EntryHandle::token)
+    }
+
+    /// Returns the key and the token of the exclusive lock, for a database that refuses stale writers, as
+    /// [`fencing`](crate::fencing) describes. A nested call has the same fence as the hold that it re-entered.
+    ///
+    /// # Panics
+    ///
+    /// Like [`token`](Self::token), if there are several exclusive locks: use [`fences`](Self::fences). Also if there is
+    /// none: a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence, because a later hold
+    /// may have a smaller token.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("order:42").acquire().await?;
+    /// let fence = guard.fence();
+    /// // Begin a transaction, and run `fencing::postgres::GUARD` with `fence.key()` and `fence.token().as_i64()`.
+    /// # let returned = Some(fence.token().as_i64());
+    /// fence.check(returned)?; // the token that the statement returned
+    /// // Write, and commit.
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn fence(&self) -> Fence {
+        fencing::only_fence(self.entries.iter())
+    }
+
+    /// Returns the [fence](Self::fence) of each exclusive lock, in ascending order of the keys. Check all of them in
+    /// one transaction, in this order, so that transactions do not deadlock. Shared locks and permits have no fence,
+    /// so a write that only such a lock protects is not checked.
+    #[must_use]
+    pub fn fences(&self) -> Vec<Fence> {
+        fencing::fences(self.entries.iter())
+    }
+
+    /// Returns how deep calls are nested in the hold: 1 without nested calls. With several keys, returns that of
+    /// [`key`](Self::key).
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.first().depth()
+    }
+
+    /// Returns how long the hold remains valid without a renewal, or zero once it is invalid or its call has ended. The
+    /// time counts from before the request was sent, less a margin for clock drift. With several keys, the lock that
+    /// ends first decides.
+    #[must_use]
+    pub fn valid_for(&self) -> Duration {
+        let valid_for = |entry: &EntryHandle| match entry.left() {
+            Some(_) => Duration::ZERO,
+            None => entry.valid_for(),
+        };
+        let each = self.entries.iter().map(valid_for);
+        each.min().unwrap_or_default()
+    }
+
+    /// Returns whether the hold is valid now. Reads the clock, so the result is right even after a pause of the whole
+    /// process.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.valid_for().is_zero()
+    }
+
+    /// Resolves when the hold ends: to the cause if it was lost, or to [`LostCause::Released`] if its call has ended or
+    /// released it. With several keys, the lock that ends first decides, and [`lost_key`](Self::lost_key) also returns
+    /// its key.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect. If the hold ends before the next call, that call resolves at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{LockClient, LostCause, current};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("order:42").max_hold(Duration::from_millis(20));
+    /// let guard = lock.acquire().await?;
+    /// tokio::select! {
+    ///     cause = guard.lost() => assert_eq!(cause, LostCause::MaxHold),
+    ///     () = std::future::pending() => println!("the work is done"),
+    /// }
+    /// # drop(guard);
+    ///
+    /// let hold = lock.run(async { current().expect("inside") }).await?;
+    /// assert_eq!(hold.lost().await, LostCause::Released);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> LostCause {
+        match &self.entries[..] {
+            [entry] => entry.lost().await,
+            _ => self.lost_key().await.1,
+        }
+    }
+
+    /// Resolves to the key and the cause when one of the locks is lost, like [`lost`](Self::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Same as [`lost`](Self::lost).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
+    /// client.simulate_loss("account:2")?; // as if the key had been deleted on a server
+    /// let (key, cause) = guard.lost_key().await;
+    /// println!("{key} was lost: {cause}");
+    /// # assert_eq!(key, "account:2");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lost_key(&self) -> (&str, LostCause) {
+        let (entry, cause) = entry::first_lost(self.entries.iter()).await;
+        (entry.key(), cause)
+    }
+
+    /// Shows the hold as a type of this name.
+    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct(name);
+        for entry in &self.entries {
+            shown
+                .field("key", &entry.shown())
+                .field("owner", &entry.owner())
+                .field("token", &entry.token().as_u64());
+        }
+        shown
+            .field("depth", &self.depth())
+            .field("valid_for", &self.valid_for())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.debug("Hold", f)
+    }
+}
