@@ -75,7 +75,7 @@ async fn each_key_has_its_own_token_and_without_a_key_there_is_none() {
     async fn transfer(client: &LockClient, from: &str, to: &str) -> Result<(), LockError> {
         let hold = current().expect("inside a lock");
         let (debit, credit) = (format!("account:{from}"), format!("account:{to}"));
-        assert!(hold.keys().eq([&*debit, &*credit]));
+        assert!(hold.keys().eq([&*credit, &*debit]));
         for key in [&debit, &credit] {
             let info = client.inspect(key).await?.expect("held");
             assert!(info.token().is_some());
@@ -122,7 +122,7 @@ async fn a_hold_of_several_keys_stays_whole_in_another_task() {
     let (tenant, both) = (client.lock("tenant"), client.lock_all(["b", "a"]));
     let child = || {
         let hold = current().expect("inside");
-        assert!(hold.keys().eq(["a", "b"]) && hold.is_valid());
+        assert!(hold.keys().eq(["b", "a"]) && hold.is_valid());
         let (tenant, both) = (tenant.clone(), both.clone().and_shared(["tenant"]));
         async move {
             assert!(current().expect("inside").keys().eq(hold.keys()));
