@@ -100,7 +100,7 @@ impl StoreUrl {
     ///
     /// - A process that is paused for longer than its lease acts once more when it resumes. That is
     ///   the core of [Martin Kleppmann's critique][critique]. Storage that checks the
-    ///   [fencing token](crate::LockGuard::fencing_token) refuses the late write.
+    ///   [fencing token](crate::Token) refuses the late write.
     /// - The clocks must run at about the same speed. A server whose clock jumps forward ends its leases early, so a
     ///   majority of such servers admits a second holder, which the client cannot detect. [Antirez' reply][reply]
     ///   argues that such jumps can be prevented.

@@ -125,7 +125,7 @@ impl LockClientBuilder {
     /// The [label](crate::Lock::label) of the lock takes the place of its key, or `<redacted>` if it has none. The
     /// attribute sets its key template as the label. This applies to the text and the fields of each
     /// [`LockError`](crate::LockError), and to the `Debug` output of locks and guards. Methods such as
-    /// [`LockGuard::key`](crate::Hold::key) still return the key, and the server still stores it.
+    /// [`Hold::key`](crate::Hold::key) still return the key, and the server still stores it.
     ///
     /// # Examples
     ///
