@@ -42,8 +42,8 @@ pub(crate) struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// Returns the URLs of the store, or the failure if there are none.
-    pub(crate) fn urls(&self) -> Result<Vec<&str>, Failure> {
+    /// Returns the URL of the store, or the failure if there is none. Several URLs name the servers of a quorum.
+    pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         // White space around a URL leaves empty parts.
         let urls = self.urls.iter().map(|url| url.trim());
         let urls: Vec<&str> = urls.filter(|url| !url.is_empty()).collect();
@@ -51,11 +51,19 @@ impl StoreOptions {
             let message = "no store is named: give its URL with `--url` or in the environment variable RLOCK_URL";
             return Err(Failure::new(Status::USAGE, message));
         }
-        Ok(urls)
+        if urls.iter().any(|url| is_embedded(url)) {
+            let message = "the embedded store (`memory:`) lives in one process: a lock there locks nothing; \
+                 give the URL of a server";
+            return Err(Failure::new(Status::USAGE, message));
+        }
+        Ok(match urls[..] {
+            [url] => StoreUrl::from(url),
+            _ => StoreUrl::quorum(urls),
+        })
     }
 }
 
-/// Connects to the store. Several URLs name the servers of a quorum.
+/// Connects to the store.
 pub(crate) async fn connect(store: &StoreOptions) -> Result<LockClient, Failure> {
     connect_within(store, Duration::ZERO).await
 }
@@ -66,16 +74,8 @@ pub(crate) async fn connect_within(
     store: &StoreOptions,
     limit: Duration,
 ) -> Result<LockClient, Failure> {
-    let urls = store.urls()?;
-    if urls.iter().any(|url| is_embedded(url)) {
-        return Err(embedded());
-    }
-    let url = match urls[..] {
-        [url] => StoreUrl::from(url),
-        _ => StoreUrl::quorum(urls),
-    };
     let builder = builder(&store.prefix).connect_retry_for(limit);
-    Ok(builder.connect(url).await?)
+    Ok(builder.connect(store.url()?).await?)
 }
 
 /// Returns the builder of clients of this command.
@@ -85,15 +85,6 @@ pub(crate) fn builder(prefix: &str) -> LockClientBuilder {
         .prefix(prefix)
         .service(format!("rlock/{}", user::name()), env!("CARGO_PKG_VERSION"))
         .second_connection(false)
-}
-
-/// Returns the failure for the URL of an embedded store.
-pub(crate) fn embedded() -> Failure {
-    Failure::new(
-        Status::USAGE,
-        "the embedded store (`memory:`) lives in one process: a lock there locks nothing; \
-         give the URL of a server",
-    )
 }
 
 fn is_embedded(url: &str) -> bool {

@@ -1,23 +1,21 @@
 //! `rlock doctor`: whether the servers of a store are fit for locks.
 
-mod checks;
-mod clock;
-mod connection;
-mod findings;
-mod grant;
-mod info;
-mod servers;
+use std::{fmt::Write as _, time::Duration};
 
 use clap::Args;
-use rlock_core::__private::probe::Endpoint;
+use rlock_core::diagnose::{self, Finding, Severity};
+use serde_json::json;
 
-use self::{findings::State, servers::examine};
 use crate::{
-    connect::StoreOptions,
-    connect::embedded,
+    connect::{StoreOptions, builder},
     exit::{Failure, Status},
     manual, output,
+    text::{self, escaped},
 };
+
+/// How long a server may take to accept a connection, and to reply. Longer than a service waits, because a slow server is
+/// examined, too.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The options of `rlock doctor`.
 #[derive(Debug, Args)]
@@ -29,35 +27,76 @@ pub(crate) async fn doctor(
     store: &StoreOptions,
     json: bool,
 ) -> Result<Status, Failure> {
-    let urls = store.urls()?;
-    let endpoint = match urls[..] {
-        [url] => Endpoint::parse(url)?,
-        _ => Endpoint::quorum(&urls)?,
+    let builder = builder(&store.prefix)
+        .connect_timeout(PATIENCE)
+        .response_timeout(PATIENCE);
+    let findings = diagnose::store(store.url()?, &builder).await?;
+    let count = |severity| {
+        findings
+            .iter()
+            .filter(|one| one.severity == severity)
+            .count()
     };
-    if matches!(endpoint, Endpoint::Memory(_)) {
-        return Err(embedded());
-    }
-    let reports = examine(endpoint, &urls, &store.prefix).await?;
-    for report in &reports {
-        let text = if json { report.json() } else { report.text() };
-        output::text(text.as_bytes())?;
-    }
-    let count = |state| {
-        let findings = reports.iter().flat_map(|report| &report.findings);
-        findings.filter(|finding| finding.state == state).count()
-    };
-    let problems = count(State::Unsafe);
-    if !json {
-        let verdict = match (problems, count(State::Advice)) {
+    let faults = count(Severity::Unsafe);
+    if json {
+        output::text(lines(&findings).as_bytes())?;
+    } else {
+        let verdict = match (faults, count(Severity::Advice)) {
             (0, 0) => "locks are safe on this store",
             (0, _) => "no check failed; the lines with ! are advice",
             _ => "locks are NOT safe on this store: the lines with ✗ say what to do",
         };
-        output::text(format!("{verdict}\n").as_bytes())?;
+        output::text(format!("{}{verdict}\n", list(&findings)).as_bytes())?;
     }
-    Ok(if problems == 0 {
+    Ok(if faults == 0 {
         Status::SUCCESS
     } else {
         Status::NOT_HELD
     })
+}
+
+/// Returns a heading for each server, and a line for each finding.
+fn list(findings: &[Finding]) -> String {
+    let mut list = String::new();
+    for of_server in findings.chunk_by(|one, next| one.server == next.server) {
+        let _ = writeln!(list, "{}", escaped(&of_server[0].server));
+        for finding in of_server {
+            let mark = match finding.severity {
+                Severity::Good => '✓',
+                Severity::Advice => '!',
+                _ => '✗',
+            };
+            let text = text_of(finding);
+            let _ = writeln!(list, "  {mark} {:<11}  {}", finding.check, escaped(&text));
+        }
+    }
+    list
+}
+
+/// Returns a line of JSON for each finding.
+fn lines(findings: &[Finding]) -> String {
+    let mut lines = String::new();
+    for finding in findings {
+        let state = match finding.severity {
+            Severity::Good => "good",
+            Severity::Advice => "advice",
+            _ => "unsafe",
+        };
+        let object = json!({
+            "server": finding.server,
+            "check": finding.check,
+            "state": state,
+            "text": text_of(finding),
+        });
+        lines.push_str(&text::json(&object));
+        lines.push('\n');
+    }
+    lines
+}
+
+fn text_of(finding: &Finding) -> String {
+    match &finding.remedy {
+        Some(remedy) => format!("{}; {remedy}", finding.text),
+        None => finding.text.clone(),
+    }
 }

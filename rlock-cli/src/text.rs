@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
-use rlock_core::__private::{breaks_the_line, escape_control};
+use rlock_proto::escape_control::{breaks_the_line, escape_control};
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
 

@@ -36,6 +36,7 @@
 //!   turns an exclusive lock into a shared one.
 //! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
 //! - [`current`]: returns the hold that the running code is inside, with its fencing token.
+//! - [`diagnose`]: examines whether servers are fit for locks, for the health tooling of a service.
 //! - [`fencing`]: the SQL statements with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.
 //!
@@ -80,6 +81,7 @@ mod blocking;
 mod caller;
 mod client;
 mod clock;
+pub mod diagnose;
 mod drivers;
 pub mod election;
 mod engine;
@@ -220,13 +222,8 @@ pub mod __private {
     pub use rlock_macros::__key as key;
 
     pub use crate::clock::Clock;
-    pub use crate::escape_control::{breaks_the_line, escape_control};
     pub use crate::private::{
         Box, KeyText, Plan, debugged, handler, hold, if_taken, returned, returned_by, run_blocking,
         run_on_error, texts,
     };
-    pub mod probe {
-        pub use crate::store::endpoint::{ClusterEndpoint, Endpoint, ServerEndpoint};
-        pub use crate::store::probe::{Probed, refused, way_out};
-    }
 }

@@ -2,11 +2,11 @@
 
 pub(crate) mod cluster;
 pub(crate) mod credentials;
+pub(crate) mod diagnose;
 pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
 pub(crate) mod memory;
-pub(crate) mod probe;
 pub(crate) mod provider;
 pub(crate) mod quorum;
 pub(crate) mod redis;

@@ -1,6 +1,7 @@
 //! What is logged.
 
 mod capabilities;
+mod diagnose;
 mod documents;
 mod metrics;
 mod panics;

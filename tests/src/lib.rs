@@ -40,3 +40,8 @@ struct ComingFrom;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/jobs-and-leaders.md")]
 struct JobsAndLeaders;
+
+/// Compiles the code in the page for operators.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/operations.md")]
+struct Operations;

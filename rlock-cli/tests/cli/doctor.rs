@@ -220,8 +220,8 @@ async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
 async fn a_user_who_may_not_write_any_lock_is_1_and_learns_all_that_is_missing() {
     let commands = "get hdel hexists hget hset pexpire pttl set time script|load";
     let all = || commands.split(' ').collect::<Vec<_>>();
-    let keys = "this user may not write the keys `lock:*`: grant `~lock:*`, or set the prefix to that of the service \
-                (`--prefix` or `RLOCK_PREFIX` here, `prefix` in the builder)";
+    let keys = "this user may not write the keys `lock:*`; grant `~lock:*`, or set the prefix to that of the service \
+                (`prefix` of the builder, `--prefix` or `RLOCK_PREFIX` of the command `rlock`)";
     let cases = [
         ("~lock:* -@all +evalsha", grants(&all(), &[])),
         (
@@ -263,7 +263,7 @@ fn grants(commands: &[&str], present: &[&str]) -> Vec<String> {
     let missing = commands.iter().filter(|name| !present.contains(name));
     let rules: Vec<String> = missing.map(|name| format!("+{name}")).collect();
     let text = format!(
-        "locks need permissions that this user does not have: grant {}",
+        "locks need permissions that this user does not have; grant {}",
         rules.join(" ")
     );
     vec![text]

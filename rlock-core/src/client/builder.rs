@@ -1,5 +1,6 @@
 //! The options of a client.
 
+mod diagnose;
 mod env;
 mod runtime;
 mod start;

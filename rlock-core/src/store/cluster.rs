@@ -15,7 +15,7 @@ mod discovery;
 mod multi_slot;
 mod nodes;
 mod routing;
-mod slots;
+pub(in crate::store) mod slots;
 
 use std::{sync::Arc, time::Duration};
 

@@ -14,7 +14,7 @@ use super::{quorum::MOST_SERVERS, tls::Tls};
 use crate::{error::LockError, escape_control::escape_control};
 
 /// The store that a URL names.
-pub enum Endpoint {
+pub(crate) enum Endpoint {
     /// The embedded store of this name. An empty name stands for a new store.
     Memory(String),
     /// One server.
@@ -29,7 +29,7 @@ pub enum Endpoint {
 ///
 /// The protocol of a connection is RESP3, unless the URL asks for RESP2.
 #[derive(Clone)]
-pub enum ServerEndpoint {
+pub(crate) enum ServerEndpoint {
     /// The server at this address.
     Fixed(ConnectionInfo),
     /// The master of a service, as its Sentinels know it.
@@ -44,11 +44,12 @@ pub enum ServerEndpoint {
 }
 
 /// The Redis Cluster to which these nodes belong.
-pub struct ClusterEndpoint {
+#[derive(Clone)]
+pub(crate) struct ClusterEndpoint {
     /// Host and port of the nodes that the URL names.
-    pub nodes: Vec<(String, u16)>,
+    pub(crate) nodes: Vec<(String, u16)>,
     /// The connection to each node. Its host is a placeholder.
-    pub node: ConnectionInfo,
+    pub(crate) node: ConnectionInfo,
 }
 
 /// The port of a Sentinel whose URL names none.
@@ -60,7 +61,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// [`LockError::InvalidOption`], without the password of the URL.
-    pub fn parse(url: &str) -> Result<Self, LockError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, LockError> {
         Self::read(url).map_err(|reason| invalid(url, reason))
     }
 
@@ -84,7 +85,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// [`LockError::InvalidOption`], without the passwords of the URLs.
-    pub fn quorum(urls: &[impl AsRef<str>]) -> Result<Self, LockError> {
+    pub(crate) fn quorum(urls: &[impl AsRef<str>]) -> Result<Self, LockError> {
         if urls.is_empty() {
             let way_out = "a quorum needs servers: three, or five, that do not fail together";
             return Err(LockError::invalid_option("urls", "[]", way_out));

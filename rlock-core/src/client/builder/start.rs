@@ -101,6 +101,11 @@ impl LockClientBuilder {
     ) -> Result<LockClient, LockError> {
         let endpoint = store.endpoint()?;
         drop(store);
+        self.open(endpoint).await
+    }
+
+    /// Makes a client that is connected.
+    pub(super) async fn open(self, endpoint: Endpoint) -> Result<LockClient, LockError> {
         let connect_retry_for = self.connect_retry_for;
         // The embedded store has nothing to connect to, so its only question is whether it replies.
         let is_embedded = matches!(endpoint, Endpoint::Memory(_));
@@ -163,7 +168,7 @@ impl LockClientBuilder {
     }
 
     /// Checks all options, and whether this store supports them.
-    fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
+    pub(super) fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
         self.redis.connection.tls.check(endpoint.uses_tls())?;
         if self.redis.connection.credentials.is_some() {
@@ -179,7 +184,7 @@ impl LockClientBuilder {
         }
     }
 
-    fn thread(&mut self) -> Result<ClientThread, LockError> {
+    pub(super) fn thread(&mut self) -> Result<ClientThread, LockError> {
         if self.tokio_time {
             let runtime = Handle::try_current().map_err(|_| {
                 no_tokio_time(

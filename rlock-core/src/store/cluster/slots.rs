@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 
 use crate::key::Key;
 
-pub(super) const SLOTS: u16 = 16_384;
+pub(in crate::store) const SLOTS: u16 = 16_384;
 
 /// One of the slots into which a cluster divides its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,9 +33,9 @@ impl HashSlot {
 
 /// Host and port of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct NodeAddr {
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(in crate::store) struct NodeAddr {
+    pub(in crate::store) host: String,
+    pub(in crate::store) port: u16,
 }
 
 impl NodeAddr {
@@ -67,16 +67,16 @@ impl fmt::Display for NodeAddr {
 
 /// The slots of the whole cluster, as one node sees them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(in crate::store) struct Layout {
     /// Grows with every promotion.
-    pub(super) epoch: u64,
+    pub(in crate::store) epoch: u64,
     /// The first slot, the last slot, and their master.
-    pub(super) ranges: Vec<(u16, u16, NodeAddr)>,
+    pub(in crate::store) ranges: Vec<(u16, u16, NodeAddr)>,
 }
 
 impl Layout {
     /// Reads the replies to `CLUSTER INFO` and `CLUSTER SLOTS`. Returns `None` if they name no master.
-    pub(super) fn read(info: &str, slots: &Value, asked: &NodeAddr) -> Option<Self> {
+    pub(in crate::store) fn read(info: &str, slots: &Value, asked: &NodeAddr) -> Option<Self> {
         let epoch = info
             .lines()
             .find_map(|line| line.strip_prefix("cluster_current_epoch:"))

@@ -65,7 +65,7 @@ pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T
 
 /// Returns the command that makes the server track the locks that a connection reads. The server reports changes by
 /// other connections to this one, or to the connection with this id.
-pub(super) fn tracking(reports_to: Option<i64>) -> Cmd {
+pub(in crate::store) fn tracking(reports_to: Option<i64>) -> Cmd {
     let mut track = cmd("CLIENT");
     track.arg("TRACKING").arg("ON");
     if let Some(id) = reports_to {

@@ -50,18 +50,18 @@ const EACH_IF_SUBSCRIBED: Duration = Duration::from_secs(10);
 
 /// A master that Sentinels name.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Master {
+pub(in crate::store) struct Master {
     /// The epoch of its promotion.
-    pub(super) epoch: u64,
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(in crate::store) epoch: u64,
+    pub(in crate::store) host: String,
+    pub(in crate::store) port: u16,
 }
 
 /// The reply of a Sentinel.
-pub(super) struct Named {
-    pub(super) master: Master,
+pub(in crate::store) struct Named {
+    pub(in crate::store) master: Master,
     /// Whether it is about to promote a replica.
-    pub(super) is_promoting: bool,
+    pub(in crate::store) is_promoting: bool,
 }
 
 /// Returns the master as the Sentinels report it now, and whether more than half of them replied. Waits longer for a Sentinel
@@ -138,7 +138,10 @@ async fn replied<T>(
 
 /// Asks a Sentinel for the master. While it promotes a replica, `MASTER` shows the new epoch and the former address, so
 /// the address is asked for separately.
-async fn ask(connection: &mut MultiplexedConnection, service: &str) -> RedisResult<Named> {
+pub(in crate::store) async fn ask(
+    connection: &mut MultiplexedConnection,
+    service: &str,
+) -> RedisResult<Named> {
     let mut asked = pipe();
     for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
         asked.cmd("SENTINEL").arg(question).arg(service);

@@ -10,21 +10,18 @@ const OLDEST: (u32, u32) = (6, 2);
 pub(super) fn version(info: Option<&InfoDict>, part: Part) -> Finding {
     const CHECK: &str = "version";
     let Some((name, version)) = version_of(info) else {
-        let text = "unknown, because INFO is refused; grant `+info`";
-        return Finding::advice(CHECK, text);
+        return unknown(CHECK);
     };
     if numbers(&version) < OLDEST {
-        let text = format!("{name} {version} is too old; use Redis 6.2 or later, or Valkey");
-        return Finding::harm(CHECK, text);
+        let text = format!("{name} {version} is too old");
+        return Finding::harm(CHECK, text).with_remedy("use Redis 6.2 or later, or Valkey");
     }
     let role: Option<String> = info.and_then(|info| info.get("role"));
     match (part, role.as_deref()) {
-        (Part::Master | Part::Member, Some("slave")) => Finding::harm(
-            CHECK,
-            format!(
-                "{name} {version}, but it is a replica, which grants no locks; give the URL of its master"
-            ),
-        ),
+        (Part::Master | Part::Member, Some("slave")) => {
+            let text = format!("{name} {version}, but it is a replica, which grants no locks");
+            Finding::harm(CHECK, text).with_remedy("give the URL of its master")
+        }
         _ => Finding::good(CHECK, format!("{name} {version}")),
     }
 }
@@ -36,21 +33,26 @@ pub(super) fn eviction(info: &Result<InfoDict, String>) -> Finding {
         Some((info.get::<String>("maxmemory_policy")?, limit))
     });
     match policy {
-        None => Finding::advice(CHECK, "unknown, because INFO is refused; grant `+info`"),
+        None => unknown(CHECK),
         Some((policy, _)) if policy == "noeviction" => {
             Finding::good(CHECK, "maxmemory-policy noeviction")
         }
-        Some((policy, 0)) => Finding::advice(
-            CHECK,
-            format!(
-                "maxmemory-policy {policy}, without effect as long as there is no maxmemory; set `noeviction`"
-            ),
-        ),
-        Some((policy, _)) => Finding::harm(
-            CHECK,
-            format!("maxmemory-policy {policy} may evict locks; set `maxmemory-policy noeviction`"),
-        ),
+        Some((policy, 0)) => {
+            let text = format!(
+                "maxmemory-policy {policy}, without effect as long as there is no maxmemory"
+            );
+            Finding::advice(CHECK, text).with_remedy("set `noeviction`")
+        }
+        Some((policy, _)) => {
+            let text = format!("maxmemory-policy {policy} may evict locks");
+            Finding::harm(CHECK, text).with_remedy("set `maxmemory-policy noeviction`")
+        }
     }
+}
+
+/// Returns the finding of a check that needs `INFO`.
+pub(super) fn unknown(check: &'static str) -> Finding {
+    Finding::advice(check, "unknown, because INFO is refused").with_remedy("grant `+info`")
 }
 
 /// Returns the name and the version of the server. Valkey also reports a version of Redis.

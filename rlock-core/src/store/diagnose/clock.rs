@@ -4,13 +4,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use redis::{RedisResult, aio::MultiplexedConnection, cmd};
 
-use super::{connection::reason, findings::Finding};
+use super::findings::Finding;
+use crate::store::redis::errors::without_kind;
 
 /// How many requests measure the round trip, and how long they may take together.
 const ROUND_TRIPS: usize = 101;
 const LONGEST: Duration = Duration::from_secs(3);
 /// A clock that is further away is remarked.
 const FAR: Duration = Duration::from_secs(1);
+
 /// The server's time, and when it was asked for.
 pub(super) struct Time {
     round_trip: Duration,
@@ -25,7 +27,7 @@ pub(super) async fn times(connection: &mut MultiplexedConnection) -> Result<Vec<
     while times.len() < ROUND_TRIPS && start.elapsed() < LONGEST {
         let (began, local) = (Instant::now(), SystemTime::now());
         let reply: RedisResult<(u64, u32)> = cmd("TIME").query_async(connection).await;
-        let (seconds, micros) = reply.map_err(|error| reason(&error))?;
+        let (seconds, micros) = reply.map_err(|error| without_kind(&error))?;
         times.push(Time {
             round_trip: began.elapsed(),
             local,
@@ -57,7 +59,7 @@ pub(super) fn offset(times: &Result<Vec<Time>, String>) -> Finding {
     );
     if offset > FAR {
         let advice = "let chrony or ntpd slew both clocks, because a jump ends leases early";
-        return Finding::advice(CHECK, format!("{text}; {advice}"));
+        return Finding::advice(CHECK, text).with_remedy(advice);
     }
     Finding::good(CHECK, text)
 }
@@ -87,7 +89,7 @@ fn millis(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::findings::State, *};
+    use super::{super::findings::Severity, *};
 
     fn time(offset: i64, round_trip: u64) -> Time {
         let local = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -106,17 +108,32 @@ mod tests {
 
     #[test]
     fn a_clock_is_compared_by_the_quickest_reply() {
-        for (millis, state, expected) in [
-            (0, State::Good, "0.00 ms ahead of this machine's, ± 5.00 ms"),
-            (-900, State::Good, "900.00 ms behind this machine's"),
-            (3_000, State::Advice, "3000.00 ms ahead of this machine's"),
-            (-3_000, State::Advice, "let chrony or ntpd slew both clocks"),
+        for (millis, severity, expected) in [
+            (
+                0,
+                Severity::Good,
+                "0.00 ms ahead of this machine's, ± 5.00 ms",
+            ),
+            (-900, Severity::Good, "900.00 ms behind this machine's"),
+            (
+                3_000,
+                Severity::Advice,
+                "3000.00 ms ahead of this machine's",
+            ),
+            (
+                -3_000,
+                Severity::Advice,
+                "let chrony or ntpd slew both clocks",
+            ),
         ] {
             let finding = offset(&Ok(vec![time(millis, 10), time(70_000, 20)]));
-            assert_eq!(finding.state, state, "{millis}: {finding:?}");
-            assert!(finding.text.contains(expected), "{millis}: {finding:?}");
+            assert_eq!(finding.severity, severity, "{millis}: {finding:?}");
+            assert!(
+                finding.to_string().contains(expected),
+                "{millis}: {finding:?}"
+            );
         }
         let refused = offset(&Err("NOPERM".to_owned()));
-        assert_eq!(refused.state, State::Advice);
+        assert_eq!(refused.severity, Severity::Advice);
     }
 }

@@ -9,13 +9,17 @@ use redis::{
     aio::MultiplexedConnection,
     cmd,
 };
-use rlock_core::__private::probe::{self, Probed};
 
 use super::{
     clock,
-    connection::{Opened, open, reason},
+    connection::{Opened, Peer},
     findings::{Finding, Report},
-    info::{eviction, numbers, version, version_of},
+    info::{eviction, numbers, unknown, version, version_of},
+};
+use crate::store::redis::{
+    capabilities::{self, tracking},
+    errors::{DECLARED_ONLY, is_undeclared, without_kind},
+    keyspace::Keyspace,
 };
 
 /// What a server is in its store.
@@ -29,35 +33,24 @@ pub(super) enum Part {
     Member,
 }
 
-/// What all servers of a store have in common.
-#[derive(Debug, Clone)]
-pub(super) struct Store {
-    pub(super) prefix: String,
-    pub(super) is_cluster: bool,
-}
-
-struct Checks {
+struct Checks<'a> {
     connection: MultiplexedConnection,
     no_resp3: Option<String>,
     part: Part,
-    store: Store,
+    prefix: &'a str,
+    is_of_cluster: bool,
 }
 
 /// Examines a server. The heading of the report is its address and what it is called.
-pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
+pub(super) async fn report(peer: Peer, part: Part) -> Report {
     let called = match part {
         Part::Master => "",
         Part::Replica => " (replica)",
         Part::Member => " (member of the quorum)",
     };
-    let mut report = Report {
-        server: format!("{}{called}", server.address()),
-        findings: Vec::new(),
-        run_id: None,
-        is_reachable: false,
-        grants_locks: part != Part::Replica,
-    };
-    match open(&server).await {
+    let heading = format!("{}{called}", peer.address());
+    let mut report = Report::new(&heading, part != Part::Replica);
+    match peer.open().await {
         Ok(Opened {
             connection,
             no_resp3,
@@ -67,14 +60,15 @@ pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
                 connection,
                 no_resp3,
                 part,
-                store,
+                prefix: &peer.options.prefix,
+                is_of_cluster: peer.is_of_cluster,
             };
             checks.run(&mut report).await;
         }
         Err(error) => {
-            let text = format!("cannot connect: {}", server.why(error));
+            let text = format!("cannot connect: {}", peer.why(error));
             // The others of a quorum or the master grant locks without it.
-            report.findings.push(match part {
+            report.add(match part {
                 Part::Master => Finding::harm("connection", text),
                 Part::Replica | Part::Member => Finding::advice("connection", text),
             });
@@ -83,7 +77,7 @@ pub(super) async fn report(server: Probed, part: Part, store: Store) -> Report {
     report
 }
 
-impl Checks {
+impl Checks<'_> {
     async fn run(&mut self, report: &mut Report) {
         let info = self.info().await;
         report.run_id = info.as_ref().ok().and_then(|info| info.get("run_id"));
@@ -117,13 +111,13 @@ impl Checks {
 
     async fn info(&mut self) -> Result<InfoDict, String> {
         let info = self.ask(&["INFO"]).await;
-        info.map_err(|error| reason(&error))
+        info.map_err(|error| without_kind(&error))
     }
 
     async fn persistence(&mut self, info: &Result<InfoDict, String>) -> Finding {
         const CHECK: &str = "persistence";
         let Ok(info) = info else {
-            return Finding::advice(CHECK, "unknown, because INFO is refused; grant `+info`");
+            return unknown(CHECK);
         };
         let appends = info.get::<u8>("aof_enabled") == Some(1);
         if !appends {
@@ -131,18 +125,19 @@ impl Checks {
                 Some("") => "a restart forgets all locks",
                 _ => "a restart forgets the locks since its last snapshot",
             };
-            let text = format!("{forgets}, and their holders are stopped; set `appendonly yes`");
-            return Finding::advice(CHECK, text);
+            let text = format!("{forgets}, and their holders are stopped");
+            return Finding::advice(CHECK, text).with_remedy("set `appendonly yes`");
         }
         match (self.part, self.setting("appendfsync").await.as_deref()) {
             (_, Some("always")) => Finding::good(CHECK, "appendonly yes, appendfsync always"),
-            (Part::Member, Some(other)) => Finding::advice(
-                CHECK,
-                format!(
-                    "appendfsync {other}: after a crash this server may forget a lock and grant it again; set \
-                     `appendfsync always`, or keep a crashed server down for the longest lease"
-                ),
-            ),
+            (Part::Member, Some(other)) => {
+                let text = format!(
+                    "appendfsync {other}: after a crash this server may forget a lock and grant it again"
+                );
+                Finding::advice(CHECK, text).with_remedy(
+                    "set `appendfsync always`, or keep a crashed server down for the longest lease",
+                )
+            }
             (Part::Member, None) => Finding::advice(
                 CHECK,
                 "appendonly yes; `appendfsync` is unknown, because CONFIG GET is refused, and has to be `always`",
@@ -158,7 +153,7 @@ impl Checks {
         const CHECK: &str = "scripts";
         let mut call = cmd("EVALSHA");
         // As every script of a lock: some services refuse a script without keys.
-        let lock = format!("{}{{any}}", self.store.prefix);
+        let lock = format!("{}{{any}}", self.prefix);
         call.arg("0".repeat(40)).arg(1).arg(lock);
         match call.query_async::<Value>(&mut self.connection).await {
             // A node of a cluster that does not have the slot redirects the call.
@@ -169,7 +164,7 @@ impl Checks {
             Err(error) => {
                 let text = format!(
                     "EVALSHA is refused, so no lock is granted: {}",
-                    reason(&error)
+                    without_kind(&error)
                 );
                 Finding::harm(CHECK, text)
             }
@@ -182,13 +177,15 @@ impl Checks {
         if let Some(why) = &self.no_resp3 {
             return Finding::advice(CHECK, format!("no RESP3, so {EFFECT}: {why}"));
         }
-        let track = ["CLIENT", "TRACKING", "ON", "NOLOOP"];
-        match self.ask::<Value>(&track).await {
+        match tracking(None)
+            .query_async::<Value>(&mut self.connection)
+            .await
+        {
             Ok(_) => Finding::good(CHECK, "a deleted lock is noticed at once"),
             Err(error) => {
                 let text = format!(
                     "CLIENT TRACKING is refused, so {EFFECT}: {}",
-                    reason(&error)
+                    without_kind(&error)
                 );
                 Finding::advice(CHECK, text)
             }
@@ -197,37 +194,43 @@ impl Checks {
 
     async fn permissions(&mut self, info: Option<&InfoDict>) -> Vec<Finding> {
         const CHECK: &str = "permissions";
-        let (prefix, is_cluster) = (&self.store.prefix, self.store.is_cluster);
-        let refused = probe::refused(&mut self.connection, prefix, is_cluster).await;
-        let (needed, better) = match refused {
+        let prefix = self.prefix;
+        let keyspace = if self.is_of_cluster {
+            Keyspace::at_node(prefix.to_owned(), "any")
+        } else {
+            Keyspace::new(prefix.to_owned())
+        };
+        let refused = capabilities::refused(&mut self.connection, &keyspace, false);
+        let (needed, better) = match refused.await {
             Ok(refused) => refused,
             Err(error) => {
-                let way_out = "grant `+evalsha` and `+script|load`";
-                let way_out = probe::way_out(&error).unwrap_or(way_out);
-                let text = format!("cannot be checked: {}; {way_out}", reason(&error));
-                return vec![Finding::harm(CHECK, text)];
+                let text = format!("cannot be checked: {}", without_kind(&error));
+                let remedy = if is_undeclared(&error) {
+                    DECLARED_ONLY
+                } else {
+                    "grant `+evalsha` and `+script|load`"
+                };
+                return vec![Finding::harm(CHECK, text).with_remedy(remedy)];
             }
         };
         let (keys, needed): (Vec<_>, Vec<_>) =
             needed.into_iter().partition(|name| name.starts_with('~'));
         let mut findings = Vec::new();
         if let Some(rule) = keys.first() {
-            let text = format!(
-                "this user may not write the keys `{prefix}*`: grant `{rule}`, or set the prefix to that of the \
-                 service (`--prefix` or `RLOCK_PREFIX` here, `prefix` in the builder)"
+            let text = format!("this user may not write the keys `{prefix}*`");
+            let remedy = format!(
+                "grant `{rule}`, or set the prefix to that of the service (`prefix` of the builder, `--prefix` or \
+                 `RLOCK_PREFIX` of the command `rlock`)"
             );
-            findings.push(Finding::harm(CHECK, text));
+            findings.push(Finding::harm(CHECK, text).with_remedy(remedy));
         }
         if !needed.is_empty() {
-            let text = format!(
-                "locks need permissions that this user does not have: {}",
-                granted(&needed)
-            );
-            findings.push(Finding::harm(CHECK, text));
+            let text = "locks need permissions that this user does not have";
+            findings.push(Finding::harm(CHECK, text).with_remedy(grant(&needed)));
         }
         if !better.is_empty() {
-            let text = format!("waits and losses are noticed later: {}", granted(&better));
-            findings.push(Finding::advice(CHECK, text));
+            let text = "waits and losses are noticed later";
+            findings.push(Finding::advice(CHECK, text).with_remedy(grant(&better)));
         }
         if findings.is_empty() {
             let is_told = version_of(info).is_some_and(|(_, version)| numbers(&version).0 >= 7);
@@ -244,7 +247,7 @@ impl Checks {
     /// Checks the permissions that `rlock ls`, `top` and `release` need in addition to those of a service.
     async fn operations(&mut self) -> Finding {
         const CHECK: &str = "operations";
-        let none = format!("{}client:none", self.store.prefix);
+        let none = format!("{}client:none", self.prefix);
         let attempts: [(&[&str], &str); 2] = [
             (&["PUBSUB", "CHANNELS", &none], "pubsub|channels"),
             (&["SCAN", "0", "MATCH", &none, "COUNT", "1"], "scan"),
@@ -258,13 +261,13 @@ impl Checks {
         if refused.is_empty() {
             return Finding::good(CHECK, "this user may list locks");
         }
-        let text = format!("this user may not list all locks: {}", granted(&refused));
-        Finding::advice(CHECK, text)
+        let text = "this user may not list all locks";
+        Finding::advice(CHECK, text).with_remedy(grant(&refused))
     }
 }
 
-/// Returns the rules that grant these permissions. The name of a command lacks its `+`.
-fn granted(permissions: &[String]) -> String {
+/// Returns the remedy that grants these permissions. The name of a command lacks its `+`.
+fn grant(permissions: &[String]) -> String {
     let rule = |name: &String| {
         let is_channel = name.starts_with('&');
         format!("{}{name}", if is_channel { "" } else { "+" })

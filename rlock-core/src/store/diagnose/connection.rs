@@ -1,0 +1,115 @@
+//! A server that is examined, and the connection to it.
+
+use redis::{
+    AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisError, RedisResult,
+    aio::MultiplexedConnection,
+};
+
+use crate::store::{
+    endpoint::address,
+    redis::{
+        RedisOptions,
+        address::{Server, elsewhere},
+        errors::{NO_RESP3, without_kind},
+    },
+};
+
+/// A server, and how a client connects to it.
+#[derive(Clone)]
+pub(super) struct Peer {
+    info: ConnectionInfo,
+    pub(super) options: RedisOptions,
+    pub(super) is_of_cluster: bool,
+}
+
+/// A connection, and why it has not the newer protocol.
+pub(super) struct Opened {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) no_resp3: Option<String>,
+}
+
+impl Peer {
+    pub(super) fn new(info: ConnectionInfo, options: &RedisOptions) -> Self {
+        Self {
+            info,
+            options: options.clone(),
+            is_of_cluster: false,
+        }
+    }
+
+    /// Returns a Sentinel, whose login is in its URL.
+    pub(super) fn sentinel(info: ConnectionInfo, options: &RedisOptions) -> Self {
+        let mut sentinel = Self::new(info, options);
+        sentinel.options.connection.credentials = None;
+        sentinel
+    }
+
+    /// Returns a node of a cluster. The host is a placeholder.
+    pub(super) fn node(info: ConnectionInfo, options: &RedisOptions) -> Self {
+        Self {
+            is_of_cluster: true,
+            ..Self::new(info, options)
+        }
+    }
+
+    /// Returns the server at another address with the same login.
+    pub(super) fn at(&self, host: String, port: u16) -> Self {
+        Self {
+            info: elsewhere(&self.info, host, port),
+            ..self.clone()
+        }
+    }
+
+    /// Returns host and port, or the path of a socket.
+    pub(super) fn address(&self) -> String {
+        address(&self.info)
+    }
+
+    /// Returns why a connection to this server failed, and the way out if it is known.
+    pub(super) fn why(&self, error: RedisError) -> String {
+        let is_late = error.is_timeout() && !self.wants_resp2();
+        let way_out = if is_late { NO_RESP3 } else { "" };
+        format!("{}{way_out}", self.server().classify(error))
+    }
+
+    /// Connects with RESP3, or with RESP2 if the URL asks for it or the server does not know the newer protocol.
+    pub(super) async fn open(&self) -> RedisResult<Opened> {
+        let resp2 = async || self.open_with(ProtocolVersion::RESP2).await;
+        if self.wants_resp2() {
+            return Ok(Opened {
+                connection: resp2().await?,
+                no_resp3: Some("the URL asks for RESP2".to_owned()),
+            });
+        }
+        match self.open_with(ProtocolVersion::RESP3).await {
+            Ok(connection) => Ok(Opened {
+                connection,
+                no_resp3: None,
+            }),
+            Err(error) if error.is_io_error() => Err(error),
+            // A wrong password fails here again, with the same reason.
+            Err(error) => Ok(Opened {
+                connection: resp2().await?,
+                no_resp3: Some(without_kind(&error)),
+            }),
+        }
+    }
+
+    async fn open_with(&self, protocol: ProtocolVersion) -> RedisResult<MultiplexedConnection> {
+        let limits = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.options.connect_timeout))
+            .set_response_timeout(Some(self.options.response_timeout));
+        let client = self.server().with_login().await?.client(protocol)?;
+        client
+            .get_multiplexed_async_connection_with_config(&limits)
+            .await
+    }
+
+    fn server(&self) -> Server {
+        Server::new(self.info.clone(), self.options.connection.clone())
+    }
+
+    fn wants_resp2(&self) -> bool {
+        self.info.redis_settings().protocol() == ProtocolVersion::RESP2
+    }
+}
