@@ -42,7 +42,7 @@ pub(crate) fn table(listing: &Listing) -> String {
     };
     row(names, "names at the root of the crate: ", &kinds.join(", "));
     row(
-        methods(listing, "LockClientBuilder").count(),
+        methods(listing, "LockClientBuilder").len(),
         "methods of LockClientBuilder",
         "",
     );
@@ -52,11 +52,12 @@ pub(crate) fn table(listing: &Listing) -> String {
         &[client, builder].concat().join(", "),
     );
     row(
-        methods(listing, "LockGuard").count(),
+        methods(listing, "LockGuard").len(),
         "methods of LockGuard",
         "",
     );
     let tokens: Vec<&str> = methods(listing, "LockGuard")
+        .into_iter()
         .filter_map(name)
         .filter(|name| name.contains("token") || name.contains("fence"))
         .collect();
@@ -77,9 +78,19 @@ fn kind(text: &str) -> usize {
     kinds.next().unwrap_or(4)
 }
 
-fn methods<'a>(listing: &'a Listing, of: &'a str) -> impl Iterator<Item = &'a Line> {
-    let lines = listing.root().filter(move |line| line.name == of);
-    lines.filter(|line| line.part == Part::Member && line.text.contains("fn "))
+/// Returns the methods of the type, and of what it dereferences to.
+fn methods<'a>(listing: &'a Listing, of: &str) -> Vec<&'a Line> {
+    let lines = || listing.root();
+    let deref = lines().filter(|line| line.name == of && line.part == Part::Traits);
+    let target = deref.filter_map(|line| {
+        let (_, target) = line.text.split_once("Deref<Target = ")?;
+        target.split_once('>')
+    });
+    let types: Vec<&str> = target.map(|(target, _)| target).chain([of]).collect();
+    lines()
+        .filter(|line| line.part == Part::Member && line.text.contains("fn "))
+        .filter(|line| types.contains(&&*line.name))
+        .collect()
 }
 
 /// Returns the methods of the type that make a client: from nothing, or from a builder.
@@ -93,7 +104,7 @@ fn connecting(listing: &Listing, of: &str) -> Vec<String> {
                 .contains("LockClient"),
         }
     };
-    let made = methods(listing, of).filter(makes_a_client);
+    let made = methods(listing, of).into_iter().filter(makes_a_client);
     made.filter_map(name)
         .map(|name| format!("{of}::{name}"))
         .collect()

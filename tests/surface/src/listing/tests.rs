@@ -59,6 +59,20 @@ fn sample() -> Documented {
             Some(14),
             "pub rlock_core::LockError::Lost::key: alloc::string::String",
         ),
+        (17, None, "pub struct rlock_core::LockGuard(_)"),
+        (
+            18,
+            None,
+            "impl core::ops::deref::Deref for rlock_core::LockGuard",
+        ),
+        (
+            19,
+            Some(18),
+            "pub type rlock_core::LockGuard::Target = rlock_core::Hold",
+        ),
+        (20, None, "pub struct rlock_core::Hold"),
+        (21, None, "impl rlock_core::Hold"),
+        (22, Some(21), "pub fn rlock_core::Hold::token(&self) -> u64"),
         (
             16,
             None,
@@ -94,6 +108,8 @@ fn items_are_listed_below_their_module_and_type_with_public_paths() {
     let listing = Listing::of(&sample(), &proto, &["key".to_owned()]).unwrap();
     let expected = "\
 mod rlock_core
+  struct Hold
+    fn Hold::token(&self) -> u64
   struct LockClient
     impl Clone + FromStr<Err = LockError> for LockClient
     async fn LockClient::connect(url: &str) -> Result<Self, LockError>
@@ -101,6 +117,8 @@ mod rlock_core
   #[non_exhaustive] enum LockError
     #[non_exhaustive] LockError::Lost
     LockError::Lost::key: String
+  struct LockGuard
+    impl Deref<Target = Hold> for LockGuard
   enum LockMode
     LockMode::Shared
   attribute distributed_lock
@@ -112,8 +130,10 @@ mod rlock_core::fencing
     assert_eq!(listing.to_string(), expected);
     let table = counts::table(&listing);
     for row in [
-        "   5  names at the root of the crate: 3 types, 1 macros, 1 modules\n",
+        "   7  names at the root of the crate: 5 types, 1 macros, 1 modules\n",
         "   1  ways to make a client: LockClient::connect\n",
+        "   1  methods of LockGuard\n",
+        "   1  of them for tokens: token\n",
     ] {
         assert!(table.contains(row), "{table}");
     }
