@@ -4,7 +4,6 @@ mod builder;
 mod closing;
 mod inspect;
 mod list;
-mod outage;
 mod probe;
 mod revoke;
 
@@ -16,6 +15,8 @@ use std::{
 
 use smallvec::smallvec;
 
+#[cfg(feature = "testing")]
+pub(crate) use self::builder::ClockOption;
 pub use self::{builder::LockClientBuilder, closing::DrainOutcome, list::LockList};
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},

@@ -1,36 +1,108 @@
 //! What a client takes the time from.
 
+#[cfg(feature = "testing")]
+mod ahead;
+
 use std::{
-    sync::{Arc, LazyLock},
-    time::{Duration, Instant, SystemTime},
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
 
+#[cfg(feature = "testing")]
 use tokio::runtime::Handle;
 
+#[cfg(feature = "testing")]
+pub use self::ahead::Clock;
 use crate::lease::Time;
 
-/// The clock of a Tokio runtime, which `tokio::time::pause` and `tokio::time::advance` control.
-pub(crate) struct RuntimeClock(pub(crate) Handle);
+/// The longest sleep. Timers stand still while the computer sleeps, leases do not.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-impl Clock for RuntimeClock {
-    fn elapsed(&self) -> Duration {
-        // Clients of one store compare their times. A paused runtime may show an earlier time.
-        static START: LazyLock<Instant> = LazyLock::new(|| {
-            const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-            let now = Instant::now();
-            now.checked_sub(DAY).unwrap_or(now)
-        });
-        let start = *START;
-        let _entered = self.0.enter();
-        let now = tokio::time::Instant::now().into_std();
-        now.saturating_duration_since(start)
+/// The clock of a client: the system's, unless a test gave it another.
+#[derive(Clone, Default)]
+pub(crate) struct ClientClock(Option<Arc<GivenClock>>);
+
+/// A clock that a test controls. Boxed, because every hold has the clock, and a thin pointer keeps holds small.
+pub(crate) enum GivenClock {
+    /// The clock of a Tokio runtime, which `tokio::time::pause` and `tokio::time::advance` control.
+    #[cfg(feature = "testing")]
+    Tokio(Handle),
+    #[cfg(feature = "testing")]
+    Ahead(Clock),
+    /// The clock of a Tokio runtime, and the seconds for which the computer slept while the timers stood still.
+    #[cfg(test)]
+    Slept(Handle, Arc<std::sync::atomic::AtomicU64>),
+}
+
+impl GivenClock {
+    fn now(&self) -> Time {
+        match *self {
+            #[cfg(feature = "testing")]
+            Self::Tokio(ref runtime) => Time::from(of_runtime(runtime)),
+            #[cfg(feature = "testing")]
+            Self::Ahead(ref clock) => clock.now(),
+            #[cfg(test)]
+            Self::Slept(ref runtime, ref slept) => {
+                let slept = slept.load(std::sync::atomic::Ordering::SeqCst);
+                Time::from(of_runtime(runtime) + Duration::from_secs(slept))
+            }
+        }
     }
 }
 
-/// A clock that never goes back, and goes on while the machine sleeps. For tests, which make it jump.
-pub trait Clock: Send + Sync {
-    /// The time since a moment that stays the same.
-    fn elapsed(&self) -> Duration;
+impl ClientClock {
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_test(clock: GivenClock) -> Self {
+        Self(Some(Arc::new(clock)))
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.0.as_ref().map_or_else(system, |clock| clock.now())
+    }
+
+    /// Resolves at `end`.
+    pub(crate) async fn sleep_until(&self, end: Time) {
+        while self.now() < end {
+            self.sleep_towards(end).await;
+        }
+    }
+
+    /// Resolves at `end` or earlier: after the longest sleep, or when a test has moved the clock.
+    pub(crate) async fn sleep_towards(&self, end: Time) {
+        #[cfg(feature = "testing")]
+        if let Some(GivenClock::Ahead(clock)) = self.0.as_deref() {
+            return clock.sleep_towards(end).await;
+        }
+        tokio::time::sleep(end.since(self.now()).min(LONGEST_SLEEP)).await;
+    }
+
+    /// Returns whether times of both clocks can be compared.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_comparable_to(&self, other: &Self) -> bool {
+        use GivenClock::{Ahead, Tokio};
+        match (self.0.as_deref(), other.0.as_deref()) {
+            (None, None) | (Some(Tokio(_)), Some(Tokio(_))) => true,
+            (Some(Ahead(one)), Some(Ahead(other))) => one.is(other),
+            (Some(one), Some(other)) => std::ptr::eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the time of a runtime since the same moment for all runtimes, because clients of one store compare theirs.
+#[cfg(feature = "testing")]
+fn of_runtime(runtime: &Handle) -> Duration {
+    use std::{sync::LazyLock, time::Instant};
+    // A paused runtime may show an earlier time.
+    static START: LazyLock<Instant> = LazyLock::new(|| {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let now = Instant::now();
+        now.checked_sub(DAY).unwrap_or(now)
+    });
+    let start = *START;
+    let _entered = runtime.enter();
+    let now = tokio::time::Instant::now().into_std();
+    now.saturating_duration_since(start)
 }
 
 /// Returns the microseconds since the epoch: the lower bound of fencing tokens without a server.
@@ -40,43 +112,6 @@ pub(crate) fn wall_clock_micros() -> u64 {
         .map_or(0, |elapsed| {
             u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
         })
-}
-
-/// The clock of a client: the system's, unless it was given another.
-#[derive(Clone, Default)]
-pub(crate) struct ClientClock(Option<Arc<GivenClock>>);
-
-/// Boxed, because every hold has the clock, and a thin pointer keeps holds small.
-struct GivenClock(Arc<dyn Clock>);
-
-impl ClientClock {
-    pub(crate) fn given(clock: Arc<dyn Clock>) -> Self {
-        Self(Some(Arc::new(GivenClock(clock))))
-    }
-
-    /// Returns whether it is the system's clock.
-    pub(crate) fn is_system(&self) -> bool {
-        self.0.is_none()
-    }
-
-    pub(crate) fn now(&self) -> Time {
-        match &self.0 {
-            None => system(),
-            Some(given) => Time::from(given.0.elapsed()),
-        }
-    }
-
-    /// Resolves at `end`. Checks the clock once a second, because timers stand still during suspend.
-    pub(crate) async fn sleep_until(&self, end: Time) {
-        const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-        loop {
-            let left = end.since(self.now());
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left.min(CHECK_INTERVAL)).await;
-        }
-    }
 }
 
 /// `std::time::Instant` stops during suspend on Linux, so that a lease which ended hours ago would
@@ -91,7 +126,7 @@ fn system() -> Time {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn system() -> Time {
-    use std::sync::OnceLock;
+    use std::{sync::OnceLock, time::Instant};
     static START: OnceLock<Instant> = OnceLock::new();
     Time::from(START.get_or_init(Instant::now).elapsed())
 }

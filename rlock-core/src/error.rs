@@ -2,7 +2,7 @@
 
 mod kind;
 
-use std::{error::Error, fmt, io, sync::Arc, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 pub use rlock_proto::lost::LostCause;
 
@@ -211,47 +211,6 @@ impl LockError {
             *reason = format!("{reason} (lock `{}`)", escape_control(shown));
         }
         self
-    }
-
-    /// Makes an error of this kind for tests of code that handles errors, such as a `From<LockError>` or a handler
-    /// that turns errors into statuses. Its key is `test`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use rlock_core::{ErrorKind, LockError};
-    ///
-    /// fn is_worth_a_retry(error: &LockError) -> bool {
-    ///     error.is_contention() || error.is_outage()
-    /// }
-    /// assert!(is_worth_a_retry(&LockError::for_tests(ErrorKind::Outage)));
-    /// assert!(!is_worth_a_retry(&LockError::for_tests(ErrorKind::Lost)));
-    /// ```
-    #[must_use]
-    pub fn for_tests(kind: ErrorKind) -> Self {
-        let key = "test".to_owned();
-        let action = format!("acquire lock `{key}`");
-        match kind {
-            ErrorKind::Contention => Self::Taken {
-                key,
-                waited: Duration::ZERO,
-                remaining: None,
-                holder: None,
-                details: Box::default(),
-            },
-            ErrorKind::Outage => Self::Unavailable {
-                action,
-                waited: Duration::ZERO,
-                source: Arc::new(io::Error::from(io::ErrorKind::TimedOut)),
-            },
-            ErrorKind::Closing => Self::Draining { action },
-            ErrorKind::Lost => Self::Lost {
-                key,
-                cause: LostCause::Removed,
-            },
-            ErrorKind::Invalid => Self::invalid_key(key, "the error was made for a test"),
-            ErrorKind::Misuse => Self::NoClient { key },
-        }
     }
 
     /// Returns what the error means for the caller, for a service that maps errors to statuses.
@@ -520,6 +479,8 @@ fn rest(remaining: Option<Duration>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -542,24 +503,6 @@ mod tests {
         LockError::StillHeld {
             keys: keys.iter().map(ToString::to_string).collect(),
             waited: Duration::from_millis(20),
-        }
-    }
-
-    #[test]
-    fn an_error_for_a_test_has_its_kind_and_each_predicate_follows_from_that() {
-        use ErrorKind::{Closing, Contention, Invalid, Lost, Misuse, Outage};
-        for kind in [Contention, Outage, Closing, Lost, Invalid, Misuse] {
-            let error = LockError::for_tests(kind);
-            assert_eq!(error.kind(), kind, "{error:?}");
-            let predicates = [
-                (error.is_contention(), Contention),
-                (error.is_outage(), Outage),
-                (error.is_closing(), Closing),
-                (error.is_lost(), Lost),
-            ];
-            for (holds, of) in predicates {
-                assert_eq!(holds, kind == of, "{kind:?}, {of:?}");
-            }
         }
     }
 

@@ -39,6 +39,7 @@
 //! - [`diagnose`]: examines whether servers are fit for locks, for the health tooling of a service.
 //! - [`fencing`]: the SQL statements with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.
+//! - [`testing`]: simulates outages and losses, and controls the clock, for the tests of a service.
 //!
 //! # Stores
 //!
@@ -64,6 +65,7 @@
 //! | `macros` | yes | the attribute, and [`macro@key`] |
 //! | `metrics` | no | metrics by the facade [`metrics`](https://docs.rs/metrics), for any exporter of it |
 //! | `serde` | no | `Serialize` and `Deserialize` for [`Token`] and [`fencing::Fence`] |
+//! | `testing` | no | [`testing`]: outages, losses and clocks that a test controls |
 //! | `tls` | no | TLS for servers, verified by the system's root certificates |
 //!
 //! Install the recorder of the metrics for the whole process. A recorder of one thread
@@ -76,7 +78,10 @@
 //! executor, and its guards can be dropped on any thread.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(not(feature = "macros"), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(
+    not(all(feature = "macros", feature = "testing")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 mod blocking;
 mod caller;
 mod client;
@@ -105,6 +110,8 @@ mod run;
 mod scope;
 mod store;
 mod store_url;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod token;
 mod wait;
 
@@ -122,7 +129,7 @@ pub use crate::{
     mode::LockMode,
     options::Reentry,
     scope::{CurrentHold, InCurrentScope, current},
-    store::{credentials::Credentials, memory::SimulatedOutage},
+    store::credentials::Credentials,
     store_url::StoreUrl,
     token::Token,
 };
@@ -221,7 +228,6 @@ pub mod __private {
     #[cfg(feature = "macros")]
     pub use rlock_macros::__key as key;
 
-    pub use crate::clock::Clock;
     pub use crate::private::{
         Box, KeyText, Plan, debugged, handler, hold, if_taken, returned, returned_by, run_blocking,
         run_on_error, texts,

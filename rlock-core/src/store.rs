@@ -22,7 +22,7 @@ pub(crate) use rlock_proto::store::{
     TOO_LARGE_FENCE, TakenBy,
 };
 
-use self::{directory::Directory, memory::SimulatedOutage};
+use self::directory::Directory;
 pub(crate) use self::{error::StoreError, retry::retry_within, send::SendOptions};
 use crate::key::Key;
 
@@ -92,15 +92,10 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Option<StoredLock>>;
 
-    /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was
-    /// held.
-    fn simulate_loss(&self, _key: &Key) -> Result<bool, StoreError> {
-        Err(StoreError::cannot_simulate_loss())
-    }
-
-    /// Makes all requests fail until the outage is dropped.
-    fn simulate_outage(&self) -> Result<SimulatedOutage, StoreError> {
-        Err(StoreError::cannot_simulate_outage())
+    /// Returns the store if it is the embedded one.
+    #[cfg(feature = "testing")]
+    fn embedded(&self) -> Option<&memory::MemoryStore> {
+        None
     }
 
     /// Connects for the first time. Without this call, the background connects.

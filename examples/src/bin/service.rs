@@ -199,6 +199,7 @@ fn stop() -> io::Result<impl Future<Output = ()>> {
 #[cfg(test)]
 mod tests {
     use axum::{body::Body, http::Request};
+    use rlock_core::testing::{self, simulate_outage, use_tokio_clock};
     use tokio::{io::AsyncWriteExt, net::TcpStream};
     use tower::ServiceExt;
 
@@ -227,7 +228,7 @@ mod tests {
     // The clock is paused: the wait of two seconds takes no time.
     #[tokio::test(start_paused = true)]
     async fn an_order_that_another_instance_works_on_is_a_conflict() {
-        let locks = LockClient::builder().tokio_time();
+        let locks = use_tokio_clock(LockClient::builder());
         let locks = locks.in_memory().expect("a client");
         let app = app(locks.clone());
         let other = locks.lock("order:42").acquire().await.expect("free");
@@ -240,10 +241,10 @@ mod tests {
     // The clock is paused: the wait of two seconds takes no time.
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_down_is_a_503_until_it_is_back() {
-        let locks = LockClient::builder().tokio_time();
+        let locks = use_tokio_clock(LockClient::builder());
         let locks = locks.in_memory().expect("a client");
         let app = app(locks.clone());
-        let outage = locks.simulate_outage().expect("the embedded store");
+        let outage = simulate_outage(&locks).expect("the embedded store");
         let status = post_payment(&app, 42).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         drop(outage);
@@ -301,7 +302,7 @@ mod tests {
             (ErrorKind::Invalid, 400, None),
             (ErrorKind::Misuse, 500, None),
         ] {
-            let response = OrderError::Lock(LockError::for_tests(kind)).into_response();
+            let response = OrderError::Lock(testing::error(kind, "order:42")).into_response();
             assert_eq!(response.status(), status, "{kind:?}");
             let told = response.headers().get(RETRY_AFTER);
             let told = told.map(|value| value.to_str().expect("a number"));

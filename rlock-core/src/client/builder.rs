@@ -1,14 +1,15 @@
 //! The options of a client.
 
+mod clock;
 mod diagnose;
 mod env;
 mod runtime;
 mod start;
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
+pub(crate) use self::clock::ClockOption;
 use crate::{
-    clock::{ClientClock, Clock},
     error::LockError,
     limits,
     options::{Identity, LockOptions, Options, Reentry, Replicas, Wait},
@@ -41,7 +42,7 @@ pub struct LockClientBuilder {
     options: Options,
     redis: RedisOptions,
     connect_retry_for: Duration,
-    tokio_time: bool,
+    pub(crate) clock: ClockOption,
     /// Opened only if the runtime is known to have timers and I/O.
     second_connection: bool,
 }
@@ -64,7 +65,7 @@ impl Default for LockClientBuilder {
             },
             redis,
             connect_retry_for: Duration::ZERO,
-            tokio_time: false,
+            clock: ClockOption::default(),
             second_connection: true,
         }
     }
@@ -277,13 +278,6 @@ impl LockClientBuilder {
     /// millisecond to 1 hour, for a quorum, and for the embedded store.
     pub fn wait_for_replicas(mut self, least: usize, within: Duration) -> Self {
         self.options.replicas = Some(Replicas { least, within });
-        self
-    }
-
-    /// Replaces the system's clock, for tests.
-    #[doc(hidden)]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.redis.clock = ClientClock::given(clock);
         self
     }
 

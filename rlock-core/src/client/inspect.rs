@@ -19,7 +19,7 @@ use crate::{
 
 impl LockClient {
     /// Checks that the store replies: the server, the master of a Sentinel service, all masters of a cluster, or a
-    /// majority of a quorum. The embedded store always replies, unless an outage is [simulated](Self::simulate_outage).
+    /// majority of a quorum. The embedded store always replies, unless a test simulates an outage.
     ///
     /// The check sends a `PING` to each of these servers in parallel, over the background connections, and to a
     /// quorum again until a majority replies. It takes at most the [response

@@ -223,46 +223,6 @@ impl LockClient {
             Err(error) => return Err(error),
         })
     }
-
-    /// Removes the lock of this key from the embedded store and hands it off to the next waiter. Returns `true` if
-    /// the lock was held. Use it to test how a service handles the loss of a lock.
-    ///
-    /// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its
-    /// key had been deleted on a server.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::InvalidKey`] for an invalid key, [`LockError::Closed`] after shutdown.
-    /// [`LockError::Refused`] if the store is not the embedded one: use
-    /// [`force_release`](Self::force_release) instead.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use rlock_core::{LockClient, LockError};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = LockClient::in_memory();
-    /// let lock = client.lock("order:42");
-    /// let body = lock.run(async {
-    ///     assert!(client.simulate_loss("order:42").expect("the embedded store"));
-    ///     std::future::pending::<()>().await;
-    /// });
-    /// assert!(matches!(body.await, Err(LockError::Lost { .. })));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn simulate_loss(&self, key: &str) -> Result<bool, LockError> {
-        let key = self.key(key)?;
-        let core = self.core();
-        let action = format!("simulate the loss of lock `{key}`");
-        if core.is_closed() {
-            return Err(LockError::closed(action));
-        }
-        let revoked = core.store.simulate_loss(&key);
-        revoked.map_err(|error| error.into_lock_error(action, Duration::ZERO))
-    }
 }
 
 /// Returns the holders of a lock, as far as they are known.

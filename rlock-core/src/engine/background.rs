@@ -17,10 +17,8 @@ use super::{
     core::Core,
     machine::Input,
 };
-use crate::{lease::Time, metrics};
+use crate::{clock::LONGEST_SLEEP, lease::Time, metrics};
 
-/// The longest sleep. Timers stand still while the machine sleeps, leases do not.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The number of background releases that are under way at once, without the slow ones.
 const AT_ONCE: usize = 256;
 /// After this time a release is slow, so releases at other servers no longer wait for it.
@@ -78,15 +76,14 @@ pub(super) async fn run(core: Arc<Core>) {
             is_quiet_until = now + GIVEN_UP_EVERY;
             tracing::warn!(%key, %owner, locks, "could not release in the background, the lease will end it");
         }
-        let pause = due.map_or(LONGEST_SLEEP, |due| due.since(now));
-        let pause = pause.min(LONGEST_SLEEP);
+        let until = due.map_or(now + LONGEST_SLEEP, |due| due.min(now + LONGEST_SLEEP));
         tokio::select! {
             () = core.shell.wake.notified() => {}
             Some(_) = undoing.join_next(), if !in_doubt.is_empty() => {}
             Ok(_) = quick.acquire(), if !held.is_empty()
                 || !in_doubt.is_empty() && undoing.len() < MOST_IN_DOUBT => {}
-            () = tokio::time::sleep(pause) => {
-                metrics::overslept(core.clock.now().since(now + pause));
+            () = core.clock.sleep_towards(until) => {
+                metrics::overslept(core.clock.now().since(until));
             }
         }
         if due.is_none_or(|due| core.clock.now() >= due) {
@@ -112,33 +109,22 @@ async fn release(
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use tokio::time::Instant;
-
     use super::*;
-    use crate::{LockClient, clock::Clock};
+    use crate::{LockClient, client::ClockOption};
 
     const HOUR: u64 = 60 * 60;
 
-    /// A clock that jumps ahead while timers stand still, as those of a machine that sleeps.
-    struct Sleepy(Instant, AtomicU64);
-
-    impl Clock for Sleepy {
-        fn elapsed(&self) -> Duration {
-            self.0.elapsed() + Duration::from_secs(self.1.load(Ordering::SeqCst))
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_short_lease_that_begins_after_the_machine_slept_past_a_deadline_is_renewed() {
-        let clock = Arc::new(Sleepy(Instant::now(), AtomicU64::new(0)));
-        let builder = LockClient::builder().tokio_time();
-        let builder = builder.clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let slept = Arc::new(AtomicU64::new(0));
+        let mut builder = LockClient::builder();
+        builder.clock = ClockOption::Slept(Arc::clone(&slept));
         let client = builder.in_memory().expect("a client");
         let lasting = client.lock("lasting").lease(Duration::from_secs(2 * HOUR));
         let lasting = lasting.acquire().await.expect("free");
         // The timer sleeps for the rest of a second.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        clock.1.store(HOUR, Ordering::SeqCst);
+        slept.store(HOUR, Ordering::SeqCst);
         let short = client.lock("short").lease(Duration::from_millis(700));
         let short = short.acquire().await.expect("free");
         tokio::time::sleep(Duration::from_millis(900)).await;

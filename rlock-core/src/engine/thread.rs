@@ -30,6 +30,7 @@ impl ClientThread {
     }
 
     /// Runs the background and all timers on a runtime whose clock the user controls.
+    #[cfg(feature = "testing")]
     pub(crate) fn on_clock_of(runtime: Handle) -> Self {
         Self {
             runtime,

@@ -92,13 +92,14 @@ mod tests {
         key::Key,
         mode::LockMode,
         options::LockOptions,
+        testing::use_tokio_clock,
     };
 
     const LONG: Duration = Duration::from_secs(30);
 
     /// Returns a client with a call that has sent a request, and one that waits for its turn. Returns the former as watched.
     fn asking() -> (LockClient, Arc<Unread>) {
-        let builder = LockClient::builder().tokio_time().response_timeout(LONG);
+        let builder = use_tokio_clock(LockClient::builder()).response_timeout(LONG);
         let client = builder.in_memory().expect("a client");
         let shell = &client.core().shell;
         let begin = |call| Input::Acquire {

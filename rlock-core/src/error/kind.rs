@@ -16,7 +16,7 @@
 /// # Examples
 ///
 /// ```
-/// use rlock_core::{ErrorKind, LockError};
+/// use rlock_core::{ErrorKind, LockError, testing};
 ///
 /// fn status(error: &LockError) -> u16 {
 ///     match error.kind() {
@@ -26,7 +26,7 @@
 ///         _ => 500,
 ///     }
 /// }
-/// assert_eq!(status(&LockError::for_tests(ErrorKind::Closing)), 503);
+/// assert_eq!(status(&testing::error(ErrorKind::Closing, "order:42")), 503);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -73,15 +73,10 @@ impl StoreError {
         Self::new(false, false, source)
     }
 
-    /// Only the embedded store can simulate the loss of a lock.
-    pub(super) fn cannot_simulate_loss() -> Self {
-        let source = "only the embedded store has `simulate_loss`; use `force_release`";
-        Self::new(false, false, source)
-    }
-
-    /// Only the embedded store can simulate an outage.
-    pub(super) fn cannot_simulate_outage() -> Self {
-        let source = "only the embedded store has `simulate_outage`; stop the server instead";
+    /// Only the embedded store can do this for a test.
+    #[cfg(feature = "testing")]
+    pub(crate) fn not_embedded(way_out: &str) -> Self {
+        let source = format!("only the embedded store can simulate this; {way_out}");
         Self::new(false, false, source)
     }
 

@@ -1,12 +1,16 @@
 //! The embedded store: the same semantics as a server's, inside one process.
 
 mod fences;
-mod outage;
+#[cfg(feature = "testing")]
+mod simulated;
 
 use std::{
     collections::HashMap,
     future::ready,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,9 +18,10 @@ use uuid::Uuid;
 
 use rlock_proto::embedded;
 
-pub use self::outage::SimulatedOutage;
+#[cfg(feature = "testing")]
+pub use self::simulated::SimulatedOutage;
 
-use self::{fences::OfProcess, outage::Outages};
+use self::fences::OfProcess;
 use super::{
     AcquireRequest, Acquired, BoxFuture, Listener, Notification, ReleaseRequest, Released, Renewal,
     Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
@@ -30,7 +35,11 @@ type State = embedded::State<OfProcess>;
 #[derive(Default)]
 pub(crate) struct SharedStore {
     state: Mutex<State>,
-    outages: Outages,
+    /// The number of simulated outages that have not ended. It changes under the mutex.
+    outages: AtomicUsize,
+    /// The clock of its first client.
+    #[cfg(feature = "testing")]
+    clock: std::sync::OnceLock<ClientClock>,
 }
 
 impl SharedStore {
@@ -68,7 +77,7 @@ impl SharedStore {
     fn execute<T>(&self, request: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
         // Read under the mutex, so that no request is executed once an outage has begun.
         self.change(|state| {
-            if self.outages.is_none() {
+            if self.outages.load(Ordering::Relaxed) == 0 {
                 Ok(request(state))
             } else {
                 Err(StoreError::simulated_outage())
@@ -172,13 +181,9 @@ impl Store for MemoryStore {
         self.answer(|state, now| state.inspect(key, now))
     }
 
-    fn simulate_loss(&self, key: &Key) -> Result<bool, StoreError> {
-        let now = self.clock.now();
-        self.shared.execute(|state| state.revoke(key, now))
-    }
-
-    fn simulate_outage(&self) -> Result<SimulatedOutage, StoreError> {
-        Ok(SimulatedOutage::begin(&self.shared))
+    #[cfg(feature = "testing")]
+    fn embedded(&self) -> Option<&Self> {
+        Some(self)
     }
 
     fn connect(self: Arc<Self>) -> ReplyFuture<'static, ()> {

@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, thread};
 
-use rlock_core::{LockClient, LockError};
+use rlock_core::{LockClient, LockError, testing::use_tokio_clock};
 use rlock_testkit::RedisServer;
 
 use crate::common::{LONG, ms, name};
@@ -64,7 +64,7 @@ async fn a_hold_whose_watchdog_is_paused_is_not_valid_after_its_lease() {
     let background = background.expect("a runtime");
     let client = {
         let _entered = background.enter();
-        LockClient::builder().tokio_time().in_memory()
+        use_tokio_clock(LockClient::builder()).in_memory()
     };
     let client = client.expect("a client");
     let lock = client.lock("k").lease(ms(500));

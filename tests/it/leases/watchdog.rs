@@ -4,14 +4,14 @@ use futures_util::future::join_all;
 use rlock_core::{LockError, LostCause};
 use rlock_testkit::{RedisServer, eventually};
 
-use super::clock::{HOUR, Sleepy};
+use super::clock::{self, HOUR};
 use crate::common::{LASTING, LONG, assert_lost, assert_soon_free, client, count, ms, name, resp2};
 
 /// Over RESP2, no notification reports the loss.
 #[tokio::test]
 async fn a_few_renewals_keep_many_locks_and_find_the_one_that_is_gone() {
     let server = RedisServer::start();
-    let (clock, client) = Sleepy::connect(&resp2(&server.url())).await;
+    let (clock, client) = clock::connect(&resp2(&server.url())).await;
     let taking = (0..20).map(|n| {
         let lock = client.lock(format!("k{n}"));
         async move { lock.acquire().await.expect("free") }
@@ -24,7 +24,7 @@ async fn a_few_renewals_keep_many_locks_and_find_the_one_that_is_gone() {
     assert_soon_free(&server, "k10").await;
     assert!(server.del(&name("k15")).await);
     let mut watch = server.watch_commands().await;
-    clock.jump(HOUR / 2);
+    clock.advance(HOUR / 2);
     assert_lost(&lost, LONG, LostCause::Removed).await;
     assert!(!server.exists(&name("k15")).await, "the renewal created it");
     for guard in &guards {
@@ -44,13 +44,13 @@ async fn a_few_renewals_keep_many_locks_and_find_the_one_that_is_gone() {
 #[tokio::test]
 async fn a_renewal_takes_back_a_time_to_live_that_is_too_long() {
     let server = RedisServer::start();
-    let (clock, client) = Sleepy::connect(&server.url()).await;
+    let (clock, client) = clock::connect(&server.url()).await;
     let guard = client.lock("k").acquire().await.expect("free");
     let (lock, most) = (name("k"), HOUR.as_millis().try_into().expect("small"));
     let changes: [&[&str]; 2] = [&["PERSIST", &lock], &["PEXPIRE", &lock, "86400000"]];
     for change in changes {
         assert!(server.command::<bool>(change).await);
-        clock.jump(HOUR / 2);
+        clock.advance(HOUR / 2);
         eventually(LONG, "the next renewal sets it", async || {
             guard.valid_for() > HOUR / 2 && (1..=most).contains(&server.pttl(&lock).await)
         })

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use rlock_core::{Lock, LockClient};
+use rlock_core::{Lock, LockClient, testing::simulate_loss};
 use tokio::task::{JoinHandle, yield_now};
 use tracing::span::{Attributes, Id, Record};
 
@@ -95,7 +95,7 @@ async fn use_everything([one, other]: &[LockClient; 2]) {
     let lost = spawn(async move { lost.run(tokio::time::sleep(ms(50))).await });
     yield_now().await;
     let deletes = other.clone();
-    let _ = spawn(async move { deletes.simulate_loss("k") }).await;
+    let _ = spawn(async move { simulate_loss(&deletes, "k") }).await;
     let _ = lost.await;
 
     let several = one.lock_all(KEYS).lease(LASTING).wait(ms(200));

@@ -4,7 +4,7 @@
 use std::{cell::RefCell, future::pending, thread};
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockGuard, LostCause};
+use rlock_core::{LockClient, LockGuard, LostCause, testing::use_tokio_clock};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 use tokio::runtime::Builder;
 
@@ -91,7 +91,7 @@ fn a_loss_that_is_first_noticed_in_a_threads_destructor_is_reported_elsewhere() 
     let runtime = runtime.expect("a runtime");
     let guard = runtime.block_on(async {
         // The watchdog of this client runs only while the runtime does.
-        let client = LockClient::builder().tokio_time();
+        let client = use_tokio_clock(LockClient::builder());
         let client = client.in_memory().expect("a client");
         let lock = client.lock(KEY).lease(ms(40)).watchdog(false);
         lock.acquire().await.expect("free")

@@ -4,7 +4,7 @@
 use std::{future::pending, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
-use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_core::{LockClient, LockError, distributed_lock, testing::simulate_loss};
 use rlock_testkit::{Proxy, RedisServer, eventually};
 use tracing::{Instrument, Level, level_filters::LevelFilter};
 
@@ -155,7 +155,7 @@ async fn a_hold_span_has_the_end_and_the_renewals() {
     let running = lock("lost");
     let running = tokio::spawn(async move { running.run(pending::<()>()).await });
     eventually(LONG, "it is held", async || spans_of("lost").len() == 2).await;
-    assert!(client.simulate_loss("lost").expect("the embedded store"));
+    assert!(simulate_loss(&client, "lost").expect("the embedded store"));
     running.await.expect("no panic").expect_err("lost");
     let lost = hold("lost").await;
     assert_eq!(lost.field("lock.end"), Some("lost"));

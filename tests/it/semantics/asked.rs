@@ -1,20 +1,20 @@
 //! Holders that are asked to release their lock.
 
-use rlock_core::{LockClient, LockClientBuilder};
+use rlock_core::{LockClient, LockClientBuilder, testing::use_tokio_clock};
 use tokio::{join, time::sleep};
 
 use crate::common::{LONG, ms};
 
-fn in_tokio_time() -> LockClientBuilder {
-    LockClient::builder().tokio_time()
+fn on_tokio_clock() -> LockClientBuilder {
+    use_tokio_clock(LockClient::builder())
 }
 
 /// Simulates a process that exits when its body ends.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was_asked() {
-    let silent = in_tokio_time().inspectable(false);
+    let silent = on_tokio_clock().inspectable(false);
     let silent = silent.connect("memory:asked").await.expect("a client");
-    let other = in_tokio_time().connect("memory:asked").await;
+    let other = on_tokio_clock().connect("memory:asked").await;
     let other = other.expect("a client");
     let lock = silent.lock("k").wait(LONG);
     let guard = lock.acquire().await.expect("free");

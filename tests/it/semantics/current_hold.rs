@@ -4,6 +4,7 @@ use std::{future::pending, time::Duration};
 
 use rlock_core::{
     CurrentHold, InCurrentScope, LockClient, LostCause, Reentry, current, distributed_lock,
+    testing::{simulate_loss, use_tokio_clock},
 };
 use rlock_testkit::{Proxy, RedisServer, within};
 use tokio::sync::oneshot;
@@ -138,7 +139,7 @@ async fn a_nested_hold_ends_with_its_own_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_keeps_the_cause_of_its_end() {
-    let client = LockClient::builder().tokio_time().in_memory();
+    let client = use_tokio_clock(LockClient::builder()).in_memory();
     let client = client.expect("a client");
     for cause in [LostCause::Removed, LostCause::MaxHold, LostCause::Closed] {
         let lock = client.lock("k").max_hold(LONG);
@@ -154,7 +155,7 @@ async fn a_hold_keeps_the_cause_of_its_end() {
         });
         let (ended, running) = entered.await.expect("the body runs");
         match cause {
-            LostCause::Removed => assert!(client.simulate_loss("k").expect("the embedded store")),
+            LostCause::Removed => assert!(simulate_loss(&client, "k").expect("the embedded store")),
             LostCause::MaxHold => tokio::time::sleep(LONG).await,
             _ => client.shutdown().await.expect("released"),
         }

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt;
-use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_core::{LockClient, LockError, distributed_lock, testing::simulate_loss};
 use rlock_testkit::{eventually, within};
 
 use crate::common::LONG;
@@ -70,7 +70,7 @@ async fn every_way_out() {
 
     let lost = async {
         is_at_the_bottom(&client).await;
-        client.simulate_loss("deep").expect("the embedded store")
+        simulate_loss(&client, "deep").expect("the embedded store")
     };
     let call = Box::pin(client.scope(descend(DEPTH, Bottom::Stays)));
     let both = within(LONG * 3, "it is stopped", async {

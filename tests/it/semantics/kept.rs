@@ -2,7 +2,10 @@
 
 use std::{future::pending, sync::mpsc};
 
-use rlock_core::{CurrentHold, Lock, LockClient, LockGuard, LostCause, Reentry, current};
+use rlock_core::{
+    CurrentHold, Lock, LockClient, LockGuard, LostCause, Reentry, current,
+    testing::{simulate_loss, use_tokio_clock},
+};
 use rlock_testkit::eventually;
 use tokio::{sync::oneshot, task::spawn_blocking};
 
@@ -148,7 +151,7 @@ async fn a_hold_that_has_ended_gives_no_guard() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_is_lost_with_the_lock_of_its_call() {
-    let client = LockClient::builder().tokio_time().in_memory();
+    let client = use_tokio_clock(LockClient::builder()).in_memory();
     let client = client.expect("a client");
     let lock = client.lock("k").lease(LONG);
     for (lock, cause) in [
@@ -165,7 +168,7 @@ async fn a_guard_is_lost_with_the_lock_of_its_call() {
         let call = tokio::spawn(async move { lock.run(body).await });
         let (guard, hold) = guard.await.expect("sent");
         if cause == LostCause::Removed {
-            client.simulate_loss("k").expect("the embedded store");
+            simulate_loss(&client, "k").expect("the embedded store");
         }
         let stopped = call.await.expect("no panic");
         assert_eq!(cause_of(stopped), Some(cause));

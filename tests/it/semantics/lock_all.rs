@@ -7,6 +7,7 @@ use std::{
 
 use rlock_core::{
     InCurrentScope, LockClient, LockError, LostCause, current, distributed_lock, fencing::Fence,
+    testing::simulate_loss,
 };
 use rlock_testkit::{RedisServer, within};
 
@@ -171,7 +172,7 @@ async fn several_locks_are_downgraded_together_or_not_at_all() {
     guard.release().await.expect("held");
 
     let guard = locks.wait(LONG).acquire().await.expect("released");
-    assert!(client.simulate_loss("b").expect("the embedded store"));
+    assert!(simulate_loss(&client, "b").expect("the embedded store"));
     within(LONG, "the loss is notified", guard.lost()).await;
     assert_eq!(cause_of(guard.downgrade()), Some(LostCause::Removed));
     let reader = reader("a").try_acquire().await.expect("a reply");
@@ -201,7 +202,7 @@ async fn the_loss_of_one_is_reported_and_stops_a_body() {
     let guard = locks.acquire().await.expect("free");
     let hold = guard.scope(async { current().expect("inside") }).await;
     assert!(hold.is_valid());
-    assert!(client.simulate_loss("item:3").expect("the embedded store"));
+    assert!(simulate_loss(&client, "item:3").expect("the embedded store"));
     let (key, cause) = within(LONG, "the loss is notified", guard.lost_key()).await;
     assert_eq!((key, cause), ("item:3", LostCause::Removed));
     let cause = within(LONG, "a later call resolves at once", guard.lost()).await;
@@ -216,7 +217,7 @@ async fn the_loss_of_one_is_reported_and_stops_a_body() {
         "{error:?}"
     );
     let body = locks.run(async {
-        client.simulate_loss("item:0").expect("the embedded store");
+        simulate_loss(&client, "item:0").expect("the embedded store");
         std::future::pending::<()>().await;
     });
     let error = within(LONG, "it stops", body).await.expect_err("lost");

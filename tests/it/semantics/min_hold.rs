@@ -3,7 +3,7 @@
 use std::{future::pending, panic::AssertUnwindSafe, thread};
 
 use futures_util::FutureExt;
-use rlock_core::{ErrorKind, Lock, LockClient, LockError, distributed_lock};
+use rlock_core::{ErrorKind, Lock, LockClient, LockError, distributed_lock, testing};
 use rlock_testkit::eventually;
 use tokio::{sync::oneshot, task::JoinHandle};
 
@@ -91,7 +91,7 @@ async fn annotated(client: &LockClient, succeeds: bool) -> Result<u8, LockError>
     if succeeds {
         Ok(1)
     } else {
-        Err(LockError::for_tests(ErrorKind::Invalid))
+        Err(testing::error(ErrorKind::Invalid, "k"))
     }
 }
 

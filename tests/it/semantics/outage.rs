@@ -2,7 +2,10 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{ErrorKind, LockClient, LockError, LostCause, distributed_lock};
+use rlock_core::{
+    ErrorKind, LockClient, LockError, LostCause, distributed_lock,
+    testing::{simulate_outage, use_tokio_clock},
+};
 use rlock_testkit::{RedisServer, within};
 use tokio::time::{Instant, sleep};
 
@@ -12,10 +15,9 @@ const LEASE: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Returns two clients of one store, whose leases and waits end by the clock of the test.
-async fn in_tokio_time(store: &str) -> [LockClient; 2] {
+async fn on_tokio_clock(store: &str) -> [LockClient; 2] {
     let client = || {
-        LockClient::builder()
-            .tokio_time()
+        use_tokio_clock(LockClient::builder())
             .default_lease(LEASE)
             .connect(store)
     };
@@ -48,7 +50,7 @@ async fn every_request_of_the_store_fails_until_the_outage_ends() {
     let (one, other) = (connect("memory:down").await, connect("memory:down").await);
     let elsewhere = LockClient::in_memory();
     let held = one.lock("held").acquire().await.expect("free");
-    let outage = one.simulate_outage().expect("the embedded store");
+    let outage = simulate_outage(&one).expect("the embedded store");
     for client in [&one, &other] {
         assert_outage(client.lock("k").try_acquire().await);
         assert_outage(client.lock("k").wait(ms(1)).acquire().await);
@@ -74,10 +76,10 @@ async fn every_request_of_the_store_fails_until_the_outage_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_at_most_twice_the_response_time_out() {
     let limit = Duration::from_secs(3);
-    let builder = LockClient::builder().tokio_time().response_timeout(limit);
+    let builder = use_tokio_clock(LockClient::builder()).response_timeout(limit);
     let client = builder.in_memory().expect("a client");
     let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
-    let _outage = client.simulate_outage().expect("the embedded store");
+    let _outage = simulate_outage(&client).expect("the embedded store");
     drop(guard);
     let started = Instant::now();
     let error = client.shutdown().await.expect_err("the store is down");
@@ -91,7 +93,7 @@ async fn a_shutdown_waits_at_most_twice_the_response_time_out() {
 #[tokio::test]
 async fn overlapping_outages_end_with_the_last_one() {
     let client = LockClient::in_memory();
-    let [first, second] = [(); 2].map(|()| client.simulate_outage().expect("embedded"));
+    let [first, second] = [(); 2].map(|()| simulate_outage(&client).expect("embedded"));
     drop(first);
     assert_outage(client.ping().await);
     drop(second);
@@ -100,9 +102,9 @@ async fn overlapping_outages_end_with_the_last_one() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_tries_again_until_its_wait_is_over() {
-    let [client, _] = in_tokio_time("memory:retries").await;
+    let [client, _] = on_tokio_clock("memory:retries").await;
     let lock = client.lock("k").wait(HOUR);
-    let outage = client.simulate_outage().expect("the embedded store");
+    let outage = simulate_outage(&client).expect("the embedded store");
     let Err(LockError::Unavailable { waited, .. }) = lock.acquire().await else {
         panic!("the store is down");
     };
@@ -120,10 +122,10 @@ async fn an_acquire_tries_again_until_its_wait_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_survives_an_outage_that_is_shorter_than_its_lease() {
-    let [client, other] = in_tokio_time("memory:short").await;
+    let [client, other] = on_tokio_clock("memory:short").await;
     let guard = client.lock("k").acquire().await.expect("free");
     for _ in 0..3 {
-        let outage = other.simulate_outage().expect("the embedded store");
+        let outage = simulate_outage(&other).expect("the embedded store");
         sleep(LEASE / 2).await;
         drop(outage);
         assert!(guard.is_valid());
@@ -144,10 +146,10 @@ async fn a_held_lock_survives_an_outage_that_is_shorter_than_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_lost_when_its_lease_ends_during_an_outage() {
-    let [client, other] = in_tokio_time("memory:long").await;
+    let [client, other] = on_tokio_clock("memory:long").await;
     let (lock, started) = (client.lock("k"), Instant::now());
     let body = async {
-        let outage = client.simulate_outage().expect("the embedded store");
+        let outage = simulate_outage(&client).expect("the embedded store");
         sleep(HOUR).await;
         drop(outage);
     };
@@ -159,7 +161,7 @@ async fn a_lock_is_lost_when_its_lease_ends_during_an_outage() {
 
     // The body has ended its outage. After another one, the next waiter has the lock of a guard that was lost.
     let guard = lock.acquire().await.expect("the store replies again");
-    let outage = other.simulate_outage().expect("the embedded store");
+    let outage = simulate_outage(&other).expect("the embedded store");
     assert_eq!(guard.lost().await, LostCause::Expired);
     let waiter = other.lock("k").wait(HOUR);
     let mut waiter = Box::pin(waiter.acquire());
@@ -175,9 +177,9 @@ async fn a_lock_is_lost_when_its_lease_ends_during_an_outage() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_is_dropped_during_an_outage_is_released_after_it() {
-    let [client, other] = in_tokio_time("memory:release").await;
+    let [client, other] = on_tokio_clock("memory:release").await;
     let guard = client.lock("k").lease(HOUR).acquire().await.expect("free");
-    let outage = client.simulate_outage().expect("the embedded store");
+    let outage = simulate_outage(&client).expect("the embedded store");
     drop(guard);
     sleep(ms(100)).await;
     drop(outage);
@@ -194,25 +196,25 @@ async fn a_guard_that_is_dropped_during_an_outage_is_released_after_it() {
 async fn only_the_embedded_store_simulates_outages() {
     let server = RedisServer::start();
     let client = client(&server).await;
-    let error = client.simulate_outage().expect_err("a server");
+    let error = simulate_outage(&client).expect_err("a server");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     client.ping().await.expect("it replies");
     let closed = LockClient::in_memory();
     closed.shutdown().await.expect("in good order");
-    let error = closed.simulate_outage().expect_err("closed");
+    let error = simulate_outage(&closed).expect_err("closed");
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_runs_on_during_an_outage() {
-    let [client, _] = in_tokio_time("memory:body").await;
-    let outage = client.simulate_outage().expect("the embedded store");
+    let [client, _] = on_tokio_clock("memory:body").await;
+    let outage = simulate_outage(&client).expect("the embedded store");
     let stopped = client.lock("k").wait(ms(10)).run(pending::<()>()).await;
     assert_outage(stopped);
     drop(outage);
     let lock = client.lock("k");
     let body = lock.run(async {
-        let outage = client.simulate_outage().expect("the embedded store");
+        let outage = simulate_outage(&client).expect("the embedded store");
         sleep(LEASE / 3).await;
         drop(outage);
         7

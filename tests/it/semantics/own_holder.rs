@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_core::{LockClient, LockError, distributed_lock};
+use rlock_core::{LockClient, LockError, distributed_lock, testing::use_tokio_clock};
 use rlock_testkit::{RedisServer, within};
 
 use crate::common::{LASTING, LONG, begin, client, hold, holder, ms, name};
@@ -11,7 +11,7 @@ const HINT: &str = "`guard.scope(…)`, or in a spawned task by `in_current_scop
 
 /// Returns a client of an embedded store that runs by the clock of the runtime.
 async fn at(store: &str) -> LockClient {
-    let client = LockClient::builder().tokio_time().connect(store).await;
+    let client = use_tokio_clock(LockClient::builder()).connect(store).await;
     client.expect("it needs no server")
 }
 

@@ -1,16 +1,19 @@
-//! Support for the tests of services: simulated losses, and a controlled clock.
+//! Support for the tests of services: simulated losses, and clocks that a test controls.
 
 use std::time::Duration;
 
-use rlock_core::{DrainOutcome, LockClient, LockError, LostCause, StoreUrl};
-use rlock_testkit::{RedisServer, within};
+use rlock_core::{
+    DrainOutcome, LockClient, LockError, LostCause, StoreUrl,
+    testing::{Clock, simulate_loss, simulate_outage, use_clock, use_tokio_clock},
+};
+use rlock_testkit::{RedisServer, eventually, within};
 
-use crate::common::{LONG, begin, cause_of, client, connect, ms};
+use crate::common::{LONG, acquiring, begin, cause_of, client, connect, its_turn, ms};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-async fn in_tokio_time(store: &str) -> LockClient {
-    let client = LockClient::builder().tokio_time().connect(store).await;
+async fn on_tokio_clock(store: &str) -> LockClient {
+    let client = use_tokio_clock(LockClient::builder()).connect(store).await;
     client.expect("a client")
 }
 
@@ -27,7 +30,7 @@ async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
         let waiter = client.lock("k").wait(LONG);
         let mut waiter = Box::pin(waiter.acquire());
         begin(&mut waiter).await;
-        assert!(other.simulate_loss("k").expect("the embedded store"));
+        assert!(simulate_loss(&other, "k").expect("the embedded store"));
         let cause = within(LONG, "the loss is notified", guard.lost()).await;
         assert_eq!(cause, LostCause::Removed);
         assert!(!guard.is_valid());
@@ -38,9 +41,20 @@ async fn a_lock_that_is_revoked_is_lost_at_once_and_the_next_waiter_has_it() {
         released.expect("the loss of another is not its own");
     }
     assert!(
-        !client.simulate_loss("k").expect("the embedded store"),
+        !simulate_loss(&client, "k").expect("the embedded store"),
         "free"
     );
+}
+
+#[tokio::test]
+async fn no_loss_is_simulated_during_an_outage() {
+    let client = LockClient::in_memory();
+    let guard = client.lock("k").acquire().await.expect("free");
+    let outage = simulate_outage(&client).expect("the embedded store");
+    let error = simulate_loss(&client, "k").expect_err("the store is down");
+    assert!(error.is_outage(), "{error:?}");
+    drop(outage);
+    guard.release().await.expect("held");
 }
 
 #[tokio::test]
@@ -48,21 +62,21 @@ async fn a_lock_on_a_server_is_not_revoked() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("k").acquire().await.expect("free");
-    let error = client.simulate_loss("k").expect_err("a server");
+    let error = simulate_loss(&client, "k").expect_err("a server");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("force_release"), "{error:#}");
     assert!(guard.is_valid());
     guard.release().await.expect("held");
     client.shutdown().await.expect("in good order");
-    let error = client.simulate_loss("k").expect_err("closed");
+    let error = simulate_loss(&client, "k").expect_err("closed");
     assert!(matches!(error, LockError::Closed { .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_that_share_a_store_wait_by_its_paused_clock() {
-    let one = in_tokio_time("memory:paused").await;
+    let one = on_tokio_clock("memory:paused").await;
     tokio::time::advance(HOUR).await;
-    let other = in_tokio_time("memory:paused").await;
+    let other = on_tokio_clock("memory:paused").await;
     let held = one.lock("k").acquire().await.expect("free");
     let error = other.lock("k").wait(HOUR).acquire().await;
     let Err(LockError::Taken { waited, .. }) = error else {
@@ -82,7 +96,7 @@ async fn clients_that_share_a_store_wait_by_its_paused_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn leases_end_by_the_paused_clock() {
-    let client = in_tokio_time("memory:").await;
+    let client = on_tokio_clock("memory:").await;
     let guard = client.lock("k").lease(HOUR).watchdog(false);
     let guard = guard.acquire().await.expect("free");
     tokio::time::advance(HOUR).await;
@@ -102,15 +116,96 @@ async fn leases_end_by_the_paused_clock() {
     assert_eq!(drained, DrainOutcome::Completed);
 }
 
+/// Returns a client that goes by this clock.
+async fn by(clock: &Clock, store: &str) -> LockClient {
+    let builder = use_clock(LockClient::builder(), clock).default_lease(HOUR);
+    builder.connect(store).await.expect("a client")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_ends_when_the_clock_passes_its_end_and_the_next_waiter_has_the_lock() {
+    let clock = Clock::new();
+    let (one, other) = (
+        by(&clock, "memory:ahead").await,
+        by(&clock, "memory:ahead").await,
+    );
+    for renews in [true, false] {
+        let guard = one.lock("k").watchdog(renews).acquire().await;
+        let guard = guard.expect("free");
+        let waiting = acquiring(other.lock("k").wait(HOUR * 2));
+        eventually(LONG, "it waits", async || {
+            let info = one.inspect("k").await.expect("a reply");
+            info.is_some_and(|info| info.queue.len() == 1)
+        })
+        .await;
+        clock.advance(HOUR);
+        assert!(!guard.is_valid());
+        let cause = within(LONG, "the loss is reported", guard.lost()).await;
+        assert_eq!(cause, LostCause::Expired);
+        its_turn(waiting).await.release().await.expect("held");
+    }
+    let capped = one.lock("capped").lease(HOUR * 3).max_hold(HOUR);
+    let body = capped.run(async {
+        clock.advance(HOUR);
+        std::future::pending::<()>().await;
+    });
+    let stopped = within(LONG, "the body stops", body).await;
+    assert_eq!(cause_of(stopped), Some(LostCause::MaxHold));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocking_call_gives_up_when_the_clock_passes_the_end_of_its_wait() {
+    let clock = Clock::new();
+    let client = by(&clock, "memory:").await;
+    let held = client.lock("k").lease(HOUR * 3).acquire().await;
+    let held = held.expect("free");
+    let call = client.lock("k").wait(HOUR);
+    let call = tokio::task::spawn_blocking(move || call.acquire_blocking());
+    eventually(LONG, "it waits", async || {
+        let info = client.inspect("k").await.expect("a reply");
+        info.and_then(|info| info.holder)
+            .is_some_and(|holder| holder.waiters == 1)
+    })
+    .await;
+    clock.advance(HOUR);
+    let taken = within(LONG, "it gives up", call).await.expect("no panic");
+    let Err(LockError::Taken { waited, .. }) = taken else {
+        panic!("{taken:?}")
+    };
+    assert!(waited >= HOUR, "{waited:?}");
+    assert!(held.is_valid());
+    held.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn clients_of_one_store_have_one_clock() {
+    const STORE: &str = "memory:clocks";
+    let (clock, another) = (Clock::new(), Clock::new());
+    let refused = async |builder: rlock_core::LockClientBuilder| {
+        let error = builder.connect(STORE).await.expect_err("refused");
+        let is_about_the_url = matches!(error, LockError::InvalidOption { option: "url", .. });
+        assert!(is_about_the_url, "{error:?}");
+        assert!(error.to_string().contains("memory:clocks"), "{error}");
+        assert!(error.to_string().contains("the same clock"), "{error}");
+    };
+    let one = by(&clock, STORE).await;
+    by(&clock, STORE).await.ping().await.expect("a reply");
+    refused(use_clock(LockClient::builder(), &another)).await;
+    refused(use_tokio_clock(LockClient::builder())).await;
+    refused(LockClient::builder()).await;
+    one.ping().await.expect("a reply");
+    by(&another, "memory:other-clocks").await;
+}
+
 #[test]
-fn time_of_tokio_is_refused_outside_of_a_runtime_and_for_servers() {
+fn the_clock_of_tokio_is_refused_outside_of_a_runtime_and_for_servers() {
     let refused = |outcome: Result<LockClient, LockError>, why: &str| {
         let error = outcome.expect_err("refused");
         assert!(
             matches!(
                 error,
                 LockError::InvalidOption {
-                    option: "tokio_time",
+                    option: "use_tokio_clock",
                     ..
                 }
             ),
@@ -118,7 +213,7 @@ fn time_of_tokio_is_refused_outside_of_a_runtime_and_for_servers() {
         );
         assert!(error.to_string().contains(why), "{error}");
     };
-    let builder = || LockClient::builder().tokio_time();
+    let builder = || use_tokio_clock(LockClient::builder());
     refused(builder().in_memory(), "no Tokio runtime");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let server = builder().connect("redis://127.0.0.1/");

@@ -42,7 +42,7 @@ impl LockClientBuilder {
         builder.connect_retry_for = Duration::ZERO;
         builder.check_for(&endpoint)?;
         // The examination has a runtime of its own, as a client does, so any executor can await it.
-        let thread = builder.thread()?;
+        let (thread, _) = builder.clock.start()?;
         let examined = thread.runtime.spawn(async move {
             let started = Instant::now();
             let examined = builder.examine(endpoint).await;

@@ -26,43 +26,6 @@ impl LockClientBuilder {
         self
     }
 
-    /// Uses the clock of the Tokio runtime that the client is made in, and runs the background tasks there. So
-    /// `tokio::time::pause` and `tokio::time::advance` control leases and waits in tests with the embedded store.
-    ///
-    /// Clients that share a named embedded store must all use this option, or none. Blocking calls
-    /// wait in real time, because a paused clock stands still while a thread is blocked.
-    ///
-    /// # Errors
-    ///
-    /// Making the client returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) outside of a Tokio
-    /// runtime, and for a server, because a server's leases end by the server's clock.
-    ///
-    /// # Panics
-    ///
-    /// Tasks of the client panic on a runtime without timers.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use rlock_core::{LockClient, LockError};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), LockError> {
-    /// let client = LockClient::builder().tokio_time().in_memory()?;
-    /// let held = client.lock("order:42").acquire().await?;
-    /// // Returns at once if the clock is paused.
-    /// let brief = client.lock("order:42").wait(Duration::from_millis(10));
-    /// assert!(matches!(brief.acquire().await, Err(LockError::Taken { .. })));
-    /// # drop(held);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn tokio_time(mut self) -> Self {
-        self.tokio_time = true;
-        self
-    }
-
     /// Sets the name and the version of the service, which [inspection](crate::LockClient::inspect) shows for a
     /// holder. Accepts 1 to 256 characters each.
     ///

@@ -1,6 +1,6 @@
 //! The methods that make a client from the builder's options.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -9,13 +9,11 @@ use super::LockClientBuilder;
 use crate::{
     blocking::block_on,
     client::LockClient,
-    clock::{ClientClock, RuntimeClock},
     drivers::drives_connections,
     engine::{
         core::{self, Core},
         driver::ClientHandle,
         shell::Shell,
-        thread::ClientThread,
     },
     error::LockError,
     limits,
@@ -128,7 +126,8 @@ impl LockClientBuilder {
     /// Makes a client whose background does not run yet.
     fn prepare(mut self, endpoint: Endpoint) -> Result<Core, LockError> {
         self.check_for(&endpoint)?;
-        let thread = self.thread()?;
+        let (thread, clock) = self.clock.start()?;
+        self.redis.clock = clock;
         let id = Uuid::new_v4();
         let needs_majority = matches!(endpoint, Endpoint::Quorum(_));
         let clock = self.redis.clock.clone();
@@ -149,6 +148,8 @@ impl LockClientBuilder {
                     name => SharedStore::named(name),
                 };
                 let clock = self.redis.clock.clone();
+                #[cfg(feature = "testing")]
+                shared.check_clock(&name, &clock)?;
                 Arc::new(MemoryStore::join(shared, id, clock, listener))
             }
             Endpoint::Server(server) => {
@@ -170,37 +171,16 @@ impl LockClientBuilder {
     /// Checks all options, and whether this store supports them.
     pub(super) fn check_for(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         self.check()?;
+        #[cfg(feature = "testing")]
+        self.clock.check(endpoint)?;
         self.redis.connection.tls.check(endpoint.uses_tls())?;
         if self.redis.connection.credentials.is_some() {
             credentials::check(endpoint.servers())?;
         }
         match endpoint {
-            Endpoint::Memory(_) => limits::no_replicas(self.options.replicas),
-            _ if self.tokio_time => Err(no_tokio_time(
-                "a server's leases end by its own clock; use the embedded store, or leave the option out",
-            )),
-            Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
+            Endpoint::Memory(_) | Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
             Endpoint::Server(_) | Endpoint::Cluster(_) => Ok(()),
         }
-    }
-
-    pub(super) fn thread(&mut self) -> Result<ClientThread, LockError> {
-        if self.tokio_time {
-            let runtime = Handle::try_current().map_err(|_| {
-                no_tokio_time(
-                    "there is no Tokio runtime here; make the client inside one, as in `#[tokio::test]`",
-                )
-            })?;
-            if self.redis.clock.is_system() {
-                self.redis.clock = ClientClock::given(Arc::new(RuntimeClock(runtime.clone())));
-            }
-            return Ok(ClientThread::on_clock_of(runtime));
-        }
-        ClientThread::start().map_err(|error| LockError::Unavailable {
-            action: "start the lock client's thread".to_owned(),
-            waited: Duration::ZERO,
-            source: Arc::new(error),
-        })
     }
 
     /// Returns the runtime for the second connection, if the client opens one.
@@ -220,8 +200,4 @@ async fn connect(core: &Core) -> Result<(), LockError> {
         named_twice(&error)
             .unwrap_or_else(|| error.into_lock_error(action, core.clock.now().since(started)))
     })
-}
-
-fn no_tokio_time(reason: &str) -> LockError {
-    LockError::invalid_option("tokio_time", "true", reason)
 }

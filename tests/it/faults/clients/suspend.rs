@@ -2,25 +2,22 @@
 //! the test can move.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, current};
+use rlock_core::{Lock, LockClient, LockError, LockGuard, LostCause, current, testing::Clock};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 use tokio::{runtime::Runtime, task::yield_now};
 
 use crate::common::{LONG, assert_lost, assert_soon_free, cause_of, ms, name};
-use crate::leases::clock::{HOUR, Sleepy};
+use crate::leases::clock::{self, HOUR};
 
 /// A client on a machine that sleeps, and its store.
 struct Place {
     what: &'static str,
-    clock: Arc<Sleepy>,
+    clock: Clock,
     client: LockClient,
     server: Option<RedisServer>,
     /// The runtime that made the client, if it is not the current one.
@@ -33,7 +30,7 @@ impl Place {
             let url = server
                 .as_ref()
                 .map_or("memory:".to_owned(), RedisServer::url);
-            let connecting = async move { Sleepy::connect(&url).await };
+            let connecting = async move { clock::connect(&url).await };
             let (clock, client) = match &elsewhere {
                 Some(runtime) => runtime.spawn(connecting).await.expect("no panic"),
                 None => connecting.await,
@@ -68,7 +65,7 @@ async fn a_hold_that_slept_through_its_end_is_invalid_at_once() {
     for place in Place::all().await {
         let guard = place.client.lock("k").acquire().await.expect("free");
         assert!(guard.is_valid(), "{}", place.what);
-        place.clock.jump(HOUR);
+        place.clock.suspend(HOUR);
         assert!(!guard.is_valid(), "{}", place.what);
         assert_eq!(guard.valid_for(), Duration::ZERO);
         let nested = guard.scope(place.client.lock("k").acquire()).await;
@@ -92,7 +89,7 @@ async fn a_body_that_slept_through_the_end_of_its_lease_is_dropped_at_its_next_a
         let outcome = lock.run(async {
             yield_now().await;
             let hold = current().expect("inside");
-            place.clock.jump(HOUR);
+            place.clock.suspend(HOUR);
             assert!(!hold.is_valid());
             yield_now().await;
             went_on.store(true, Ordering::SeqCst);
@@ -107,7 +104,7 @@ async fn a_body_that_is_not_polled_is_dropped_when_the_clock_is_read() {
     for place in Place::all().await {
         let lock = place.client.lock("k");
         let body = async {
-            place.clock.jump(HOUR);
+            place.clock.suspend(HOUR);
             std::future::pending::<()>().await;
         };
         let outcome = within(LONG, "the body is dropped", lock.run(body)).await;
@@ -120,7 +117,7 @@ async fn a_body_that_is_not_polled_is_dropped_when_the_clock_is_read() {
 async fn a_short_sleep_is_made_up_for_by_a_renewal_though_the_executor_is_blocked() {
     for place in Place::all().await {
         let guard = place.client.lock("k").acquire().await.expect("free");
-        place.clock.jump(HOUR / 2);
+        place.clock.suspend(HOUR / 2);
         assert!(guard.is_valid(), "{}", place.what);
         let blocked = Instant::now();
         while guard.valid_for() <= HOUR / 2 {
@@ -135,7 +132,7 @@ async fn a_short_sleep_is_made_up_for_by_a_renewal_though_the_executor_is_blocke
 async fn acquired_across_a_sleep(
     server: &RedisServer,
     proxy: &Proxy,
-    clock: &Sleepy,
+    clock: &Clock,
     lock: Lock,
 ) -> Result<LockGuard, LockError> {
     proxy.hold_replies();
@@ -144,7 +141,7 @@ async fn acquired_across_a_sleep(
         server.exists(&name("k")).await
     })
     .await;
-    clock.jump(HOUR);
+    clock.suspend(HOUR);
     proxy.pass();
     let acquired = within(LONG, "the acquire ends", acquiring).await;
     acquired.expect("no panic")
@@ -155,7 +152,7 @@ async fn a_reply_from_before_the_sleep_is_no_grant() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let patient = LockClient::builder().response_timeout(LONG);
-    let (clock, client) = Sleepy::connect_as(patient, &proxy.url()).await;
+    let (clock, client) = clock::connect_as(patient, &proxy.url()).await;
     let lock = client.lock("k");
     // The wait has ended during the sleep, too.
     let refused = acquired_across_a_sleep(&server, &proxy, &clock, lock).await;

@@ -8,7 +8,7 @@ use crate::common::{
     LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_queued, client, count,
     hold, its_turn, name, resp2_client,
 };
-use crate::leases::clock::{HOUR, Sleepy};
+use crate::leases::clock::{self, HOUR};
 
 struct Place {
     server: RedisServer,
@@ -77,11 +77,11 @@ async fn a_waiter_that_cannot_be_notified_asks_by_its_timer() {
 async fn a_loss_without_a_notification_is_noticed_by_the_next_renewal() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
-    let (clock, client) = Sleepy::connect(&proxy.url()).await;
+    let (clock, client) = clock::connect(&proxy.url()).await;
     let guard = client.lock("k").acquire().await.expect("free");
     proxy.half_open();
     assert!(server.del(&name("k")).await);
-    clock.jump(HOUR / 2);
+    clock.advance(HOUR / 2);
     assert_lost(&guard, LONG, LostCause::Removed).await;
 }
 

@@ -7,7 +7,7 @@ use crate::common::log::{keep_log, logged_of};
 use crate::common::{
     LONG, assert_lost, assert_soon_free, assert_soon_queued, client, its_turn, ms, name, resp2,
 };
-use crate::leases::clock::{HOUR, Sleepy};
+use crate::leases::clock::{self, HOUR};
 
 /// Returns the lines of the log so far that contain all of these words.
 fn logged_with(words: &[&str]) -> Vec<String> {
@@ -118,7 +118,7 @@ async fn a_full_server_grants_no_lock_and_accepts_every_renewal_and_release() {
     let server = RedisServer::builder()
         .config("maxmemory-policy", "noeviction")
         .start();
-    let (clock, client) = Sleepy::connect(&resp2(&server.url())).await;
+    let (clock, client) = clock::connect(&resp2(&server.url())).await;
     let outer = client.lock("k").acquire().await.expect("free");
     let inner = outer.scope(client.lock("k").acquire()).await;
     let inner = inner.expect("enters");
@@ -136,7 +136,7 @@ async fn a_full_server_grants_no_lock_and_accepts_every_renewal_and_release() {
     let refused = client.lock("new").try_acquire().await;
     assert!(matches!(refused, Err(LockError::Unavailable { .. })));
 
-    clock.jump(HOUR / 2);
+    clock.advance(HOUR / 2);
     for guard in [&outer, &dropped, &kept] {
         let renewed = async || guard.valid_for() > HOUR / 2;
         eventually(LONG, guard.key(), renewed).await;

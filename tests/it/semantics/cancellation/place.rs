@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, time::Duration};
 
-use rlock_core::{LockClient, LockGuard, Reentry};
+use rlock_core::{LockClient, LockGuard, Reentry, testing::use_tokio_clock};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
 
 use super::cut::{Cut, Ending, Way, When};
@@ -158,7 +158,7 @@ async fn connect(url: &str, reentry: Reentry) -> LockClient {
         .response_timeout(LONG)
         .reentry(reentry);
     if url.starts_with("memory:") {
-        builder = builder.tokio_time();
+        builder = use_tokio_clock(builder);
     }
     builder.connect(url).await.expect("the store is there")
 }
