@@ -260,7 +260,7 @@ impl Hold {
     /// # async fn main() -> Result<(), rlock_core::LockError> {
     /// let client = rlock_core::LockClient::in_memory();
     /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
-    /// client.simulate_loss("account:2")?; // as if the key had been deleted on a server
+    /// rlock_core::testing::simulate_loss(&client, "account:2")?; // as if the key had been deleted on a server
     /// let (key, cause) = guard.lost_key().await;
     /// println!("{key} was lost: {cause}");
     /// # assert_eq!(key, "account:2");

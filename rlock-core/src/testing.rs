@@ -186,7 +186,7 @@ pub fn use_tokio_clock(mut builder: LockClientBuilder) -> LockClientBuilder {
 /// use std::time::Duration;
 /// use rlock_core::{LockClient, LockError, LostCause, testing};
 ///
-/// # #[tokio::main]
+/// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), LockError> {
 /// let clock = testing::Clock::new();
 /// let client = testing::use_clock(LockClient::builder(), &clock).in_memory()?;

@@ -26,6 +26,11 @@ struct GettingStarted;
 #[doc = include_str!("../../docs/recipes.md")]
 struct Recipes;
 
+/// Compiles and runs the code in the page on tests of services.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/testing.md")]
+struct Testing;
+
 /// Compiles and runs the code in the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide.md")]

@@ -135,7 +135,7 @@ async fn a_lease_ends_when_the_clock_passes_its_end_and_the_next_waiter_has_the_
         let waiting = acquiring(other.lock("k").wait(HOUR * 2));
         eventually(LONG, "it waits", async || {
             let info = one.inspect("k").await.expect("a reply");
-            info.is_some_and(|info| info.queue.len() == 1)
+            info.is_some_and(|info| info.queued_owners.len() == 1)
         })
         .await;
         clock.advance(HOUR);
@@ -164,7 +164,7 @@ async fn a_blocking_call_gives_up_when_the_clock_passes_the_end_of_its_wait() {
     eventually(LONG, "it waits", async || {
         let info = client.inspect("k").await.expect("a reply");
         info.and_then(|info| info.holder)
-            .is_some_and(|holder| holder.waiters == 1)
+            .is_some_and(|holder| holder.waiter_count == 1)
     })
     .await;
     clock.advance(HOUR);
