@@ -70,7 +70,7 @@ impl Clock {
     /// longer ends with [`LostCause::Expired`](crate::LostCause::Expired), even one that the client would have renewed.
     /// After a shorter jump, the client renews the lock if that has become due.
     ///
-    /// The clients act in the background, so wait for what they do: for [`LockGuard::lost`](crate::LockGuard::lost), or
+    /// The clients act in the background, so wait for what they do: for [`lost`](crate::Hold::lost), or
     /// for the result of the call.
     pub fn advance(&self, by: Duration) {
         self.suspend(by);
@@ -80,7 +80,7 @@ impl Clock {
     /// Moves the clock forward like a computer that sleeps, without waking the clients. They notice when their timers
     /// fire, which takes up to a second.
     ///
-    /// Until then, a lock whose lease has ended is not [valid](crate::LockGuard::is_valid), but the loss is not
+    /// Until then, a lock whose lease has ended is not [valid](crate::Hold::is_valid), but the loss is not
     /// reported. Use it to test code that checks the validity before it writes.
     pub fn suspend(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
