@@ -23,7 +23,7 @@ pub(crate) fn holder(info: &LockInfo) -> String {
     let Some(holder) = &info.holder else {
         let no_holder = match () {
             () if is_kept(info) => "(min_hold)",
-            () if info.owner_id().is_none() => "(other software)",
+            () if !info.is_held() => "(other software)",
             () => "(no reply)",
         };
         return format!("{no_holder}{mode}");
@@ -67,7 +67,7 @@ pub(crate) fn taken(info: &LockInfo) -> String {
     match &info.holder {
         Some(holder) => format!("held by {}{others}", escaped(&holder.to_string())),
         None if is_kept(info) => "kept taken by min_hold, and has no holder".to_owned(),
-        None if info.owner_id().is_none() => "a key of other software".to_owned(),
+        None if !info.is_held() => "a key of other software".to_owned(),
         None => format!(
             "held by owner {}, which does not reply{others}",
             escaped(&info.owner)
@@ -77,7 +77,7 @@ pub(crate) fn taken(info: &LockInfo) -> String {
 
 /// Returns the owners of the lock, at most 100.
 pub(crate) fn owners(info: &LockInfo) -> Vec<String> {
-    let others = info.other_owners.iter().map(ToString::to_string);
+    let others = info.other_owners.iter().cloned();
     iter::once(info.owner.clone()).chain(others).collect()
 }
 
@@ -120,8 +120,6 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// Returns the lock as an object.
 pub(crate) fn object(info: &LockInfo) -> Value {
-    let queue: Vec<String> = info.queued_owners.iter().map(ToString::to_string).collect();
-    let others: Vec<String> = info.other_owners.iter().map(ToString::to_string).collect();
     json!({
         "key": info.key,
         "owner": info.owner,
@@ -131,13 +129,13 @@ pub(crate) fn object(info: &LockInfo) -> Value {
             _ => None,
         },
         "holder_count": info.holder_count,
-        "other_owners": others,
+        "other_owners": info.other_owners,
         "depth": info.depth,
         "lease_left_ms": info.ttl.map(millis),
         "token": info.token().map(Token::as_u64),
         "retained": info.retained,
         "waiter_count": waiters(info),
-        "queued_owners": queue,
+        "queued_owners": info.queued_owners,
         "holder": info.holder.as_ref().map(holder_object),
     })
 }
@@ -153,7 +151,7 @@ fn mode_word(mode: LockMode) -> &'static str {
 /// Returns a waiter as an object.
 pub(crate) fn waiter_object(waiter: &Waiter) -> Value {
     json!({
-        "owner": waiter.owner.to_string(),
+        "owner": waiter.owner,
         "service": waiter.service,
         "version": waiter.version,
         "host": waiter.host,

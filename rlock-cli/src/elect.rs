@@ -86,7 +86,12 @@ async fn lead(
         };
         let began = Instant::now();
         let (term, guard) = (leadership.term(), leadership.guard());
-        tracing::info!(election = options.name, term = %term.token(), owner = %guard.owner(), "leading");
+        tracing::info!(
+            election = options.name,
+            term = term.token().as_u64(),
+            owner = guard.owner(),
+            "leading"
+        );
         if let Some(value) = &options.value {
             // This fails only if the leadership is lost already, and then the command is stopped at once.
             let _ = term.announce(value);

@@ -114,7 +114,7 @@ fn holder(info: &LockInfo) -> String {
         };
         return match () {
             () if describe::is_kept(info) => format!("none: min_hold keeps the lock taken; {free}"),
-            () if info.owner_id().is_none() => {
+            () if !info.is_held() => {
                 format!(
                     "not a client of rlock: other software wrote this lock; {free}; to free it, delete its key on the server"
                 )

@@ -142,7 +142,7 @@ fn unanswered(info: &LockInfo) -> String {
     if describe::is_kept(info) {
         return "min_hold keeps it taken, and no call holds it; `--force` ends that".to_owned();
     }
-    if info.owner_id().is_none() {
+    if !info.is_held() {
         return "other software wrote it; delete its key on the server".to_owned();
     }
     if info.holder_count > 1 {
@@ -189,7 +189,7 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
         _ => "taking it".to_owned(),
     };
     let effect = match options.way {
-        _ if info.retained || info.owner_id().is_none() => "",
+        _ if info.retained || !info.is_held() => "",
         Way { revoke: true, .. } if has_several => "; their bodies are stopped at the next await",
         Way { revoke: true, .. } => "; its body is stopped at its next await",
         Way { force: true, .. } if has_several => {

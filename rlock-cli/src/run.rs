@@ -11,7 +11,9 @@ use std::{ffi::OsString, io, pin::pin, time::Duration};
 
 use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
-use rlock_core::{LockClient, LockError, LockGuard, LostCause, election::Term, inspect::LockInfo};
+use rlock_core::{
+    LockClient, LockError, LockGuard, LostCause, Token, election::Term, inspect::LockInfo,
+};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -209,13 +211,9 @@ impl Job<'_> {
                 return Ok(signal.into());
             }
         };
-        for fence in guard
-            .keys()
-            .map(|key| (key, guard.token_of(key), guard.owner_of(key)))
-        {
-            if let (key, Some(token), Some(owner)) = fence {
-                tracing::info!(key, %token, %owner, "lock acquired");
-            }
+        for key in guard.keys() {
+            let token = guard.token_of(key).map(Token::as_u64);
+            tracing::info!(key, token, owner = guard.owner_of(key), "lock acquired");
         }
         let environment = environment::of(&guard).with(self.variables);
         let Work { on_lost, task } = &options.work;

@@ -57,10 +57,17 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// Makes a guard of at least one lock, with the keys in this order.
-    pub(crate) fn new(entries: Few<EntryGuard>) -> Self {
-        let entries = entries.into_iter().map(EntryGuard::into_entry);
+    pub(crate) fn new(mut entries: Few<EntryGuard>) -> Self {
+        let last = entries.pop().map(EntryGuard::into_entry);
+        let entries = match last {
+            Some(only) if entries.is_empty() => few::one(only),
+            last => {
+                let others = entries.into_iter().map(EntryGuard::into_entry);
+                others.chain(last).collect()
+            }
+        };
         Self {
-            hold: Hold::new(few::collect(entries)),
+            hold: Hold::new(entries),
             end: None,
         }
     }
@@ -169,13 +176,15 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<(), LockError> {
-        let mut guards = self.take();
-        match guards.pop() {
-            Some(guard) if guards.is_empty() => guard.release().await,
+        let end = self.end;
+        let guard = |entry| EntryGuard::of(entry, end);
+        let mut entries = self.hold.take();
+        match entries.pop() {
+            Some(only) if entries.is_empty() => guard(only).release().await,
             last => {
-                let each = guards.into_iter().chain(last).map(EntryGuard::release);
+                let each = entries.into_iter().chain(last).map(guard);
                 // Boxed, so that the futures of callers stay small.
-                let released = Box::pin(join_all(each)).await;
+                let released = Box::pin(join_all(each.map(EntryGuard::release))).await;
                 released.into_iter().collect()
             }
         }
@@ -236,13 +245,6 @@ impl LockGuard {
     pub(crate) fn ends_by(&mut self, end: HoldEnd) {
         self.end = Some(end);
     }
-
-    /// Takes the entries from the guard, which then holds nothing.
-    fn take(&mut self) -> Few<EntryGuard> {
-        let end = self.end;
-        let guard = |entry| EntryGuard::of(entry, end);
-        few::collect(self.hold.take().into_iter().map(guard))
-    }
 }
 
 impl Deref for LockGuard {
@@ -255,7 +257,9 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        drop(self.take());
+        for entry in self.hold.take() {
+            drop(EntryGuard::of(entry, self.end));
+        }
     }
 }
 

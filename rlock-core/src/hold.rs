@@ -6,7 +6,7 @@ use crate::{
     engine::entry::{self, EntryHandle},
     error::LostCause,
     fencing::{self, Fence},
-    inspect::OwnerId,
+    mode::LockMode,
     token::Token,
 };
 use rlock_proto::few::Few;
@@ -77,18 +77,26 @@ impl Hold {
         self.entries.iter().map(EntryHandle::key)
     }
 
-    /// Returns the owner under which the store records the lock; with several keys, the owner of [`key`](Self::key).
-    /// Nested entries have the same owner, and so may successive holds of this client, because a local hand-over
-    /// keeps it. Only the [token](Self::token) identifies a hold.
+    /// Returns the owner under which the store records the lock, such as
+    /// `813f2136-40d7-4cf3-8d9f-2d569a552f6e:1`; with several keys, the owner of [`key`](Self::key). Nested entries have
+    /// the same owner, and so may successive holds of this client, because a local hand-over keeps it. Only the
+    /// [token](Self::token) identifies a hold.
     #[must_use]
-    pub fn owner(&self) -> OwnerId {
-        self.first().owner()
+    pub fn owner(&self) -> String {
+        self.first().owner().to_string()
     }
 
     /// Returns the [owner](Self::owner) of one of the keys, or `None` for any other key.
     #[must_use]
-    pub fn owner_of(&self, key: &str) -> Option<OwnerId> {
-        self.entry_of(key).map(EntryHandle::owner)
+    pub fn owner_of(&self, key: &str) -> Option<String> {
+        let entry = self.entry_of(key)?;
+        Some(entry.owner().to_string())
+    }
+
+    /// Returns the mode in which the lock is held; with several keys, that of [`key`](Self::key).
+    #[must_use]
+    pub fn mode(&self) -> LockMode {
+        self.first().owner().mode()
     }
 
     /// Returns the fencing token, which is the same for nested entries.

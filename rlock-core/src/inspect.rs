@@ -3,8 +3,8 @@
 
 use std::{fmt, time::Duration};
 
-pub use crate::{client::LockList, owner::OwnerId};
-use crate::{mode::LockMode, token::Token};
+pub use crate::client::LockList;
+use crate::{mode::LockMode, owner::OwnerId, token::Token};
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
 /// [`LockClient::list`](crate::LockClient::list).
@@ -13,7 +13,7 @@ use crate::{mode::LockMode, token::Token};
 pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
-    /// The owner, as [`OwnerId`] writes it; if there are several holders, one of them. The text begins with `kept` if
+    /// The owner, as [`Hold::owner`](crate::Hold::owner) returns it; if there are several holders, one of them. The text begins with `kept` if
     /// the holder has released the lock and [`min_hold`](crate::Lock::min_hold) keeps it taken. It is any other text
     /// if other software wrote the lock, and in a list, `(not a hash)` for a key of another type.
     pub owner: String,
@@ -35,7 +35,7 @@ pub struct LockInfo {
     /// `+client|setname`.
     pub address: Option<String>,
     /// The owners in the store's queue, in order, at most 100. Each stands for all waiting calls of its client.
-    pub queued_owners: Vec<OwnerId>,
+    pub queued_owners: Vec<String>,
     /// The clients of the first ten owners in [`queued_owners`](Self::queued_owners), as far as they replied. Only
     /// [`inspect`](crate::LockClient::inspect) asks them.
     pub waiters: Vec<Waiter>,
@@ -44,17 +44,21 @@ pub struct LockInfo {
     /// that replies, with 1 here.
     pub holder_count: usize,
     /// The other holders, at most 99.
-    pub other_owners: Vec<OwnerId>,
+    pub other_owners: Vec<String>,
     pub(crate) token: Option<u64>,
     /// Whether other clients wait for the lock, as far as the holder knows.
     pub(crate) wanted: bool,
 }
 
 impl LockInfo {
-    /// Returns the owner of the lock, or `None` if only [`min_hold`](crate::Lock::min_hold) keeps it taken or other
-    /// software wrote it.
+    /// Returns whether a client holds or [retains](Self::retained) the lock. Otherwise only
+    /// [`min_hold`](crate::Lock::min_hold) keeps it taken, or other software wrote it.
     #[must_use]
-    pub fn owner_id(&self) -> Option<OwnerId> {
+    pub fn is_held(&self) -> bool {
+        self.owner_id().is_some()
+    }
+
+    pub(crate) fn owner_id(&self) -> Option<OwnerId> {
         OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())
     }
 
@@ -148,8 +152,8 @@ fn write_client(
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Its owner in the queue.
-    pub owner: OwnerId,
+    /// Its owner in the [queue](LockInfo::queued_owners).
+    pub owner: String,
     /// The [service](crate::LockClientBuilder::service), if the client names one.
     pub service: Option<String>,
     /// The version of the service.

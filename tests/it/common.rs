@@ -177,7 +177,7 @@ pub(crate) async fn assert_notices_a_loss(
     assert!(server.del(&name("lost")).await);
     within(LONG, "the loss is noticed", guard.lost()).await;
     let reported = async || {
-        let lines = logged_of(&guard.owner().to_string());
+        let lines = logged_of(&guard.owner());
         let change = "another client changed the lock";
         lines.iter().any(|line| line.contains(change))
     };
@@ -191,7 +191,7 @@ pub(crate) async fn assert_notices_a_loss(
 /// Returns the server's count of entries for the owner of this guard.
 pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32> {
     let entries = server.hgetall(&name(guard.key())).await;
-    let count = entries.get(&guard.owner().to_string())?;
+    let count = entries.get(&guard.owner())?;
     Some(count.parse().expect("a number"))
 }
 

@@ -27,7 +27,6 @@ pub(crate) fn of(guard: &LockGuard) -> Environment {
     }
     set.extend(variables(guard, guard.key(), ""));
     let owners = guard.keys().filter_map(|key| guard.owner_of(key));
-    let owners = owners.map(|owner| owner.to_string());
     let held: Vec<String> = owners_around().into_iter().chain(owners).collect();
     set.push((HELD.to_owned(), held.join(" ")));
     let inherited = env::vars_os().map(|(name, _)| name);
@@ -39,7 +38,7 @@ pub(crate) fn of(guard: &LockGuard) -> Environment {
 
 fn variables(guard: &LockGuard, key: &str, suffix: &str) -> [(String, String); 3] {
     let token = guard.token_of(key).map(|token| token.to_string());
-    let owner = guard.owner_of(key).map(|owner| owner.to_string());
+    let owner = guard.owner_of(key);
     [
         (format!("RLOCK_KEY{suffix}"), key.to_owned()),
         (format!("RLOCK_TOKEN{suffix}"), token.unwrap_or_default()),

@@ -74,7 +74,7 @@ async fn with_json_each_lock_is_an_object() {
     let outcome = run_until(&server.url(), &["ls", "--json"], "order:42").await;
     let object = &objects(&outcome)[0];
     assert_eq!(object["key"], "order:42");
-    assert_eq!(object["owner"], guard.owner().to_string());
+    assert_eq!(object["owner"], guard.owner());
     assert_eq!(object["token"], guard.token().as_u64());
     assert_eq!(
         (&object["depth"], &object["waiter_count"]),

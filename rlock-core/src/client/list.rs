@@ -20,7 +20,7 @@ use crate::{
         core::Core,
         driver::ClientHandle,
         messages::{Question, Report},
-        queries::{ask, info_of},
+        queries::{ask, info_of, texts},
     },
     error::LockError,
     inspect::LockInfo,
@@ -281,7 +281,10 @@ impl Search {
     /// Returns a scanned lock without the holders that have replied.
     fn silent(&self, info: LockInfo) -> Option<LockInfo> {
         let owner = OwnerId::parse(&info.owner);
-        let others = info.other_owners.iter().copied();
+        let others = info
+            .other_owners
+            .iter()
+            .filter_map(|name| OwnerId::parse(name));
         let all: Vec<OwnerId> = owner.into_iter().chain(others).collect();
         let is_silent = |owner: &&OwnerId| !self.seen_owners.contains(owner);
         let silent: Vec<OwnerId> = all.iter().filter(is_silent).copied().collect();
@@ -292,7 +295,7 @@ impl Search {
         Some(LockInfo {
             owner: first.to_string(),
             holder_count: info.holder_count - (all.len() - silent.len()),
-            other_owners: others.to_vec(),
+            other_owners: texts(others),
             ..info
         })
     }
@@ -440,6 +443,6 @@ async fn add_queue(core: &Core, info: &mut LockInfo) {
         && let Ok(Some(entry)) = core.store.inspect(&key, send).await
         && entry.has(&info.owner)
     {
-        info.queued_owners = entry.queue;
+        info.queued_owners = texts(&entry.queue);
     }
 }

@@ -54,6 +54,11 @@ pub(crate) async fn ask(
     Ok(report)
 }
 
+/// Returns owners as the store names them.
+pub(crate) fn texts(owners: &[OwnerId]) -> Vec<String> {
+    owners.iter().map(OwnerId::to_string).collect()
+}
+
 /// Returns the description of a lock from the store's entry, without its holder.
 pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
     LockInfo {
@@ -65,10 +70,10 @@ pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
         retained: false,
         holder: None,
         address: None,
-        queued_owners: entry.queue,
+        queued_owners: texts(&entry.queue),
         waiters: Vec::new(),
         holder_count: entry.holders,
-        other_owners: entry.others,
+        other_owners: texts(&entry.others),
         wanted: false,
     }
 }
@@ -110,8 +115,9 @@ pub(crate) async fn ask_holder(
 const MOST_WAITERS: usize = 10;
 
 /// Asks the clients of the first waiters who they are, all at once. Leaves out those that are silent.
-pub(crate) async fn ask_waiters(core: &Core, queue: &[OwnerId]) -> Vec<Waiter> {
-    let asked = queue.iter().take(MOST_WAITERS).map(|owner| async {
+pub(crate) async fn ask_waiters(core: &Core, queue: &[String]) -> Vec<Waiter> {
+    let asked = queue.iter().take(MOST_WAITERS).map(|name| async {
+        let owner = OwnerId::parse(name)?;
         let report = if owner.is_of(core.id) {
             Some(describe_client(core))
         } else {
@@ -128,7 +134,7 @@ pub(crate) async fn ask_waiters(core: &Core, queue: &[OwnerId]) -> Vec<Waiter> {
             return None;
         };
         Some(Waiter {
-            owner: *owner,
+            owner: name.clone(),
             service,
             version,
             host,

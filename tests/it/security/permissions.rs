@@ -182,7 +182,7 @@ async fn with_all_permissions_nothing_is_refused_and_no_call_waits_for_a_timer()
     assert_notices_a_loss(&server, &one, true).await;
     let guard = one.lock("k").lease(LASTING).acquire().await.expect("free");
     let info = one.inspect("k").await.expect("allowed").expect("held");
-    assert_eq!(info.owner, guard.owner().to_string());
+    assert_eq!(info.owner, guard.owner());
     guard.release().await.expect("held");
     let min_hold = one.lock("b").lease(LASTING).min_hold(ms(50));
     let guard = min_hold.acquire().await.expect("free");

@@ -115,7 +115,7 @@ async fn a_client_is_whatever_leads_to_one() {
 fn the_scope_s_client_wins_over_the_installed_one() {
     #[distributed_lock(key = "k")]
     async fn owner() -> Result<String, LockError> {
-        Ok(current().expect("inside").owner().to_string())
+        Ok(current().expect("inside").owner())
     }
     alone!(the_scope_s_client_wins_over_the_installed_one);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

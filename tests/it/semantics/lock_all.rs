@@ -45,7 +45,7 @@ async fn all_are_taken_each_once_in_the_order_given() {
         assert_eq!(guard.depth(), 1);
         for key in guard.keys() {
             let info = client.inspect(key).await.expect("a reply").expect("held");
-            assert_eq!(info.owner_id(), guard.owner_of(key));
+            assert_eq!(Some(&info.owner), guard.owner_of(key).as_ref());
             assert_eq!((info.depth, info.token()), (1, guard.token_of(key)));
             let taken = client.lock(key).try_acquire().await;
             assert!(taken.expect("a reply").is_none(), "{key}");

@@ -18,7 +18,7 @@ async fn assert_kept(client: &LockClient, is_kept: bool, what: &str) {
     let mut info = None;
     eventually(LONG, what, async || {
         info = client.inspect("job").await.expect("a reply");
-        info.as_ref().is_none_or(|info| info.owner_id().is_none())
+        info.as_ref().is_none_or(|info| !info.is_held())
     })
     .await;
     assert_eq!(info.is_some(), is_kept, "{what}: {info:?}");

@@ -33,13 +33,13 @@ async fn assert_apart(one: LockClient, other: LockClient) {
     for (client, guards) in [(&one, &held), (&other, &others)] {
         let mut expected: Vec<_> = guards
             .iter()
-            .map(|guard| (guard.key().to_owned(), guard.owner().to_string()))
+            .map(|guard| (guard.key().to_owned(), guard.owner()))
             .collect();
         expected.sort();
         assert_eq!(listed(client).await, expected);
         let info = client.inspect("kept").await.expect("a reply");
         let info = info.expect("held");
-        assert_eq!(info.owner_id(), Some(guards[2].owner()));
+        assert_eq!(info.owner, guards[2].owner());
     }
     assert!(one.inspect("only here").await.expect("a reply").is_none());
     assert!(!one.revoke("only here").await.expect("a reply"));

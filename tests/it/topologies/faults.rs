@@ -41,7 +41,7 @@ async fn assert_most_soon_count(place: &Fronted, guard: &LockGuard, entries: u32
 }
 
 async fn assert_soon_counts_at(place: &Fronted, least: usize, guard: &LockGuard, entries: u32) {
-    let wanted = BTreeMap::from([(guard.owner().to_string(), entries.to_string())]);
+    let wanted = BTreeMap::from([(guard.owner(), entries.to_string())]);
     let end = Instant::now() + LONG;
     loop {
         let servers = place.servers().await;

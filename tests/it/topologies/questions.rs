@@ -29,7 +29,7 @@ async fn assert_patient(asking: LockClient, held: &LockGuard, back: &[&Proxy]) {
     pinged.expect("a reply");
     for info in [shown, listed, scanned] {
         let owner = info.expect("a reply").map(|info| info.owner);
-        assert_eq!(owner, Some(held.owner().to_string()));
+        assert_eq!(owner, Some(held.owner()));
     }
 }
 

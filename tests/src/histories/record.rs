@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rlock_core::{Token, inspect::OwnerId};
+use rlock_core::Token;
 use serde::{Deserialize, Serialize};
 
 use super::{mode::Mode, options::Kind};
@@ -372,7 +372,7 @@ impl fmt::Display for Outcome {
 }
 
 /// The name of a hold. Several holds may have one owner in turn, and differ in the token.
-pub(super) fn hold_name(owner: OwnerId, token: Token) -> String {
+pub(super) fn hold_name(owner: &str, token: Token) -> String {
     format!("{owner}/{token}")
 }
 

@@ -457,7 +457,7 @@ mod tests {
                 values: 12,
             }),
             address: Some("not sent".to_owned()),
-            queued_owners: vec![OwnerId::KEPT],
+            queued_owners: vec!["not sent".to_owned()],
             waiters: Vec::new(),
             holder_count: 1,
             other_owners: Vec::new(),

@@ -94,7 +94,7 @@ async fn a_full_server_takes_a_lock_back_that_others_wait_for() {
         });
         assert_soon_queued(&server, "k", 1).await;
         server.config_set("maxmemory", "1").await;
-        let owner = held.owner().to_string();
+        let owner = held.owner();
         if dropped {
             drop(held);
         } else {

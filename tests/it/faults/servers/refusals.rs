@@ -281,7 +281,7 @@ async fn a_refusal_in_the_middle_of_a_release_does_not_undo_it_nor_fail_it() {
         let waiting = acquiring(waiter.lock("k").lease(LASTING).wait(LONG));
         assert_soon_queued(&server, "k", 1).await;
         server.set_user("locker", refused).await;
-        let owner = guard.owner().to_string();
+        let owner = guard.owner();
         let outcome = guard.release().await;
         outcome.unwrap_or_else(|error| panic!("{refused}: {error}"));
         let left = server.hgetall(&name("k")).await;

@@ -117,7 +117,7 @@ impl Place {
     pub(crate) async fn assert_held_and_release(&self, guard: LockGuard) {
         eventually(LONG, "the hold has one entry", async || {
             let info = self.other.inspect(guard.key()).await.expect("a reply");
-            info.is_some_and(|info| info.owner == guard.owner().to_string() && info.depth == 1)
+            info.is_some_and(|info| info.owner == guard.owner() && info.depth == 1)
         })
         .await;
         assert!(guard.is_valid());

@@ -34,7 +34,7 @@ pub(super) async fn assert_held(key: &str) {
     assert_eq!(hold.key(), key);
     let info = client().inspect(key).await.expect("a reply");
     let owner = info.expect("it is held").owner;
-    assert_eq!(owner, hold.owner().to_string());
+    assert_eq!(owner, hold.owner());
 }
 
 /// Asserts that the lock was released.

@@ -157,7 +157,7 @@ pub(crate) async fn inspect_shows_the_holder_of_the_lock(place: Place) {
     let guard = lock.acquire().await.expect("free");
     let inner = guard.scope(lock.acquire()).await.expect("enters");
     let info = answered(&other, "order:42").await;
-    assert_eq!(info.owner, guard.owner().to_string());
+    assert_eq!(info.owner, guard.owner());
     assert_eq!(info.depth, 2);
     assert_eq!(info.token(), Some(guard.token()));
     let ttl = info.ttl.expect("a lease");

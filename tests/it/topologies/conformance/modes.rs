@@ -52,7 +52,7 @@ pub(crate) async fn readers_share_a_lock_and_a_writer_waits_for_all_of_them(plac
     let first = reader(&one).acquire().await.expect("free");
     let joined = reader(&one).acquire().await.expect("shared");
     assert_eq!(joined.owner(), first.owner(), "one holder for each client");
-    assert_eq!(joined.owner().mode(), LockMode::Shared);
+    assert_eq!(joined.mode(), LockMode::Shared);
     let second = reader(&other).acquire().await.expect("shared");
     assert_ne!(second.owner(), first.owner());
     let served = Served::default();
@@ -237,7 +237,7 @@ pub(crate) async fn all_who_share_a_lock_are_shown_and_can_be_asked_to_release_i
     let mut shown: Vec<String> = info.other_owners.iter().map(ToString::to_string).collect();
     shown.push(info.owner);
     for guard in &held {
-        assert!(shown.contains(&guard.owner().to_string()), "{shown:?}");
+        assert!(shown.contains(&guard.owner()), "{shown:?}");
     }
     let info = answered(&operator, "k").await;
     assert_eq!(info.holder.expect("it replies").mode, LockMode::Shared);
@@ -266,7 +266,7 @@ pub(crate) async fn all_who_share_a_lock_are_listed_with_those_who_wait(place: P
         }
     }
     let operator = place.client().await;
-    let mut owners: Vec<String> = held.iter().map(|guard| guard.owner().to_string()).collect();
+    let mut owners: Vec<String> = held.iter().map(|guard| guard.owner()).collect();
     owners.sort_unstable();
     // On a busy machine, a client may answer too late.
     eventually(LONG, "all are listed", async || {
@@ -298,7 +298,7 @@ pub(crate) async fn a_scan_shows_holders_that_do_not_reply_next_to_one_that_does
         reader(&place.client().await).acquire().await.expect("free"),
         reader(&silent).acquire().await.expect("shared"),
     ];
-    let owner = |n: usize| held[n].owner().to_string();
+    let owner = |n: usize| held[n].owner();
     let operator = place.client().await;
     eventually(LONG, "both are shown", async || {
         let mut list = operator.list("*").scan(true);

@@ -46,14 +46,14 @@ pub(crate) async fn clients_are_served_in_the_order_of_their_requests(place: Pla
         assert_soon_queued(place.keeps_strict_order(), &newcomer, "k", 2).await;
         // It queues behind the others, although it holds the lock.
         waiting.push(wait_for(&clients[round % 3], "k").await);
-        let (token, before) = (held.token(), held.owner().to_string());
+        let (token, before) = (held.token(), held.owner());
         held.release().await.expect("held");
         if place.keeps_strict_order() {
             let given = owner(&newcomer, "k").await.expect("never free");
             assert_ne!(given, before);
             assert_taken(&newcomer, "k").await;
             held = served(waiting.remove(0)).await;
-            assert_eq!(held.owner().to_string(), given);
+            assert_eq!(held.owner(), given);
         } else {
             let next = select_all(waiting.iter_mut());
             let (first, ahead, _) = within(LONG, "the next has its turn", next).await;
@@ -80,7 +80,7 @@ pub(crate) async fn queued_waiters_come_before_others_when_a_lease_has_ended(pla
         let brief = one.lock("k").lease(lease).watchdog(false);
         let held = brief.acquire().await.expect("free");
         let waiting = wait_for(&other, "k").await;
-        let before = held.owner().to_string();
+        let before = held.owner();
         let is_queued = eventually_queued(&newcomer, &before).await;
         if is_queued && place.keeps_strict_order() {
             eventually(LONG, "it has ended", async || {

@@ -12,7 +12,7 @@ use crate::{
 
 /// Waits until this server has the lock of this guard.
 async fn assert_soon_restored(server: &RedisServer, guard: &LockGuard) {
-    let (key, owner) = (guard.key(), guard.owner().to_string());
+    let (key, owner) = (guard.key(), guard.owner());
     eventually(LONG, "the server has the lock again", async || {
         let holders: Vec<String> = if server.exists(&format!("{}:shared", name(key))).await {
             let shared = format!("{}:shared", name(key));

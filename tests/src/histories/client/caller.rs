@@ -108,7 +108,7 @@ pub(super) fn outcome_of(error: &LockError) -> Outcome {
 
 /// Returns the name of a hold.
 fn name_of(held: &Hold) -> String {
-    hold_name(held.owner(), held.token())
+    hold_name(&held.owner(), held.token())
 }
 
 /// Returns the current time and the end of the validity; `None` if the hold is not valid.

@@ -161,7 +161,7 @@ async fn id_of(client: &LockClient, process: u32) -> String {
     loop {
         let lock = lock.clone().lease(Duration::from_millis(500));
         if let Ok(guard) = lock.acquire().await {
-            let owner = guard.owner().to_string();
+            let owner = guard.owner();
             drop(guard);
             return client_of(&owner).to_owned();
         }
