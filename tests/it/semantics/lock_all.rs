@@ -130,7 +130,7 @@ async fn a_hold_of_several_keys_stays_whole_in_another_task() {
             // Both calls of the chain are entered again.
             let counts = async {
                 let [inner, outer] = [current(), Some(hold)].map(|hold| hold.expect("inside"));
-                assert!(inner.keys().eq(["a", "b", "tenant"]));
+                assert!(inner.keys().eq(["b", "a", "tenant"]));
                 (inner.depth(), outer.depth())
             };
             assert_eq!(both.run(counts).await.expect("enters"), (2, 2));
