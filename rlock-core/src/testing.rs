@@ -165,9 +165,8 @@ fn embedded<'a>(
 /// # held.release().await
 /// # }
 /// ```
-pub fn use_tokio_clock(mut builder: LockClientBuilder) -> LockClientBuilder {
-    builder.clock = ClockOption::Tokio;
-    builder
+pub fn use_tokio_clock(builder: LockClientBuilder) -> LockClientBuilder {
+    builder.with_clock(ClockOption::Tokio)
 }
 
 /// Lets the client go by a clock that the test can [advance](Clock::advance). Works on any runtime and without the
@@ -200,7 +199,6 @@ pub fn use_tokio_clock(mut builder: LockClientBuilder) -> LockClientBuilder {
 /// # Ok(())
 /// # }
 /// ```
-pub fn use_clock(mut builder: LockClientBuilder, clock: &Clock) -> LockClientBuilder {
-    builder.clock = ClockOption::Ahead(clock.clone());
-    builder
+pub fn use_clock(builder: LockClientBuilder, clock: &Clock) -> LockClientBuilder {
+    builder.with_clock(ClockOption::Ahead(clock.clone()))
 }

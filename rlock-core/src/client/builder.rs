@@ -42,7 +42,7 @@ pub struct LockClientBuilder {
     options: Options,
     redis: RedisOptions,
     connect_retry_for: Duration,
-    pub(crate) clock: ClockOption,
+    clock: ClockOption,
     /// Opened only if the runtime is known to have timers and I/O.
     second_connection: bool,
 }

@@ -117,8 +117,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_short_lease_that_begins_after_the_machine_slept_past_a_deadline_is_renewed() {
         let slept = Arc::new(AtomicU64::new(0));
-        let mut builder = LockClient::builder();
-        builder.clock = ClockOption::Slept(Arc::clone(&slept));
+        let builder = LockClient::builder().with_clock(ClockOption::Slept(Arc::clone(&slept)));
         let client = builder.in_memory().expect("a client");
         let lasting = client.lock("lasting").lease(Duration::from_secs(2 * HOUR));
         let lasting = lasting.acquire().await.expect("free");

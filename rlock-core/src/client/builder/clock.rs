@@ -45,6 +45,14 @@ impl ClockOption {
 }
 
 #[cfg(feature = "testing")]
+impl super::LockClientBuilder {
+    pub(crate) fn with_clock(mut self, clock: ClockOption) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+#[cfg(feature = "testing")]
 impl ClockOption {
     /// Checks whether the leases of this store can end by the clock.
     pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), LockError> {
