@@ -301,7 +301,7 @@ impl Pair {
         let key = format!("order:{}", NEXT.fetch_add(1, Ordering::Relaxed));
         self.session.open_account(&key).await;
         if is_known {
-            let fence = Fence::new(&key, 1).expect("valid");
+            let fence = Fence::new(&key, 1_u64.try_into().expect("a token")).expect("valid");
             self.session
                 .try_guard(&fence)
                 .await

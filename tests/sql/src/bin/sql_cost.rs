@@ -43,7 +43,8 @@ async fn row(database: Database, url: &str, network: &str) {
     let [mut without, mut with] = [Vec::new(), Vec::new()];
     for token in 1..=WARM_UP + TRANSACTIONS {
         // All transactions of a hold have the same token, and a hold has several.
-        let fence = Fence::new(&name, 1 + token / 10).expect("valid");
+        let fence =
+            Fence::new(&name, (1 + token / 10).try_into().expect("a token")).expect("valid");
         for (guard, times) in [(None, &mut without), (Some(&fence), &mut with)] {
             let started = Instant::now();
             let done = transaction(&mut session, database, &name, guard).await;

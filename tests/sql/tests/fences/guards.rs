@@ -1,4 +1,4 @@
-use rlock_core::fencing::Fence;
+use rlock_core::{Token, fencing::Fence};
 use rlock_sql::{
     Server,
     session::{
@@ -8,7 +8,7 @@ use rlock_sql::{
 };
 
 fn fence(key: &str, token: u64) -> Fence {
-    Fence::new(key, token).expect("valid")
+    Fence::new(key, Token::try_from(token).expect("a token")).expect("valid")
 }
 
 async fn open(server: &Server, database: Database) -> Session {
@@ -61,7 +61,11 @@ async fn the_guard_compares_tokens_of_equal_keys_only(database: Database) {
             };
             let newer = matches!(database, MariaDb | MySql).then_some(token + 5);
             assert_eq!(
-                (stale.key(), stale.token(), stale.newer()),
+                (
+                    stale.key(),
+                    stale.token().as_u64(),
+                    stale.newer().map(Token::as_u64)
+                ),
                 (*key, late, newer)
             );
         }
