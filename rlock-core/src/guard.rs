@@ -257,14 +257,50 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        for entry in self.hold.take() {
-            drop(EntryGuard::of(entry, self.end));
-        }
+        let entries = self.hold.take().into_iter();
+        // Collected, so that the other locks are released even if the waker of a call that waits for one of them panics.
+        let guards: Few<EntryGuard> = entries
+            .map(|entry| EntryGuard::of(entry, self.end))
+            .collect();
+        drop(guards);
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.hold.debug("LockGuard", f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::Arc,
+        task::{Context, Wake, Waker},
+    };
+
+    use crate::LockClient;
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_waker_that_panics_leaves_none_of_several_locks_held() {
+        let client = LockClient::in_memory();
+        let all = client.lock_all(["b", "a", "c"]);
+        let guard = all.acquire().await.expect("free");
+        let waker = Waker::from(Arc::new(Panics));
+        let mut waiting = Box::pin(client.lock("b").acquire());
+        let polled = waiting.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending(), "the guard holds `b`");
+        catch_unwind(AssertUnwindSafe(|| drop(guard))).expect_err("the waker panics");
+        drop(waiting);
+        all.acquire().await.expect("all of them are free");
     }
 }
