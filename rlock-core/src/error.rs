@@ -63,7 +63,7 @@ pub enum LockError {
     },
 
     /// The lock was lost while it was held. Another call may have held it since, so the rest of the body was not
-    /// protected. Storage that checks the fencing token refuses its late writes.
+    /// protected. Storage that checks the fencing token refuses its late writes as soon as the next holder has written.
     #[non_exhaustive]
     Lost {
         /// The key of the lock.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     engine::entry::{self, EntryHandle},
-    error::LostCause,
+    error::{LockError, LostCause},
     fencing::{self, Fence},
     mode::LockMode,
     token::Token,
@@ -216,6 +216,40 @@ impl Hold {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
+    }
+
+    /// Returns an error if the hold is not valid now. For work that no loss stops, such as a long closure, between its
+    /// steps.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] with the key and the cause, which is [`LostCause::Released`] if the call has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let guard = client.lock("report").acquire_blocking()?;
+    /// let write = || {
+    ///     for _page in 0..3 {
+    ///         guard.check()?;
+    ///         // write the page
+    ///     }
+    ///     Ok::<_, LockError>(())
+    /// };
+    /// write()?;
+    /// guard.release_blocking()
+    /// # }
+    /// ```
+    pub fn check(&self) -> Result<(), LockError> {
+        self.entries.iter().try_for_each(|entry| {
+            entry
+                .ended()
+                .map_or(Ok(()), |cause| Err(entry.lost_error(cause)))
+        })
     }
 
     /// Resolves when the hold ends: to the cause if it was lost, or to [`LostCause::Released`] if its call has ended or

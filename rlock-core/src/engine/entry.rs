@@ -139,6 +139,11 @@ impl EntryHandle {
         self.core().shell.left(&self.hold, self.number)
     }
 
+    /// Returns the cause if the entry has left or is not valid now.
+    pub(crate) fn ended(&self) -> Option<LostCause> {
+        self.left().or_else(|| self.valid_until().err())
+    }
+
     /// Adds an entry to the same hold. Sends no request.
     pub(crate) fn keep(&self) -> Result<EntryGuard, LockError> {
         match self.core().shell.on(Input::Keep(self.inner())) {

@@ -52,3 +52,15 @@ pub enum ErrorKind {
     /// [`Upgrade`](crate::LockError::Upgrade).
     Misuse,
 }
+
+impl ErrorKind {
+    /// All kinds, for a test that each of them has a status.
+    pub const ALL: &[Self] = &[
+        Self::Contention,
+        Self::Outage,
+        Self::Closing,
+        Self::Lost,
+        Self::Invalid,
+        Self::Misuse,
+    ];
+}

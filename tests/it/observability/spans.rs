@@ -223,6 +223,13 @@ async fn several_locks_have_one_acquire_span_and_a_nested_call_has_no_hold_span(
     assert_eq!(keys, [Some("a, b"), Some("a"), Some("b")]);
     assert_eq!(spans[1].events, ["inside"], "in the span of the last key");
 
+    let mixed = client.lock("written").and_shared(["read"]).label("mixed");
+    mixed.run(async {}).await.expect("free");
+    let spans = closed("mixed", 3).await;
+    let modes: Vec<_> = spans.iter().map(|seen| seen.field("lock.mode")).collect();
+    let expected = [Some("exclusive"), Some("shared"), Some("exclusive")];
+    assert_eq!(modes, expected, "of the call, `read` and `written`");
+
     let lock = client.lock("k").label("nested");
     let nested = lock.run(async { lock.run(async {}).await.expect("entered") });
     nested.await.expect("free");

@@ -3,7 +3,8 @@
 use std::{future::pending, time::Duration};
 
 use rlock_core::{
-    CurrentHold, InCurrentScope, LockClient, LostCause, Reentry, current, distributed_lock,
+    CurrentHold, InCurrentScope, LockClient, LockError, LostCause, Reentry, current,
+    distributed_lock,
     testing::{simulate_loss, use_tokio_clock},
 };
 use rlock_testkit::{Proxy, RedisServer, within};
@@ -184,4 +185,32 @@ async fn a_hold_is_not_valid_from_the_moment_its_release_is_sent() {
     assert_over(&hold, LostCause::Released).await;
     proxy.pass();
     let _ = releasing.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_check_names_the_lock_that_is_lost_and_why() {
+    let client = LockClient::in_memory();
+    let locks = client.lock_all(["b", "a"]);
+    let body = locks.run(async {
+        let hold = current().expect("inside");
+        hold.check().expect("held");
+        hold
+    });
+    let hold = body.await.expect("free");
+    let cause_of = |result: Result<(), LockError>| match result {
+        Err(LockError::Lost { key, cause, .. }) => (key, cause),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        cause_of(hold.check()),
+        ("b".to_owned(), LostCause::Released)
+    );
+    let guard = locks.acquire().await.expect("free");
+    guard.check().expect("held");
+    assert!(simulate_loss(&client, "a").expect("the embedded store"));
+    within(LONG, "the loss is notified", guard.lost()).await;
+    assert_eq!(
+        cause_of(guard.check()),
+        ("a".to_owned(), LostCause::Removed)
+    );
 }

@@ -65,9 +65,14 @@ impl<'a> ObservedAcquire<'a> {
         let waited = self.waits.load(Ordering::Relaxed);
         let since = || self.core.clock.now();
         self.metrics.holds(since, waited, || by);
-        spans::may_be_wanted()
-            .then(|| spans::hold(waited, site, &entered.entry.key, entered.token))
-            .flatten()
+        let span = || {
+            let key = &entered.entry.key;
+            let keys = &mut self.request.keys.iter();
+            let mode = keys.find(|(asked, _)| asked == key).map(|(_, mode)| *mode);
+            let site = site.in_mode(mode.unwrap_or(site.mode));
+            spans::hold(waited, site, key, entered.token)
+        };
+        spans::may_be_wanted().then(span).flatten()
     }
 
     pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, LockError>) {
