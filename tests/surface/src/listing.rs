@@ -112,6 +112,8 @@ impl Listing {
     }
 
     fn add(&mut self, module: &str, path: &str, part: Part, text: String) {
+        // The type of another crate, which implements a trait for one of this crate.
+        let module = if module.is_empty() { ROOT } else { module };
         let name = path.split("::").next().unwrap_or(path).to_owned();
         let lines = self.modules.entry(module.to_owned()).or_default();
         lines.insert(Line {
