@@ -150,7 +150,10 @@ async fn a_refused_login_is_retried_within_the_wait_and_its_error_shows_no_passw
     for error in [error, late] {
         let said = format!("{error} {error:?}");
         assert!(said.contains("WRONGPASS"), "{said}");
-        assert!(said.contains("the provider of `credentials`"), "{said}");
+        assert!(
+            said.contains("the provider of `credentials` is asked at each attempt"),
+            "{said}"
+        );
         assert!(!said.contains("wr0ng"), "{said}");
     }
     let shown = format!("{:?}", Credentials::new("locker", "wr0ng"));

@@ -93,8 +93,10 @@ impl ConnectionSettings {
             return classify_connect(error, login);
         }
         let is_transient = wants_password(&error);
-        let mut error =
-            classify_connect(error, "the provider of `credentials` will be asked again");
+        let mut error = classify_connect(
+            error,
+            "the provider of `credentials` is asked at each attempt",
+        );
         error.transient |= is_transient;
         error
     }
