@@ -121,7 +121,7 @@ impl LocksByName {
             WARNED.call_once(|| {
                 tracing::warn!(
                     limit = MOST_LABELS,
-                    "too many lock names for metrics: further locks are counted as other"
+                    "too many lock labels for metrics: further locks are counted as other"
                 );
             });
         }

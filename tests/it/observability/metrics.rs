@@ -102,7 +102,7 @@ async fn beyond_two_hundred_names_locks_are_counted_as_other_with_one_warning() 
     locks.sort();
     locks.dedup();
     assert_eq!(locks.len(), 201, "{locks:?}");
-    let warnings = logged_of("too many lock names");
+    let warnings = logged_of("too many lock labels");
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert!(warnings[0].contains("WARN"), "{}", warnings[0]);
 }
