@@ -13,9 +13,10 @@ use crate::{mode::LockMode, owner::OwnerId, token::Token};
 pub struct LockInfo {
     /// The key of the lock.
     pub key: String,
-    /// The owner, as [`Hold::owner`](crate::Hold::owner) returns it; if there are several holders, one of them. The text begins with `kept` if
-    /// the holder has released the lock and [`min_hold`](crate::Lock::min_hold) keeps it taken. It is any other text
-    /// if other software wrote the lock, and in a list, `(not a hash)` for a key of another type.
+    /// The owner, as [`Hold::owner`](crate::Hold::owner) returns it; if there are several holders, one of them. The
+    /// text begins with `kept` if the holder has released the lock and [`min_hold`](crate::Lock::min_hold) keeps it
+    /// taken. It is any other text if other software wrote the lock, and in a list, `(not a hash)` for a key of another
+    /// type.
     pub owner: String,
     /// The number of entries of the owner, which is 1 without nested calls. It is 0 for a lock that other software
     /// wrote without a count.
@@ -34,14 +35,17 @@ pub struct LockInfo {
     /// reply. The user of the inspecting client needs `+client|list`, and that of the holder
     /// `+client|setname`.
     pub address: Option<String>,
-    /// The owners in the store's queue, in order, at most 100. Each stands for all waiting calls of its client.
+    /// The owners in the store's queue, in order, at most 100. Each stands for all waiting calls of its client, so the
+    /// length plus [`waiter_count`](Holder::waiter_count) of the holder is the least number of calls that wait. `rlock
+    /// ls` shows this sum.
     pub queued_owners: Vec<String>,
     /// The clients of the first ten owners in [`queued_owners`](Self::queued_owners), as far as they replied. Only
     /// [`inspect`](crate::LockClient::inspect) asks them.
     pub waiters: Vec<Waiter>,
     /// The number of holders, at most 1,000 on a server: 1, unless the lock is [shared](crate::Lock::shared) or has
     /// [permits](crate::Lock::permits). In a [list](crate::LockClient::list), a lock is listed once for each holder
-    /// that replies, with 1 here.
+    /// that replies, with 1 here. It is also 1 for a lock that no client holds: [`is_held`](Self::is_held) tells them
+    /// apart.
     pub holder_count: usize,
     /// The other holders, at most 99.
     pub other_owners: Vec<String>,
@@ -62,8 +66,8 @@ impl LockInfo {
         OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())
     }
 
-    /// Returns the fencing token of the current hold, if its client replied. Otherwise returns the first of the 128 tokens
-    /// that belong to the last fence on the store, if the store still has it.
+    /// Returns the fencing token of the current hold, if its client replied. Otherwise returns the first of the 128
+    /// tokens that belong to the last fence on the store, if the store still has it.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         let token = self.token.filter(|token| *token > 0);
@@ -102,7 +106,7 @@ pub struct Holder {
     pub function: Option<String>,
     /// The [trace](crate::LockClientBuilder::trace_id) in which the lock was acquired.
     pub trace_id: Option<String>,
-    /// How many callers in the holder's process wait for the lock.
+    /// How many calls of the holder's client wait for the lock.
     pub waiter_count: usize,
     /// How often the lease of this hold was renewed.
     pub renewals: u32,

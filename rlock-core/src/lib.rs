@@ -36,6 +36,8 @@
 //!   turns an exclusive lock into a shared one.
 //! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
 //! - [`current`]: returns the hold that the running code is inside, with its fencing token.
+//! - [`LockClient::inspect`] and [`LockClient::list`]: who holds and awaits a lock. [`LockClient::revoke`],
+//!   [`LockClient::release_if`] and [`LockClient::force_release`] take it away.
 //! - [`diagnose`]: examines whether servers are fit for locks, for the health tooling of a service.
 //! - [`fencing`]: the SQL statements with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.

@@ -187,7 +187,8 @@ impl LockClientBuilder {
     /// Sets how long [`connect`](Self::connect) and [`connect_blocking`](Self::connect_blocking) try to reach
     /// unreachable servers. Defaults to zero, which tries once. At most 366 days.
     ///
-    /// An error that a server returns, such as a refused password, ends the attempts.
+    /// An error that a server returns, such as a refused password, ends the attempts. If the client has a provider of
+    /// [`credentials`](Self::credentials), a refused login does not, because the provider may return others.
     ///
     /// # Errors
     ///
@@ -218,9 +219,10 @@ impl LockClientBuilder {
     /// reconnect grows from 250 milliseconds to the [`connect_timeout`](Self::connect_timeout). Several connections
     /// may ask at the same time, so keep a token in a cache. Errors and logs show the text of the provider's error.
     ///
-    /// An error of the provider and a refused login are transient: the client asks again, and an
-    /// acquire retries within its `wait`. Connections that are open keep the credentials with which
-    /// they logged in. Close them at the server to make the client log in again.
+    /// An error of the provider and a refused login are transient: the client asks again, and an acquire retries within
+    /// its `wait`. [`connect`](Self::connect) itself tries once, unless [`connect_retry_for`](Self::connect_retry_for)
+    /// is set. Connections that are open keep the credentials with which they logged in. Close them at the server to
+    /// make the client log in again.
     ///
     /// # Errors
     ///

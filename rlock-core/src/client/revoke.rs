@@ -20,13 +20,15 @@ use crate::{
 
 impl LockClient {
     /// Revokes a lock: makes its holder stop and release it. Returns `true` if the holder does so, or has done so. If a
-    /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, revokes the holds of
-    /// all of them, at most 100, and returns `true` only if all do so.
+    /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, revokes the
+    /// holds of all of them, at most 100, and returns `true` only if all do so.
     ///
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked), so its body is cancelled at
-    /// its next await, as after any loss. The lock is released only when the body has stopped or its guard is
-    /// dropped. Until then, its client renews the lease, and no other client gets the lock. The holder's client logs
-    /// a warning with the [service](crate::LockClientBuilder::service), host and process of this one.
+    /// its next await, as after any loss. The lock is released only when the body has stopped or its guard is dropped.
+    /// Until then, its client renews the lease, and no other client gets the lock. A synchronous body cannot be
+    /// stopped, so it has the lock until it returns, which it can do early if it checks
+    /// [`is_valid`](crate::Hold::is_valid). The holder's client logs a warning with the
+    /// [service](crate::LockClientBuilder::service), host and process of this one.
     ///
     /// Returns `false` if the lock is already free, if a holder replies that it no longer has it, or if a holder neither
     /// replies within 200 milliseconds nor has released the lock by then, because its process has ended, is stuck or
@@ -85,8 +87,9 @@ impl LockClient {
     /// later hold. The holder compares the token, and loses the lock as with [`force_release`](Self::force_release).
     /// If it does not reply within 200 milliseconds, the store compares: a token matches if it is the one that
     /// `inspect` returns, or one of the 127 after it, which holds may have that the lock's client passed on locally.
-    /// Each server of a quorum sets a fence of its own, and the client compares the largest of those that reply
-    /// in time, so the call may return `false` for the right token if one of them is late.
+    /// Each server of a quorum sets a fence of its own. Without the holder's reply, `inspect` returns the largest one,
+    /// and the holder's token may have a smaller one. Both match, unless a server does not reply in time: then the call
+    /// may return `false` for the right token.
     ///
     /// If there are several holders, takes the lock from those with this token. The store does not know which holder of
     /// a shared lock or a permit has which token, so one that does not reply keeps the lock.
@@ -117,8 +120,9 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// Same as [`inspect`](Self::inspect). [`LockError::Refused`] for a lock that other software wrote:
-    /// delete its key on the server.
+    /// Same as [`inspect`](Self::inspect). [`LockError::Refused`] for a lock that other software wrote: delete its key
+    /// on the server. [`LockError::Refused`] also if the store refuses the release, for example because its user may
+    /// not write. Its holder, if it replies, has lost the lock nevertheless, and releases it itself.
     ///
     /// # Cancel safety
     ///

@@ -21,8 +21,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaderInfo {
-    /// The number of the term. If the leader did not reply, it may differ from that of the [`Term`](crate::election::Term), and
-    /// is `None` if the store does not know it either. [`LeaderChanges`] yields no leader without a number.
+    /// The number of the term. If the leader did not reply, it may differ from that of the
+    /// [`Term`](crate::election::Term), and is `None` if the store does not know it either. [`LeaderChanges`] yields no
+    /// leader without a number.
     pub term: Option<Token>,
     /// The value that the leader has [announced](crate::election::Term::announce).
     pub value: Option<String>,
@@ -68,8 +69,9 @@ pub struct LeaderChanges {
 }
 
 impl LeaderChanges {
-    /// Returns the current leader at the first call. Later calls wait for the next term, or for another value of the
-    /// same one. Returns `None` when the client is shut down.
+    /// Returns the current leader at the first call, or waits for one. Later calls wait for the next term, or for
+    /// another value of the same one, so a new leader is often returned twice: without its value, and then with it.
+    /// Returns `None` when the client is shut down.
     ///
     /// # Cancel safety
     ///

@@ -12,8 +12,8 @@ use crate::{
     limits::MAX_VALUE,
 };
 
-/// A guard by which this process leads, from [`Election::campaign`](crate::election::Election::campaign). It dereferences to
-/// its [`Term`].
+/// A guard by which this process leads, from [`Election::campaign`](crate::election::Election::campaign). It
+/// dereferences to its [`Term`].
 ///
 /// Dropping it resigns in the background, so `let _ = election.campaign().await?` resigns at once, as
 /// [`LockGuard`](LockGuard#examples) explains.
@@ -125,14 +125,31 @@ impl Term {
         Ok(())
     }
 
-    /// Resolves when another client has [asked](crate::election::Election::request_resign) this leader to resign, or its own client
-    /// [drains](crate::LockClient::drain). Finish the current work, then return from the body, or call
+    /// Resolves when another client has [asked](crate::election::Election::request_resign) this leader to resign, or
+    /// its own client [drains](crate::LockClient::drain). Finish the current work, then return from the body, or call
     /// [`LeaderGuard::resign`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future has no effect, because once the leader is asked to resign, each later call resolves at
-    /// once.
+    /// once. So a thread that leads can poll a new future between two steps of its work.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use futures_util::FutureExt;
+    /// use rlock_core::LockClient;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let election = LockClient::in_memory().election("scheduler");
+    /// let leadership = election.campaign().await?;
+    /// assert!(leadership.resign_requested().now_or_never().is_none(), "the next step may begin");
+    /// election.request_resign().await?;
+    /// assert!(leadership.resign_requested().now_or_never().is_some());
+    /// leadership.resign().await
+    /// # }
+    /// ```
     pub async fn resign_requested(&self) {
         tokio::select! {
             () = self.office().resign.wait() => {}
