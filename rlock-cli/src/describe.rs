@@ -97,7 +97,7 @@ pub(crate) fn lease_left(info: &LockInfo) -> String {
     info.ttl.map_or_else(|| "no end".to_owned(), time)
 }
 
-/// Returns the callers that wait in the holder's process, and the other processes that wait.
+/// Returns how many calls of the holder's client wait, plus how many other clients do.
 pub(crate) fn waiters(info: &LockInfo) -> usize {
     let local = info.holder.as_ref().map_or(0, |holder| holder.waiter_count);
     local + info.queued_owners.len()

@@ -13,8 +13,8 @@ use crate::{
     text::{self, escaped},
 };
 
-/// How long a server may take to accept a connection, and to reply. Longer than a service waits, because a slow server is
-/// examined, too.
+/// How long a server may take to accept a connection, and to reply. Longer than a service waits, because a slow server
+/// is examined, too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The options of `rlock doctor`.

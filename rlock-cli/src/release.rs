@@ -78,9 +78,9 @@ pub(crate) async fn release(
                 let has_several = info.holder_count > 1;
                 if !wait::until(&client, &options.key, limit, is_over).await? {
                     let reason = if has_several {
-                        "its holders were told, and not all have stopped in time; take it with `--force`"
+                        "it was revoked, but not all of its holders have stopped in time; take it with `--force`"
                     } else {
-                        "its holder was told, and has not stopped in time; take it with `--force`"
+                        "it was revoked, but its holder has not stopped in time; take it with `--force`"
                     };
                     return refused(options, json, Status::TAKEN, reason);
                 }
@@ -91,7 +91,7 @@ pub(crate) async fn release(
                 };
             }
             if json {
-                // Without `--wait`, a holder that was told may not have stopped yet.
+                // Without `--wait`, the holder may not have stopped yet.
                 let is_released = !options.way.revoke || options.wait.is_some();
                 let (key, revoked) = (&options.key, options.way.revoke);
                 output::object(
@@ -146,7 +146,7 @@ fn unanswered(info: &LockInfo) -> String {
         return "other software wrote it; delete its key on the server".to_owned();
     }
     if info.holder_count > 1 {
-        return "not all of its holders reply, and the others were told; take it with `--force`"
+        return "it was revoked from those of its holders that reply; take it from all with `--force`"
             .to_owned();
     }
     if info.holder.is_some() {

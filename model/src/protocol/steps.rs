@@ -69,7 +69,7 @@ pub enum Action {
     MissGrant,
     /// A caller that does not wait finds the lock taken.
     Try,
-    /// An operator asks the holder to release.
+    /// An operator revokes the lock.
     Ask,
     /// An operator releases the lock for its holder.
     Force {

@@ -20,7 +20,7 @@ pub(crate) const LS: &[Section] = &[
             ),
             (
                 "WAITERS",
-                "waiting callers in the holder's process, and other waiting processes",
+                "waiting calls of the holder's client, and other waiting clients",
             ),
         ],
         text: "(no reply): the holder's process has ended, is stuck or cut off. (min_hold): no call holds the lock, \
@@ -73,7 +73,7 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "75",
-                "its holder was told, and has not released it within --wait",
+                "it was revoked, and its holder has not released it within --wait",
             ),
             UNAVAILABLE,
             ("64", "wrong arguments, or neither a terminal nor --yes"),

@@ -134,7 +134,8 @@ async fn of_several_holders_only_a_silent_one_keeps_a_lock_that_is_asked_for() {
     let asked = ["release", "--revoke", "--yes", "data"];
     let outcome = run(&server.url(), &asked).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let reason = "not all of its holders reply, and the others were told; take it with `--force`";
+    let reason =
+        "it was revoked from those of its holders that reply; take it from all with `--force`";
     assert!(outcome.log.contains(reason), "{outcome:?}");
     assert_eq!(other.end().await.code, Some(124));
     assert!(server.exists("lock:{data}").await, "one still holds it");

@@ -550,7 +550,7 @@ impl Shell {
         }
     }
 
-    /// Gives a lock up because another client asks for that. Returns what became of it.
+    /// Gives up a lock that another client revokes. Returns the outcome.
     pub(crate) fn revoke(&self, key: Key, owner: Owner, event: Event, by: &str) -> Revoked {
         let input = Input::Event(key, Some(owner), event);
         let outcome = self.apply([input], Caller::default());

@@ -27,7 +27,7 @@ pub struct Hold {
     pub since: Time,
     /// How often the lease was renewed since.
     pub renewals: u32,
-    /// When another client asked for the lock, or took it.
+    /// When another client revoked the lock, or took it.
     pub revoked_at: Option<Time>,
     /// The end by its `max_hold`.
     pub(super) until: Time,

@@ -122,7 +122,7 @@ pub enum Event {
         /// Whether messages are heard again.
         is_heard: bool,
     },
-    /// Another client asks for the lock, or takes it `at_once`, if its hold has this token.
+    /// Another client revokes the lock, or takes it `at_once`, if its hold has this token.
     Revoke {
         /// The token of the hold that is meant; `None` means any.
         token: Option<u64>,

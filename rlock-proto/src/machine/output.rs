@@ -44,7 +44,7 @@ pub enum Output {
     },
     /// A hold is lost, or a release found it lost.
     Lost(Box<Loss>),
-    /// What became of a lock that another client asked for.
+    /// The outcome of a revocation by another client.
     Revoked(Revoked),
     /// The background could not release the lock in time. Its lease ends it.
     GaveUp {
@@ -151,7 +151,7 @@ pub struct Loss {
     pub entries: Vec<u32>,
 }
 
-/// What became of a lock that another client asked for.
+/// The outcome of a revocation by another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Revoked {
     /// Its hold is lost.

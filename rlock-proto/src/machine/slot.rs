@@ -379,7 +379,7 @@ impl Slot {
     }
 
     /// Marks an ownership as lost, and lets the next call ask the store. At the end of a `max_hold`, or if another client
-    /// asks for the lock, only the hold is lost: it keeps the ownership until it ends.
+    /// revokes the lock, only the hold is lost: it keeps the ownership until it ends.
     pub(super) fn lose(&mut self, owner: Owner, cause: LostCause, cx: &mut Context) {
         let key = self.key.clone();
         let Some(own) = self.find_mut(owner) else {

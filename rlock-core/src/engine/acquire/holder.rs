@@ -1,4 +1,4 @@
-//! Finds out who holds the lock that a call waits for, for its time-out.
+//! Finds out who holds the lock that a call waits for, for the error of a lock that stays taken.
 
 use std::{future::poll_fn, mem, pin::pin, process, task::Poll, time::Duration};
 
