@@ -15,7 +15,8 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 /// Connects to each server with the builder's TLS options, [credentials](LockClientBuilder::credentials) and time-outs:
 /// to the Sentinels and the replicas of a service, to all nodes of a cluster, to all members of a quorum. It checks the
 /// permissions for the builder's [prefix](LockClientBuilder::prefix). Finally it acquires a lock, as
-/// [`probe`](crate::LockClient::probe) does: at the server, at each master of a cluster, and at each member of a quorum.
+/// [`probe`](crate::LockClient::probe) does: at the server, at each master of a cluster, and at each member of a
+/// quorum.
 ///
 /// | check | what it finds |
 /// | --- | --- |

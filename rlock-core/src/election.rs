@@ -50,7 +50,8 @@ fn pause_after(failures: u32) -> Duration {
     }
 }
 
-/// Returns the label of an election for metrics, spans and inspection. Labels live for as long as the process, so there is a limit.
+/// Returns the label of an election for metrics, spans and inspection. Labels live for as long as the process, so there
+/// is a limit.
 fn label(key: &str) -> &'static str {
     static LABELS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     let mut labels = LABELS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -252,7 +253,7 @@ impl Election {
     ///
     /// # Panics
     ///
-    /// If the body panics, the panic resumes after the process has resigned.
+    /// Resumes a panic of the body after the process has resigned.
     ///
     /// # Cancel safety
     ///
@@ -305,18 +306,23 @@ impl Election {
     /// Returns the current leader, or `None` if no process leads.
     ///
     /// A leader whose process has ended, is stuck or is cut off has no successor before its lease ends. Until then, it
-    /// is returned without its [`holder`](LeaderInfo::holder), and [`lease_left`](LeaderInfo::lease_left) shows how long that
-    /// takes.
+    /// is returned without its [`holder`](LeaderInfo::holder), and [`lease_left`](LeaderInfo::lease_left) shows how
+    /// long that takes.
     ///
     /// # Errors
     ///
     /// Same as [`LockClient::inspect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
     pub async fn leader(&self) -> Result<Option<LeaderInfo>, LockError> {
         let info = self.client.inspect_holder(self.key()).await?;
         Ok(info.and_then(|info| LeaderInfo::of(info, SystemTime::now())))
     }
 
-    /// Follows the election: yields the current leader first, if there is one, and then each change.
+    /// Follows the election: [`next`](LeaderChanges::next) returns the current leader first, if there is one, and then
+    /// each change.
     ///
     /// Leaders announce their terms and values to all clients of the store, so no client polls. A slow reader may
     /// miss terms in between, but never the latest. A client that was cut off asks for the leader when it is
@@ -324,11 +330,11 @@ impl Election {
     /// not announced; the next change is its successor.
     ///
     /// A term that ends at once may not be announced. If an announced term is smaller than the latest one, this client
-    /// asks for the leader, and yields the reply. So after the store has lost its data, terms may have smaller numbers
+    /// asks for the leader, and returns the reply. So after the store has lost its data, terms may have smaller numbers
     /// than before.
     ///
     /// The messages are not signed, so a user who may publish to the clients' channels can announce a term that no
-    /// process leads. This method yields a forged term, unless its number is 2^53 or more, and the term stays until the
+    /// process leads. An observer sees a forged term, unless its number is 2^53 or more, and the term stays until the
     /// client is connected again or the leader announces a term or a value. [`Election::leader`] is not affected,
     /// because it asks the store, and no message changes a [fence](crate::Hold::fence).
     ///
@@ -369,6 +375,10 @@ impl Election {
     /// # Errors
     ///
     /// Same as [`LockClient::revoke`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the leader may have received the request.
     pub async fn request_resign(&self) -> Result<bool, LockError> {
         let info = self.client.inspect_holder(self.key()).await?;
         let term = info.and_then(|info| Some((info.owner_id()?, info.token?)));

@@ -63,7 +63,8 @@ pub mod sqlite;
 
 /// The key and the fencing token of an exclusive hold, for storage that refuses stale writers.
 ///
-/// [`Hold::fence`](crate::Hold::fence) returns it, and [`fencing`](self) has the statements that check it in a database.
+/// [`Hold::fence`](crate::Hold::fence) returns it, and [`fencing`](self) has the statements that check it in a
+/// database.
 ///
 /// The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case
 /// would refuse `order:a` because of `order:A`. Clients with different [prefixes](crate::LockClientBuilder::prefix)

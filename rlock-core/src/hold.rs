@@ -13,9 +13,9 @@ use rlock_proto::few::Few;
 
 /// A hold of one lock, or of several that were acquired together.
 ///
-/// A [`LockGuard`](crate::LockGuard), a [`CurrentHold`](crate::CurrentHold) and a [`Term`](crate::election::Term) dereference
-/// to it, so these methods answer the same question on each of them. A hold of several [keys](Self::keys) has a
-/// [token](Self::token_of) for each of them, and is valid as long as all of its locks are.
+/// A [`LockGuard`](crate::LockGuard), a [`CurrentHold`](crate::CurrentHold) and a [`Term`](crate::election::Term)
+/// dereference to it, so these methods answer the same question on each of them. A hold of several [keys](Self::keys)
+/// has a [token](Self::token_of) for each of them, and is valid as long as all of its locks are.
 pub struct Hold {
     /// One entry for each key, in the order in which the keys were given.
     entries: Few<EntryHandle>,
@@ -52,8 +52,8 @@ impl Hold {
         self.first().key()
     }
 
-    /// Returns the keys in the order in which they were given, each once, like [`Lock::keys`](crate::Lock::keys). Keys of
-    /// callers are not included.
+    /// Returns the keys in the order in which they were given, each once, like [`Lock::keys`](crate::Lock::keys). Keys
+    /// of callers are not included.
     ///
     /// # Examples
     ///
@@ -77,10 +77,9 @@ impl Hold {
         self.entries.iter().map(EntryHandle::key)
     }
 
-    /// Returns the owner under which the store records the lock, such as
-    /// `813f2136-40d7-4cf3-8d9f-2d569a552f6e:1`; with several keys, the owner of [`key`](Self::key). Nested entries have
-    /// the same owner, and so may successive holds of this client, because a local hand-over keeps it. Only the
-    /// [token](Self::token) identifies a hold.
+    /// Returns the owner under which the store records the lock, such as `813f2136-40d7-4cf3-8d9f-2d569a552f6e:1`; with
+    /// several keys, the owner of [`key`](Self::key). Nested entries have the same owner, and so may successive holds
+    /// of this client, because a local hand-over keeps it. Only the [token](Self::token) identifies a hold.
     #[must_use]
     pub fn owner(&self) -> String {
         self.first().owner().to_string()
@@ -103,9 +102,9 @@ impl Hold {
     ///
     /// # Panics
     ///
-    /// If the hold has several keys, because a write must carry the token of the key that protects it: use
-    /// [`token_of`](Self::token_of). A list of keys such as `"account:<ids[]>"` may have one key in one call and several
-    /// in the next.
+    /// Panics if the hold has several keys, because a write must carry the token of the key that protects it: use
+    /// [`token_of`](Self::token_of). A list of keys such as `"account:<ids[]>"` may have one key in one call and
+    /// several in the next.
     ///
     /// # Examples
     ///
@@ -158,9 +157,9 @@ impl Hold {
     ///
     /// # Panics
     ///
-    /// Like [`token`](Self::token), if there are several exclusive locks: use [`fences`](Self::fences). Also if there is
-    /// none: a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence, because a later hold
-    /// may have a smaller token.
+    /// Panics like [`token`](Self::token) if there are several exclusive locks: use [`fences`](Self::fences). Also
+    /// panics if there is none: a [shared lock](crate::Lock::shared) or a [permit](crate::Lock::permits) has no fence,
+    /// because a later hold may have a smaller token.
     ///
     /// # Examples
     ///

@@ -286,8 +286,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Same as [`acquire`](Self::acquire), except `Taken`. [`LockError::Unavailable`](crate::LockError::Unavailable) if no
-    /// call gets a majority of a quorum within the response time-out.
+    /// Same as [`acquire`](Self::acquire), except `Taken`. [`LockError::Unavailable`](crate::LockError::Unavailable) if
+    /// no call gets a majority of a quorum within the response time-out.
     ///
     /// # Cancel safety
     ///
@@ -346,7 +346,7 @@ impl Lock {
     ///
     /// # Panics
     ///
-    /// If the future panics, the panic resumes after the lock is released.
+    /// Resumes a panic of the future after the lock is released.
     ///
     /// # Cancel safety
     ///
@@ -405,8 +405,8 @@ impl Lock {
         self.blocking(self.acquire())
     }
 
-    /// Acquires the lock from synchronous code if it is free, as
-    /// [`try_acquire`](Self::try_acquire).
+    /// Acquires the lock from synchronous code if it is free, like [`try_acquire`](Self::try_acquire). Blocks the calling
+    /// thread until the store has replied.
     ///
     /// # Errors
     ///
@@ -427,7 +427,7 @@ impl Lock {
     ///
     /// # Panics
     ///
-    /// If the closure panics, the panic resumes after the lock is released.
+    /// Resumes a panic of the closure after the lock is released.
     ///
     /// # Examples
     ///

@@ -85,8 +85,8 @@ pub fn current() -> Option<CurrentHold> {
 ///
 /// The handle dereferences to its [`Hold`], which has the key, the fencing token and the validity.
 ///
-/// It can be sent to another task and can outlive the body. It belongs to the call or guard in which it was obtained: as
-/// soon as that ends or starts its release, [`is_valid`](Hold::is_valid) returns `false` and [`lost`](Hold::lost)
+/// It can be sent to another task and can outlive the body. It belongs to the call or guard in which it was obtained:
+/// as soon as that ends or starts its release, [`is_valid`](Hold::is_valid) returns `false` and [`lost`](Hold::lost)
 /// resolves, even if an outer call still holds the key.
 pub struct CurrentHold {
     hold: Hold,
@@ -106,8 +106,8 @@ impl CurrentHold {
     /// started elsewhere continues. Move a guard into that work, and the lock stays until the call has ended and each
     /// of its guards is released or dropped. This method sends no request.
     ///
-    /// The guard keeps the locks of all keys of this call. A guard from [`guard_all`](Self::guard_all) also keeps those of
-    /// its callers.
+    /// The guard keeps the locks of all keys of this call. A guard from [`guard_all`](Self::guard_all) also keeps those
+    /// of its callers.
     ///
     /// - **A loss** stops the body, but not the work, which has to check [`is_valid`](Hold::is_valid) or await
     ///   [`lost`](Hold::lost).

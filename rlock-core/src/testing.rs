@@ -133,7 +133,7 @@ fn embedded<'a>(
 /// `tokio::time::pause` and `tokio::time::advance` control leases and waits in tests with the embedded store.
 ///
 /// While a Tokio clock is paused and all tasks wait, it jumps to the next timer. So a wait of ten minutes takes no
-/// time, and locks are renewed meanwhile as they would be in real time. Pausing needs a current-thread runtime and the
+/// time, and locks are renewed as they would be in real time. Pausing needs a current-thread runtime and the
 /// feature `test-util` of Tokio: `#[tokio::test(start_paused = true)]`.
 ///
 /// Clients that share a named embedded store must all use this clock, or none. Blocking calls

@@ -9,10 +9,10 @@ const END: u64 = 1 << 53;
 
 /// The fencing token of a hold, which is larger than that of every earlier hold of the same key.
 ///
-/// Storage that refuses tokens below the largest it has seen therefore refuses writers that have lost the lock. That needs
-/// an exclusive lock, because a shared hold may have the token of another reader, and tokens of permits are not ordered.
-/// Only tokens of the same key can be compared. [`fencing`](crate::fencing) has the statements with which a database
-/// checks them.
+/// Storage that refuses tokens below the largest it has seen therefore refuses writers that have lost the lock. That
+/// needs an exclusive lock, because a shared hold may have the token of another reader, and tokens of permits are not
+/// ordered. Only tokens of the same key can be compared. [`fencing`](crate::fencing) has the statements with which a
+/// database checks them.
 ///
 /// A token is from 1 to 2^53 − 1 until the year 2112, so a `BIGINT` column, a JSON number and a Lua number hold it
 /// exactly; an `INTEGER` of 32 bits is too small. `Display` writes the number and `FromStr` reads it. With the feature

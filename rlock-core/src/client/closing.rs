@@ -24,7 +24,8 @@ impl LockClient {
     /// The shutdown waits for at most twice the response time-out. Locks that are not released by then end with their
     /// leases.
     ///
-    /// - [`LockError::StillHeld`] if a body did not stop, or a [guard](crate::CurrentHold::guard) of a body was not dropped.
+    /// - [`LockError::StillHeld`] if a body did not stop, or a [guard](crate::CurrentHold::guard) of a body was not
+    ///   dropped.
     /// - [`LockError::Unavailable`] if the store did not reply to a release.
     ///
     /// # Cancel safety

@@ -17,8 +17,8 @@ use crate::lease::Time;
 /// A clock that goes on like the system's, and that a test can advance. [`use_clock`](crate::testing::use_clock) gives
 /// it to a client.
 ///
-/// Leases, waits, renewals, `min_hold` and `max_hold` go by this clock, on any runtime and for blocking calls, too. What
-/// guards against a server that does not reply goes by the timers of the system: the time-outs of connections and
+/// Leases, waits, renewals, `min_hold` and `max_hold` go by this clock, on any runtime and for blocking calls, too.
+/// What guards against a server that does not reply goes by the timers of the system: the time-outs of connections and
 /// requests, and the pauses before another attempt to connect.
 ///
 /// Clones are the same clock.

@@ -102,7 +102,8 @@ impl Core {
         self.closed.get().copied().unwrap_or_default()
     }
 
-    /// Notes that the background no longer renews or releases. With `use_tokio_clock`, the timers may have stopped, too.
+    /// Notes that the background no longer renews or releases. With `use_tokio_clock`, the timers may have stopped,
+    /// too.
     pub(crate) fn end_background(&self) {
         self.close();
         let _ = self.background_ended.set(());

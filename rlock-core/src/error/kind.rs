@@ -37,9 +37,9 @@ pub enum ErrorKind {
     /// The store was unreachable, or temporarily unable to serve: [`Unavailable`](crate::LockError::Unavailable).
     Outage,
     /// The client is shutting down, because its process stops: [`Draining`](crate::LockError::Draining),
-    /// [`Closed`](crate::LockError::Closed), [`StillHeld`](crate::LockError::StillHeld), and [`Lost`](crate::LockError::Lost)
-    /// with [`LostCause::Closed`](crate::LostCause::Closed). Only `Lost` means that a body ran: the shutdown stopped
-    /// it, so it may have done part of its work.
+    /// [`Closed`](crate::LockError::Closed), [`StillHeld`](crate::LockError::StillHeld), and
+    /// [`Lost`](crate::LockError::Lost) with [`LostCause::Closed`](crate::LostCause::Closed). Only `Lost` means that a
+    /// body ran: the shutdown stopped it, so it may have done part of its work.
     Closing,
     /// The lock was lost while the body ran, so another holder may have run at the same time:
     /// [`Lost`](crate::LockError::Lost) with any other cause.

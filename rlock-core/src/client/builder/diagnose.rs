@@ -103,7 +103,8 @@ impl LockClientBuilder {
         }
     }
 
-    /// Acquires a lock, as a service does. Adds the outcome to the report of the server that grants it, or of the cluster.
+    /// Acquires a lock, as a service does. Adds the outcome to the report of the server that grants it, or of the
+    /// cluster.
     async fn acquire_one(&self, endpoint: Endpoint, reports: &mut [Report]) {
         const CHECK: &str = "grant";
         let Some(report) = reports.iter_mut().find(|report| report.grants_locks) else {
