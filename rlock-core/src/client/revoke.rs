@@ -26,9 +26,9 @@ impl LockClient {
     /// The holder loses its hold with [`LostCause::Revoked`](crate::LostCause::Revoked), so its body is cancelled at
     /// its next await, as after any loss. The lock is released only when the body has stopped or its guard is dropped.
     /// Until then, its client renews the lease, and no other client gets the lock. A synchronous body cannot be
-    /// stopped, so it has the lock until it returns, which it can do early if it checks
-    /// [`is_valid`](crate::Hold::is_valid). The holder's client logs a warning with the
-    /// [service](crate::LockClientBuilder::service), host and process of this one.
+    /// stopped, so it has the lock until it returns, which it can do early if it calls [`check`](crate::Hold::check).
+    /// The holder's client logs a warning with the [service](crate::LockClientBuilder::service), host and process of
+    /// this one.
     ///
     /// Returns `false` if the lock is already free, if a holder replies that it no longer has it, or if a holder neither
     /// replies within 200 milliseconds nor has released the lock by then, because its process has ended, is stuck or
