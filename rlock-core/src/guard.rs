@@ -301,6 +301,7 @@ mod tests {
         assert!(polled.is_pending(), "the guard holds `b`");
         catch_unwind(AssertUnwindSafe(|| drop(guard))).expect_err("the waker panics");
         drop(waiting);
-        all.acquire().await.expect("all of them are free");
+        let again = all.acquire().await.expect("all of them are free");
+        assert!(again.is_valid());
     }
 }
