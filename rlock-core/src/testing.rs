@@ -82,8 +82,9 @@ pub fn simulate_outage(client: &LockClient) -> Result<SimulatedOutage, LockError
 /// Removes the lock of this key from the embedded store and hands it off to the next waiter. Returns `true` if
 /// the lock was held. Use it to test how a service handles the loss of a lock.
 ///
-/// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its
-/// key had been deleted on a server.
+/// The holder loses the lock with [`LostCause::Removed`](crate::LostCause::Removed), as if its key had been deleted on a
+/// server. Its client notices that in the background, so wait for [`lost`](crate::Hold::lost) or for the result of the
+/// call before you assert that the hold is no longer valid.
 ///
 /// # Errors
 ///

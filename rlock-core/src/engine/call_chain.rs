@@ -36,7 +36,7 @@ pub(crate) struct Scope {
 /// One call or guard of the chain, with its locks. Links are immutable, so branches of a `join!` cannot see each
 /// other's locks.
 pub(crate) struct ChainLink {
-    /// One entry for each key, in ascending order.
+    /// One entry for each key, in the order in which the keys were given.
     pub(crate) entries: Few<EntryHandle>,
     outer: Option<Arc<ChainLink>>,
 }
