@@ -77,7 +77,7 @@ fn list(findings: &[Finding]) -> String {
 fn lines(findings: &[Finding]) -> String {
     let mut lines = String::new();
     for finding in findings {
-        let state = match finding.severity {
+        let severity = match finding.severity {
             Severity::Good => "good",
             Severity::Advice => "advice",
             _ => "unsafe",
@@ -85,7 +85,7 @@ fn lines(findings: &[Finding]) -> String {
         let object = json!({
             "server": finding.server,
             "check": finding.check,
-            "state": state,
+            "severity": severity,
             "text": text_of(finding),
         });
         lines.push_str(&text::json(&object));

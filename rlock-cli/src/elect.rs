@@ -20,8 +20,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = manual::help(manual::ELECT))]
 pub(crate) struct ElectOptions {
-    /// The name of the election, which is the key of a lock
-    name: String,
+    /// The key of the election: that of the lock which the leader holds
+    key: String,
     /// A value to announce while this process leads, such as its address: at most 1,024 bytes
     #[arg(long, value_name = "TEXT")]
     value: Option<String>,
@@ -75,11 +75,11 @@ async fn lead(
     signals: &mut Signals,
     json: bool,
 ) -> Result<Status, Failure> {
-    run::refuse_own(client, slice::from_ref(&options.name)).await?;
-    let election = client.election(&options.name).lease(options.lease);
+    run::refuse_own(client, slice::from_ref(&options.key)).await?;
+    let election = client.election(&options.key).lease(options.lease);
     let mut pause = FIRST_PAUSE;
     loop {
-        tracing::info!(election = options.name, "waiting to lead");
+        tracing::info!(election = options.key, "waiting to lead");
         let leadership = match until_stopped(signals, election.campaign()).await {
             Ok(leadership) => leadership?,
             Err(signal) => return Ok(signal.into()),
@@ -87,7 +87,7 @@ async fn lead(
         let began = Instant::now();
         let (term, guard) = (leadership.term(), leadership.guard());
         tracing::info!(
-            election = options.name,
+            election = options.key,
             term = term.token().as_u64(),
             owner = guard.owner(),
             "leading"

@@ -22,8 +22,8 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = manual::help(manual::LEADER))]
 pub(crate) struct LeaderOptions {
-    /// The name of the election
-    name: String,
+    /// The key of the election
+    key: String,
     /// Prints the current leader, then each change, until interrupted
     #[arg(long)]
     watch: bool,
@@ -45,12 +45,12 @@ pub(crate) async fn leader(
         question::can_be_asked("asks the leader to resign")?;
     }
     let client = connect(store).await?;
-    let election = client.election(&options.name);
+    let election = client.election(&options.key);
     if options.watch {
         return watch(&election, json).await;
     }
     if options.resign {
-        if asks && let Some(reason) = refusal(&client, &options.name).await? {
+        if asks && let Some(reason) = refusal(&client, &options.key).await? {
             return refused(&election, json, reason);
         }
         return resign(&election, json).await;
@@ -75,14 +75,14 @@ async fn watch(election: &Election, json: bool) -> Result<Status, Failure> {
 }
 
 /// Asks on the terminal whether the leader is to resign. Returns the reason if it is not.
-async fn refusal(client: &LockClient, name: &str) -> Result<Option<&'static str>, Failure> {
-    let Some(info) = client.inspect(name).await? else {
+async fn refusal(client: &LockClient, key: &str) -> Result<Option<&'static str>, Failure> {
+    let Some(info) = client.inspect(key).await? else {
         return Ok(Some(NO_LEADER));
     };
-    let (key, taken) = (escaped(name), describe::taken(&info));
+    let (shown, taken) = (escaped(key), describe::taken(&info));
     let plan =
-        format!("lock `{key}` is {taken}; asking its leader to resign after its current work");
-    question::refusal(client, name, &info, &plan).await
+        format!("lock `{shown}` is {taken}; asking its leader to resign after its current work");
+    question::refusal(client, key, &info, &plan).await
 }
 
 const NO_LEADER: &str = "there is none, it does not reply, or `rlock run` holds the lock";
@@ -91,13 +91,13 @@ async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
     if !election.request_resign().await? {
         return refused(election, json, NO_LEADER);
     }
-    let name = election.key();
+    let key = election.key();
     if json {
-        output::object(&json!({ "key": name, "received": true }))?;
+        output::object(&json!({ "key": key, "received": true }))?;
     } else {
-        let name = escaped(name);
+        let key = escaped(key);
         let text = format!(
-            "the leader of `{name}` was asked to resign, and does so after its current work\n"
+            "the leader of `{key}` was asked to resign, and does so after its current work\n"
         );
         output::text(text.as_bytes())?;
     }
@@ -106,11 +106,11 @@ async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
 
 /// Ends the command, because no leader was asked to resign.
 fn refused(election: &Election, json: bool, reason: &str) -> Result<Status, Failure> {
-    let name = election.key();
+    let key = election.key();
     if json {
-        output::object(&json!({ "key": name, "received": false }))?;
+        output::object(&json!({ "key": key, "received": false }))?;
     }
-    let message = format!("no leader of `{name}` has received the request: {reason}");
+    let message = format!("no leader of `{key}` has received the request: {reason}");
     Err(Failure::new(Status::NOT_HELD, message))
 }
 

@@ -136,7 +136,7 @@ pub(crate) async fn listed(
         locks,
         missed,
         is_complete,
-        lost: list.lost(),
+        lost: list.lost_locks(),
     })
 }
 

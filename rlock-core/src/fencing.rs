@@ -292,7 +292,7 @@ impl Stale {
     /// Returns the larger token that the storage has seen, or `None` if the guard did not return it. The guards of
     /// Postgres and SQLite return no row instead.
     #[must_use]
-    pub fn newer(&self) -> Option<Token> {
+    pub fn newer_token(&self) -> Option<Token> {
         self.newer
     }
 }
@@ -423,7 +423,7 @@ mod tests {
         ] {
             let stale = fence.check(returned).unwrap_err();
             assert_eq!(
-                (stale.key(), stale.token(), stale.newer()),
+                (stale.key(), stale.token(), stale.newer_token()),
                 ("order:42", token(5), newer)
             );
             assert_eq!(

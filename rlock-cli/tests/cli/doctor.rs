@@ -82,7 +82,7 @@ async fn a_good_server_passes_every_check() {
             (&check.into(), &server.address().into())
         );
         assert!(
-            object["state"].is_string() && object["text"].is_string(),
+            object["severity"].is_string() && object["text"].is_string(),
             "{object}"
         );
     }
@@ -248,7 +248,7 @@ async fn a_user_who_may_not_write_any_lock_is_1_and_learns_all_that_is_missing()
         assert_eq!(outcome.code, Some(1), "{rules}: {outcome:?}");
         let found: Vec<String> = objects(&outcome)
             .iter()
-            .filter(|object| object["check"] == "permissions" && object["state"] == "unsafe")
+            .filter(|object| object["check"] == "permissions" && object["severity"] == "unsafe")
             .map(|object| object["text"].to_string().replace('"', ""))
             .collect();
         assert_eq!(found, expected, "{rules}");

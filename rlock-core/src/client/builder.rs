@@ -109,6 +109,12 @@ impl LockClientBuilder {
         self
     }
 
+    /// Lets an acquire of a lock that sets no [wait](crate::Lock::wait) wait without a limit.
+    pub fn default_wait_forever(mut self) -> Self {
+        self.options.lock.wait = Wait::Forever;
+        self
+    }
+
     /// Enables or disables the [watchdog](crate::Lock::watchdog) of locks that set nothing else.
     /// Enabled by default.
     pub fn default_watchdog(mut self, renew: bool) -> Self {

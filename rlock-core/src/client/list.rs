@@ -202,7 +202,7 @@ impl LockList {
     /// Returns how many locks the clients that replied so far have lost since they started. Locks that
     /// do not match the pattern count, too.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub fn lost_locks(&self) -> u64 {
         self.progress.lost
     }
 

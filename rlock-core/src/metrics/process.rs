@@ -81,8 +81,8 @@ impl Leads {
     fn gauge(site: Site) -> Gauge {
         // Describes the metrics, if nothing was recorded before.
         handles();
-        let name = label("name", site.in_place_of_key());
-        with_recorder(|recorder| gauge(recorder, list::LEADER, vec![name]))
+        let lock = label("lock", site.in_place_of_key());
+        with_recorder(|recorder| gauge(recorder, list::LEADER, vec![lock]))
     }
 }
 

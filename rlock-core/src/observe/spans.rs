@@ -35,7 +35,7 @@ pub(crate) fn keys<'k>(keys: impl IntoIterator<Item = &'k Key>) -> Option<String
 pub(crate) fn hold(contended: bool, site: Site, key: &Key, token: u64) -> Option<Arc<Span>> {
     let span = span!(
         "lock.hold",
-        lock.template = site.label_or("unnamed"),
+        lock.label = site.label_or("unnamed"),
         lock.key = keys(std::slice::from_ref(key)),
         lock.mode = site.mode.as_str(),
         lock.contended = contended,

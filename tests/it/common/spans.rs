@@ -70,7 +70,7 @@ pub(crate) fn spans_of(template: &str) -> Vec<Seen> {
     let everything = everything();
     let spans = everything.spans.iter().map(|(_, seen)| seen);
     spans
-        .filter(|seen| seen.field("lock.template") == Some(template))
+        .filter(|seen| seen.field("lock.label") == Some(template))
         .cloned()
         .collect()
 }

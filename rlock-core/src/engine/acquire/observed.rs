@@ -145,7 +145,7 @@ impl Drop for ObservedAcquire<'_> {
 fn acquire_span(core: &Core, request: &LockRequest) -> Option<Box<Span>> {
     let span = span!(
         "lock.acquire",
-        lock.template = request.options.site.label_or("unnamed"),
+        lock.label = request.options.site.label_or("unnamed"),
         lock.mode = request.options.site.mode.as_str(),
         lock.key = spans::keys(request.keys.iter().map(|(key, _)| key)),
         lock.outcome = Empty,

@@ -13,14 +13,14 @@ use crate::common::{
 async fn a_candidate_is_shown_and_a_leader_is_counted_until_it_resigns_or_loses_its_leadership() {
     const NAME: &str = "scheduler:metrics";
     keep_metrics();
-    let leads = || metric("rlock_leader", &[("name", NAME)]).unwrap_or(-1.0);
+    let leads = || metric("rlock_leader", &[("lock", NAME)]).unwrap_or(-1.0);
     let of_lock = |what, cause: &[(&str, &str)]| {
         let labels = [&[("lock", NAME)], cause].concat();
         metric(what, &labels).unwrap_or(-1.0)
     };
     let client = LockClient::in_memory();
     let election = client.election(NAME);
-    assert_eq!(metric("rlock_leader", &[("name", NAME)]), None);
+    assert_eq!(metric("rlock_leader", &[("lock", NAME)]), None);
     let held = client.lock(NAME).acquire().await.expect("free");
     let candidate = tokio::spawn(election.campaign());
     eventually(LONG, "the candidate is shown", async || is(leads(), 0)).await;

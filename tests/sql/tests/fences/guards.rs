@@ -64,7 +64,7 @@ async fn the_guard_compares_tokens_of_equal_keys_only(database: Database) {
                 (
                     stale.key(),
                     stale.token().as_u64(),
-                    stale.newer().map(Token::as_u64)
+                    stale.newer_token().map(Token::as_u64)
                 ),
                 (*key, late, newer)
             );
