@@ -9,11 +9,10 @@ use crate::{
     key::Key,
     lease::Time,
     machine::{self, Event, Input},
-    mode::LockMode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Notification, QueuePlace, ReleaseRequest, Released,
-        Renewal, Renewed, StoreRequest,
+        AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, Notification,
+        QueuePlace, ReleaseRequest, Renewal, Renewed, SetCountRequest, StoreRequest,
     },
 };
 
@@ -27,7 +26,11 @@ const NOTIFIED: Duration = Duration::from_millis(5);
 pub enum Body {
     /// Asks for locks. New fences are not below this floor, even if the clock is. Zero: no floor.
     Acquire(AcquireRequest, u64),
-    /// Lowers a count. If that hands the lock off, the new fence is not below this floor.
+    /// Sets a count.
+    SetCount(SetCountRequest),
+    /// Shares an exclusive lock. If that hands the lock off, the new fence is not below this floor.
+    Downgrade(DowngradeRequest, u64),
+    /// Releases a lock. If that hands the lock off, the new fence is not below this floor.
     Release(ReleaseRequest, u64),
     /// Extends a lease to this time from now on. Zero leaves it as it is.
     Renew(Renewal, Duration),
@@ -41,7 +44,9 @@ impl Body {
     pub fn of(request: &machine::Request, client: Uuid, floor: u64) -> Self {
         match request.for_store(client) {
             StoreRequest::Acquire(acquire) => Self::Acquire(acquire, floor),
-            StoreRequest::Release(release) => Self::Release(release, floor),
+            StoreRequest::Change(Change::SetCount(set)) => Self::SetCount(set),
+            StoreRequest::Change(Change::Downgrade(downgrade)) => Self::Downgrade(downgrade, floor),
+            StoreRequest::Change(Change::Release(release)) => Self::Release(release, floor),
         }
     }
 
@@ -51,7 +56,6 @@ impl Body {
         let request = AcquireRequest {
             claims: [claim].into(),
             lease: Duration::from_millis(1),
-            count: 1,
             waits,
         };
         Self::Acquire(request, 0)
@@ -62,7 +66,11 @@ impl Body {
     pub fn lease(&self) -> Option<Duration> {
         match self {
             Self::Acquire(request, _) => Some(request.lease),
-            Self::Release(..) | Self::Renew(..) | Self::Restore(..) => None,
+            Self::SetCount(_)
+            | Self::Downgrade(..)
+            | Self::Release(..)
+            | Self::Renew(..)
+            | Self::Restore(..) => None,
         }
     }
 
@@ -71,6 +79,8 @@ impl Body {
     pub fn keys(&self) -> Vec<Key> {
         match self {
             Self::Acquire(request, _) => request.claims.iter().map(|it| it.key.clone()).collect(),
+            Self::SetCount(set) => vec![set.key.clone()],
+            Self::Downgrade(downgrade, _) => vec![downgrade.key.clone()],
             Self::Release(release, _) => vec![release.key.clone()],
             Self::Renew(renewal, _) | Self::Restore(renewal, _) => {
                 vec![renewal.claim.key.clone()]
@@ -84,8 +94,8 @@ impl Body {
 pub enum Answer {
     /// To an acquire.
     Acquired(Acquired),
-    /// To a release.
-    Released(Released),
+    /// To a request that changes what an owner has.
+    Applied(Applied),
     /// To a renewal.
     Renewed(Renewed),
     /// Whether a lock was restored.
@@ -150,24 +160,45 @@ pub fn execute<F: Fences>(
             }
             Answer::Acquired(acquired)
         }
-        Body::Release(release, _) => {
-            let is_held = state.held_by(&release.key, release.owner, now).is_some();
-            // A quorum carries the largest fence to its members: with a release, and with a downgrade, after which
-            // others may join.
-            let ends = release.count == 0 || release.owner.mode() != LockMode::Exclusive;
-            if release.fence > 0 && ends && (is_held || is_member) {
-                state.fences.raise(release.fence);
+        Body::SetCount(set) => {
+            let applied = state.set_count(set, now);
+            if applied == Applied::Done {
                 state.fences.keep();
             }
+            Answer::Applied(applied)
+        }
+        Body::Downgrade(downgrade, _) => {
+            pass_fence(
+                state,
+                (&downgrade.key, downgrade.owner),
+                downgrade.fence,
+                is_member,
+                now,
+            );
+            let applied = if is_member {
+                downgrade_at_member(state, downgrade, now)
+            } else {
+                state.downgrade(downgrade, now)
+            };
+            Answer::Applied(applied)
+        }
+        Body::Release(release, _) => {
+            pass_fence(
+                state,
+                (&release.key, release.owner),
+                release.fence,
+                is_member,
+                now,
+            );
             let Some(retention) = member else {
-                return Answer::Released(state.release(release, now));
+                return Answer::Applied(state.release(release, now));
             };
             let released = release_of_member(state, release, now);
             // An owner that only waited does not displace one that had the lock.
-            if release.count == 0 && (release.fence > 0 || released == Released::Done) {
+            if release.fence > 0 || released == Applied::Done {
                 state.note_release(&release.key, release.owner, retention, now);
             }
-            Answer::Released(released)
+            Answer::Applied(released)
         }
         Body::Renew(renewal, lease) => {
             let claim = &renewal.claim;
@@ -191,6 +222,29 @@ pub fn execute<F: Fences>(
     }
 }
 
+/// Raises the last fence to the one that an owner passes. A quorum carries the largest fence to its members: with a release, and
+/// with a downgrade, after which others may join.
+fn pass_fence<F: Fences>(
+    state: &mut State<F>,
+    (key, owner): (&Key, OwnerId),
+    fence: u64,
+    is_member: bool,
+    now: Time,
+) {
+    if fence > 0 && (is_member || has(state, key, owner, now)) {
+        state.fences.raise(fence);
+        state.fences.keep();
+    }
+}
+
+/// Returns whether an owner has a lock, perhaps still as the exclusive one that it has downgraded.
+fn has<F: Fences>(state: &mut State<F>, key: &Key, owner: OwnerId, now: Time) -> bool {
+    let mut owners = [Some(owner), owner.before_downgrade()]
+        .into_iter()
+        .flatten();
+    owners.any(|owner| state.held_by(key, owner, now).is_some())
+}
+
 /// Acquires at a member of a quorum. Waiters do not come before other owners.
 fn acquire_of_member<F: Fences>(
     state: &mut State<F>,
@@ -200,7 +254,7 @@ fn acquire_of_member<F: Fences>(
     let mut claims = request.claims.iter();
     if claims.any(|Claim { key, owner }| state.was_released(key, *owner, now)) {
         // No call uses the owner again, so none waits for the reply.
-        return Acquired::NotOwner;
+        return Acquired::Outdated;
     }
     let queues = std::mem::take(&mut state.queues);
     let mut acquired = state.acquire(request, now);
@@ -223,7 +277,7 @@ fn acquire_of_member<F: Fences>(
             let first = queues.first(&claim.key) == Some(claim.owner);
             *queued = queued.map(|place| QueuePlace { first, ..place });
         }
-        Acquired::NotOwner => {}
+        Acquired::Outdated => {}
     }
     acquired
 }
@@ -233,23 +287,46 @@ fn release_of_member<F: Fences>(
     state: &mut State<F>,
     release: &ReleaseRequest,
     now: Time,
-) -> Released {
+) -> Applied {
     let (key, mut release) = (&release.key, release.clone());
     let is_held = state.held_by(key, release.owner, now).is_some();
-    if release.count > 0 || !is_held {
+    if !is_held {
         return state.release(&release, now);
     }
-    let waiters: Vec<OwnerId> = state.queues.of(key).collect();
-    for owner in &waiters {
-        state.queues.leave(key, *owner);
-    }
+    let waiters = take_waiters(state, key);
     if release.min_hold.is_zero() && !waiters.is_empty() {
         release.min_hold = NOTIFIED;
     }
     let released = state.release(&release, now);
+    ask_again(state, key, waiters, release.min_hold);
+    released
+}
+
+/// Shares a lock at a member of a quorum, and makes all waiters ask again.
+fn downgrade_at_member<F: Fences>(
+    state: &mut State<F>,
+    downgrade: &DowngradeRequest,
+    now: Time,
+) -> Applied {
+    let key = &downgrade.key;
+    if !has(state, key, downgrade.owner, now) {
+        return Applied::NotHeld;
+    }
+    let waiters = take_waiters(state, key);
+    let applied = state.downgrade(downgrade, now);
+    ask_again(state, key, waiters, Duration::ZERO);
+    applied
+}
+
+fn take_waiters<F: Fences>(state: &mut State<F>, key: &Key) -> Vec<OwnerId> {
+    let waiters: Vec<OwnerId> = state.queues.of(key).collect();
+    state.queues.forget(key);
+    waiters
+}
+
+fn ask_again<F: Fences>(state: &mut State<F>, key: &Key, waiters: Vec<OwnerId>, after: Duration) {
     for owner in waiters {
-        let (key, after) = (key.clone(), release.min_hold);
+        let key = key.clone();
         state.notify(owner.client(), Notification::Retry { key, owner, after });
     }
-    released
 }

@@ -12,10 +12,11 @@ pub(crate) use rlock_proto::options::{LockOptions, Site, Wait};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Reentry {
-    /// Counts each nested entry on the store, which costs one round trip each.
+    /// Shows the number of nested entries on the store. The background sends it, so no call waits for that. Entries that leave
+    /// within 20 ms are not sent.
     #[default]
     Counted,
-    /// Counts nested entries in this process only, without a round trip. The store's count is 1.
+    /// Counts nested entries in this process only. The store's count is 1.
     Local,
 }
 

@@ -17,9 +17,9 @@ pub(crate) mod tls;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 pub(crate) use rlock_proto::store::{
-    AcquireRequest, Acquired, Claim, GRACE, KeyFilter, Listener, Notification, QueuePlace,
-    ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoreRequest, StoredLock, TOKENS,
-    TOO_LARGE_FENCE, TakenBy,
+    AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, GRACE, KeyFilter, Listener,
+    Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed, SetCountRequest,
+    StoreRequest, StoredLock, TOKENS, TOO_LARGE_FENCE, TakenBy,
 };
 
 use self::directory::Directory;
@@ -37,7 +37,7 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         0
     }
 
-    /// Gives every owner its key with exactly `count` entries, or none of them. The remaining TTL only grows.
+    /// Gives every owner its key, or none of them. The remaining TTL only grows.
     ///
     /// A release hands the lock off to the first waiter and notifies its client. Waiters come before other owners.
     fn acquire<'a>(
@@ -46,13 +46,9 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         send: SendOptions,
     ) -> ReplyFuture<'a, Acquired>;
 
-    /// Lowers the owner's count. At zero, hands the lock off to the first waiter. An owner that only waited leaves the
-    /// queue.
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Released>;
+    /// Changes what an owner has: its count, its mode, or the lock as a whole. A release hands the lock off to the first waiter,
+    /// and an owner that only waited leaves the queue.
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied>;
 
     /// Renews the leases of the owners that still hold their locks. Never creates a lock.
     fn renew<'a>(

@@ -13,6 +13,7 @@ mod leave;
 mod output;
 mod ownership;
 mod patience;
+mod release;
 mod renewals;
 mod requests;
 mod schedule;
@@ -345,35 +346,41 @@ impl Machine {
     /// Applies the reply to a request. Returns the call that sent it, if that still exists.
     fn answered(&mut self, request: &Request, reply: Reply) -> Option<(CallId, Call)> {
         let (is_dropped, id) = (reply == Reply::None, request.call);
-        if let (Ask::Lower { held, give_up, .. }, [claim]) = (&request.what, &*request.claims) {
-            let is_final = matches!(&reply, Reply::Failed(failure) if !failure.transient);
-            let slot = self.slots.get_mut(&claim.key);
-            let lowered =
-                slot.and_then(|slot| slot.lowered(request, reply.released(), &mut self.cx));
-            let id = id?;
-            let leaving = Leaving {
-                key: claim.key.clone(),
-                owner: claim.owner,
-                held: *held,
-                outcome: lowered.map(|outcome| outcome.and(*held)),
-                // The background makes the further attempts.
-                give_up: if is_final { self.cx.now } else { *give_up },
-            };
-            return Some((id, Call::new(Work::Leave(leaving))));
-        }
-        let mut call = self.cx.calls.remove(&id?);
-        let asking = call.as_mut().and_then(|call| call.asking(request.number));
+        let claim = &request.claims[0];
         match request.what {
             Ask::Acquire { lease, waits } => {
+                let mut call = self.cx.calls.remove(&id?);
+                let asking = call.as_mut().and_then(|call| call.asking(request.number));
                 let reply = reply.acquired();
                 self.acquired(request, (lease, waits), reply, is_dropped, asking);
+                Some((id?, call?))
             }
-            Ask::Enter { lease, count } => {
-                self.entered(request, (lease, count), &reply.acquired(), asking);
+            Ask::SetCount { .. } | Ask::Downgrade { .. } => {
+                let slot = self.slots.get_mut(&claim.key)?;
+                slot.shown(request, reply.applied(), &mut self.cx);
+                None
             }
-            Ask::Lower { .. } => {}
+            Ask::Release {
+                repeats,
+                held,
+                give_up,
+                ..
+            } => {
+                let is_final = matches!(&reply, Reply::Failed(failure) if !failure.transient);
+                let (slot, reply) = (self.slots.get_mut(&claim.key), reply.applied());
+                let released =
+                    slot.and_then(|slot| slot.released(request, repeats, reply, &mut self.cx));
+                let leaving = Leaving {
+                    key: claim.key.clone(),
+                    owner: claim.owner,
+                    held,
+                    outcome: released.map(|outcome| outcome.and(held)),
+                    // The background makes the further attempts.
+                    give_up: if is_final { self.cx.now } else { give_up },
+                };
+                Some((id?, Call::new(Work::Leave(leaving))))
+            }
         }
-        Some((id?, call?))
     }
 
     /// Handles every deadline that has passed. Returns the keys whose slots it leaves unsettled.
@@ -502,8 +509,7 @@ impl Machine {
     /// Returns whether everything is released.
     #[must_use]
     pub fn is_released(&self) -> bool {
-        let is_ended = |own: &Ownership| own.wanted_count(false) == Some(0);
-        !self.ownerships().any(is_ended)
+        !self.ownerships().any(Ownership::is_releasing)
     }
 }
 

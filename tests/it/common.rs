@@ -195,6 +195,14 @@ pub(crate) async fn count(server: &RedisServer, guard: &LockGuard) -> Option<u32
     Some(count.parse().expect("a number"))
 }
 
+/// Waits until the server shows this number of entries of a hold.
+pub(crate) async fn assert_soon_counted(server: &RedisServer, guard: &LockGuard, entries: u32) {
+    eventually(LONG, "the server counts the entries", async || {
+        count(server, guard).await == Some(entries)
+    })
+    .await;
+}
+
 /// Returns the remaining milliseconds of a lock in this database of the server; -2 without it.
 pub(crate) async fn pttl_in(server: &RedisServer, database: u8, key: &str) -> i64 {
     const LOOK: &str = "redis.call('SELECT', ARGV[1]) return redis.call('PTTL', KEYS[1])";

@@ -69,7 +69,6 @@ impl BareSeat {
         let shared = &self.shared;
         let mut call = shared.scripts.acquire.key(&self.lock);
         call.arg(shared.lease)
-            .arg(1)
             .arg(FENCE_TTL + shared.lease)
             .arg(0)
             .arg(CHANNELS)
@@ -83,7 +82,6 @@ impl BareSeat {
     async fn give_back(&mut self, owner: &str) -> Result<bool> {
         let mut call = self.shared.scripts.release.key(&self.lock);
         call.arg(owner)
-            .arg(0)
             .arg(0)
             .arg(0)
             .arg(FENCE_TTL)

@@ -34,10 +34,10 @@ pub(super) fn compare(
 
 /// Fences are compared elsewhere.
 fn acquired(model: &Acquired, store: &Acquired, late: Duration) -> bool {
-    use Acquired::{Granted, NotOwner, Taken};
+    use Acquired::{Granted, Outdated, Taken};
     match (model, store) {
         (Granted { wanted, .. }, Granted { wanted: also, .. }) => wanted == also,
-        (NotOwner, NotOwner) => true,
+        (Outdated, Outdated) => true,
         (
             Taken {
                 claim, ttl, queued, ..

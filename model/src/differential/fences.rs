@@ -8,7 +8,7 @@ use crate::{
     mode::LockMode,
     owner::OwnerId,
     server::{key, number},
-    store::{Acquired, Claim, Notification, Released, Renewal, RenewalOutcome},
+    store::{Acquired, Applied, Claim, Notification, Renewal, RenewalOutcome},
 };
 
 /// The fences of one side.
@@ -32,15 +32,21 @@ impl Side {
                 *fence += self.known.get(&(key.clone(), owner)).unwrap_or(&0);
             }
         };
-        match &mut operation {
-            Operation::Acquire(_, floor) if *floor > 0 => {
+        let raise = |floor: &mut u64| {
+            if *floor > 0 {
                 *floor += self.last.values().max().unwrap_or(&0);
+            }
+        };
+        match &mut operation {
+            Operation::Acquire(_, floor) => raise(floor),
+            Operation::Downgrade(ask, floor) => {
+                let former = ask.owner.before_downgrade().unwrap_or(ask.owner);
+                add(&mut ask.fence, &ask.key, former);
+                raise(floor);
             }
             Operation::Release(ask, floor) => {
                 add(&mut ask.fence, &ask.key, ask.owner);
-                if *floor > 0 {
-                    *floor += self.last.values().max().unwrap_or(&0);
-                }
+                raise(floor);
             }
             Operation::Renew(renewals, _) | Operation::Restore(renewals, _) => {
                 for renewal in renewals {
@@ -93,17 +99,16 @@ impl Side {
         reply: &Reply,
         notifications: &[Notification],
     ) -> Result<(), String> {
-        if let Operation::Release(ask, _) = self.resolve(operation)
-            && *reply == Reply::Released(Released::Done)
-            && ask.count == 0
-        {
-            let last = self.last.entry(ask.key.clone()).or_default();
-            *last = ask.fence.max(*last);
-        }
-        let floor = match self.resolve(operation) {
-            Operation::Acquire(_, floor) | Operation::Release(_, floor) => floor,
-            _ => 0,
+        let (floor, passed) = match self.resolve(operation) {
+            Operation::Acquire(_, floor) => (floor, None),
+            Operation::Downgrade(ask, floor) => (floor, Some((ask.key, ask.fence))),
+            Operation::Release(ask, floor) => (floor, Some((ask.key, ask.fence))),
+            _ => (0, None),
         };
+        if let Some((key, fence)) = passed.filter(|_| *reply == Reply::Applied(Applied::Done)) {
+            let last = self.last.entry(key).or_default();
+            *last = fence.max(*last);
+        }
         let handed_off = notifications.iter().filter_map(|notification| {
             let Notification::Granted {
                 key, owner, fence, ..

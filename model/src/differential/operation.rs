@@ -14,7 +14,7 @@ use crate::{
     mode::LockMode,
     owner::OwnerId,
     server,
-    store::{AcquireRequest, Claim, ReleaseRequest, Renewal},
+    store::{AcquireRequest, Claim, DowngradeRequest, ReleaseRequest, Renewal, SetCountRequest},
 };
 
 /// The number of keys.
@@ -39,7 +39,11 @@ const OWNERS: u8 = 5;
 pub enum Operation {
     /// Asks for locks. The floor of new fences counts from the largest one; zero is none.
     Acquire(AcquireRequest, u64),
-    /// Lowers a count. A fence counts from the last one that the owner knows, and the floor of new fences from the largest one.
+    /// Sets a count.
+    SetCount(SetCountRequest),
+    /// Shares an exclusive lock. Its fence and its floor count as those of a release.
+    Downgrade(DowngradeRequest, u64),
+    /// Releases a lock. A fence counts from the last one that the owner knows, and the floor of new fences from the largest one.
     Release(ReleaseRequest, u64),
     /// Extends leases. Fences count from the last ones that the owners know.
     Renew(Vec<Renewal>, Duration),
@@ -61,6 +65,8 @@ impl Operation {
         let is_by = |owner: OwnerId| owner.is_of(server::client(client));
         match self {
             Self::Acquire(ask, _) => ask.claims.iter().any(|claim| is_by(claim.owner)),
+            Self::SetCount(ask) => is_by(ask.owner),
+            Self::Downgrade(ask, _) => is_by(ask.owner),
             Self::Release(ask, _) => is_by(ask.owner),
             Self::Renew(renewals, _) | Self::Restore(renewals, _) => {
                 renewals.iter().any(|one| is_by(one.claim.owner))
@@ -102,38 +108,53 @@ fn lease() -> impl Strategy<Value = Duration> {
 fn acquire() -> impl Strategy<Value = Operation> {
     let single = any_claim().prop_map(|claim| vec![claim]);
     let both = (claim(Just(0)), claim(Just(1))).prop_map(|(first, second)| vec![first, second]);
-    let count = prop_oneof![6 => Just(1), 1 => Just(2), 1 => Just(3)];
-    let claims = prop_oneof![
-        4 => (single, count),
-        1 => (both, Just(1)),
-    ];
-    (claims, lease(), any::<bool>()).prop_map(|((claims, count), lease, waits)| {
-        let is_counted = |claim: &Claim| claim.owner.mode() == LockMode::Exclusive;
-        let are_counted = claims.iter().all(is_counted);
+    let claims = prop_oneof![4 => single, 1 => both];
+    (claims, lease(), any::<bool>()).prop_map(|(claims, lease, waits)| {
         let request = AcquireRequest {
             claims: claims.into(),
             lease,
-            count: if are_counted { count } else { 1 },
             waits,
         };
         Operation::Acquire(request, 0)
     })
 }
 
+/// Returns a claim in this mode by one of two owners of a client.
+fn claim_in(mode: LockMode) -> impl Strategy<Value = Claim> {
+    let owner = (0..CLIENTS, 0..2_u8);
+    owner.prop_map(move |(client, sequence)| Claim {
+        key: server::key(0),
+        owner: server::owner(client, sequence.into(), mode),
+    })
+}
+
+fn set_count() -> impl Strategy<Value = Operation> {
+    let request = (claim_in(LockMode::Exclusive), 1..4_u32, lease());
+    request.prop_map(|(Claim { key, owner }, count, lease)| {
+        Operation::SetCount(SetCountRequest {
+            key,
+            owner,
+            count,
+            lease,
+        })
+    })
+}
+
+fn downgrade() -> impl Strategy<Value = Operation> {
+    let request = (claim_in(LockMode::Shared), 0..2_u64);
+    request.prop_map(|(Claim { key, owner }, fence)| {
+        Operation::Downgrade(DowngradeRequest { key, owner, fence }, 0)
+    })
+}
+
 fn release() -> impl Strategy<Value = Operation> {
-    let count = prop_oneof![4 => Just(0), 1 => 1..3_u32];
     let min_hold = prop_oneof![4 => Just(0), 1 => Just(3_000)];
-    let request = (any_claim(), 0..2_u64, count, min_hold);
-    request.prop_map(|(Claim { key, owner }, fence, count, min_hold)| {
+    let request = (any_claim(), 0..2_u64, min_hold);
+    request.prop_map(|(Claim { key, owner }, fence, min_hold)| {
         let release = ReleaseRequest {
             key,
             owner,
             fence,
-            count: match owner.mode() {
-                LockMode::Exclusive => count,
-                LockMode::Shared => count.min(1),
-                _ => 0,
-            },
             min_hold: Duration::from_millis(min_hold),
         };
         Operation::Release(release, 0)
@@ -167,6 +188,8 @@ pub(super) fn operations() -> impl Strategy<Value = Operation> {
     let pass = |time| Operation::Pass(Duration::from_millis(time));
     prop_oneof![
         8 => acquire(),
+        2 => set_count(),
+        1 => downgrade(),
         8 => release(),
         4 => renew(),
         2 => restore(),

@@ -7,7 +7,7 @@ use crate::{
     owner::OwnerId,
     requests::{Answer, Body},
     server::{Server, key},
-    store::{Acquired, Notification, Released, RenewalOutcome, StoredLock},
+    store::{Acquired, Applied, Notification, RenewalOutcome, StoredLock},
 };
 
 /// A store under comparison.
@@ -38,8 +38,8 @@ pub struct Observed {
 pub enum Reply {
     /// To an acquire.
     Acquired(Acquired),
-    /// To a release.
-    Released(Released),
+    /// To a request that changes what an owner has.
+    Applied(Applied),
     /// To renewals.
     Renewed(Vec<RenewalOutcome>),
     /// Whether each lock was restored.
@@ -91,13 +91,17 @@ impl ModelSubject {
             notifications.extend(effects.notifications);
             match answer {
                 Answer::Acquired(acquired) => Reply::Acquired(acquired),
-                Answer::Released(released) => Reply::Released(released),
+                Answer::Applied(applied) => Reply::Applied(applied),
                 Answer::Renewed(renewed) => Reply::Renewed(renewed.kept),
                 Answer::Restored(is_restored) => Reply::Restored(vec![is_restored]),
             }
         };
         match operation {
             Operation::Acquire(ask, floor) => reply = execute(&Body::Acquire(ask.clone(), *floor)),
+            Operation::SetCount(ask) => reply = execute(&Body::SetCount(ask.clone())),
+            Operation::Downgrade(ask, floor) => {
+                reply = execute(&Body::Downgrade(ask.clone(), *floor));
+            }
             Operation::Release(ask, floor) => reply = execute(&Body::Release(ask.clone(), *floor)),
             Operation::Renew(renewals, lease) => {
                 let renew = |one: &_| match execute(&Body::Renew(Clone::clone(one), *lease)) {

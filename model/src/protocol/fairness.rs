@@ -7,7 +7,7 @@ use crate::{
     owner::OwnerId,
     requests::{Answer, Body},
     server::{Effects, Server, client_of, number},
-    store::{Acquired, Claim, Released},
+    store::{Acquired, Applied, Claim},
 };
 
 /// The holders and the waiters of the locks of a request, before the server executes it.
@@ -76,7 +76,7 @@ fn waits_in_vain(state: &State, request: &Body, reply: &Answer) -> bool {
             let is_first = first(key).is_none_or(|first| first == *owner);
             is_first && !is_kept_off(&state.server, key, *owner)
         }
-        (Body::Release(release, _), Answer::Released(Released::Done)) => {
+        (Body::Release(release, _), Answer::Applied(Applied::Done)) => {
             let key = &release.key;
             first(key).is_some_and(|first| !is_kept_off(&state.server, key, first))
         }

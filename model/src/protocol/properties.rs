@@ -185,7 +185,7 @@ fn counts_entries(model: &Protocol, state: &State, client: &Client) -> bool {
         let owner = owner(client.name, own.owner, own.mode);
         let counts = counts && own.used() == LockMode::Exclusive;
         let count = if counts { own.entries() } else { 1 };
-        let is_settled = own.wanted_count(counts).is_none();
+        let is_settled = own.is_told(counts);
         match holders[..] {
             [holder] if holder.owner == owner => !is_settled || holder.count == count,
             _ => true,

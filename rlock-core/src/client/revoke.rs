@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     mode::LockMode,
     owner::OwnerId,
-    store::{ReleaseRequest, Released, SendOptions, StoreError, StoredLock, TOKENS},
+    store::{Applied, Change, ReleaseRequest, SendOptions, StoreError, StoredLock, TOKENS},
     token::Token,
 };
 
@@ -182,23 +182,22 @@ impl LockClient {
         if !is_meant {
             return Ok(false);
         }
-        let release = ReleaseRequest {
+        let release = Change::Release(ReleaseRequest {
             key: key.clone(),
             owner,
             fence: entry.fence.unwrap_or_default(),
-            count: 0,
             min_hold: Duration::ZERO,
-        };
+        });
         let send = SendOptions::new(self.core().options.response_timeout);
-        let released = self.core().store.release(&release, send);
+        let released = self.core().store.apply(&release, send);
         let released = async { released.await.map_err(|error| error.hide([key])) };
         let action = || format!("release lock `{key}` of another client");
         let released = self.ask(released, action).await?;
-        if token.is_some() && reply != Some(Answer::Released) && released == Released::Done {
+        if token.is_some() && reply != Some(Answer::Released) && released == Applied::Done {
             // The grant may reach the holder after the release, and must not begin a hold.
             let _ = self.tell_holder(key, owner, None, true).await;
         }
-        Ok(reply == Some(Answer::Released) || released == Released::Done)
+        Ok(reply == Some(Answer::Released) || released == Applied::Done)
     }
 
     /// Asks the holder of a lock to release it. Returns its reply, or `None` if it is silent.

@@ -1,4 +1,4 @@
-//! The background of a client: it looks at the schedule in time, and sends renewals and releases.
+//! The background of a client: it looks at the schedule in time, and sends renewals, counts and releases.
 
 mod failure;
 mod renewal;
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{clock::LONGEST_SLEEP, lease::Time, metrics};
 
-/// The number of background releases that are under way at once, without the slow ones.
+/// The number of background requests that are under way at once, without renewals and the slow ones.
 const AT_ONCE: usize = 256;
-/// After this time a release is slow, so releases at other servers no longer wait for it.
+/// After this time a request is slow, so requests to other servers no longer wait for it.
 const SLOW: Duration = Duration::from_millis(100);
 /// The most releases in flight of locks that were never held. An outage of one server leaves thousands of these, which
 /// wait in a queue, where each needs little memory. Releases of locks that were held overtake them.
@@ -29,8 +29,8 @@ const MOST_IN_DOUBT: usize = 4 * AT_ONCE;
 /// The least time between two warnings about releases that were given up, because an outage gives up many at once.
 const GIVEN_UP_EVERY: Duration = Duration::from_secs(60);
 
-/// A release that waits to be sent.
-type Queued = (Sending, metrics::PendingRelease);
+/// A release, a count or a downgrade that waits to be sent.
+type Queued = (Sending, Option<metrics::PendingRelease>);
 
 /// Runs for as long as the client lives.
 pub(super) async fn run(core: Arc<Core>) {
@@ -60,7 +60,7 @@ pub(super) async fn run(core: Arc<Core>) {
                 break;
             };
             let core = Arc::clone(&core);
-            tasks.spawn(async move { release(&core, request, place, pending).await });
+            tasks.spawn(async move { send(&core, request, place, pending).await });
         }
         if !work.renewals.is_empty() {
             tasks.spawn(renewal::run(Arc::clone(&core), work.renewals));
@@ -92,11 +92,11 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-async fn release(
+async fn send(
     core: &Core,
     request: Sending,
     place: OwnedSemaphorePermit,
-    _pending: metrics::PendingRelease,
+    _pending: Option<metrics::PendingRelease>,
 ) {
     let mut sent = pin!(perform(core, request, None));
     if timeout(SLOW, sent.as_mut()).await.is_err() {

@@ -216,9 +216,9 @@ pub(super) async fn perform(
             let reply = core.store.acquire(&acquire, send).await;
             reply.map(Reply::Acquired)
         }
-        StoreRequest::Release(release) => {
-            let reply = core.store.release(&release, send).await;
-            reply.map(Reply::Released)
+        StoreRequest::Change(change) => {
+            let reply = core.store.apply(&change, send).await;
+            reply.map(Reply::Applied)
         }
     };
     sending.replied(reply, begins)

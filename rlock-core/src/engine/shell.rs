@@ -74,7 +74,7 @@ struct ClientState {
 /// What the background has to do.
 #[derive(Default)]
 pub(super) struct BackgroundWork {
-    pub(super) requests: Vec<(Request, metrics::PendingRelease)>,
+    pub(super) requests: Vec<(Request, Option<metrics::PendingRelease>)>,
     pub(super) renewals: Vec<Renew>,
     pub(super) failures: Vec<RenewalFailure>,
     /// How many locks were held and could not be released, and the first of them.
@@ -449,7 +449,7 @@ impl Shell {
             (dropped, state.is_ending)
         };
         for request in actions.requests {
-            let pending = metrics::PendingRelease::begin();
+            let pending = request.is_release().then(metrics::PendingRelease::begin);
             self.state().work.requests.push((request, pending));
         }
         actions.wakers.into_iter().for_each(Waker::wake);

@@ -32,8 +32,8 @@ use self::{
     slots::HashSlot,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Renewal, RenewalOutcome,
+    Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ClusterEndpoint,
     redis::{
         RedisOptions, SHORTEST_SILENCE,
@@ -149,15 +149,11 @@ impl Store for ClusterStore {
         Box::pin(self.acquire_across(request, send))
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Released> {
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied> {
         Box::pin(async move {
-            let keys = [&request.key];
+            let keys = [change.key()];
             self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
-                node.store.release(request, send).await
+                node.store.apply(change, send).await
             })
             .await
         })

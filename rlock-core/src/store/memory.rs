@@ -23,8 +23,8 @@ pub use self::simulated::SimulatedOutage;
 
 use self::fences::OfProcess;
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Listener, Notification, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, Applied, BoxFuture, Change, Listener, Notification, Renewal, Renewed,
+    ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
@@ -137,18 +137,18 @@ impl Store for MemoryStore {
         self.answer(|state, now| state.acquire(request, now))
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-        _send: SendOptions,
-    ) -> ReplyFuture<'a, Released> {
-        let (key, owner) = (&request.key, request.owner);
-        self.answer(|state, now| {
-            // A forced release notifies the holder.
-            if owner.client() != self.client && state.held_by(key, owner, now).is_some() {
-                state.tell_taken(key, owner);
+    fn apply<'a>(&'a self, change: &'a Change, _send: SendOptions) -> ReplyFuture<'a, Applied> {
+        self.answer(|state, now| match change {
+            Change::SetCount(set) => state.set_count(set, now),
+            Change::Downgrade(downgrade) => state.downgrade(downgrade, now),
+            Change::Release(release) => {
+                let (key, owner) = (&release.key, release.owner);
+                // A forced release notifies the holder.
+                if owner.client() != self.client && state.held_by(key, owner, now).is_some() {
+                    state.tell_taken(key, owner);
+                }
+                state.release(release, now)
             }
-            state.release(request, now)
         })
     }
 
@@ -212,7 +212,11 @@ impl Directory for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{mode::LockMode, owner::OwnerId, store::Claim};
+    use crate::{
+        mode::LockMode,
+        owner::OwnerId,
+        store::{Claim, ReleaseRequest},
+    };
 
     #[test]
     fn the_tokens_of_a_store_that_was_dropped_are_not_repeated() {
@@ -223,7 +227,6 @@ mod tests {
         let request = AcquireRequest {
             claims: Arc::new([claim.clone()]),
             lease: Duration::from_secs(30),
-            count: 1,
             waits: false,
         };
         let now = Time::from_nanos(1);
@@ -238,7 +241,7 @@ mod tests {
                 };
                 assert!(fences[0] > last, "{} after {last}", fences[0]);
                 last = fences[0];
-                store.state().release(&ReleaseRequest::whole(&claim), now);
+                store.state().release(&ReleaseRequest::of(&claim), now);
             }
         }
     }

@@ -18,8 +18,8 @@ use rlock_proto::redlock::{SHORTEST_LATE, majority, of_member};
 
 use self::call::{LateReplies, Members, QuorumCall};
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Listener, ReleaseRequest, Released, Renewal,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Renewal, Renewed,
+    ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
     redis::{Floor, RedisOptions, RedisStore, RunIds, SameServer},
     retry_within,
@@ -122,12 +122,8 @@ impl Store for QuorumStore {
         Box::pin(self.acquire_all(request.clone(), send))
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Released> {
-        Box::pin(self.release_all(request.clone(), send))
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied> {
+        Box::pin(self.apply_all(change.clone(), send))
     }
 
     fn renew<'a>(

@@ -56,8 +56,8 @@ pub(crate) use self::{
     options::RedisOptions,
 };
 use super::{
-    AcquireRequest, Acquired, BoxFuture, Claim, Listener, Notification, ReleaseRequest, Released,
-    Renewal, RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Notification, Renewal,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
 };
 use crate::{escape_control::escape_control, key::Key, lease::Time, metrics, mode::LockMode};
@@ -222,8 +222,8 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<(Value, Time), StoreError> {
         let background = &self.background;
-        // A higher count enters a lock that its owner has, and grants nothing new.
-        if matches!(call, Operation::Acquire(request, _) if request.count == 1)
+        // All other requests are about what an owner has already.
+        if matches!(call, Operation::Acquire(..))
             && let Some(by) = background.address.next_promotion_by()
         {
             boxed(self.until_promoted(by, deadline)).await?;
@@ -422,13 +422,9 @@ impl Store for RedisStore {
         Box::pin(self.call(Operation::Acquire(request, None), send, read))
     }
 
-    fn release<'a>(
-        &'a self,
-        request: &'a ReleaseRequest,
-        send: SendOptions,
-    ) -> ReplyFuture<'a, Released> {
-        let read = |reply, _| replies::read_released(&reply);
-        Box::pin(self.call(Operation::Release(request), send, read))
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied> {
+        let read = |reply, _| replies::read_applied(&reply);
+        Box::pin(self.call(Operation::Change(change), send, read))
     }
 
     fn renew<'a>(

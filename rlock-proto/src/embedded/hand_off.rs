@@ -58,7 +58,7 @@ impl<F: Fences> State<F> {
                 if is_asked {
                     break;
                 }
-                batch.push((first, self.grant(key, first, GRACE, 1, now), since));
+                batch.push((first, self.grant(key, first, GRACE, now), since));
             }
             let wanted = joins || self.is_wanted(key);
             for (owner, fence, since) in batch {
@@ -225,7 +225,7 @@ mod tests {
 
         fn releases(&mut self, client: u64, mode: LockMode) {
             let asks = Self::asks(client, mode);
-            let release = ReleaseRequest::whole(&asks.claims[0]);
+            let release = ReleaseRequest::of(&asks.claims[0]);
             self.state.release(&release, self.now);
         }
 

@@ -13,7 +13,7 @@ impl<F: Fences> State<F> {
         if self.was_released(key, owner, now) {
             return false;
         }
-        self.downgrade(key, owner, now);
+        self.share(key, owner, now);
         let admits = |lock: &mut LockState| !lock.has(owner) && lock.admits(owner);
         if !self.live(key, now).is_none_or(admits) {
             return false;

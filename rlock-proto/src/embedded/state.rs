@@ -13,8 +13,9 @@ use crate::{
     mode::LockMode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, KeyFilter, Listener, Notification, QueuePlace,
-        ReleaseRequest, Released, Renewal, RenewalOutcome, Renewed, StoredLock, TakenBy,
+        AcquireRequest, Acquired, Applied, Claim, DowngradeRequest, KeyFilter, Listener,
+        Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
+        SetCountRequest, StoredLock, TakenBy,
     },
 };
 
@@ -136,14 +137,11 @@ impl<F: Fences> State<F> {
     }
 
     fn acquire_all(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
-        let (claims, count, waits) = (&request.claims, request.count, request.waits);
+        let (claims, waits) = (&request.claims, request.waits);
         let (mut taken, mut held) = (None, Few::new());
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
-            self.downgrade(key, *owner, now);
+            self.share(key, *owner, now);
             let lock = self.live(key, now);
-            if count > 1 && lock.is_none() {
-                return Acquired::NotOwner;
-            }
             let is_held = lock.as_ref().is_some_and(|lock| lock.has(*owner));
             if lock.is_some_and(|lock| !is_held && !lock.admits(*owner)) {
                 taken = Some(n);
@@ -170,7 +168,7 @@ impl<F: Fences> State<F> {
         });
         let Some(taken) = taken else {
             let lease = request.lease;
-            let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, count, now);
+            let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, now);
             let fences = claims.iter().map(grant).collect();
             for Claim { key, owner } in claims.iter() {
                 if owner.mode() != LockMode::Exclusive {
@@ -186,7 +184,7 @@ impl<F: Fences> State<F> {
         let Claim { key, owner } = &claims[taken];
         let lock = self.live(key, now);
         let free_at = lock.map_or(now, |lock| lock.free_at(*owner));
-        if claims.len() > 1 && count == 1 {
+        if claims.len() > 1 {
             self.hand_off_others(claims, taken, now);
         }
         if waits {
@@ -201,9 +199,8 @@ impl<F: Fences> State<F> {
             && (self.kept_out(key, now) == Some(*owner)
                 || self.queues.of(key).last() == Some(*owner));
         // A caller that does not wait can get the lock at its next attempt.
-        let tries = !waits && count == 1;
-        if was_taken && (waits && first || tries) {
-            self.ask_holders(key, tries, now);
+        if was_taken && (first || !waits) {
+            self.ask_holders(key, !waits, now);
         }
         let fence = self.fences.last();
         let watched = true;
@@ -250,7 +247,7 @@ impl<F: Fences> State<F> {
     /// waited, and free ones before the one that is taken.
     fn hand_off_others(&mut self, claims: &[Claim], taken: usize, now: Time) {
         for (n, Claim { key, owner }) in claims.iter().enumerate() {
-            self.downgrade(key, *owner, now);
+            self.share(key, *owner, now);
             let is_held = self.held_by(key, *owner, now).is_some();
             if is_held {
                 self.remove(key, *owner);
@@ -261,22 +258,36 @@ impl<F: Fences> State<F> {
         }
     }
 
-    /// Lowers the count of an owner. Zero hands the lock to its first waiters.
-    pub fn release(&mut self, release: &ReleaseRequest, now: Time) -> Released {
-        let (key, owner) = (&release.key, release.owner);
-        self.downgrade(key, owner, now);
-        let Some(holder) = self.held_by(key, owner, now) else {
-            if release.count == 0 {
-                self.leave_queue(release, now);
-            }
-            return Released::NotHeld;
+    /// Sets the count of an owner, and extends its lease.
+    pub fn set_count(&mut self, set: &SetCountRequest, now: Time) -> Applied {
+        let Some(holder) = self.held_by(&set.key, set.owner, now) else {
+            return Applied::NotHeld;
         };
-        if release.count > 0 {
-            holder.count = release.count;
-            if owner.mode() != LockMode::Exclusive {
-                self.hand_off(key, None, false, now);
-            }
-        } else if release.min_hold.is_zero() {
+        holder.count = set.count;
+        holder.expires = holder.expires.max(now + set.lease);
+        Applied::Done
+    }
+
+    /// Makes the exclusive lock of an owner a shared one, and lets the first waiters in that share it.
+    pub fn downgrade(&mut self, downgrade: &DowngradeRequest, now: Time) -> Applied {
+        let (key, owner) = (&downgrade.key, downgrade.owner);
+        self.share(key, owner, now);
+        if self.held_by(key, owner, now).is_none() {
+            return Applied::NotHeld;
+        }
+        self.hand_off(key, None, false, now);
+        Applied::Done
+    }
+
+    /// Releases a lock, which goes to its first waiters. An owner that only waits leaves the queue.
+    pub fn release(&mut self, release: &ReleaseRequest, now: Time) -> Applied {
+        let (key, owner) = (&release.key, release.owner);
+        self.share(key, owner, now);
+        let Some(holder) = self.held_by(key, owner, now) else {
+            self.leave_queue(release, now);
+            return Applied::NotHeld;
+        };
+        if release.min_hold.is_zero() {
             self.remove(key, owner);
             self.hand_off(key, None, false, now);
         } else {
@@ -284,7 +295,7 @@ impl<F: Fences> State<F> {
             (holder.count, holder.expires) = (1, now + release.min_hold);
             self.ask_first(key, release.min_hold, now);
         }
-        Released::Done
+        Applied::Done
     }
 
     /// Removes an owner that only waited. The waiters behind it may share the lock. Otherwise the next waiter asks,
@@ -304,7 +315,7 @@ impl<F: Fences> State<F> {
     /// Renews leases that have not ended. Never grants a lock. A lease of zero only asks whether the lock is held.
     pub fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
         let renew = |Renewal { claim, fence, .. }: &Renewal| {
-            self.downgrade(&claim.key, claim.owner, now);
+            self.share(&claim.key, claim.owner, now);
             let Some(holder) = self.held_by(&claim.key, claim.owner, now) else {
                 return RenewalOutcome::Lost;
             };
@@ -393,8 +404,8 @@ impl<F: Fences> State<F> {
         lock.holders.iter_mut().find(|it| it.owner == owner)
     }
 
-    /// Downgrades an exclusive lock, if the owner had it.
-    pub(super) fn downgrade(&mut self, key: &Key, owner: OwnerId, now: Time) {
+    /// Makes an exclusive lock a shared one, if the owner had it.
+    pub(super) fn share(&mut self, key: &Key, owner: OwnerId, now: Time) {
         if let Some(former) = owner.before_downgrade()
             && let Some(holder) = self.held_by(key, former, now)
         {
@@ -420,20 +431,12 @@ impl<F: Fences> State<F> {
     }
 
     /// Grants a lock that admits the owner, or is the owner's own. Returns its fence.
-    pub(super) fn grant(
-        &mut self,
-        key: &Key,
-        owner: OwnerId,
-        ttl: Duration,
-        count: u32,
-        now: Time,
-    ) -> u64 {
+    pub(super) fn grant(&mut self, key: &Key, owner: OwnerId, ttl: Duration, now: Time) -> u64 {
         let mut is_new = true;
         if let Some(lock) = self.live(key, now)
             && let Some(holder) = lock.holders.iter_mut().find(|it| it.owner == owner)
         {
             is_new = false;
-            holder.count = count;
             holder.expires = holder.expires.max(now + ttl);
             if owner.mode() == LockMode::Exclusive {
                 return lock.fence;
@@ -450,7 +453,7 @@ impl<F: Fences> State<F> {
         if is_new {
             lock.holders.push(LeaseHolder {
                 owner,
-                count,
+                count: 1,
                 expires: now + ttl,
             });
         }
@@ -503,7 +506,6 @@ pub(super) mod tests {
         AcquireRequest {
             claims: Arc::new([Claim { key, owner }]),
             lease: LEASE,
-            count: 1,
             waits: false,
         }
     }

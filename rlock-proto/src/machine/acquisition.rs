@@ -4,18 +4,17 @@
 use std::time::Duration;
 
 use super::{
-    By, CallId, HoldEnd, IDLE, Machine, Owner, Ownership, Phase,
+    By, CallId, HoldEnd, Machine, Owner, Ownership, Phase,
     call::{Acquisition, Stage, Wanted},
-    input::{Failure, Inside},
-    output::{Ask, Claimed, Entered, Refusal, Request, Step},
+    input::Failure,
+    output::{Ask, Entered, Refusal, Request, Step},
     slot::Turn,
 };
 use crate::{
-    few::{Few, one},
+    few::Few,
     key::Key,
     lease::{Time, valid_until},
     lost::LostCause,
-    mode::LockMode,
     store::{Acquired, Grant, TakenBy},
 };
 
@@ -78,77 +77,42 @@ impl Machine {
             }
             call.stage = Stage::Ready;
             let is_inside = |lock: &Wanted| lock.inside.is_some() && lock.entered.is_none();
-            let step = match call.locks.iter().position(is_inside) {
-                Some(at) => self.enter_step(id, call, at),
-                None => self.ready_step(id, call),
-            };
-            if let Some(step) = step {
-                return step;
+            match call.locks.iter().position(is_inside) {
+                Some(at) => self.enter(call, at),
+                None => {
+                    if let Some(step) = self.ready_step(id, call) {
+                        return step;
+                    }
+                }
             }
         }
     }
 
-    /// Enters the hold of the lock at this index. `None` goes on.
-    fn enter_step(&mut self, id: CallId, call: &mut Acquisition, at: usize) -> Option<Step> {
-        let (now, counts) = (self.cx.now, self.cx.settings.counts_entries);
-        let limit = call.limit(&self.cx);
+    /// Enters the hold that the lock at this index is inside, unless that has ended. No request is needed: the hold is live, and its
+    /// lease lasts. The store learns of the entry soon.
+    fn enter(&mut self, call: &mut Acquisition, at: usize) {
+        let now = self.cx.now;
         let lock = &mut call.locks[at];
-        let Inside {
-            owner,
-            token,
-            entry,
-        } = lock.inside?;
         let slot = self.slots.get_mut(&lock.key);
-        let own = slot.and_then(|slot| slot.find_mut(owner));
-        let Some(own) = own.filter(|own| own.is_live(token)) else {
-            // That hold has ended.
+        let own = lock.inside.zip(slot).and_then(|(inside, slot)| {
+            let own = slot.find_mut(inside.owner)?;
+            own.is_live(inside.token).then_some((inside, own))
+        });
+        let Some((inside, own)) = own else {
             lock.inside = None;
-            return None;
+            return;
         };
         if let Err(cause) = own.valid_until(now) {
             let key = lock.key.clone();
-            call.refuse_as_lost(&key, cause);
-            self.lose(&key, owner, cause);
-            return None;
-        }
-        if !lock.mode.fits_inside(own.used()) {
+            call.stage = Stage::Refused(Refusal::Lost(key.clone(), cause));
+            self.lose(&key, inside.owner, cause);
+        } else if !lock.mode.fits_inside(own.used()) {
             call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used()));
-            return None;
-        }
-        if !counts || own.used() != LockMode::Exclusive {
-            let number = own.hold_mut()?.add(&call.terms, Some(entry), now);
+        } else if let Some(hold) = own.hold_mut() {
+            let number = hold.add(&call.terms, Some(inside.entry), now);
+            own.count.changes(now);
             lock.enters(own, number, None);
-            return None;
         }
-        if now >= limit {
-            call.stage = Stage::Refused(Refusal::Failed);
-            return None;
-        }
-        if own.count.is_under_way() {
-            own.count.waits_no_more(id);
-            own.count.waiting.push(id);
-            return Some(self.cx.wait(limit));
-        }
-        let what = Ask::Enter {
-            lease: own.lease.full,
-            count: own.entries() + 1,
-        };
-        let claim = Claimed {
-            key: lock.key.clone(),
-            owner,
-            mode: own.mode,
-            in_doubt: own.requests.is_in_doubt(),
-            arrives: false,
-        };
-        own.requests.begin(false, now);
-        let timeout = call.request_timeout(&self.cx);
-        let request = call.sends(id, one(claim), what, timeout, &mut self.cx);
-        let own = self
-            .slots
-            .get_mut(&request.claims[0].key)?
-            .find_mut(owner)?;
-        own.count.sent(&request, now + timeout + IDLE);
-        Some(Step::Send(request))
     }
 
     /// Gets the turns, and then asks the store. `None` goes on.
@@ -401,7 +365,7 @@ impl Machine {
                     }
                 }
             }
-            Ok(Acquired::NotOwner) | Err(_) => {
+            Ok(Acquired::Outdated) | Err(_) => {
                 let failure = reply.err().unwrap_or(Failure::UNANSWERED);
                 if let Some(call) = asking {
                     call.fails(failure, &mut self.cx);
@@ -426,7 +390,7 @@ impl Machine {
     /// Notes for its ownerships that an acquire has ended.
     fn replied(&mut self, request: &Request, reply: &Result<Acquired, Failure>, is_dropped: bool) {
         let is_known = match reply {
-            Ok(reply) => !matches!(reply, Acquired::NotOwner),
+            Ok(reply) => !matches!(reply, Acquired::Outdated),
             Err(failure) => !failure.maybe_executed,
         };
         let now = self.cx.now;
@@ -512,68 +476,6 @@ impl Machine {
         }
     }
 
-    /// Applies the reply to a call that enters a hold.
-    pub(super) fn entered(
-        &mut self,
-        request: &Request,
-        (lease, count): (Duration, u32),
-        reply: &Result<Acquired, Failure>,
-        asking: Option<&mut Acquisition>,
-    ) {
-        let (now, spread) = (self.cx.now, self.cx.spread());
-        let [claim] = &*request.claims else {
-            return;
-        };
-        if let Some(slot) = self.slots.get_mut(&claim.key)
-            && let Some(own) = slot.find_mut(claim.owner)
-            && own.count.ended(request.number).is_some()
-        {
-            if reply.is_ok() && !claim.in_doubt {
-                own.requests.all_replied();
-            }
-            match (reply, asking) {
-                (Ok(Acquired::Granted { sent_at, .. }), Some(call)) => {
-                    own.count.confirmed(count, own.entries() + 1);
-                    call.stage = Stage::Ready;
-                    let at = call.position(&claim.key);
-                    let inside = call.locks[at]
-                        .inside
-                        .filter(|inside| own.is_live(inside.token));
-                    match (inside, own.valid_until(now)) {
-                        (Some(inside), Ok(_)) => {
-                            own.lease.confirm(*sent_at, lease);
-                            if let Some(hold) = own.hold_mut() {
-                                let number = hold.add(&call.terms, Some(inside.entry), now);
-                                call.locks[at].enters(own, number, None);
-                            }
-                        }
-                        // A late grant does not bring the hold back.
-                        (Some(_), Err(cause)) => call.refuse_as_lost(&claim.key, cause),
-                        (None, _) => {}
-                    }
-                }
-                // The call did not enter, so the count is too high.
-                (Ok(_), None) => own.count.failed(true, now, spread),
-                (Ok(_), Some(call)) => {
-                    call.refuse_as_lost(&claim.key, LostCause::Removed);
-                    slot.lose(claim.owner, LostCause::Removed, &mut self.cx);
-                }
-                (Err(failure), call) => {
-                    own.count.failed(failure.maybe_executed, now, spread);
-                    if let Some(call) = call {
-                        call.fails(*failure, &mut self.cx);
-                        let pauses = matches!(call.stage, Stage::Pausing(..));
-                        own.count.retries = request.call.filter(|_| pauses);
-                    }
-                }
-            }
-            slot.count_ended(claim.owner, Ok(()), &mut self.cx);
-        } else if let Some(call) = asking {
-            // The hold has ended since the request.
-            call.stage = Stage::Ready;
-        }
-    }
-
     /// Passes on the turns of the call, except for the lock at `kept`: those locks may be free.
     fn give_turns_back(&mut self, id: CallId, call: &Acquisition, kept: Option<usize>) {
         for (at, lock) in call.locks.iter().enumerate() {
@@ -594,13 +496,6 @@ impl Machine {
     /// Gives up everything that a call has or waits for.
     pub(super) fn abandon(&mut self, id: CallId, call: &mut Acquisition) {
         self.give_turns_back(id, call, None);
-        for lock in &call.locks {
-            if let Some(inside) = lock.inside
-                && let Some(own) = self.own_mut(&lock.key, inside.owner)
-            {
-                own.count.retries.take_if(|retries| *retries == id);
-            }
-        }
         self.leave_all(call);
     }
 

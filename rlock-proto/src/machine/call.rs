@@ -312,11 +312,6 @@ impl Acquisition {
         })
     }
 
-    /// Refuses the call, because the hold of this key that it is inside is lost.
-    pub(super) fn refuse_as_lost(&mut self, key: &Key, cause: LostCause) {
-        self.stage = Stage::Refused(Refusal::Lost(key.clone(), cause));
-    }
-
     /// Refuses an attempt for the same as another one, whose request the store has refused, if it was sent since this one
     /// began.
     pub(super) fn follow_refusal(&mut self, key: &Key, mode: LockMode, sent_at: Time) {

@@ -1,177 +1,174 @@
-//! The count of entries on the store. Zero is the release.
+//! What the store shows of a hold: the count of its entries, or that it shares its lock. No call waits for that.
 //!
-//! One request at a time changes it, and sends the count that is wanted then. So it corrects whatever an earlier one left.
-//! The call that causes the change sends the first request, and the background any further ones.
+//! The background sends it, one request at a time for an owner, and each request says what the store should show by then. So it
+//! corrects whatever an earlier one left, and entries that leave soon cost no request.
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::{
-    CallId,
-    output::{Ask, Request},
+    Context, Owner,
+    input::Failure,
+    output::{Ask, Claimed, Output, Request},
+    slot::Slot,
 };
-use crate::{lease::Time, wait::Spread};
+use crate::{few::one, lease::Time, mode::LockMode, store::Applied, wait::Spread};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// How long a count is kept back, because most nested calls leave sooner.
+const SOON: Duration = Duration::from_millis(20);
+
+/// What the store shows of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shown {
+    /// The number of entries in an exclusive lock.
+    Count(u32),
+    /// The owner has no count, because it tolerates other holders.
+    Shared,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Count {
-    /// The last count that the store confirmed; `None` if another one has to be sent.
-    pub(super) known: Option<u32>,
-    /// A request without a reply may have set another count, or may yet.
-    pub(super) is_in_doubt: bool,
-    /// The request that is under way.
+    /// `None` if a request without a reply may have changed it.
+    shown: Option<Shown>,
     flight: Option<Flight>,
     failures: u32,
-    /// When the next attempt may be made.
+    /// When the next request may be sent.
     not_before: Time,
-    /// Until when attempts are made.
-    give_up: Option<Time>,
-    pub(super) release: Release,
-    /// The call that tries again to enter, and then sends the count.
-    pub(super) retries: Option<CallId>,
-    /// The calls that wait for the reply.
-    pub(super) waiting: SmallVec<[CallId; 1]>,
 }
 
 /// A request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Flight {
     request: u64,
-    is_release: bool,
-    /// Whether a call enters.
-    is_enter: bool,
-    /// The call that waits for the reply; `None` for the background.
-    call: Option<CallId>,
-    /// By when it has a reply.
-    answered_by: Time,
-}
-
-/// The progress of the release.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Release {
-    #[default]
-    Unsent,
-    /// A release that was sent within the lease may have been executed. Its reply was not received.
-    InDoubt,
-    Confirmed,
-}
-
-/// What has to be done about the count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Todo {
-    Nothing,
-    /// The request under way has no reply, and is not waited for.
-    Abandon,
-    /// This count has to be sent, within this time.
-    Send(u32, Duration),
-    /// Attempts failed until the lease ended.
-    GiveUp,
+    shows: Shown,
+    sent_at: Time,
 }
 
 impl Count {
-    /// Returns whether the store is known to have this count.
-    pub(super) fn is_settled(&self, count: u32) -> bool {
-        self.known == Some(count) && !self.is_in_doubt && self.flight.is_none()
+    /// Returns the count of an owner that the store grants a lock in this mode.
+    pub(super) fn new(mode: LockMode) -> Self {
+        Self {
+            shown: Some(match mode {
+                LockMode::Exclusive => Shown::Count(1),
+                LockMode::Shared | LockMode::Permits(_) => Shown::Shared,
+            }),
+            flight: None,
+            failures: 0,
+            not_before: Time::default(),
+        }
     }
 
-    /// Returns the call whose request to enter is under way.
-    pub(super) fn entering(&self) -> Option<CallId> {
-        self.flight.filter(|flight| flight.is_enter)?.call
+    /// Returns whether the store is known to show this.
+    pub(super) fn is_told(&self, shows: Shown) -> bool {
+        self.shown == Some(shows) && self.flight.is_none()
     }
 
-    /// Notes that the call does not wait any more, or is about to wait again.
-    pub(super) fn waits_no_more(&mut self, call: CallId) {
-        self.waiting.retain(|waiting| *waiting != call);
+    /// Notes that an entry has come or left. The store is told soon.
+    pub(super) fn changes(&mut self, now: Time) {
+        if now >= self.not_before {
+            self.not_before = now + SOON;
+        }
     }
 
-    pub(super) fn is_under_way(&self) -> bool {
-        self.flight.is_some()
+    /// Notes that the owner has changed its mode. The store is told at once, because others may join.
+    pub(super) fn is_urgent(&mut self, now: Time) {
+        self.not_before = now;
     }
 
-    /// Returns whether an attempt has failed.
-    pub(super) fn has_failed(&self) -> bool {
-        self.failures > 0
+    /// Returns when the store has to be told this.
+    pub(super) fn due(&self, shows: Shown) -> Time {
+        let is_idle = self.flight.is_none() && self.shown != Some(shows);
+        if is_idle {
+            self.not_before
+        } else {
+            Time::NEVER
+        }
     }
 
-    /// Notes that a request is sent. An earlier one may still be executed before it.
-    pub(super) fn sent(&mut self, request: &Request, answered_by: Time) {
-        self.is_in_doubt |= self.flight.is_some();
-        self.retries = None;
-        self.flight = Some(Flight {
-            request: request.number,
-            is_release: matches!(request.what, Ask::Lower { count: 0, .. }),
-            is_enter: matches!(request.what, Ask::Enter { .. }),
-            call: request.call,
-            answered_by,
-        });
-    }
-
-    /// Notes that this request has ended. Returns `None` if another one was sent since.
-    pub(super) fn ended(&mut self, request: u64) -> Option<()> {
-        self.flight.take_if(|flight| flight.request == request)?;
-        Some(())
-    }
-
-    /// Notes that the store has this count, while this many entries are present.
-    pub(super) fn confirmed(&mut self, count: u32, entries: u32) {
-        self.known = (count == entries).then_some(count);
-        (self.is_in_doubt, self.failures) = (false, 0);
-    }
-
-    /// Notes that a request has failed. The next attempt follows after a pause.
-    pub(super) fn failed(&mut self, maybe_executed: bool, now: Time, spread: Spread) {
-        self.is_in_doubt |= maybe_executed;
+    /// Makes the next request follow after a pause, which grows with the number of failures.
+    fn pause(&mut self, now: Time, spread: Spread) {
         self.not_before = now + spread.after_failures(self.failures);
         self.failures += 1;
     }
+}
 
-    /// Begins the attempts of another count.
-    pub(super) fn restart(&mut self, now: Time, give_up: Time) {
-        self.failures = 0;
-        (self.not_before, self.give_up) = (now, Some(give_up));
+impl Slot {
+    /// Makes the background tell the store what it should show of this owner.
+    pub(super) fn show(&mut self, owner: Owner, cx: &mut Context) {
+        let (now, counts) = (cx.now, cx.settings.counts_entries);
+        let key = self.key.clone();
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        let Some(shows) = own.shows(counts) else {
+            return;
+        };
+        let number = cx.number();
+        let what = match shows {
+            Shown::Count(count) => Ask::SetCount {
+                count,
+                lease: own.lease.full,
+            },
+            Shown::Shared => Ask::Downgrade {
+                fence: own.fence_to_pass(cx),
+            },
+        };
+        let claim = Claimed {
+            key,
+            owner,
+            mode: own.mode,
+            in_doubt: own.requests.is_in_doubt() || own.count.shown.is_none(),
+            arrives: false,
+        };
+        own.count.flight = Some(Flight {
+            request: number,
+            shows,
+            sent_at: now,
+        });
+        cx.outputs.push(Output::Send(Box::new(Request {
+            number,
+            call: None,
+            claims: one(claim),
+            what,
+            timeout: own.left(now).min(cx.settings.response_timeout),
+        })));
     }
 
-    /// Makes no further attempt.
-    pub(super) fn stop(&mut self, now: Time) {
-        self.give_up = Some(now);
-    }
-
-    /// Forgets the request of a call, whose future may never be polled again. The background sends the count.
-    pub(super) fn leave_to_background(&mut self, now: Time) {
-        if self.flight.is_some_and(|flight| flight.call.is_some()) {
-            self.abandon(now);
-        }
-    }
-
-    /// Forgets the request under way.
-    pub(super) fn abandon(&mut self, now: Time) {
-        self.flight = None;
-        self.failed(true, now, Spread::default());
-    }
-
-    /// Returns what the background has to do, if the store has to be told this count.
-    pub(super) fn todo(&self, wanted: Option<u32>, is_release: bool, now: Time) -> Todo {
-        // A release waits for no change of the count: a later change finds nothing.
-        let is_superseded = |flight: &Flight| is_release && !flight.is_release;
-        match self.flight {
-            Some(flight) if is_superseded(&flight) => {}
-            Some(flight) if now >= flight.answered_by => return Todo::Abandon,
-            Some(_) => return Todo::Nothing,
-            None => {}
-        }
-        let give_up = self.give_up.unwrap_or(Time::NEVER);
-        match wanted {
-            Some(_) if now >= give_up => Todo::GiveUp,
-            Some(count) if now >= self.not_before => Todo::Send(count, give_up.since(now)),
-            Some(_) | None => Todo::Nothing,
-        }
-    }
-
-    /// Returns when the background has to look at it, if the store has to be told this count.
-    pub(super) fn due(&self, wanted: Option<u32>) -> Time {
-        match self.flight {
-            Some(flight) => flight.answered_by,
-            None => wanted.map_or(Time::NEVER, |_| self.not_before),
+    /// Applies the reply to a request that told the store what to show.
+    ///
+    /// A lock that the store does not have may be lost. The renewal decides that, which is due at once then, because a quorum may be
+    /// about to restore the lock at some of its members.
+    pub(super) fn shown(
+        &mut self,
+        request: &Request,
+        reply: Result<Applied, Failure>,
+        cx: &mut Context,
+    ) {
+        let (now, spread) = (cx.now, cx.spread());
+        let Some(own) = self.find_mut(request.claims[0].owner) else {
+            return;
+        };
+        let is_meant = |flight: &mut Flight| flight.request == request.number;
+        let Some(flight) = own.count.flight.take_if(is_meant) else {
+            return;
+        };
+        match reply {
+            Ok(Applied::Done) => {
+                (own.count.shown, own.count.failures) = (Some(flight.shows), 0);
+                if let Ask::SetCount { lease, .. } = request.what {
+                    own.extended(flight.sent_at, lease, now);
+                }
+            }
+            Ok(Applied::NotHeld) => {
+                own.count.shown = None;
+                own.count.pause(now, spread);
+                own.doubt(true, now);
+            }
+            // The store would refuse it again.
+            Err(failure) if !failure.transient => own.count.shown = Some(flight.shows),
+            Err(failure) => {
+                own.count.shown.take_if(|_| failure.maybe_executed);
+                own.count.pause(now, spread);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     mode::LockMode,
     options::LockOptions,
     owner::OwnerId,
-    store::{Acquired, Notification, Released, RenewalOutcome},
+    store::{Acquired, Applied, Notification, RenewalOutcome},
 };
 
 /// An event in a client.
@@ -171,8 +171,8 @@ impl Event {
 pub enum Reply {
     /// The outcome of a request for locks.
     Acquired(Acquired),
-    /// The outcome of a lower count.
-    Released(Released),
+    /// The outcome of a request that changes what an owner has.
+    Applied(Applied),
     /// The store, or the way to it, has failed.
     Failed(Failure),
     /// None will come: the future that sent the request was dropped.
@@ -202,14 +202,14 @@ impl Reply {
         match self {
             Self::Acquired(acquired) => Ok(acquired),
             Self::Failed(failure) => Err(failure),
-            Self::Released(_) | Self::None => Err(Failure::UNANSWERED),
+            Self::Applied(_) | Self::None => Err(Failure::UNANSWERED),
         }
     }
 
-    /// Returns the reply to a lower count.
-    pub(super) fn released(self) -> Result<Released, Failure> {
+    /// Returns the reply to a request that changes what an owner has.
+    pub(super) fn applied(self) -> Result<Applied, Failure> {
         match self {
-            Self::Released(released) => Ok(released),
+            Self::Applied(applied) => Ok(applied),
             Self::Failed(failure) => Err(failure),
             Self::Acquired(_) | Self::None => Err(Failure::UNANSWERED),
         }

@@ -14,7 +14,10 @@ use crate::{
     mode::LockMode,
     options::Site,
     owner::OwnerId,
-    store::{AcquireRequest, Claim, ReleaseRequest, Renewal, StoreRequest},
+    store::{
+        AcquireRequest, Change, Claim, DowngradeRequest, ReleaseRequest, Renewal, SetCountRequest,
+        StoreRequest,
+    },
 };
 
 /// What an input leads to: nearly always at most an observation and a step.
@@ -174,7 +177,7 @@ pub struct Request {
     pub number: u64,
     /// The call that sends it; `None` for the background.
     pub call: Option<CallId>,
-    /// The locks, each with its owner.
+    /// The locks, each with its owner. Only an acquire may have several.
     pub claims: Few<Claimed>,
     /// What the store is asked for.
     pub what: Ask,
@@ -183,45 +186,53 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns whether this lowers the count of an owner whose hold had begun.
+    /// Returns whether this is about a lock that was held. Otherwise, an acquire without a reply may have been executed.
     #[must_use]
     pub fn was_held(&self) -> bool {
-        matches!(self.what, Ask::Lower { was_held: true, .. })
+        match self.what {
+            Ask::Release { was_held, .. } => was_held,
+            Ask::SetCount { .. } | Ask::Downgrade { .. } => true,
+            Ask::Acquire { .. } => false,
+        }
+    }
+
+    /// Returns whether this releases a lock, or a place in its wait queue.
+    #[must_use]
+    pub fn is_release(&self) -> bool {
+        matches!(self.what, Ask::Release { .. })
     }
 
     /// Returns the request as the store gets it from this client.
     #[must_use]
     pub fn for_store(&self, client: Uuid) -> StoreRequest {
-        let claims = self.claims.iter().map(|claimed| Claim {
+        let claim = |claimed: &Claimed| Claim {
             key: claimed.key.clone(),
             owner: OwnerId::new(client, claimed.owner, claimed.mode),
-        });
-        let (lease, count, waits) = match self.what {
-            Ask::Acquire { lease, waits } => (lease, 1, waits),
-            Ask::Enter { lease, count } => (lease, count, false),
-            Ask::Lower {
-                fence,
-                count,
-                min_hold,
-                ..
-            } => {
-                let [claimed] = &*self.claims else {
-                    unreachable!("each lock has a count of its own");
-                };
-                return StoreRequest::Release(ReleaseRequest {
-                    key: claimed.key.clone(),
-                    owner: OwnerId::new(client, claimed.owner, claimed.mode),
-                    fence,
-                    count,
-                    min_hold,
+        };
+        let Claim { key, owner } = claim(&self.claims[0]);
+        StoreRequest::Change(match self.what {
+            Ask::Acquire { lease, waits } => {
+                return StoreRequest::Acquire(AcquireRequest {
+                    claims: self.claims.iter().map(claim).collect(),
+                    lease,
+                    waits,
                 });
             }
-        };
-        StoreRequest::Acquire(AcquireRequest {
-            claims: claims.collect(),
-            lease,
-            count,
-            waits,
+            Ask::SetCount { count, lease } => Change::SetCount(SetCountRequest {
+                key,
+                owner,
+                count,
+                lease,
+            }),
+            Ask::Downgrade { fence } => Change::Downgrade(DowngradeRequest { key, owner, fence }),
+            Ask::Release {
+                fence, min_hold, ..
+            } => Change::Release(ReleaseRequest {
+                key,
+                owner,
+                fence,
+                min_hold,
+            }),
         })
     }
 
@@ -257,19 +268,22 @@ pub enum Ask {
         /// Whether an owner that finds its lock taken joins the wait queue.
         waits: bool,
     },
-    /// The count of an owner that has its lock, for one more entry.
-    Enter {
+    /// The count of an owner.
+    SetCount {
+        /// The number of entries.
+        count: u32,
         /// How long the store keeps the lock without a renewal.
         lease: Duration,
-        /// The count wanted.
-        count: u32,
     },
-    /// A lower count; zero releases the lock.
-    Lower {
+    /// A shared lock instead of the exclusive one.
+    Downgrade {
         /// The last known fence, if the store may lack it, or 0.
         fence: u64,
-        /// The count wanted.
-        count: u32,
+    },
+    /// The release of a lock, or of a place in its wait queue.
+    Release {
+        /// The last known fence, if the store may lack it, or 0.
+        fence: u64,
         /// How long a released lock stays taken without an owner.
         min_hold: Duration,
         /// An earlier release may have ended the ownership while its lease was valid.
@@ -304,7 +318,7 @@ pub struct Renew {
     pub last_fence: u64,
     /// Whether the store keeps that fence for longer.
     pub keeps_fence: bool,
-    /// The number of entries on the store.
+    /// The number of entries.
     pub count: u32,
 }
 

@@ -12,11 +12,11 @@
 use std::time::Duration;
 
 use super::{
-    CallId, Context, Owner, Settings,
-    call::Work,
-    count::{Count, Release, Todo},
+    Context, Owner, Settings,
+    count::{Count, Shown},
     hold::Hold,
     output::{Claimed, Loss, Renew},
+    release::{Progress, Release},
     renewals::Lease,
     requests::Requests,
     tokens::Tokens,
@@ -41,6 +41,7 @@ pub struct Ownership {
     pub(super) requests: Requests,
     pub(super) tokens: Tokens,
     pub(super) count: Count,
+    pub(super) release: Release,
     /// A lost ownership never comes back.
     pub(super) lost: Option<LostCause>,
     pub(super) lease: Lease,
@@ -170,7 +171,8 @@ impl Ownership {
             status: Status::Asking,
             requests: Requests::default(),
             tokens: Tokens::new(tokens),
-            count: Count::default(),
+            count: Count::new(mode),
+            release: Release::default(),
             lost: None,
             lease: Lease::new(lease),
             asking: 0,
@@ -248,16 +250,9 @@ impl Ownership {
         self.hold().is_some_and(|hold| hold.has(number))
     }
 
-    /// Returns how many other entries there are, counting a call that is about to enter.
-    pub(super) fn others(&self, cx: &Context) -> u32 {
-        let acquires = |call: &CallId| {
-            let call = cx.calls.get(call);
-            call.is_some_and(|call| matches!(call.work, Work::Acquire(_)))
-        };
-        let count = &self.count;
-        let is_entered =
-            count.entering().or(count.retries).is_some() || count.waiting.iter().any(acquires);
-        self.entries().saturating_sub(1) + u32::from(is_entered)
+    /// Returns how many entries there are besides one.
+    pub(super) fn others(&self) -> u32 {
+        self.entries().saturating_sub(1)
     }
 
     /// Returns how long the ownership is retained after the hold.
@@ -339,18 +334,16 @@ impl Ownership {
         let number = hold.add(terms, None, now);
         self.change(|status| *status = Status::Owned(hold, Purpose::Hold));
         self.lease.begin(terms.lease, grant);
-        self.count.known = Some(1);
         Some(number)
     }
 
-    /// Makes the exclusive lock a shared one. The next count informs the store.
+    /// Makes the exclusive lock a shared one. The background tells the store.
     pub(super) fn downgrade(&mut self, now: Time) {
         self.mode = LockMode::Shared;
         if let Some(hold) = self.hold_mut() {
             hold.used = LockMode::Shared;
         }
-        self.count.known = None;
-        self.count.restart(now, Time::NEVER);
+        self.count.is_urgent(now);
     }
 
     /// Returns whether a further call can join the shared ownership. With another lease it cannot: the renewals set one.
@@ -457,7 +450,6 @@ impl Ownership {
             && !self.lease.is_doubted()
             && self.lease.is_fresh(now)
             && !is_kept
-            && self.count.is_settled(1)
             && !self.requests.is_in_doubt()
     }
 
@@ -503,12 +495,12 @@ impl Ownership {
 
     /// Releases again after a late reply to an acquire: the release may have been executed before.
     pub(super) fn release_again(&mut self, now: Time) {
-        if self.count.release == Release::Confirmed {
+        if self.release.progress == Progress::Confirmed {
             debug_assert_eq!(self.phase(), Phase::Ended, "{self:?}");
-            self.count.release = Release::Unsent;
+            self.release.progress = Progress::Unsent;
             // Its hold has ended well.
             self.status.leave(Exit::Release { ends_hold: false });
-            self.count.restart(now, now + self.lease.full);
+            self.release.begin(now, now + self.lease.full);
         }
     }
 
@@ -516,37 +508,53 @@ impl Ownership {
     pub(super) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
         self.change(|status| status.leave(Exit::Release { ends_hold }));
-        self.count.restart(now, now + self.lease.full);
+        self.release.begin(now, now + self.lease.full);
     }
 
-    /// Returns the count that the store has to be told, if it is not known to have it. `counts`: whether the store counts
-    /// nested entries.
-    #[must_use]
-    pub fn wanted_count(&self, counts: bool) -> Option<u32> {
-        let is_off = self.count.known.is_none() || self.count.is_in_doubt;
+    /// Returns what the store should show, while this client has the lock. `counts`: whether the store counts nested entries.
+    pub(super) fn shows(&self, counts: bool) -> Option<Shown> {
         match &self.status {
+            // A lock that is lost is not extended any more.
+            _ if self.lost.is_some() => None,
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_))
+                if self.mode != LockMode::Exclusive =>
+            {
+                Some(Shown::Shared)
+            }
             // The store does not count the calls that share a hold.
             Status::Owned(hold, Purpose::Hold) if counts && hold.used == LockMode::Exclusive => {
-                (is_off && self.count.retries.is_none()).then(|| hold.entries())
+                Some(Shown::Count(hold.entries()))
             }
-            // An exclusive lock that became a shared one.
-            Status::Owned(_, Purpose::Hold) if self.mode == LockMode::Shared => is_off.then_some(1),
-            Status::Leaving(_, Exit::Release { .. }) => {
-                (self.count.release != Release::Confirmed).then_some(0)
-            }
-            Status::Asking | Status::Owned(..) | Status::Leaving(..) => None,
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => Some(Shown::Count(1)),
+            // It may be released before a call uses it.
+            Status::Owned(_, Purpose::NextCall) | Status::Asking | Status::Leaving(..) => None,
         }
     }
 
-    /// Returns what the background has to do about the count.
-    pub(super) fn todo(&self, counts: bool, now: Time) -> Todo {
-        let is_release = self.phase() == Phase::Ended;
-        self.count.todo(self.wanted_count(counts), is_release, now)
+    /// Returns whether the store is known to show the entries of the hold. `counts`: whether it counts nested ones.
+    #[must_use]
+    pub fn is_told(&self, counts: bool) -> bool {
+        let shows = self.shows(counts);
+        shows.is_none_or(|shows| self.count.is_told(shows))
+    }
+
+    /// Returns whether it is being released, and the store may still have the lock.
+    #[must_use]
+    pub fn is_releasing(&self) -> bool {
+        self.phase() == Phase::Ended && self.release.progress != Progress::Confirmed
+    }
+
+    /// Returns the last known fence, if the store may lack it or forget it soon, or 0.
+    pub(super) fn fence_to_pass(&self, cx: &Context) -> u64 {
+        // Other members of a quorum may lack the fence.
+        let is_needed =
+            cx.settings.needs_majority || self.tokens.may_be_forgotten(self.mode, cx.now);
+        if is_needed { self.tokens.fence() } else { 0 }
     }
 
     /// Returns whether nothing is left to do, and no reply to come.
     pub(super) fn is_over(&self) -> bool {
-        let is_released = self.count.release == Release::Confirmed && !self.count.is_under_way();
+        let is_released = !self.is_releasing() && !self.release.is_under_way();
         self.phase() == Phase::Ended && is_released && self.asking == 0 && self.entries() == 0
     }
 
@@ -588,8 +596,16 @@ impl Ownership {
         let (end, _) = self.end_by_clock();
         let renewal = self.renewal(now).map(|_| self.renewal_due(now));
         let due = end.min(renewal.unwrap_or(Time::NEVER));
-        let count_due = self.count.due(self.wanted_count(counts));
-        next_check(due.min(count_due), now)
+        next_check(due.min(self.request_due(counts)), now)
+    }
+
+    /// Returns when the background has to send a request about its count or its release.
+    pub(super) fn request_due(&self, counts: bool) -> Time {
+        match self.shows(counts) {
+            Some(shows) => self.count.due(shows),
+            None if self.is_releasing() => self.release.due(),
+            None => Time::NEVER,
+        }
     }
 
     /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
@@ -637,11 +653,19 @@ impl Ownership {
         }
     }
 
-    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. If the lease has ended,
-    /// a late reply does not revive it, because other owners may have had the lock since.
-    pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
-        if now < self.lease.valid_until {
+    /// Confirms the lease by which a request sent at `sent_at` has extended the present one. If that has ended, a late reply does
+    /// not revive it, because other owners may have had the lock since. Returns whether it has not ended.
+    pub(super) fn extended(&mut self, sent_at: Time, lease: Duration, now: Time) -> bool {
+        let is_valid = now < self.lease.valid_until;
+        if is_valid {
             self.lease.confirm(sent_at, lease);
+        }
+        is_valid
+    }
+
+    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`.
+    pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
+        if self.extended(sent_at, lease, now) {
             self.tokens.renewed(fence, sent_at, lease);
             self.tokens.kept(sent_at, lease);
             if let Some(hold) = self.hold_mut() {

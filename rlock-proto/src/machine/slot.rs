@@ -14,9 +14,8 @@ use std::{collections::VecDeque, time::Duration};
 use smallvec::SmallVec;
 
 use super::{
-    CallId, Context, Owner,
+    CallId, Context, Life, Owner,
     call::{Call, Stage},
-    count::Todo,
     hold::Hold,
     input::Event,
     output::{HoldEnd, Output, Revoked},
@@ -132,8 +131,7 @@ impl Slot {
 
     /// Returns whether the store may still have the lock for an ownership that is being released.
     pub(super) fn is_releasing(&self) -> bool {
-        let is_releasing = |own: &Ownership| own.wanted_count(false) == Some(0);
-        self.ownerships.iter().any(is_releasing)
+        self.ownerships.iter().any(Ownership::is_releasing)
     }
 
     /// Gives the call the turn, unless another call has it or waits for it. A call that `may_join` need not have it.
@@ -396,16 +394,6 @@ impl Slot {
                     cx.outputs.push(Output::Lost(Box::new(loss)));
                 }
                 own.lost.get_or_insert(cause);
-                // A late grant must not let it enter another hold.
-                let entering = own
-                    .count
-                    .entering()
-                    .and_then(|call| cx.calls.get_mut(&call));
-                if let Some(call) = entering.and_then(|call| call.acquisition()) {
-                    call.refuse_as_lost(&key, cause);
-                }
-                let waiting = own.count.waiting.clone();
-                waiting.into_iter().for_each(|call| cx.wake(call));
                 let keeps = matches!(cause, LostCause::MaxHold | LostCause::Revoked)
                     && is_held
                     && cx.now < own.lease.valid_until;
@@ -440,7 +428,7 @@ impl Slot {
             let Some(own) = self.find_mut(owner) else {
                 continue;
             };
-            own.count.leave_to_background(cx.now);
+            own.release.leave_to_background(cx.now);
             if let Some(hold) = own.hold().filter(|hold| !hold.has_body())
                 && own.phase() == Phase::Lost
             {
@@ -649,8 +637,11 @@ impl Slot {
         let mut at = 0;
         while let Some(own) = self.ownerships.get_mut(at) {
             let owner = own.owner;
-            if own.todo(cx.settings.counts_entries, cx.now) != Todo::Nothing {
-                self.correct(owner, cx);
+            let is_due = own.request_due(cx.settings.counts_entries) <= cx.now;
+            match own.is_releasing() {
+                _ if !is_due || cx.life == Life::Ended => {}
+                true => self.release_in_background(owner, cx),
+                false => self.show(owner, cx),
             }
             let Some(own) = self.ownerships.get_mut(at).filter(|own| own.owner == owner) else {
                 continue;

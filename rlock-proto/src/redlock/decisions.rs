@@ -7,7 +7,7 @@ use crate::{
     few::Few,
     lease::Time,
     store::{
-        AcquireRequest, Acquired, Notification, QueuePlace, Released, Renewal, RenewalOutcome,
+        AcquireRequest, Acquired, Applied, Notification, QueuePlace, Renewal, RenewalOutcome,
         Renewed, TakenBy,
     },
 };
@@ -102,8 +102,7 @@ pub fn acquired(
 ) -> Option<Acquired> {
     match is_acquired(votes) {
         Some(true) => Some(granted(request, votes, sent_at)),
-        Some(false) if request.count > 1 => Some(Acquired::NotOwner),
-        _ if request.count > 1 || !votes.have_majority() => None,
+        _ if !votes.have_majority() => None,
         _ => Some(refusal(request, votes, in_doubt, sent_at, random)),
     }
 }
@@ -177,20 +176,21 @@ fn taken_by(votes: &Votes<'_, Acquired>) -> TakenBy {
     winner.map_or(TakenBy::NoMajority, |(_, by)| *by)
 }
 
-/// Returns whether a majority has released the lock, or `None` if that is open.
+/// Returns whether a majority has changed what the owner has, or `None` if that is open.
 #[must_use]
-pub fn is_released(votes: &Votes<'_, Released>) -> Option<bool> {
-    votes.verdict(|reply| *reply == Released::Done)
+pub fn is_applied(votes: &Votes<'_, Applied>) -> Option<bool> {
+    votes.verdict(|reply| *reply == Applied::Done)
 }
 
-/// Returns the outcome of a release, or `None` if too few members replied.
+/// Returns the outcome of a change of what an owner has, or `None` if too few members replied. A change that `extends` the lease
+/// needs a majority that has the lock.
 #[must_use]
-pub fn released(votes: &Votes<'_, Released>) -> Option<Released> {
-    match is_released(votes) {
-        Some(false) => Some(Released::NotHeld),
-        None if !votes.have_majority() => None,
+pub fn applied(votes: &Votes<'_, Applied>, extends: bool) -> Option<Applied> {
+    match is_applied(votes) {
+        Some(false) => Some(Applied::NotHeld),
+        None if extends || !votes.have_majority() => None,
         // Some members had lost the lock.
-        Some(true) | None => Some(Released::Done),
+        Some(true) | None => Some(Applied::Done),
     }
 }
 
@@ -340,7 +340,6 @@ mod tests {
             }]
             .into(),
             lease: Duration::from_secs(30),
-            count: 1,
             waits: false,
         };
         let votes = Votes {
@@ -351,6 +350,21 @@ mod tests {
             Some(Acquired::Taken { by, .. }) => by,
             outcome => panic!("{outcome:?}"),
         }
+    }
+
+    #[test]
+    fn a_lease_is_extended_by_a_majority_only() {
+        use Applied::{Done, NotHeld};
+        let outcome = |replies: &[Applied], extends| {
+            let replies = replies.iter().collect();
+            let members = 3;
+            applied(&Votes { members, replies }, extends)
+        };
+        assert_eq!(outcome(&[Done, Done], true), Some(Done));
+        assert_eq!(outcome(&[Done, NotHeld], true), None);
+        assert_eq!(outcome(&[Done, NotHeld], false), Some(Done), "a release");
+        assert_eq!(outcome(&[NotHeld, NotHeld], true), Some(NotHeld));
+        assert_eq!(outcome(&[Done], false), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
 /// The outcome of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Acquired {
-    /// Every owner holds its lock with the requested count. `fences` has the fence of each claim.
+    /// Every owner holds its lock. `fences` has the fence of each claim.
     Granted {
         /// The fence of each claim.
         fences: Few<u64>,
@@ -39,8 +39,8 @@ pub enum Acquired {
         /// Who has the lock.
         by: TakenBy,
     },
-    /// The owner of a further entry holds nothing.
-    NotOwner,
+    /// A member of a quorum has released the owner before, so the request is a late copy that no call waits for.
+    Outdated,
 }
 
 /// Who has a lock that was refused.
@@ -77,12 +77,12 @@ impl QueuePlace {
     };
 }
 
-/// The outcome of a release.
+/// The outcome of a [`Change`](super::Change).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Released {
-    /// The count is as wanted.
+pub enum Applied {
+    /// The request has, or had already, its effect.
     Done,
-    /// The owner does not have the lock. An earlier copy of the request may have released it.
+    /// The owner does not have the lock. An earlier copy of a release may have released it.
     NotHeld,
 }
 

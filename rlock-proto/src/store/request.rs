@@ -16,10 +16,33 @@ pub struct Claim {
 /// A request that a call or the background of a client sends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoreRequest {
-    /// Asks for locks, or for one more entry.
+    /// Asks for locks.
     Acquire(AcquireRequest),
-    /// Lowers a count.
+    /// Changes what an owner has.
+    Change(Change),
+}
+
+/// A request that changes what an owner has.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// Sets the count of an owner.
+    SetCount(SetCountRequest),
+    /// Makes the exclusive lock of an owner a shared one.
+    Downgrade(DowngradeRequest),
+    /// Releases a lock.
     Release(ReleaseRequest),
+}
+
+impl Change {
+    /// Returns the key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::SetCount(set) => &set.key,
+            Self::Downgrade(downgrade) => &downgrade.key,
+            Self::Release(release) => &release.key,
+        }
+    }
 }
 
 /// A request for locks.
@@ -29,13 +52,35 @@ pub struct AcquireRequest {
     pub claims: Arc<[Claim]>,
     /// How long the store keeps the locks without a renewal.
     pub lease: Duration,
-    /// 1 acquires free locks. A higher count re-enters locks that the owners have.
-    pub count: u32,
     /// Whether an owner that finds its lock taken joins the wait queue.
     pub waits: bool,
 }
 
-/// A request to lower an owner's count.
+/// A request to show this number of entries, and to keep the lock for another lease at least.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SetCountRequest {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner that has the exclusive lock.
+    pub owner: OwnerId,
+    /// The number of entries. The count is absolute, so a repeated request changes nothing.
+    pub count: u32,
+    /// How long the store keeps the lock from now on without a renewal, unless it keeps it for longer already.
+    pub lease: Duration,
+}
+
+/// A request to share an exclusive lock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DowngradeRequest {
+    /// The key of the lock.
+    pub key: Key,
+    /// The owner in the shared mode. It has the lock in the exclusive one.
+    pub owner: OwnerId,
+    /// The last known fence of the lock, if the server may lack it or forget it soon; 0 leaves the lock's fence as it is.
+    pub fence: u64,
+}
+
+/// A request to release a lock, or to leave its wait queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReleaseRequest {
     /// The key of the lock.
@@ -44,8 +89,6 @@ pub struct ReleaseRequest {
     pub owner: OwnerId,
     /// The last known fence of the lock, if the server may lack it or forget it soon; 0 leaves the lock's fence as it is.
     pub fence: u64,
-    /// Zero releases the lock.
-    pub count: u32,
     /// How long a released lock stays taken without an owner.
     pub min_hold: Duration,
 }
@@ -53,12 +96,11 @@ pub struct ReleaseRequest {
 impl ReleaseRequest {
     /// Returns the request to release a lock at once.
     #[must_use]
-    pub fn whole(claim: &Claim) -> Self {
+    pub fn of(claim: &Claim) -> Self {
         Self {
             key: claim.key.clone(),
             owner: claim.owner,
             fence: 0,
-            count: 0,
             min_hold: Duration::ZERO,
         }
     }

@@ -12,7 +12,9 @@ use rlock_core::{LockError, LostCause, current, distributed_lock};
 use rlock_testkit::{RedisServer, eventually, within};
 
 use super::clock::HOUR;
-use crate::common::{LONG, assert_lost, cause_of, client, count, holder, name, resp2_client};
+use crate::common::{
+    LONG, assert_lost, assert_soon_counted, cause_of, client, count, holder, name, resp2_client,
+};
 
 /// Sets a flag when it is dropped.
 struct Dropped(Arc<AtomicBool>);
@@ -64,10 +66,12 @@ async fn a_loss_is_noticed_after_every_kind_of_own_change() {
     for change in ["nested entry", "nested release"] {
         let guard = lock.acquire().await.expect("free");
         let mut nested = Some(guard.scope(lock.acquire()).await.expect("enters"));
+        assert_soon_counted(&server, &guard, 2).await;
         if change == "nested release"
             && let Some(nested) = nested.take()
         {
             nested.release().await.expect("held");
+            assert_soon_counted(&server, &guard, 1).await;
         }
         assert!(
             guard.is_valid(),

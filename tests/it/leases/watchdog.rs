@@ -5,7 +5,10 @@ use rlock_core::{LockError, LostCause};
 use rlock_testkit::{RedisServer, eventually};
 
 use super::clock::{self, HOUR};
-use crate::common::{LASTING, LONG, assert_lost, assert_soon_free, client, count, ms, name, resp2};
+use crate::common::{
+    LASTING, LONG, assert_lost, assert_soon_counted, assert_soon_free, client, count, ms, name,
+    resp2,
+};
 
 /// Over RESP2, no notification reports the loss.
 #[tokio::test]
@@ -68,9 +71,11 @@ async fn a_nested_call_has_the_lease_of_its_hold() {
         let outer = outer.expect("free");
         let inner = client.lock("k").lease(nested);
         let inner = outer.scope(inner.acquire()).await.expect("enters");
+        assert_soon_counted(&server, &outer, 2).await;
         assert_eq!(server.pttl(&name("k")).await > 1_000_000, lasts);
         assert_eq!(inner.valid_for() > LASTING, lasts);
         inner.release().await.expect("held");
+        assert_soon_counted(&server, &outer, 1).await;
         assert_eq!(server.pttl(&name("k")).await > 1_000_000, lasts);
         outer.release().await.expect("held");
     }

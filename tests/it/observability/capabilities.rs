@@ -130,7 +130,7 @@ async fn every_script_that_a_client_calls_has_a_key() {
     live(&connect(&server.url()).await).await;
     let seen = watch.seen().await.iter();
     let calls: Vec<_> = seen.filter(|command| command.is("EVALSHA")).collect();
-    assert!(calls.len() > 4, "{calls:#?}");
+    assert!(calls.len() > 2, "{calls:#?}");
     for call in calls {
         assert_ne!(call.words[2], "0", "{call:?}");
     }

@@ -42,7 +42,11 @@ async fn a_removal_is_reported_once_whatever_finds_it() {
     let keys: Vec<_> = (0..20).map(|n| format!("removed-{n}-")).collect();
     let removals = keys.iter().enumerate().map(async |(n, key)| {
         let client = if n % 5 == 0 { &notified } else { &unnotified };
-        let lease = if n % 5 == 1 { ms(9000) } else { LASTING };
+        let lease = if matches!(n % 5, 1 | 2) {
+            ms(9000)
+        } else {
+            LASTING
+        };
         let lock = client.lock(key).lease(lease);
         let remove = async || assert!(server.del(&name(key)).await);
         if n % 5 == 0 {
@@ -58,6 +62,7 @@ async fn a_removal_is_reported_once_whatever_finds_it() {
         match n % 5 {
             1 => assert_lost(&guard, LONG, LostCause::Removed).await,
             2 => {
+                assert_lost(&guard, LONG, LostCause::Removed).await;
                 let nested = guard.scope(lock.acquire()).await;
                 assert_eq!(cause_of(nested), Some(LostCause::Removed));
             }

@@ -13,8 +13,8 @@ use rlock_proto::{
     mode::LockMode,
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Claim, Notification, QueuePlace, ReleaseRequest, Released,
-        Renewal, RenewalOutcome, StoredLock, TakenBy,
+        AcquireRequest, Acquired, Applied, Claim, DowngradeRequest, Notification, QueuePlace,
+        ReleaseRequest, Renewal, RenewalOutcome, SetCountRequest, StoredLock, TakenBy,
     },
 };
 use rlock_testkit::{RedisServer, Scripts};
@@ -59,7 +59,6 @@ impl Scripted {
             call.key(lock(&claim.key));
         }
         call.arg(millis(ask.lease))
-            .arg(ask.count)
             .arg(millis(FENCE_TTL + ask.lease));
         call.arg(u8::from(ask.waits))
             .arg(CHANNELS)
@@ -93,25 +92,40 @@ impl Scripted {
                 retired: false,
                 by: TakenBy::Unnamed,
             },
-            [-1] => Acquired::NotOwner,
+            [-1] => Acquired::Outdated,
             reply => panic!("{reply:?} to {ask:?}"),
         }
     }
 
-    fn release(&mut self, ask: &ReleaseRequest, floor: u64) -> Released {
-        let mut call = self.scripts.release.prepare_invoke();
+    fn set_count(&mut self, ask: &SetCountRequest) -> Applied {
+        let mut call = self.scripts.set_count.prepare_invoke();
         call.key(lock(&ask.key))
             .arg(ask.owner.to_string())
             .arg(ask.count)
+            .arg(millis(ask.lease))
+            .arg(millis(FENCE_TTL + ask.lease));
+        applied(call.invoke(&mut self.commands).expect("no error"))
+    }
+
+    fn downgrade(&mut self, ask: &DowngradeRequest, floor: u64) -> Applied {
+        let mut call = self.scripts.downgrade.prepare_invoke();
+        call.key(lock(&ask.key))
+            .arg(ask.owner.to_string())
+            .arg(ask.fence);
+        call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg(self.waiters);
+        call.arg(floor);
+        applied(call.invoke(&mut self.commands).expect("no error"))
+    }
+
+    fn release(&mut self, ask: &ReleaseRequest, floor: u64) -> Applied {
+        let mut call = self.scripts.release.prepare_invoke();
+        call.key(lock(&ask.key))
+            .arg(ask.owner.to_string())
             .arg(millis(ask.min_hold))
             .arg(ask.fence);
         call.arg(millis(FENCE_TTL)).arg(CHANNELS).arg(self.waiters);
         call.arg(floor);
-        match call.invoke(&mut self.commands).expect("no error") {
-            0 => Released::NotHeld,
-            1 => Released::Done,
-            reply => panic!("{reply} to {ask:?}"),
-        }
+        applied(call.invoke(&mut self.commands).expect("no error"))
     }
 
     fn renew(&mut self, renewals: &[Renewal], lease: Duration) -> Vec<RenewalOutcome> {
@@ -208,6 +222,14 @@ impl Scripted {
             }
         }
         notified
+    }
+}
+
+fn applied(reply: i64) -> Applied {
+    match reply {
+        0 => Applied::NotHeld,
+        1 => Applied::Done,
+        reply => panic!("{reply}"),
     }
 }
 
@@ -327,9 +349,11 @@ impl Subject for Scripted {
         let mut reply = Reply::None;
         match operation {
             Operation::Acquire(ask, floor) => reply = Reply::Acquired(self.acquire(ask, *floor)),
-            Operation::Release(ask, floor) => {
-                reply = Reply::Released(self.release(ask, *floor));
+            Operation::SetCount(ask) => reply = Reply::Applied(self.set_count(ask)),
+            Operation::Downgrade(ask, floor) => {
+                reply = Reply::Applied(self.downgrade(ask, *floor));
             }
+            Operation::Release(ask, floor) => reply = Reply::Applied(self.release(ask, *floor)),
             Operation::Renew(renewals, lease) => {
                 reply = Reply::Renewed(self.renew(renewals, *lease));
             }
@@ -392,7 +416,6 @@ fn request_above(floor: u64, claims: &[Claim], waits: bool) -> Operation {
     let request = AcquireRequest {
         claims: claims.into(),
         lease: LEASE,
-        count: 1,
         waits,
     };
     Operation::Acquire(request, floor)
@@ -411,17 +434,11 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
         waiters: "all",
         ..Scripted::new(&server)
     };
-    let with = |claims: &[Claim], count, waits| {
-        let Operation::Acquire(request, floor) = request(claims, waits) else {
-            unreachable!("it is an acquire");
-        };
-        Operation::Acquire(AcquireRequest { count, ..request }, floor)
-    };
     let reader = Claim {
         owner: owner(0, 0, LockMode::Shared),
         ..claim(0, 0)
     };
-    let readers = ReleaseRequest::whole(&reader);
+    let readers = ReleaseRequest::of(&reader);
     let acquire = request(&[claim(0, 0)], false);
     let restore = Operation::Restore(vec![Renewal::of(claim(0, 0))], LEASE);
     for [first, ended] in [
@@ -429,7 +446,7 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
         // As after a grant that is rolled back.
         [acquire.clone(), release(0, 0)],
         [
-            with(std::slice::from_ref(&reader), 1, false),
+            request(std::slice::from_ref(&reader), false),
             Operation::Release(readers, 0),
         ],
     ] {
@@ -438,10 +455,9 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
             ended,
             first,
             acquire.clone(),
-            with(&[claim(0, 0)], 1, true),
-            with(&[claim(0, 0)], 2, false),
-            with(std::slice::from_ref(&reader), 1, false),
-            with(&[claim(1, 0), claim(0, 0)], 1, false),
+            request(&[claim(0, 0)], true),
+            request(std::slice::from_ref(&reader), false),
+            request(&[claim(1, 0), claim(0, 0)], false),
             restore.clone(),
             // An owner that never had the lock leaves, and the next one has it.
             release(1, 0),
@@ -454,12 +470,12 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
         ];
         replay(&mut member, &operations);
         member.reset();
-        let replies: Vec<Reply> = (operations[..9].iter())
+        let replies: Vec<Reply> = (operations[..8].iter())
             .map(|operation| member.apply(operation).reply)
             .collect();
-        let refused = |reply: &Reply| *reply == Reply::Acquired(Acquired::NotOwner);
-        assert!(replies[2..8].iter().all(refused), "{replies:?}");
-        assert_eq!(replies[8], Reply::Restored(vec![false]));
+        let refused = |reply: &Reply| *reply == Reply::Acquired(Acquired::Outdated);
+        assert!(replies[2..7].iter().all(refused), "{replies:?}");
+        assert_eq!(replies[7], Reply::Restored(vec![false]));
         for key in keys() {
             let view = member.view(&key);
             assert!(view.entry.is_none() && view.queue.is_empty(), "{view:?}");
@@ -469,8 +485,8 @@ fn a_member_refuses_an_acquire_of_the_owner_that_it_released_last() {
 
 /// Returns the release of the first key by an exclusive owner.
 fn release(client: u8, fence: u64) -> Operation {
-    let whole = ReleaseRequest::whole(&claim(0, client));
-    Operation::Release(ReleaseRequest { fence, ..whole }, 0)
+    let release = ReleaseRequest::of(&claim(0, client));
+    Operation::Release(ReleaseRequest { fence, ..release }, 0)
 }
 
 /// Asks a server for a new fence of the first key. Returns that, or zero.

@@ -9,7 +9,7 @@ use rlock_core::{
     InCurrentScope, LockClient, LockError, LostCause, current, distributed_lock, fencing::Fence,
     testing::simulate_loss,
 };
-use rlock_testkit::{RedisServer, within};
+use rlock_testkit::{RedisServer, eventually, within};
 
 use crate::common::{LONG, assert_nothing_left, cause_of, connect_with, name};
 
@@ -186,9 +186,9 @@ async fn locks_of_the_callers_are_entered_again() {
         let inner = guard.scope(async { client.lock_all(["a", "b", "c"]).acquire().await });
         let inner = inner.await.expect("enters b, takes the others");
         for (key, depth) in [("a", 1), ("b", 2), ("c", 1)] {
-            let info = client.inspect(key).await.expect("a reply").expect("held");
-            assert_eq!(info.depth, depth, "{key}");
-            assert_eq!(info.token(), inner.token_of(key));
+            let of_key = async || client.inspect(key).await.expect("a reply").expect("held");
+            eventually(LONG, key, async || of_key().await.depth == depth).await;
+            assert_eq!(of_key().await.token(), inner.token_of(key));
         }
         inner.release().await.expect("held");
         guard.release().await.expect("held");

@@ -1,46 +1,50 @@
 //! Re-entry: along the call chain, counted at the store, and nowhere else.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rlock_core::{InCurrentScope, LockClient, LockError, Reentry, current, distributed_lock};
-use rlock_testkit::{Exclusion, RedisServer};
+use rlock_testkit::{Exclusion, Proxy, RedisServer, eventually, within};
 use tokio::{
     sync::{mpsc, oneshot},
     task::{LocalSet, yield_now},
 };
 
-use crate::common::{LONG, builder, connect_with, ms};
+use crate::{
+    common::{LONG, assert_soon_counted as assert_soon_shown, builder, connect_with, ms, name},
+    leases::clock::HOUR,
+};
 
-/// Returns the store's count of entries; 0 without a holder.
-async fn count(client: &LockClient, key: &str) -> u32 {
-    let info = client.inspect(key).await.expect("a reply");
-    info.map_or(0, |info| info.depth)
+/// Waits until the store shows this number of entries; 0 without a holder.
+async fn assert_soon_counted(client: &LockClient, key: &str, entries: u32) {
+    eventually(LONG, "the store counts the entries", async || {
+        let info = client.inspect(key).await.expect("a reply");
+        info.map_or(0, |info| info.depth) == entries
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn annotated_methods_that_call_each_other_enter() {
     struct Orders {
         locks: LockClient,
-        counts: Mutex<Vec<u32>>,
     }
     impl Orders {
-        async fn note(&self, id: u64) {
-            let count = count(&self.locks, &format!("order:{id}")).await;
-            self.counts.lock().expect("no panic").push(count);
+        async fn assert_soon_counted(&self, id: u64, entries: u32) {
+            assert_soon_counted(&self.locks, &format!("order:{id}"), entries).await;
         }
 
         #[distributed_lock(key = "order:<id>", client = self.locks)]
         async fn check_out(&self, id: u64) -> Result<(), LockError> {
-            self.note(id).await;
+            self.assert_soon_counted(id, 1).await;
             self.pay(id).await?;
-            self.note(id).await;
+            self.assert_soon_counted(id, 1).await;
             Ok(())
         }
 
         #[distributed_lock(key = "order:<id>", client = self.locks)]
         async fn pay(&self, id: u64) -> Result<(), LockError> {
-            self.note(id).await;
+            self.assert_soon_counted(id, 2).await;
             Ok(())
         }
     }
@@ -49,13 +53,9 @@ async fn annotated_methods_that_call_each_other_enter() {
         LockClient::in_memory(),
         connect_with(LONG, &server.url()).await,
     ] {
-        let orders = Orders {
-            locks,
-            counts: Mutex::default(),
-        };
+        let orders = Orders { locks };
         orders.check_out(7).await.expect("free");
-        orders.note(7).await;
-        assert_eq!(*orders.counts.lock().expect("no panic"), [1, 2, 1, 0]);
+        orders.assert_soon_counted(7, 0).await;
     }
 }
 
@@ -162,12 +162,12 @@ async fn a_spawned_task_is_inside_on_purpose_for_as_long_as_it_runs() {
     let body = async {
         let child = tokio::spawn(child.in_current_scope());
         entered.await.expect("the child runs");
-        assert_eq!(count(&client, "order:1").await, 2);
+        assert_soon_counted(&client, "order:1", 2).await;
         (child, current().expect("inside").owner())
     };
     let (child, owner) = lock.run(body).await.expect("free");
-    let left = count(&client, "order:1").await;
-    assert_eq!(left, 1, "the outer entry is gone, the child's is not");
+    // The outer entry is gone, the child's is not.
+    assert_soon_counted(&client, "order:1", 1).await;
     go.send(()).expect("the child waits");
     let next = lock.clone().wait(LONG).acquire().await;
     next.expect("the child leaves")
@@ -197,4 +197,49 @@ async fn a_lock_costs_two_requests_and_local_reentry_none() {
     let seen = commands.seen().await;
     assert_eq!(seen.len(), 20, "{seen:?}");
     assert!(seen.iter().all(|command| command.is("EVALSHA")), "{seen:?}");
+}
+
+/// A lock of a client whose requests pass a proxy.
+struct Behind {
+    server: RedisServer,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+impl Behind {
+    async fn a_proxy() -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::in_front_of(&server);
+        let client = connect_with(LONG, &proxy.url()).await;
+        Self {
+            server,
+            proxy,
+            client,
+        }
+    }
+
+    /// Returns a lock of which no renewal is due.
+    fn lock(&self) -> rlock_core::Lock {
+        self.client.lock("k").lease(HOUR)
+    }
+}
+
+#[tokio::test]
+async fn a_nested_call_waits_for_no_server_which_counts_it_later() {
+    let place = Behind::a_proxy().await;
+    let outer = place.lock().acquire().await.expect("free");
+    place.proxy.hold_requests();
+    let nested = async { outer.scope(place.lock().acquire()).await.expect("enters") };
+    let nested = within(LONG, "it enters", nested).await;
+    assert_eq!(outer.depth(), 2);
+    place.proxy.pass();
+    assert_soon_shown(&place.server, &outer, 2).await;
+    place.proxy.hold_requests();
+    within(LONG, "it leaves", nested.release())
+        .await
+        .expect("held");
+    place.proxy.pass();
+    assert_soon_shown(&place.server, &outer, 1).await;
+    outer.release().await.expect("held");
+    assert!(!place.server.exists(&name("k")).await);
 }

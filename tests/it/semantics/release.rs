@@ -8,8 +8,8 @@ use rlock_testkit::{RedisServer, block_on, eventually};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::common::{
-    LASTING, LONG, assert_soon_free, begin, builder, cause_of, client, connect_with, hold, ms,
-    polled,
+    LASTING, LONG, assert_soon_counted, assert_soon_free, begin, builder, cause_of, client,
+    connect_with, hold, ms, polled,
 };
 
 const KEY: &str = "lock:{order:1}";
@@ -221,6 +221,7 @@ async fn a_full_server_takes_nested_and_outer_entries_back() {
     let lock = client.lock("order:1");
     let outer = lock.acquire().await.expect("free");
     let inner = outer.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(&server, &outer, 2).await;
     server.config_set("maxmemory-policy", "noeviction").await;
     server.config_set("maxmemory", "1").await;
     let refused = client.lock("order:2").wait(ms(500)).acquire().await;
@@ -230,8 +231,7 @@ async fn a_full_server_takes_nested_and_outer_entries_back() {
         "{refused:?}"
     );
     inner.release().await.expect("held");
-    let entries = server.hgetall(KEY).await;
-    assert_eq!(entries.values().collect::<Vec<_>>(), ["1"]);
+    assert_soon_counted(&server, &outer, 1).await;
     outer.release().await.expect("held");
     assert!(!server.exists(KEY).await);
 }

@@ -8,8 +8,8 @@ use rlock_testkit::{Proxy, RedisServer, eventually};
 
 use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_queued, cause_of, connect,
-    count, hold, its_turn, name,
+    LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_counted,
+    assert_soon_queued, cause_of, connect, count, hold, its_turn, name,
 };
 
 /// A master, its replica, and a proxy that always leads to the master.
@@ -66,6 +66,7 @@ async fn holders_and_waiters_find_the_new_master_behind_the_address_of_the_forme
     let lock = pair.client.lock("k").lease(FAILOVER_LEASE).wait(LONG);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(&pair.master, &guard, 2).await;
     let waiting = acquiring(pair.other.lock("k").lease(LASTING).wait(LONG * 2));
     assert_soon_queued(&pair.master, "k", 1).await;
     pair.replica.catch_up_with(&pair.master).await;
@@ -122,7 +123,6 @@ async fn a_demoted_master_confirms_no_lock_though_there_is_nothing_to_write() {
         "1",
         &lock,
         "300",
-        "1",
         DAY,
         "0",
         "lock:client:",

@@ -8,8 +8,9 @@ use rlock_testkit::{FAILOVER, Proxy, RedisServer, SERVICE, Trio, eventually};
 
 use super::{FAILOVER_LEASE, assert_soon_extended, hold_renewed};
 use crate::common::{
-    LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_listening,
-    assert_soon_queued, connect, count, hold, leave_behind, ms, name, pttl_in,
+    LASTING, LONG, acl, acquiring, assert_lost, assert_passed_on, assert_soon_counted,
+    assert_soon_listening, assert_soon_queued, connect, count, hold, leave_behind, ms, name,
+    pttl_in,
 };
 
 /// Starts servers that do not look dead just because the machine is busy.
@@ -36,6 +37,7 @@ async fn holders_and_waiters_follow_a_failover() {
     let lock = one.lock("k").lease(FAILOVER_LEASE).wait(LONG);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(&trio.master, &guard, 2).await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG * 3));
     assert_soon_queued(&trio.master, "k", 1).await;
     trio.replica.catch_up_with(&trio.master).await;

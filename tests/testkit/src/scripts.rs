@@ -16,7 +16,11 @@ macro_rules! lua {
 pub struct Scripts {
     /// Acquires one lock or several.
     pub acquire: Script,
-    /// Releases one lock, or lowers its count.
+    /// Sets the count of an owner.
+    pub set_count: Script,
+    /// Shares an exclusive lock.
+    pub downgrade: Script,
+    /// Releases one lock.
     pub release: Script,
     /// Extends leases.
     pub renew: Script,
@@ -38,6 +42,8 @@ impl Scripts {
     pub fn new() -> Self {
         Self {
             acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
+            set_count: Script::new(concat!(lua!("library"), lua!("set_count"))),
+            downgrade: Script::new(concat!(lua!("library"), lua!("downgrade"))),
             release: Script::new(concat!(lua!("library"), lua!("release"))),
             renew: Script::new(concat!(lua!("library"), lua!("renew"))),
             restore: Script::new(concat!(lua!("library"), lua!("restore"))),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     lease::Time,
-    machine::{Ask, CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request},
+    machine::{CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request},
     mode::LockMode,
     notes::Notes,
     options::LockOptions,
@@ -89,17 +89,7 @@ impl Awaited {
 
     /// Returns whether it releases this lock.
     pub(crate) fn releases(&self, key: &Key) -> bool {
-        matches!(&*self.body, Body::Release(release, _) if release.count == 0 && release.key == *key)
-    }
-
-    /// Returns whether it changes the count of this owner.
-    pub(crate) fn changes_count(&self, owner: Owner) -> bool {
-        match &self.sent {
-            Sent::Request(request) => {
-                !matches!(request.what, Ask::Acquire { .. }) && request.claims[0].owner == owner
-            }
-            Sent::Renew(_) => false,
-        }
+        matches!(&*self.body, Body::Release(release, _) if release.key == *key)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     plan::{Part, WorldKind},
     rules::{IN_TIME, NO_REFUSAL},
     store::{
-        Acquired, Claim, ReleaseRequest, Released, RenewalOutcome, Renewed,
+        Acquired, Applied, Claim, ReleaseRequest, RenewalOutcome, Renewed,
         decisions::{self, Votes},
     },
     world::{MS, Place, Who, World, nanos},
@@ -197,14 +197,13 @@ impl World {
                 self.voids(&key);
             }
         }
-        if let (Body::Acquire(request, _), Answer::Acquired(Acquired::NotOwner)) = (body, &answer)
-            && (request.count, id.is_some()) == (1, true)
+        if let (Body::Acquire(..), Answer::Acquired(Acquired::Outdated)) = (body, &answer)
+            && id.is_some()
         {
             let what = format!("client {} asks for a released owner: {body:?}", who.client);
             self.breaks(NO_REFUSAL, what);
         }
-        if let (Body::Release(release, _), Answer::Released(Released::Done)) = (body, &answer)
-            && release.count == 0
+        if let (Body::Release(release, _), Answer::Applied(Applied::Done)) = (body, &answer)
             && self.servers.len() == 1
             && release.owner.is_of(self.clients[who.client].id)
         {
@@ -289,7 +288,9 @@ impl World {
         }
         let is_over = match &*awaited.body {
             Body::Renew(..) => decisions::is_held(&of(votes, renewed), 0).is_some(),
-            Body::Release(..) => decisions::is_released(&of(votes, released)).is_some(),
+            Body::SetCount(_) | Body::Downgrade(..) | Body::Release(..) => {
+                decisions::is_applied(&of(votes, applied)).is_some()
+            }
             Body::Acquire(..) => decisions::is_acquired(&of(votes, acquired)) == Some(true),
             Body::Restore(..) => unreachable!("no client waits for it"),
         };
@@ -330,7 +331,10 @@ impl World {
                 self.confirms(client, id, &votes, outcome.clone());
                 Some(Answer::Renewed(outcome))
             }
-            Body::Release(..) => decisions::released(&of(&votes, released)).map(Answer::Released),
+            Body::SetCount(_) | Body::Downgrade(..) | Body::Release(..) => {
+                let extends = matches!(*body, Body::SetCount(_));
+                decisions::applied(&of(&votes, applied), extends).map(Answer::Applied)
+            }
             Body::Acquire(request, _) => {
                 let votes = of(&votes, acquired);
                 decisions::acquired(request, &votes, in_doubt, sent_at, fastrand::f64)
@@ -421,7 +425,7 @@ impl World {
                     after = ROLLBACK;
                 } else {
                     after = after.max(2 * takes).min(ROLLBACK);
-                    let release = ReleaseRequest::whole(claim);
+                    let release = ReleaseRequest::of(claim);
                     let body = Rc::new(Body::Release(release, self.clients[client].floor));
                     self.brings(self.who(client), server, takes, None, body);
                 }
@@ -502,7 +506,7 @@ impl World {
 fn reply(outcome: Vote, sent_at: Time) -> Reply {
     match outcome.map(|answer| answer.since(sent_at)) {
         Ok(Answer::Acquired(reply)) => Reply::Acquired(reply),
-        Ok(Answer::Released(reply)) => Reply::Released(reply),
+        Ok(Answer::Applied(reply)) => Reply::Applied(reply),
         Ok(Answer::Renewed(_) | Answer::Restored(_)) => Reply::None,
         Err(failure) => Reply::Failed(failure),
     }
@@ -520,7 +524,7 @@ fn largest_fence(answer: &Answer) -> u64 {
             };
             renewed.kept.iter().map(fence).collect()
         }
-        Answer::Acquired(_) | Answer::Released(_) | Answer::Restored(_) => Vec::new(),
+        Answer::Acquired(_) | Answer::Applied(_) | Answer::Restored(_) => Vec::new(),
     };
     fences.into_iter().max().unwrap_or_default()
 }
@@ -532,9 +536,9 @@ fn acquired(answer: &Answer) -> Option<&Acquired> {
     }
 }
 
-fn released(answer: &Answer) -> Option<&Released> {
+fn applied(answer: &Answer) -> Option<&Applied> {
     match answer {
-        Answer::Released(reply) => Some(reply),
+        Answer::Applied(reply) => Some(reply),
         _ => None,
     }
 }

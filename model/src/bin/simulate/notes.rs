@@ -7,7 +7,7 @@ use crate::{
     lease::Time,
     machine::{Ask, Event, Input, Machine, Owner, Ownership, Phase, Reply},
     options::LockOptions,
-    store::{Acquired, RenewalOutcome},
+    store::{Acquired, Applied, RenewalOutcome},
 };
 
 /// The most ownerships that a client remembers, and how long, in numbers of owners, those that are gone.
@@ -34,6 +34,8 @@ pub(crate) struct Note {
     /// When a change was reported, or reports were missed, until a later request is confirmed; whether a request
     /// failed.
     pub(crate) doubt: Option<(Time, bool)>,
+    /// When its latest count was sent.
+    pub(crate) told_at: Time,
     /// Whether it has asked the store for its lock, and whether its grant may be taken back.
     pub(crate) has_asked: bool,
     pub(crate) is_retired: bool,
@@ -101,6 +103,11 @@ impl Notes {
                     match reply {
                         Reply::Acquired(Acquired::Granted { sent_at, .. }) => {
                             note.confirmed(*sent_at);
+                        }
+                        Reply::Applied(Applied::Done)
+                            if matches!(request.what, Ask::SetCount { .. }) =>
+                        {
+                            note.confirmed(note.told_at);
                         }
                         Reply::Acquired(Acquired::Taken { claim, queued, .. }) => {
                             note.is_first = n == *claim && queued.is_some_and(|place| place.first);

@@ -463,7 +463,7 @@ impl World {
 
     fn asks(&mut self, client: usize, about: &About, request: &Request, now: Time) {
         match request.what {
-            Ask::Lower { count: 0, .. } => {
+            Ask::Release { .. } => {
                 let claim = &request.claims[0];
                 let Client { machine, notes, .. } = &mut self.clients[client];
                 let own = machine.own(&claim.key, claim.owner);
@@ -473,6 +473,11 @@ impl World {
                 note.releases += 1;
                 note.valid_until = note.valid_until.max(until.unwrap_or_default());
             }
+            Ask::SetCount { .. } => {
+                let owner = request.claims[0].owner;
+                self.clients[client].notes.of(owner).told_at = now;
+            }
+            Ask::Downgrade { .. } => {}
             Ask::Acquire { waits, .. } => {
                 self.asks_for_locks(client, about, request, waits);
                 for claim in &request.claims {
@@ -480,7 +485,6 @@ impl World {
                     (note.has_asked, note.is_first, note.changed_at) = (true, false, None);
                 }
             }
-            _ => {}
         }
     }
 
@@ -574,7 +578,6 @@ impl World {
             .map_or(Duration::ZERO, |own| own.left(now));
         let former = std::mem::take(state.notes.of(owner));
         let is_local = by == By::Local;
-        let changes = state.polled().any(|awaited| awaited.changes_count(owner));
         // A call that leaves without a hold leaves the lock to a call that it was not meant for.
         let may_be_left = self.plan.has_any(&[
             Part::SeveralKeys,
@@ -595,8 +598,6 @@ impl World {
             "has another lease"
         } else if is_local && !terms.watchdog && !may_be_left {
             "is not renewed"
-        } else if is_local && changes {
-            "changes its count"
         } else {
             ""
         };
@@ -611,6 +612,7 @@ impl World {
             is_brief: left <= GRACE && terms.lease >= GRACE * 2,
             waiters: former.waiters,
             has_asked: true,
+            told_at: former.told_at,
             ..Note::default()
         };
         if !broken.is_empty() {
@@ -1031,8 +1033,7 @@ impl World {
             return;
         };
         let now = state.clock.time(self.now);
-        // Two calls are woken late: one that does not wait, if the release that it waits for is given up when the call
-        // is polled, and one that waits for the count of a hold, if the hold ends then.
+        // A call that does not wait is woken late, if the release that it waits for is given up when the call is polled.
         let is_attempt = waiting.terms.wait == Wait::Never;
         let is_busy = waiting.is_sending || waiting.is_planned || state.paused_until > self.now;
         let is_busy = is_busy || is_attempt;
@@ -1042,8 +1043,7 @@ impl World {
         let outputs = state.machine.clone().on(Input::Poll(call), now);
         let goes_on = |output: &&Output| match output {
             Output::Step(Step::Wait) => false,
-            Output::Step(Step::Send(request)) if matches!(request.what, Ask::Enter { .. }) => true,
-            output => matches!(output, Output::Step(_)) && !waiting.is_inside,
+            output => matches!(output, Output::Step(_)),
         };
         if let Some(step) = outputs.iter().find(goes_on) {
             let what = format!("client {client}: {call:?} was not woken for {step:?}");
@@ -1161,7 +1161,7 @@ impl World {
         let is_untold = |id: OwnerId, own: &Ownership, holder: &Client| {
             (own.phase(), own.mode, id.mode())
                 == (Phase::Held, LockMode::Shared, LockMode::Exclusive)
-                && own.wanted_count(true).is_none()
+                && own.is_told(true)
                 && holder.is_idle()
         };
         if let (Some(id), Some(own), Some(holder)) = (id, own, holder)
@@ -1173,8 +1173,8 @@ impl World {
             return self.breaks(COUNTED, what);
         }
         if let (Some(holder), Some(own), Some(entry)) = (holder, own, entry)
-            && (own.phase(), own.wanted_count(true), own.used())
-                == (Phase::Held, None, LockMode::Exclusive)
+            && (own.phase(), own.is_told(true), own.used())
+                == (Phase::Held, true, LockMode::Exclusive)
             && (own.entries() != entry.count && holder.is_idle())
             && own.valid_until(holder.clock.time(self.now)).is_ok()
             && (is_counted && !self.plan.may(Effect::Repeats))

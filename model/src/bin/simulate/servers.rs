@@ -27,7 +27,8 @@ pub(crate) const RETENTION: Duration = Duration::from_secs(5);
 fn fence_ttl(body: &Body) -> Duration {
     let lease = match body {
         Body::Acquire(request, _) => request.lease,
-        Body::Release(..) => GRACE,
+        Body::SetCount(set) => set.lease,
+        Body::Downgrade(..) | Body::Release(..) => GRACE,
         Body::Renew(renewal, lease) if renewal.keeps_fence => *lease * 2,
         Body::Renew(_, lease) | Body::Restore(_, lease) => *lease,
     };
@@ -244,14 +245,13 @@ impl Server {
     pub(crate) fn execute(&mut self, body: &Body, now: u64) -> Answer {
         let keys = body.keys();
         let floor = match body {
-            Body::Acquire(_, floor) | Body::Release(_, floor) => *floor,
-            Body::Renew(..) | Body::Restore(..) => 0,
+            Body::Acquire(_, floor) | Body::Downgrade(_, floor) | Body::Release(_, floor) => *floor,
+            Body::SetCount(_) | Body::Renew(..) | Body::Restore(..) => 0,
         };
         let others = match body {
             Body::Release(release, _) => self.kept_for_others(release, now),
-            Body::Acquire(request, _) if request.count > 1 => {
-                self.kept(&request.claims[0].key, self.time(now))
-            }
+            Body::SetCount(set) => self.kept(&set.key, self.time(now)),
+            Body::Downgrade(downgrade, _) => self.kept(&downgrade.key, self.time(now)),
             _ => Duration::ZERO,
         };
         let ttl = fence_ttl(body).max(others);

@@ -4,7 +4,7 @@
 pub(crate) use rlock_proto::{
     redlock as decisions,
     store::{
-        Acquired, Claim, GRACE, Notification, ReleaseRequest, Released, Renewal, RenewalOutcome,
+        Acquired, Applied, Claim, GRACE, Notification, ReleaseRequest, Renewal, RenewalOutcome,
         Renewed,
     },
 };

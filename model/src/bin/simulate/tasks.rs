@@ -319,7 +319,7 @@ impl World {
                 let state = self.state(client, task);
                 state.is_sending = true;
                 state.asked += u32::from(matches!(request.what, Ask::Acquire { .. }));
-                if let (Ask::Lower { count: 0, .. }, Some((.., releases))) =
+                if let (Ask::Release { .. }, Some((.., releases))) =
                     (&request.what, &mut state.leaves)
                 {
                     *releases = true;

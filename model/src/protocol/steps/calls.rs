@@ -421,12 +421,9 @@ fn begin(config: &Config, state: &mut State, name: u8, at: usize, entered: Enter
 /// Sends a request of a call or of the background.
 fn send(state: &mut State, name: u8, request: Box<Request>) {
     let (now, by) = (state.now(), request.call);
-    if let Ask::Lower {
-        count, min_hold, ..
-    } = request.what
-    {
+    if let Ask::Release { min_hold, .. } = request.what {
         let owner = request.claims[0].owner;
-        state.client(name).known(owner).is_released |= count == 0;
+        state.client(name).known(owner).is_released = true;
         if !min_hold.is_zero() {
             state.seen.note(Situation::Kept);
         }

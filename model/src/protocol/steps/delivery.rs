@@ -66,7 +66,7 @@ fn read(config: &Config, state: &mut State, name: u8, id: Id, reply: Answer) {
             renewal_ends(config, state, name, awaited, Some(renewed.kept[0]));
         }
         Answer::Acquired(reply) => replied(config, state, name, awaited, Reply::Acquired(reply)),
-        Answer::Released(reply) => replied(config, state, name, awaited, Reply::Released(reply)),
+        Answer::Applied(reply) => replied(config, state, name, awaited, Reply::Applied(reply)),
     }
 }
 
@@ -178,6 +178,6 @@ pub(super) fn force(config: &Config, state: &mut State, notified: bool) {
     state.network.send(Message::Request {
         from: STRANGER,
         id: Id::MAX,
-        request: Body::Release(ReleaseRequest::whole(&Claim { key, owner }), 0),
+        request: Body::Release(ReleaseRequest::of(&Claim { key, owner }), 0),
     });
 }

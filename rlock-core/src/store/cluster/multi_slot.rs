@@ -9,7 +9,9 @@ use crate::{
     few::Few,
     key::Key,
     lease::Time,
-    store::{AcquireRequest, Acquired, Claim, ReleaseRequest, SendOptions, Store, StoreError},
+    store::{
+        AcquireRequest, Acquired, Change, Claim, ReleaseRequest, SendOptions, Store, StoreError,
+    },
 };
 
 impl ClusterStore {
@@ -63,7 +65,7 @@ impl ClusterStore {
                     (*claim, *some) = (group[*claim], all);
                     return Ok(reply);
                 }
-                Acquired::NotOwner => return Ok(reply),
+                Acquired::Outdated => return Ok(reply),
             }
         }
         Ok(Acquired::Granted {
@@ -85,8 +87,8 @@ impl ClusterStore {
             if group.contains(&at) {
                 return Ok(fence);
             }
-            let release = ReleaseRequest::whole(claim);
-            self.release(&release, send).await?;
+            let release = Change::Release(ReleaseRequest::of(claim));
+            self.apply(&release, send).await?;
             match fence {
                 0 => self.fence(&claim.key, send).await,
                 fence => Ok(fence),

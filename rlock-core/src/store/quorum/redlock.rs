@@ -20,7 +20,7 @@ use std::{
 
 use futures_util::{FutureExt, future::join_all};
 use rlock_proto::redlock::{
-    SHORTEST_LATE, acquired, decisive, is_acquired, is_granted, is_held, is_released, released,
+    SHORTEST_LATE, acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held,
     renewed, to_restore, with_step,
 };
 
@@ -29,8 +29,8 @@ use super::{
     call::{LateReplies, QuorumCall},
 };
 use crate::store::{
-    AcquireRequest, Acquired, ReleaseRequest, Released, Renewal, Renewed, SendOptions, Store,
-    StoreError, redis::RedisStore,
+    AcquireRequest, Acquired, Applied, Change, ReleaseRequest, Renewal, Renewed, SendOptions,
+    Store, StoreError, redis::RedisStore,
 };
 
 /// The time-out of a rollback.
@@ -76,31 +76,36 @@ impl QuorumStore {
         outcome
     }
 
-    pub(super) async fn release_all(
+    pub(super) async fn apply_all(
         &self,
-        request: ReleaseRequest,
+        change: Change,
         send: SendOptions,
-    ) -> Result<Released, StoreError> {
+    ) -> Result<Applied, StoreError> {
+        let is_count = matches!(change, Change::SetCount(_));
         // Members that are away get it when they are back, if that is soon.
         let mut call = QuorumCall::to_each(&self.members, |member| {
-            let request = request.clone();
+            let change = change.clone();
             async move {
-                let reply = member.release(&request, send).await;
+                let reply = member.apply(&change, send).await;
+                // A later count might overtake the repetition.
+                if is_count {
+                    return reply;
+                }
                 let Some(error) = reply.as_ref().err().filter(|error| error.transient) else {
                     return reply;
                 };
                 // The next connection takes it.
-                match member.release(&request, send).await {
-                    Ok(Released::NotHeld) if error.maybe_executed => reply,
+                match member.apply(&change, send).await {
+                    Ok(Applied::NotHeld) if error.maybe_executed => reply,
                     next => next,
                 }
             }
         });
         call.collect(send.timeout, SHORTEST_LATE, |call| {
-            is_released(&call.votes()).is_some()
+            is_applied(&call.votes()).is_some()
         })
         .await;
-        let outcome = released(&call.votes()).ok_or_else(|| call.error());
+        let outcome = applied(&call.votes(), is_count).ok_or_else(|| call.error());
         LateReplies::follow(&self.late, call);
         outcome
     }
@@ -170,8 +175,9 @@ async fn restore(
 async fn roll_back(request: &AcquireRequest, granting: &[Arc<RedisStore>]) {
     let send = SendOptions::new(ROLLBACK);
     let releases = granting.iter().flat_map(|member| {
-        let releases = request.claims.iter().map(ReleaseRequest::whole);
-        releases.map(move |release| async move { member.release(&release, send).await })
+        let releases = request.claims.iter().map(ReleaseRequest::of);
+        let releases = releases.map(Change::Release);
+        releases.map(move |release| async move { member.apply(&release, send).await })
     });
     join_all(releases).await;
 }

@@ -15,7 +15,9 @@ use crate::{
     few::{Few, one},
     key::Key,
     owner::OwnerId,
-    store::{AcquireRequest, GRACE, ReleaseRequest, Renewal},
+    store::{
+        AcquireRequest, Change, DowngradeRequest, GRACE, ReleaseRequest, Renewal, SetCountRequest,
+    },
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
@@ -76,7 +78,7 @@ impl Scripts {
     }
 }
 
-scripts!(acquire release renew restore inspect);
+scripts!(acquire set_count downgrade release renew restore inspect);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -93,7 +95,7 @@ pub(in crate::store) struct Commands {
 pub(in crate::store) enum Operation<'a> {
     /// Acquires locks. With a flag, it is not sent any more once that is `true`.
     Acquire(&'a AcquireRequest, Option<&'a AtomicBool>),
-    Release(&'a ReleaseRequest),
+    Change(&'a Change),
     /// Renews locks by this lease.
     Renew(&'a [Renewal], Duration),
     /// Restores locks, for this lease, at a member of a quorum that lacks them.
@@ -109,7 +111,9 @@ impl<'a> Operation<'a> {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Acquire(..) => "acquire",
-            Self::Release(_) => "release",
+            Self::Change(Change::SetCount(_)) => "set_count",
+            Self::Change(Change::Downgrade(_)) => "downgrade",
+            Self::Change(Change::Release(_)) => "release",
             Self::Renew(..) => "renew",
             Self::Restore(..) => "restore",
             Self::Inspect(_) => "inspect",
@@ -120,7 +124,7 @@ impl<'a> Operation<'a> {
 
     /// Returns whether the request changes what an owner has.
     pub(super) fn is_change(self) -> bool {
-        matches!(self, Self::Acquire(..) | Self::Release(_))
+        matches!(self, Self::Acquire(..) | Self::Change(_))
     }
 
     /// Returns whether the request writes, which a replica refuses.
@@ -132,7 +136,7 @@ impl<'a> Operation<'a> {
     pub(super) fn keys(self) -> Few<&'a Key> {
         match self {
             Self::Acquire(request, _) => request.claims.iter().map(|claim| &claim.key).collect(),
-            Self::Release(request) => one(&request.key),
+            Self::Change(change) => one(change.key()),
             Self::Renew(renewals, _) | Self::Restore(renewals, _) => (renewals.iter())
                 .map(|renewal| &renewal.claim.key)
                 .collect(),
@@ -167,7 +171,9 @@ impl Commands {
     pub(super) fn command(&self, call: Operation<'_>) -> Cmd {
         match call {
             Operation::Acquire(request, _) => self.acquire(request),
-            Operation::Release(request) => self.release(request),
+            Operation::Change(Change::SetCount(set)) => self.set_count(set),
+            Operation::Change(Change::Downgrade(downgrade)) => self.downgrade(downgrade),
+            Operation::Change(Change::Release(release)) => self.release(release),
             Operation::Renew(renewals, lease) => self.renew(renewals, lease),
             Operation::Restore(renewals, lease) => self.restore(renewals, lease),
             Operation::Inspect(key) => self.begin(&self.scripts.inspect, [key]),
@@ -212,7 +218,6 @@ impl Commands {
         let mut command = self.begin(&self.scripts.acquire, keys);
         command
             .arg(millis(request.lease))
-            .arg(request.count)
             .arg(self.fence_ttl(request.lease))
             .arg(u8::from(request.waits))
             .arg(self.keyspace.channels())
@@ -234,11 +239,32 @@ impl Commands {
         if self.of_quorum { "all" } else { "first" }
     }
 
+    fn set_count(&self, request: &SetCountRequest) -> Cmd {
+        let mut command = self.begin(&self.scripts.set_count, [&request.key]);
+        command
+            .arg(Text(request.owner))
+            .arg(request.count)
+            .arg(millis(request.lease))
+            .arg(self.fence_ttl(request.lease));
+        command
+    }
+
+    fn downgrade(&self, request: &DowngradeRequest) -> Cmd {
+        let mut command = self.begin(&self.scripts.downgrade, [&request.key]);
+        command
+            .arg(Text(request.owner))
+            .arg(request.fence)
+            .arg(self.fence_ttl(GRACE))
+            .arg(self.keyspace.channels())
+            .arg(self.waiters())
+            .arg(self.floor.next());
+        command
+    }
+
     fn release(&self, request: &ReleaseRequest) -> Cmd {
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
             .arg(Text(request.owner))
-            .arg(request.count)
             // Rounded up: the lock stays taken for at least this long.
             .arg(millis(request.min_hold + Duration::from_nanos(999_999)))
             .arg(request.fence)

@@ -15,7 +15,7 @@ use super::{
     connection::Inbox,
     errors::classify,
     keyspace::Keyspace,
-    replies::{read_acquired, read_entry, read_released, read_renewed},
+    replies::{read_acquired, read_applied, read_entry, read_renewed},
 };
 use crate::{
     escape_control::breaks_the_line,
@@ -131,13 +131,13 @@ pub(crate) fn reply(reply: &[u8]) {
                 assert!(claim < claims);
                 assert_eq!(fences.len(), claims);
             }
-            Ok(Acquired::NotOwner) | Err(_) => {}
+            Ok(Acquired::Outdated) | Err(_) => {}
         }
         if let Ok(renewed) = read_renewed(value.clone(), claims, sent_at) {
             assert_eq!(renewed.kept.len(), claims);
         }
     }
-    let _ = read_released(&value);
+    let _ = read_applied(&value);
     let _ = read_entry(value);
 }
 

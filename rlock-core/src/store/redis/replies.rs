@@ -10,7 +10,7 @@ use crate::{
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, QueuePlace, Released, RenewalOutcome, Renewed, StoreError, StoredLock,
+        Acquired, Applied, QueuePlace, RenewalOutcome, Renewed, StoreError, StoredLock,
         TOO_LARGE_FENCE, TakenBy,
     },
 };
@@ -67,7 +67,7 @@ pub(super) fn read_acquired(
                 by,
             })
         }
-        [-1] => Ok(Acquired::NotOwner),
+        [-1] => Ok(Acquired::Outdated),
         _ => Err(unexpected(format!("{answer:?} for {claims} locks"))),
     }
 }
@@ -106,11 +106,11 @@ fn without_holder(answer: Value) -> (Value, TakenBy) {
     }
 }
 
-pub(super) fn read_released(answer: &Value) -> Result<Released, StoreError> {
+pub(super) fn read_applied(answer: &Value) -> Result<Applied, StoreError> {
     match answer {
-        Value::Int(0) => Ok(Released::NotHeld),
-        Value::Int(1) => Ok(Released::Done),
-        _ => Err(unexpected(format!("{answer:?} to a release"))),
+        Value::Int(0) => Ok(Applied::NotHeld),
+        Value::Int(1) => Ok(Applied::Done),
+        _ => Err(unexpected(format!("{answer:?} to a change"))),
     }
 }
 

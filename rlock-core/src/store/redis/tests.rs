@@ -9,7 +9,10 @@ use super::{
     fake::{FakeSentinels, FakeServer, REFUSED},
     *,
 };
-use crate::{owner::OwnerId, store::endpoint::Endpoint};
+use crate::{
+    owner::OwnerId,
+    store::{SetCountRequest, endpoint::Endpoint},
+};
 
 const SILENCE: Duration = Duration::from_millis(200);
 /// After this time, a test hangs.
@@ -157,7 +160,7 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
     tokio::time::pause();
     assert_ne!(address.next_promotion_by(), None);
 
-    let acquire = |count| {
+    let acquire = {
         let (store, owner) = (
             Arc::clone(&store),
             OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
@@ -167,7 +170,6 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
             let request = AcquireRequest {
                 claims: Arc::new([Claim { key, owner }]),
                 lease: LONG,
-                count,
                 waits: false,
             };
             store
@@ -176,14 +178,27 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
                 .map(drop)
         }
     };
+    let count = {
+        let (store, owner) = (
+            Arc::clone(&store),
+            OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
+        );
+        let count = Change::SetCount(SetCountRequest {
+            key: Key::parse("k").expect("valid"),
+            owner,
+            count: 2,
+            lease: LONG,
+        });
+        async move { store.apply(&count, SendOptions::new(LONG)).await.map(drop) }
+    };
     // The client has asked for its permissions by scripts.
     let checks = former.count("EVALSHA");
-    let (held_back, entry) = (tokio::spawn(acquire(1)), tokio::spawn(acquire(2)));
+    let (held_back, told) = (tokio::spawn(acquire), tokio::spawn(count));
     // The server reads it behind everything that was sent before.
     store.ping(LONG).await.expect("it replies");
     assert_eq!(former.count("PING"), 1);
-    let entered = former.count("EVALSHA");
-    assert_eq!(entered, checks + 1, "the entry grants nothing new");
+    let requests = former.count("EVALSHA");
+    assert_eq!(requests, checks + 1, "a count grants nothing");
     assert!(!held_back.is_finished(), "the acquire waits");
 
     sentinels.reply([Some((2, master.port, "")); 3]);
@@ -192,9 +207,9 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
     drop(resume);
     let refused = held_back.await.expect("no panic").expect_err("refused");
     assert!(refused.to_string().contains("NOPERM"), "{refused}");
-    let refused = entry.await.expect("no panic").expect_err("refused");
+    let refused = told.await.expect("no panic").expect_err("refused");
     assert!(refused.to_string().contains("NOPERM"), "{refused}");
     let counts = (former.count("EVALSHA"), master.count("EVALSHA"));
-    assert_eq!(counts, (entered, 1));
+    assert_eq!(counts, (requests, 1));
     background.abort();
 }

@@ -1,6 +1,7 @@
 //! Inputs to one machine, and what it wants to be done then.
 
 mod client;
+mod counts;
 mod leases;
 mod modes;
 mod unpolled;
@@ -23,7 +24,7 @@ fn a_call_asks_the_store_and_its_release_leaves_nothing() {
     assert_eq!(entered.token, FENCE * TOKENS);
     assert_eq!(entered.began, Some(By::Release));
     let release = asked(client.leave(&entered));
-    assert_eq!(lowers(&release), (0, Duration::ZERO));
+    assert_eq!(kept(&release), Duration::ZERO);
     client.tick(1_000);
     assert!(client.renewals().is_empty() && !client.machine.is_released());
     assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
@@ -92,7 +93,7 @@ fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
         // The server, or one that took its place, still had it in the queue.
         client.on(Input::Event(key("k"), Some(gone), message));
         let release = client.sent_one();
-        assert_eq!((owner(&release), lowers(&release).0), (gone, 0));
+        assert!(release.is_release() && owner(&release) == gone);
         assert_eq!(release.claims[0].mode, mode);
         client.on(Input::Reply(release, DONE));
         assert!(client.is_empty() && client.losses().is_empty());
@@ -191,27 +192,6 @@ fn a_hold_leaves_its_lock_only_to_a_call_with_the_same_terms_within_them() {
     assert!(!is_passed(|set| set.replicas = true, both, |_, _| ()));
 }
 
-/// Otherwise the background would send a count or a release while the next hold has the lock.
-#[test]
-fn a_lock_whose_count_is_changing_is_not_left_to_the_next_call() {
-    fn nested(client: &mut Client, outer: &Entered) -> Box<Request> {
-        let inner = client.enter(outer, LEASE);
-        asked(client.leave(&inner))
-    }
-    let passed = |change: fn(&mut Client, &Entered)| is_passed(|_| (), [terms(LEASE); 2], change);
-    assert!(!passed(|client, outer| drop(client.nest(outer, LEASE))));
-    assert!(!passed(|client, outer| {
-        let (call, step) = client.nest(outer, LEASE);
-        client.on(Input::Cancel(call));
-        client.grant(asked(step), 0);
-    }));
-    assert!(!passed(|client, outer| drop(nested(client, outer))));
-    assert!(passed(|client, outer| {
-        let lower = nested(client, outer);
-        client.reply(lower, DONE);
-    }));
-}
-
 #[test]
 fn a_lock_in_doubt_is_not_left_to_the_next_call_until_a_later_request_confirms_it() {
     for (confirmed, expected) in [(None, false), (Some(100), false), (Some(101), true)] {
@@ -303,7 +283,7 @@ fn a_retained_lock_is_renewed_until_its_retention_ends() {
     client.tick(9_999);
     assert!(client.renewals().is_empty() && client.sent().is_empty());
     client.tick(10_000);
-    assert_eq!(lowers(&client.sent_one()), (0, Duration::ZERO));
+    assert_eq!(kept(&client.sent_one()), Duration::ZERO);
 
     // It ends in time although the next renewal would be later.
     let (mut client, entered) = Client::holding(with(|terms| terms.retain = ms(100)));
@@ -390,7 +370,8 @@ fn an_owner_that_is_granted_the_lock_once_more_is_not_used() {
 
 #[test]
 fn a_hold_is_renewed_after_a_third_and_again_until_its_lease_ends() {
-    let (mut client, entered) = Client::holding(terms(LEASE));
+    let mut client = Client::with(|settings| settings.counts_entries = false);
+    let entered = client.hold(terms(LEASE));
     let nested = client.enter(&entered, LEASE);
     for attempt in [1_000, 1_500, 2_000, 2_500] {
         assert_eq!(client.machine.due(), Some(at(attempt)));
@@ -430,12 +411,15 @@ fn a_lease_counts_from_its_request_and_a_late_reply_does_not_bring_it_back() {
         assert_eq!(is_lost, until.is_none());
     }
 
-    // The late reply to a nested call.
+    // The late reply to a count.
     let (mut client, entered) = Client::holding(terms(LEASE));
-    let (_, step) = client.nest(&entered, LEASE);
+    client.enter(&entered, LEASE);
+    client.tick(20);
+    let told = client.sent_one();
     client.now = 2_968;
-    let lost = Step::Refused(Refusal::Lost(key("k"), LostCause::Expired));
-    assert_eq!(client.reply(asked(step), granted(0, 1, 2_900)), lost);
+    client.reply(told, DONE);
+    let valid_until = client.own().valid_until(at(2_968));
+    assert_eq!(valid_until, Err(LostCause::Expired));
 }
 
 /// A store that is down is asked four times in a lease, not without a pause.
@@ -487,24 +471,6 @@ fn a_hold_without_a_watchdog_is_only_looked_for() {
     assert_eq!(client.valid_until(), until);
     client.tick(2_900);
     assert!(client.renewals().is_empty() && client.own().has(entered.entry.number));
-}
-
-/// An open renewal would take back a longer lease.
-#[test]
-fn a_nested_call_shares_the_lease_of_its_hold_and_renews_it() {
-    for lease in [LEASE / 2, LONG] {
-        let (mut client, entered) = Client::holding(terms(LEASE));
-        client.now = 500;
-        let (_, step) = client.nest(&entered, lease);
-        let request = asked(step);
-        assert!(matches!(request.what, Ask::Enter { lease, count: 2 } if lease == ms(LEASE)));
-        client.grant(request, 0);
-        assert_eq!(client.valid_until(), 500 + 2_968);
-        client.tick(1_000);
-        assert!(client.renewals().is_empty());
-        client.tick(1_500);
-        assert_eq!(client.renewal().lease, ms(LEASE));
-    }
 }
 
 /// A late renewal of the hold before would take back the longer lease, or confirm more than the shorter one.
@@ -594,7 +560,7 @@ fn an_entry_is_kept_next_to_one_that_is_valid_and_sends_nothing() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let kept = only(client.on(Input::Keep(entered.entry.clone())));
     assert_eq!((kept.token, kept.began), (entered.token, None));
-    asked(client.leave(&entered));
+    assert_eq!(client.leave(&entered), Step::Left(Ok(())));
     let keep = |client: &mut Client, of: &Entered| client.on(Input::Keep(of.entry.clone()));
     let refused = |cause| Step::Left(Err(cause));
     assert_eq!(keep(&mut client, &entered), refused(LostCause::Released));
@@ -778,26 +744,6 @@ fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_gra
 }
 
 #[test]
-fn nested_entries_are_counted_and_only_the_last_one_releases() {
-    let (mut client, outer) = Client::holding(terms(LEASE));
-    let (_, step) = client.nest(&outer, LEASE);
-    let request = asked(step);
-    assert!(matches!(request.what, Ask::Enter { count: 2, .. }));
-    let inner = only(client.grant(request, 0));
-    assert_eq!((inner.token, inner.began), (outer.token, None));
-    let lower = asked(client.leave(&outer));
-    assert_eq!(lowers(&lower).0, 1);
-    assert_eq!(client.reply(lower, DONE), Step::Left(Ok(())));
-    assert_eq!(lowers(&asked(client.leave(&inner))).0, 0);
-
-    let mut client = Client::with(|settings| settings.counts_entries = false);
-    let outer = client.hold(terms(LEASE));
-    let inner = only(client.nest(&outer, LEASE).1);
-    assert_eq!(client.leave(&outer), Step::Left(Ok(())));
-    assert_eq!(lowers(&asked(client.leave(&inner))).0, 0);
-}
-
-#[test]
 fn a_call_inside_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
     let (mut client, outer) = Client::holding(terms(LEASE));
     let (next, _) = client.acquire("k", terms(LEASE));
@@ -805,24 +751,6 @@ fn a_call_inside_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
     let next = only(client.poll(next));
     assert_eq!(next.entry.owner, outer.entry.owner);
     assert_eq!(client.nest(&outer, LEASE).1, Step::Wait);
-}
-
-#[test]
-fn the_count_of_a_cancelled_nested_call_is_corrected_behind_its_request() {
-    for reply in [Reply::None, granted(0, 1, 0)] {
-        let (mut client, outer) = Client::holding(terms(LEASE));
-        let (call, step) = client.nest(&outer, LEASE);
-        client.on(Input::Cancel(call));
-        client.on(Input::Reply(asked(step), reply));
-        client.tick(20);
-        let lower = client.sent_one();
-        assert_eq!(lowers(&lower).0, 1);
-        assert!(lower.claims[0].in_doubt);
-        client.on(Input::Reply(lower, DONE));
-        client.tick(100);
-        assert!(client.sent().is_empty());
-        assert_eq!(lowers(&asked(client.leave(&outer))).0, 0);
-    }
 }
 
 #[test]
@@ -887,7 +815,7 @@ fn a_lock_stays_taken_for_its_min_hold() {
     let (call, _) = client.acquire("k", terms(LEASE));
     client.now = 100;
     let release = asked(client.leave(&entered));
-    assert_eq!(lowers(&release), (0, ms(400)));
+    assert_eq!(kept(&release), ms(400));
     client.next(call);
 }
 
@@ -898,19 +826,19 @@ fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_min_hold() {
         let (mut client, entered) = Client::holding(limit);
         client.now = 100;
         client.end(&entered, end, None);
-        assert_eq!(lowers(&client.sent_one()), (0, ms(0)), "{end:?}");
+        assert_eq!(kept(&client.sent_one()), ms(0), "{end:?}");
     }
     let (mut client, entered) = Client::holding(limit);
     client.now = 100;
     assert_eq!(client.revoked(None, false), [Revoked::Lost]);
     client.leave_as(&entered, None);
-    assert_eq!(lowers(&client.sent_one()), (0, ms(0)), "asked to release");
+    assert_eq!(kept(&client.sent_one()), ms(0), "asked to release");
 }
 
 #[test]
 fn of_nested_calls_those_that_succeed_keep_the_lock() {
     let limit = with(|terms| terms.min_hold = Some(ms(500)));
-    for (of_inner, of_outer, kept) in [
+    for (of_inner, of_outer, until) in [
         (HoldEnd::Failed, HoldEnd::Released, ms(400)),
         (HoldEnd::Released, HoldEnd::Failed, ms(0)),
     ] {
@@ -919,8 +847,8 @@ fn of_nested_calls_those_that_succeed_keep_the_lock() {
         client.now = 100;
         client.end(&inner, of_inner, None);
         client.end(&outer, of_outer, None);
-        let sent = client.sent();
-        assert_eq!(sent.last().map(lowers), Some((0, kept)), "{of_inner:?}");
+        let release = client.sent_one();
+        assert_eq!(self::kept(&release), until, "{of_inner:?}");
     }
 }
 
@@ -1061,7 +989,7 @@ fn a_client_that_drains_serves_calls_that_wait_or_are_inside_a_hold() {
     client.leave(&entered);
     let next = only(client.poll(call));
     assert!(!client.machine.is_drained());
-    assert_eq!(lowers(&asked(client.leave(&next))).0, 0, "not retained");
+    assert!(asked(client.leave(&next)).is_release(), "not retained");
 }
 
 #[test]
@@ -1128,17 +1056,6 @@ fn a_release_whose_reply_comes_twice_ends_nothing_else() {
     assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
 }
 
-/// The call with the request in flight is not polled any more.
-#[test]
-fn a_nested_call_that_comes_when_an_earlier_one_is_given_up_is_woken() {
-    let (mut client, entered) = Client::holding(terms(60_000));
-    asked(client.nest(&entered, LEASE).1);
-    client.now = 4_000;
-    let (call, step) = client.nest(&entered, LEASE);
-    assert!(step == Step::Wait && client.is_woken(call));
-    asked(client.poll(call));
-}
-
 #[test]
 fn a_call_that_is_polled_when_its_wait_for_tokens_has_ended_gets_the_turn_and_is_woken() {
     let (mut client, call, _) = out_of_tokens();
@@ -1182,19 +1099,6 @@ fn an_attempt_that_is_polled_when_a_release_is_given_up_asks_at_once() {
 }
 
 #[test]
-fn a_nested_call_that_waits_for_another_learns_of_a_loss_at_once() {
-    let (mut client, entered) = Client::holding(terms(LEASE));
-    asked(client.nest(&entered, LEASE).1);
-    let (second, step) = client.nest(&entered, LEASE);
-    assert_eq!(step, Step::Wait);
-    client.tick(1_000);
-    client.renew(Some(RenewalOutcome::Lost));
-    assert!(client.is_woken(second));
-    let step = client.poll(second);
-    assert!(matches!(step, Step::Refused(Refusal::Lost(..))), "{step:?}");
-}
-
-#[test]
 fn a_release_that_finds_no_lock_after_its_lease_reports_that_the_lease_has_ended() {
     for (now, cause) in [
         (LEASE - 100, LostCause::Removed),
@@ -1206,16 +1110,6 @@ fn a_release_that_finds_no_lock_after_its_lease_reports_that_the_lease_has_ended
         client.now = now;
         assert_eq!(client.reply(release, NOT_HELD), Step::Left(Err(cause)));
     }
-}
-
-#[test]
-fn a_hold_whose_nested_entries_are_not_counted_is_retained() {
-    let mut client = Client::with(|settings| settings.counts_entries = false);
-    let outer = client.hold(retained());
-    let inner = only(client.nest(&outer, LEASE).1);
-    client.leave(&inner);
-    assert_eq!(client.leave(&outer), Step::Left(Ok(())));
-    assert_eq!(client.own().phase(), Phase::Retained);
 }
 
 /// The store keeps the fence for the lease and a minute, and then, each time, for another lease.

@@ -2,11 +2,11 @@
 
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LostCause};
-use rlock_testkit::{Proxy, RedisServer, eventually};
+use rlock_testkit::{Proxy, RedisServer};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_free, assert_soon_queued, client, count,
-    hold, its_turn, name, resp2_client,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_counted, assert_soon_free,
+    assert_soon_queued, client, count, hold, its_turn, name, resp2_client,
 };
 use crate::leases::clock::{self, HOUR};
 
@@ -41,13 +41,10 @@ async fn a_call_without_a_reply_is_repeated_over_another_connection() {
         let guard = lock.acquire().await.expect("granted after all");
         place.proxy.half_open();
         let nested = guard.scope(lock.acquire()).await.expect("enters");
-        assert_eq!(count(&place.server, &guard).await, Some(2), "{protocol}");
+        assert_soon_counted(&place.server, &guard, 2).await;
         place.proxy.half_open();
         drop(nested);
-        eventually(LONG, "its entry is released", async || {
-            count(&place.server, &guard).await == Some(1)
-        })
-        .await;
+        assert_soon_counted(&place.server, &guard, 1).await;
         place.proxy.half_open();
         drop(guard);
         assert_soon_free(&place.server, "k").await;

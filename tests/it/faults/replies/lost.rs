@@ -6,7 +6,8 @@ use rlock_core::{Lock, LockClient, LockError};
 use rlock_testkit::{Proxy, RedisServer, Request, eventually};
 
 use crate::common::{
-    LONG, acquiring, assert_soon_free, client, connect_with, count, hold, its_turn, ms, name, resp2,
+    LONG, acquiring, assert_soon_counted, assert_soon_free, client, connect_with, count, hold,
+    its_turn, ms, name, resp2,
 };
 use crate::leases::clock::HOUR;
 
@@ -59,7 +60,7 @@ async fn an_acquire_at_a_paused_server_fails_and_a_late_grant_is_released() {
 /// Returns the last acquire or release that went through the proxy. Unlike a renewal, it names a channel.
 fn last_script(proxy: &Proxy) -> Request {
     let mut requests = proxy.requests().into_iter();
-    let last = requests.rfind(|request| request.is("EVALSHA") && request.mentions("lock:client:"));
+    let last = requests.rfind(|request| request.is("EVALSHA") && request.mentions(&name("k")));
     last.expect("a script was sent")
 }
 
@@ -114,11 +115,13 @@ async fn copies_of_requests_that_run_late_change_nothing() {
     assert_eq!(count(&place.server, &outer).await, Some(1));
 
     let inner = outer.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(&place.server, &outer, 2).await;
     let second = last_script(&place.proxy);
     copies(&second).await;
     assert_eq!(count(&place.server, &outer).await, Some(2));
 
     inner.release().await.expect("held");
+    assert_soon_counted(&place.server, &outer, 1).await;
     let leave = last_script(&place.proxy);
     copies(&leave).await;
     assert_eq!(count(&place.server, &outer).await, Some(1));

@@ -18,7 +18,7 @@ async fn acquire(
 ) -> Result<Vec<Value>, redis::RedisError> {
     let scripts = Scripts::new();
     let mut call = scripts.acquire.prepare_invoke();
-    call.key(name("k")).arg(lease).arg("1").arg("86400000");
+    call.key(name("k")).arg(lease).arg("86400000");
     call.arg("1").arg("lock:client:").arg("first");
     call.arg("0").arg(owner);
     let asked = call.invoke_async(connection);
@@ -28,17 +28,27 @@ async fn acquire(
 async fn release(
     connection: &mut MultiplexedConnection,
     owner: &str,
-    count: u32,
     min_hold: u32,
 ) -> Result<i64, redis::RedisError> {
     let scripts = Scripts::new();
     let mut call = scripts.release.prepare_invoke();
-    call.key(name("k")).arg(owner).arg(count).arg(min_hold);
+    call.key(name("k")).arg(owner).arg(min_hold);
     call.arg("0")
         .arg("86400000")
         .arg("lock:client:")
         .arg("first")
         .arg("0");
+    within(LONG, "the script ends", call.invoke_async(connection)).await
+}
+
+async fn downgrade(
+    connection: &mut MultiplexedConnection,
+    owner: &str,
+) -> Result<i64, redis::RedisError> {
+    let scripts = Scripts::new();
+    let mut call = scripts.downgrade.prepare_invoke();
+    call.key(name("k")).arg(owner).arg("0").arg("86400000");
+    call.arg("lock:client:").arg("first").arg("0");
     within(LONG, "the script ends", call.invoke_async(connection)).await
 }
 
@@ -100,8 +110,8 @@ async fn a_demoted_master_reports_no_loss_after_a_downgrade() {
     let mut connection = replica.connection().await;
     let shared = format!("{GONE}s");
     let replies = [
-        release(&mut connection, &shared, 1, 0).await.map(drop),
-        release(&mut connection, &shared, 0, 0).await.map(drop),
+        downgrade(&mut connection, &shared).await.map(drop),
+        release(&mut connection, &shared, 0).await.map(drop),
         renew(&mut connection, &shared, 30_000).await.map(drop),
         acquire(&mut connection, &shared, 30_000).await.map(drop),
     ];
@@ -166,7 +176,7 @@ async fn a_full_server_keeps_a_released_lock_for_its_min_hold() {
             .await
             .expect("free");
         server.config_set("maxmemory", "1").await;
-        let released = release(&mut connection, &owner, 0, 30_000).await;
+        let released = release(&mut connection, &owner, 30_000).await;
         assert_eq!(released.expect("no memory"), 1, "{owner}");
         server.config_set("maxmemory", "0").await;
         let refused = acquire(&mut connection, &other, 30_000).await;
@@ -191,7 +201,7 @@ async fn a_release_lets_in_64_readers_and_the_next_one_lets_in_the_others() {
         let reply = acquire(&mut connection, &reader(n), 30_000).await;
         reply.expect("a reply");
     }
-    let released = release(&mut connection, GONE, 0, 0).await;
+    let released = release(&mut connection, GONE, 0).await;
     assert_eq!(released.expect("held"), 1);
     let shared = name("k") + ":shared";
     let holders = async || server.command::<usize>(&["ZCARD", &shared]).await;

@@ -4,8 +4,8 @@ use rlock_core::{LockClient, LockError, LostCause};
 use rlock_testkit::{Proxy, RedisServer, assert_taken, eventually, within};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, cause_of, client, connect, count, its_turn, ms, name,
-    resp2,
+    LASTING, LONG, acquiring, assert_lost, assert_soon_counted, cause_of, client, connect,
+    its_turn, ms, name, resp2,
 };
 use crate::leases::clock::HOUR;
 
@@ -15,8 +15,11 @@ async fn assert_all_works(url: &str) {
     let lock = one.lock("k").lease(LASTING);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
-    let info = other.inspect("k").await.expect("a reply").expect("held");
-    assert_eq!((info.owner, info.depth), (guard.owner(), 2));
+    eventually(LONG, "the store counts the entries", async || {
+        let info = other.inspect("k").await.expect("a reply").expect("held");
+        (info.owner, info.depth) == (guard.owner(), 2)
+    })
+    .await;
     nested.release().await.expect("held");
     assert_taken(&other, "k").await;
     let waiting = acquiring(other.lock("k").lease(LASTING).wait(LONG));
@@ -39,12 +42,13 @@ async fn a_flush_of_all_scripts_between_any_two_calls_changes_nothing() {
     let outer = lock.acquire().await.expect("free");
     server.script_flush().await;
     let inner = outer.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(&server, &outer, 2).await;
     server.script_flush().await;
     let info = client.inspect("k").await.expect("a reply");
     assert_eq!(info.expect("held").depth, 2);
     server.script_flush().await;
     inner.release().await.expect("held");
-    assert_eq!(count(&server, &outer).await, Some(1));
+    assert_soon_counted(&server, &outer, 1).await;
     server.script_flush().await;
     outer.release().await.expect("held");
     assert!(!server.exists(&name("k")).await);

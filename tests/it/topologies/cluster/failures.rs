@@ -7,8 +7,8 @@ use rlock_testkit::{MASTERS, RedisCluster, RedisServer};
 use super::{assert_soon_free, assert_soon_queued, client, keys};
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_lost, assert_passed_on, connect, count, hold, its_turn,
-        leave_behind, ms, name,
+        LASTING, LONG, acquiring, assert_lost, assert_passed_on, assert_soon_counted, connect,
+        count, hold, its_turn, leave_behind, ms, name,
     },
     topologies::{FAILOVER_LEASE, RENEWED, assert_soon_extended, hold_renewed},
 };
@@ -30,6 +30,7 @@ async fn holders_and_waiters_follow_a_failover() {
     let lock = one.lock(&key).lease(FAILOVER_LEASE).wait(LONG);
     let guard = lock.acquire().await.expect("free");
     let nested = guard.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(cluster.node(0), &guard, 2).await;
     let waiting = acquiring(other.lock(&key).lease(LASTING).wait(LONG * 3));
     assert_soon_queued(&cluster, &key, 1).await;
     cluster.replica_of(0).catch_up_with(cluster.node(0)).await;

@@ -8,7 +8,8 @@ use tokio::sync::Mutex;
 use super::{assert_soon_free, assert_soon_only_fences, assert_soon_queued, client};
 use crate::{
     common::{
-        LASTING, LONG, acquiring, assert_passed_on, connect, hold, its_turn, ms, name, resp2,
+        LASTING, LONG, acquiring, assert_passed_on, assert_soon_counted, connect, hold, its_turn,
+        ms, name, resp2,
     },
     topologies::{RENEWED, assert_soon_extended},
 };
@@ -46,6 +47,7 @@ async fn a_lock_whose_slot_has_moved_is_kept_and_its_waiters_are_notified() {
     cluster.move_slot(slot, 0, 1).await;
     assert_soon_extended(&guard).await;
     let nested = guard.scope(lock.acquire()).await.expect("enters");
+    assert_soon_counted(cluster.node(1), &guard, 2).await;
     nested.release().await.expect("held");
     assert_passed_on(guard, waiting).await;
     assert_soon_only_fences(&cluster, &key).await;

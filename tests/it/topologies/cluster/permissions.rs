@@ -53,6 +53,11 @@ async fn use_locks(cluster: &RedisCluster) {
         let lock = one.lock(&key).lease(LASTING).wait(LONG);
         let guard = lock.acquire().await.expect("free");
         let nested = guard.scope(lock.acquire()).await.expect("enters");
+        let counted = async || {
+            let info = other.inspect(&key).await.expect("allowed");
+            info.expect("held").depth == 2
+        };
+        eventually(LONG, "its entry is counted", counted).await;
         nested.release().await.expect("held");
         let next = acquiring(other.lock(&key).lease(LASTING).wait(LONG));
         assert_soon_queued(cluster, &key, 1).await;

@@ -106,7 +106,7 @@ async fn a_lock_is_not_restored_after_its_release_nor_over_another_owner() {
     assert_eq!(restore(&mut connection, other).await, [0], "it is taken");
     assert_eq!(server.hgetall(&name("k")).await[one], "1");
     let mut release = scripts.release.prepare_invoke();
-    let release = release.key(name("k")).arg(one).arg(0).arg(0).arg(7);
+    let release = release.key(name("k")).arg(one).arg(0).arg(7);
     let release = release.arg(61_000).arg("lock:client:").arg("all").arg(0);
     let released: u64 = release
         .invoke_async(&mut connection)

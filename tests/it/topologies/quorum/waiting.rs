@@ -23,7 +23,6 @@ async fn stays_taken(server: &RedisServer) -> bool {
         "owner:1",
         "0",
         "0",
-        "0",
         "86400000",
         "lock:client:",
         "all",

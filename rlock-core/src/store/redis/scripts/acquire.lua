@@ -1,41 +1,41 @@
--- Acquires locks, all or none. Or sets the counts of owners that hold their locks.
+-- Acquires locks, all or none.
 -- KEYS  lock, lock, …
--- ARGV  lease (ms), count wanted, time to keep the fence (ms), 1 to join the wait queue, channel prefix, `first` if
+-- ARGV  lease (ms), time to keep the fence (ms), 1 to join the wait queue, channel prefix, `first` if
 --       waiters come before other owners or `all` if they do not, the floor of new fences or 0, owner, owner, …
--- Replies  {1, fence, fence, …}  every owner holds its lock with that count
+-- Replies  {1, fence, fence, …}  every owner holds its lock
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue,
 --                               3 if the lock admits the owner, which asks again, as the waiters before it may be gone.
 --                               Earlier grants up to these fences are void. With `all`, the last element is the holder
---          {-1}                  the count is above 1, and an owner does not hold its lock. Or with `all`, an owner was released
---                               last, so this request is a repeated one that nobody waits for
+--          {-1}                  with `all`: an owner was released last, so this request is a repeated one that no call
+--                               waits for
 -- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) has this number of
 -- permits, and the owner another one.
--- The count is absolute, so a repeated request changes nothing.
+-- An owner that holds its lock keeps its count, so a repeated request changes nothing.
 local lock = KEYS[1]
-floor = tonumber(ARGV[7])
+floor = tonumber(ARGV[6])
 
 -- The usual case: one free lock without waiters, and an owner that ends with a digit, so it is exclusive.
-if not KEYS[2] and ARGV[2] == '1' and string.byte(ARGV[8], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0
-  and (ARGV[6] ~= 'all' or redis.pcall('GET', lock .. ':released') ~= ARGV[8]) then
-  local fence, done = next_fence(lock, ARGV[3])
+if not KEYS[2] and string.byte(ARGV[7], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0
+  and (ARGV[5] ~= 'all' or redis.pcall('GET', lock .. ':released') ~= ARGV[7]) then
+  local fence, done = next_fence(lock, ARGV[2])
   if fence then
-    done = redis.pcall('HSET', lock, ARGV[8], '1')
+    done = redis.pcall('HSET', lock, ARGV[7], '1')
     if done == 1 then
       done = redis.pcall('PEXPIRE', lock, ARGV[1])
       if done == 1 then
         redis.pcall('EXISTS', lock)
         return {1, fence}
       end
-      redis.call('HDEL', lock, ARGV[8])
+      redis.call('HDEL', lock, ARGV[7])
     end
   end
   return done
 end
 
 local lib = library()
-local lease, count, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
+local lease, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
 local held, ttls, modes, fences, taken, handed_off = {}, {}, {}, {}, nil, nil
 -- Returns the last fence of a lock, or nil and the error if the server refuses that.
 local function last_fence(lock)
@@ -49,21 +49,21 @@ end
 
 -- Hands a lock off to its waiters, and returns whether the owner that `asks` has to wait.
 local function hand_off(lock, asks, shared)
-  if ARGV[6] == 'all' then
+  if ARGV[5] == 'all' then
     redis.pcall('ZREM', lock .. ':queue', asks or '')
     return false
   end
   return lib.hand_off(channel, lock, fence_ttl, asks, asks and waits, shared)
 end
 
-for n, lock in ipairs(ARGV[6] == 'all' and KEYS or {}) do
-  if lib.was_released(lock, ARGV[n + 7]) then
+for n, lock in ipairs(ARGV[5] == 'all' and KEYS or {}) do
+  if lib.was_released(lock, ARGV[n + 6]) then
     return {-1}
   end
 end
 
 for n, lock in ipairs(KEYS) do
-  local owner = ARGV[n + 7]
+  local owner = ARGV[n + 6]
   ttls[n], modes[n] = redis.call('PTTL', lock), lib.mode(owner)
   if modes[n] then
     -- Refused before anything is written, if the user lacks the permissions.
@@ -86,21 +86,18 @@ for n, lock in ipairs(KEYS) do
       break
     end
     ttls[n] = modes[n] and redis.call('PTTL', lock) or ttls[n]
-  elseif count ~= '1' then
-    return {-1}
   end
 end
 
 for n, lock in ipairs(taken and {} or KEYS) do
   -- If the lease of the lock ended, its waiters precede this owner.
-  if not held[n] and hand_off(lock, ARGV[n + 7], modes[n]) then
-    taken, ttls[n], handed_off = n, modes[n] and lib.rest(lock, ARGV[n + 7]) or tonumber(lib.GRACE), true
+  if not held[n] and hand_off(lock, ARGV[n + 6], modes[n]) then
+    taken, ttls[n], handed_off = n, modes[n] and lib.rest(lock, ARGV[n + 6]) or tonumber(lib.GRACE), true
     break
   end
   local refused
-  if held[n] and not modes[n] and (count == '1' or redis.call('PTTL', lock .. ':fence') < tonumber(fence_ttl)) then
-    -- The fence of a hand-off, or of a grant whose reply was lost, is kept as that of a new grant. That of a hold is kept for
-    -- as long at least, because entries extend its lease without a renewal.
+  if held[n] and not modes[n] then
+    -- The fence of a hand-off, or of a grant whose reply was lost, is kept as that of a new grant.
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
   end
   fences[n], refused = (held[n] and not modes[n] and last_fence or next_fence)(lock, fence_ttl)
@@ -115,7 +112,7 @@ end
 -- Appends to a reply the number of permits of the holder whose lease ends first, if the owner has another number.
 local function with_number(reply)
   for n, lock in ipairs(KEYS) do
-    local mode, most = lib.mode(ARGV[n + 7])
+    local mode, most = lib.mode(ARGV[n + 6])
     local holder = mode == 'permits' and redis.pcall('ZRANGE', lock .. ':shared', '0', '0')[1]
     local other, number = lib.mode(holder or '')
     if other == mode and number and number ~= most then
@@ -128,20 +125,20 @@ end
 
 -- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
 local function give_back(n)
-  if lib.leave(KEYS[n], ARGV[n + 7]) == 1 then
-    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 7]))
+  if lib.leave(KEYS[n], ARGV[n + 6]) == 1 then
+    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 6]))
   end
 end
 
 if taken then
-  for n, lock in ipairs(KEYS[2] and count == '1' and KEYS or {}) do
+  for n, lock in ipairs(KEYS[2] and KEYS or {}) do
     give_back(n)
     -- This request does not acquire the free locks, which may have other waiters.
     if n < taken and ttls[n] == -2 and redis.pcall('EXISTS', lock) == 0 then
       hand_off(lock)
     end
   end
-  local lock, owner, place = KEYS[taken], ARGV[taken + 7], 0
+  local lock, owner, place = KEYS[taken], ARGV[taken + 6], 0
   local queue = lock .. ':queue'
   if waits and type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', micros()), owner)) == 'number' then
     redis.pcall('PEXPIRE', queue, lib.QUEUE)
@@ -153,7 +150,7 @@ if taken then
   end
   -- An owner that retains the lock releases it for the first waiter, or for the next attempt of an owner that is not in
   -- the queue. After a hand-off, the new owner knows from its grant that others wait.
-  local asks, names = (place == 2 or place == 0 and count == '1') and not handed_off, ARGV[6] == 'all'
+  local asks, names = (place == 2 or place == 0) and not handed_off, ARGV[5] == 'all'
   local entry = (asks or names) and redis.pcall('HGETALL', lock)[1]
   if asks then
     local holders, what = {entry}, 'wanted'
@@ -187,13 +184,13 @@ local reply = 1
 for n, lock in ipairs(KEYS) do
   local refused
   if modes[n] then
-    refused = lib.grant(lock, ARGV[n + 7], lease)
+    refused = lib.grant(lock, ARGV[n + 6], lease)
     if redis.pcall('EXISTS', lock .. ':queue') == 1 then
       -- Others that waited share the lock.
       hand_off(lock, nil, true)
     end
   else
-    refused = held[n] ~= count and redis.pcall('HSET', lock, ARGV[n + 7], count)
+    refused = not held[n] and redis.pcall('HSET', lock, ARGV[n + 6], '1')
   end
   if type(refused) ~= 'table' and not modes[n] then
     -- Sent even if it changes nothing, so that a demoted master refuses the request.

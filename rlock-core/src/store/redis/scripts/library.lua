@@ -282,6 +282,17 @@ local function library()
     end
   end
 
+  -- Makes the first waiters whose clients listen ask again after a time (ms).
+  function lib.ask_all(channel, lock, after)
+    local heard = 0
+    repeat
+      local waiters = redis.pcall('ZPOPMIN', lock .. ':queue', '100')
+      for n = 1, #waiters, 2 do
+        heard = heard + (lib.tell(channel, waiters[n], lock, '', after) and 1 or 0)
+      end
+    until heard > 0 or not waiters[1]
+  end
+
   -- Returns the first waiter that the lock would admit if the head of the queue did not precede it. Looks at the next MOST
   -- waiters.
   function lib.kept_out(lock)

@@ -4,7 +4,7 @@ use super::super::super::*;
 use crate::{
     mode::LockMode,
     options::LockOptions,
-    store::{Acquired, QueuePlace, Released, RenewalOutcome, TakenBy},
+    store::{Acquired, Applied, QueuePlace, RenewalOutcome, TakenBy},
 };
 
 /// A hold by it is valid for 2,968 ms, and is renewed every 1,000 ms.
@@ -212,8 +212,7 @@ impl Client {
 
     /// Enters a hold of `k`.
     pub(super) fn enter(&mut self, outer: &Entered, lease: u64) -> Entered {
-        let (_, step) = self.nest(outer, lease);
-        only(self.grant(asked(step), 0))
+        only(self.nest(outer, lease).1)
     }
 
     /// Begins a hold of `k`.
@@ -342,8 +341,8 @@ pub(super) fn granted(fence: u64, claims: usize, sent_at: u64) -> Reply {
     })
 }
 
-pub(super) const DONE: Reply = Reply::Released(Released::Done);
-pub(super) const NOT_HELD: Reply = Reply::Released(Released::NotHeld);
+pub(super) const DONE: Reply = Reply::Applied(Applied::Done);
+pub(super) const NOT_HELD: Reply = Reply::Applied(Applied::NotHeld);
 pub(super) const UNANSWERED: Reply = Reply::Failed(Failure::UNANSWERED);
 
 pub(super) fn asked(step: Step) -> Box<Request> {
@@ -364,18 +363,24 @@ pub(super) fn owner(request: &Request) -> Owner {
     request.claims[0].owner
 }
 
-/// Returns the count and the `min_hold` of a request that lowers the count.
-pub(super) fn lowers(request: &Request) -> (u32, Duration) {
+/// Returns for how long a release keeps the lock taken.
+pub(super) fn kept(request: &Request) -> Duration {
     match request.what {
-        Ask::Lower {
-            count, min_hold, ..
-        } => (count, min_hold),
+        Ask::Release { min_hold, .. } => min_hold,
+        _ => panic!("{request:?}"),
+    }
+}
+
+/// Returns the count that a request sets.
+pub(super) fn count(request: &Request) -> u32 {
+    match request.what {
+        Ask::SetCount { count, .. } => count,
         _ => panic!("{request:?}"),
     }
 }
 
 pub(super) fn repeats(request: &Request) -> bool {
-    matches!(request.what, Ask::Lower { repeats: true, .. })
+    matches!(request.what, Ask::Release { repeats: true, .. })
 }
 
 /// Returns the message that an owner has to ask again after this time.

@@ -26,8 +26,8 @@ fn readers_join_without_a_request_and_the_last_one_releases() {
     assert!(client.sent().is_empty());
     let release = asked(client.leave(&joined));
     assert_eq!(
-        (lowers(&release).0, release.claims[0].mode),
-        (0, LockMode::Shared)
+        (release.is_release(), release.claims[0].mode),
+        (true, LockMode::Shared)
     );
     client.reply(release, DONE);
     assert!(client.is_empty());
@@ -87,7 +87,7 @@ fn an_attempt_of_another_client_ends_the_retention_of_a_reader_and_keeps_no_othe
     assert_eq!(client.leave(&first), Step::Left(Ok(())));
     assert_eq!(client.own().phase(), Phase::Retained);
     client.event(retry(LockMode::Shared, 0));
-    assert_eq!(lowers(&client.sent_one()).0, 0);
+    assert!(client.sent_one().is_release());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn an_entry_that_no_poll_has_picked_up_is_not_renewed_and_leaves_the_hold() {
         if stays {
             assert!(!client.own().has(1) && client.sent().is_empty());
         } else {
-            assert_eq!(lowers(&client.sent_one()).0, 0);
+            assert!(client.sent_one().is_release());
         }
         assert!(client.losses().is_empty());
         // It asks again.
@@ -275,10 +275,8 @@ fn a_downgrade_tells_the_store_and_lets_readers_in() {
     let step = client.on(Input::Downgrade(writer.entry.clone()));
     assert_eq!(step, Step::Left(Ok(())));
     let told = client.sent_one();
-    assert_eq!(
-        (told.claims[0].mode, lowers(&told).0),
-        (LockMode::Shared, 1)
-    );
+    assert_eq!(told.what, Ask::Downgrade { fence: 0 });
+    assert_eq!(told.claims[0].mode, LockMode::Shared);
     let reader = only(client.poll(reader));
     assert_eq!(reader.token, writer.token);
     client.on(Input::Reply(told, DONE));
@@ -296,11 +294,11 @@ fn a_downgrade_is_told_again_until_the_store_confirms_it() {
     client.on(Input::Reply(told, UNANSWERED));
     client.tick(500);
     let told = client.sent_one();
-    assert_eq!(
-        (told.claims[0].mode, lowers(&told).0),
-        (LockMode::Shared, 1)
-    );
+    assert_eq!(told.what, Ask::Downgrade { fence: 0 });
+    assert_eq!(told.claims[0].mode, LockMode::Shared);
     client.on(Input::Reply(told, NOT_HELD));
+    client.tick(501);
+    client.renew(Some(RenewalOutcome::Lost));
     assert_eq!(client.losses(), [LostCause::Removed]);
 }
 
@@ -325,16 +323,6 @@ fn a_hold_with_nested_entries_is_not_downgraded() {
         assert_eq!(step, Step::Refused(Refusal::Nested(1)));
     }
     assert_eq!(client.own().mode, LockMode::Exclusive);
-}
-
-#[test]
-fn a_hold_that_a_nested_call_is_about_to_enter_is_not_downgraded() {
-    let (mut client, outer) = Client::holding(terms(LEASE));
-    let request = asked(client.nest(&outer, LEASE).1);
-    let step = client.on(Input::Downgrade(outer.entry.clone()));
-    assert_eq!(step, Step::Refused(Refusal::Nested(1)));
-    only(client.grant(request, FENCE));
-    assert_eq!(client.own().used(), LockMode::Exclusive);
 }
 
 #[test]
@@ -454,24 +442,6 @@ fn an_attempt_in_another_mode_closes_no_shared_lock() {
     }
     let joined = only(client.acquire("k", shared()).1);
     assert_eq!(joined.entry.owner, first.entry.owner);
-}
-
-#[test]
-fn a_hold_is_not_downgraded_while_a_nested_call_pauses_or_waits_to_enter() {
-    let refused = Step::Refused(Refusal::Nested(1));
-    let (mut client, outer) = Client::holding(terms(LEASE));
-    let (nested, step) = client.nest(&outer, LEASE);
-    client.reply(asked(step), UNANSWERED);
-    assert_eq!(client.on(Input::Downgrade(outer.entry.clone())), refused);
-    client.on(Input::Cancel(nested));
-
-    let (mut client, outer) = Client::holding(terms(LEASE));
-    let inner = client.enter(&outer, LEASE);
-    let leaving = asked(client.leave(&inner));
-    let (_, step) = client.nest(&outer, LEASE);
-    assert_eq!(step, Step::Wait);
-    assert_eq!(client.on(Input::Downgrade(outer.entry.clone())), refused);
-    client.reply(leaving, DONE);
 }
 
 #[test]

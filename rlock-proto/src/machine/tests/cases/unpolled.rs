@@ -69,10 +69,7 @@ fn a_call_that_does_not_pick_up_a_lock_in_time_keeps_out_neither_other_calls_nor
         assert!(client.sent().is_empty(), "it is reserved");
         client.tick(1_000);
         let release = client.sent_one();
-        assert_eq!(
-            (owner(&release), lowers(&release).0),
-            (entered.entry.owner, 0)
-        );
+        assert!(release.is_release() && owner(&release) == entered.entry.owner);
         if let Some(next) = next {
             client.next(next);
         } else {
@@ -105,7 +102,7 @@ fn a_call_that_does_not_read_its_reply_loses_its_turn_a_second_after_it_arrived(
     assert!(client.sent().is_empty(), "its task has a second");
     client.tick(2_200);
     let release = client.sent_one();
-    assert_eq!((owner(&release), lowers(&release).0), (owner(&unread), 0));
+    assert!(release.is_release() && owner(&release) == owner(&unread));
     // The client asks the store for nothing else, so other clients notice nothing.
     assert!(client.renewals().is_empty());
     client.on(Input::Reply(release, DONE));
@@ -113,7 +110,7 @@ fn a_call_that_does_not_read_its_reply_loses_its_turn_a_second_after_it_arrived(
     let entered = only(client.grant(request, 9));
     // What the first call reads then is void.
     assert_eq!(client.reply(unread, granted(FENCE, 1, 0)), Step::Wait);
-    assert_eq!(lowers(&client.sent_one()).0, 0);
+    assert!(client.sent_one().is_release());
     client.leave(&entered);
     assert!(client.is_woken(idle));
 }
@@ -163,7 +160,7 @@ fn a_call_of_a_process_that_stood_still_has_another_second() {
         client.tick(8_999);
         assert!(client.sent().is_empty());
         client.tick(9_000);
-        assert_eq!(lowers(&client.sent_one()).0, 0);
+        assert!(client.sent_one().is_release());
     }
 }
 
@@ -193,7 +190,7 @@ fn a_client_that_closes_releases_what_an_unpolled_call_asked_for() {
         if case == 0 {
             // The store grants it after the release.
             client.on(Input::Reply(request, granted(9, 1, 0)));
-            assert_eq!(lowers(&client.sent_one()).0, 0);
+            assert!(client.sent_one().is_release());
         } else {
             assert!(client.is_empty());
         }
@@ -267,16 +264,7 @@ fn a_client_that_closes_repeats_a_release_whose_reply_is_not_read() {
 
 #[test]
 fn a_call_that_is_polled_after_its_wait_sends_no_request() {
-    // A nested call, behind another one.
-    let (mut client, entered) = Client::holding(terms(60_000));
-    let first = asked(client.nest(&entered, LEASE).1);
-    let (second, step) = client.nest_as(&entered, with(|terms| terms.wait = Wait::For(ms(3_000))));
-    assert_eq!(step, Step::Wait);
-    client.now = 3_010;
-    client.reply(first, granted(0, 1, 0));
-    assert_eq!(client.poll(second), Step::Refused(Refusal::Failed));
-
-    // A call that has lost its turn.
+    // It has lost its turn.
     let mut client = Client::new();
     let (idle, step) = client.acquire("k", with(|terms| terms.wait = Wait::For(ms(50))));
     let (next, _) = client.acquire("k", terms(LONG));
