@@ -32,8 +32,9 @@ enum Limit {
 }
 
 use Kind::{
-    Blpop, Mutex, Ours, OursOnEach, OursRetainedElsewhere, OursRetaining, OursRetainingBriefly,
-    OursShared, OursSharedFewWrites, OursStrict, OursWriter, Raw, RwLock, RwLockFewWrites,
+    Blpop, Mutex, Ours, OursNested, OursOnEach, OursRetainedElsewhere, OursRetaining,
+    OursRetainingBriefly, OursShared, OursSharedFewWrites, OursStrict, OursWriter, Raw, RwLock,
+    RwLockFewWrites,
 };
 use Limit::{AboveAtMost, AheadOfPeers, AtMost, BestPeerAtMost, TimesAtLeast, TimesAtMost};
 use Metric::{
@@ -43,8 +44,8 @@ use Metric::{
 };
 use Network::{Delayed, Direct};
 use Scenario::{
-    Idle1000, Idle10000, Idle100000, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5, Readers,
-    ReadersAndWriter, Retained, WaitersClients, WaitersTasks,
+    Idle1000, Idle10000, Idle100000, Nested, OneKey, OwnKeys, Pair, Processes, Quorum3, Quorum5,
+    Readers, ReadersAndWriter, Retained, WaitersClients, WaitersTasks,
 };
 
 /// The limit of a lock's additional bytes after four renewals. It is less than the smallest leak of
@@ -53,10 +54,11 @@ const FLAT: f64 = 16.0;
 
 /// All bounds.
 #[rustfmt::skip]
-const BOUNDS: [Bound; 56] = [
+const BOUNDS: [Bound; 57] = [
     Bound(Pair, Direct, Ours, PairP50, TimesAtMost(1.25, Raw)),
     Bound(Pair, Delayed, Ours, PairP50, TimesAtMost(1.05, Raw)),
     Bound(Pair, Delayed, OursRetainingBriefly, PairP50, TimesAtMost(0.6, Raw)),
+    Bound(Nested, Delayed, OursNested, PairP50, AtMost(100.0)),
     Bound(OwnKeys, Direct, Ours, PairsPerSecond, TimesAtLeast(0.5, Raw)),
     Bound(OwnKeys, Direct, OursRetaining, PairsPerSecond, TimesAtLeast(10.0, Raw)),
     Bound(Quorum3, Direct, Ours, PairsPerSecond, AheadOfPeers),

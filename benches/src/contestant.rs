@@ -63,6 +63,8 @@ pub(crate) enum Kind {
     /// The scripts of this framework alone: the minimum for its protocol.
     BareScripts,
     Ours,
+    /// A nested call of a lock that is held.
+    OursNested,
     /// With a strict order of processes.
     OursStrict,
     /// With up to four local hand-overs in a row.
@@ -118,6 +120,7 @@ impl Kind {
             Self::PexpireScript => "PEXPIRE script",
             Self::BareScripts => "our scripts, bare",
             Self::Ours => "ours",
+            Self::OursNested => "ours, nested",
             Self::OursStrict => "ours, max_local_handovers(0)",
             Self::OursHandovers4 => "ours, max_local_handovers(4)",
             Self::OursHandovers64 => "ours, max_local_handovers(64)",
@@ -176,6 +179,9 @@ impl Kind {
             }
             Self::Ours | Self::OursAtCluster => {
                 Box::new(ours::Ours::connect(url, lease, None).await?)
+            }
+            Self::OursNested => {
+                Box::new(ours::Nested(ours::Ours::connect(url, lease, None).await?))
             }
             Self::OursStrict => Box::new(ours::Ours::connect(url, lease, Some(0)).await?),
             Self::OursHandovers4 => Box::new(ours::Ours::connect(url, lease, Some(4)).await?),

@@ -20,7 +20,7 @@ pub enum Way {
     Memory,
     /// A server.
     Server,
-    /// A nested entry on a server, which counts it.
+    /// A nested entry on a server. It leaves before the server is told.
     Nested,
     /// A nested entry that the process counts.
     NestedLocally,

@@ -38,6 +38,8 @@ pub(crate) enum Scenario {
     Pair,
     /// The same on a runtime of two threads.
     PairThreads,
+    /// A nested call, and the same call without nesting.
+    Nested,
     /// 64 tasks with a lock each.
     OwnKeys,
     /// 64 tasks with a lock each, at a cluster.
@@ -78,9 +80,10 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// The scenarios that run by default.
-    pub(crate) const USUAL: [Self; 16] = [
+    pub(crate) const USUAL: [Self; 17] = [
         Self::Pair,
         Self::PairThreads,
+        Self::Nested,
         Self::OwnKeys,
         Self::Cluster,
         Self::Quorum3,
@@ -101,6 +104,7 @@ impl Scenario {
         match self {
             Self::Pair => "Uncontended acquire and release, one task, one thread",
             Self::PairThreads => "The same task on a runtime of two threads",
+            Self::Nested => "A nested call, and the same call without nesting",
             Self::OwnKeys => "64 tasks, a key each",
             Self::Cluster => {
                 "64 tasks, a key each: a cluster of three masters, compared with one server"
@@ -133,6 +137,7 @@ impl Scenario {
         Ok(Some(match self {
             Self::Pair => pair::run(plan)?,
             Self::PairThreads => pair::run_on_threads(plan)?,
+            Self::Nested => pair::run_nested(plan)?,
             Self::OwnKeys => own_keys::run(plan)?,
             Self::Cluster => cluster::run(plan)?,
             Self::Quorum3 => quorum::run(plan, 3)?,

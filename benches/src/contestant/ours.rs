@@ -30,6 +30,33 @@ impl Ours {
     }
 }
 
+/// Nested calls inside a lock that each seat holds.
+pub(super) struct Nested(pub(super) Ours);
+
+impl Contestant for Nested {
+    fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
+        let Ours(client) = &self.0;
+        let lock = client.lock(format!("nested:{key}")).wait_forever();
+        Box::pin(async {
+            let outer = lock.acquire().await?;
+            Ok(Box::new(NestedSeat { lock, outer }) as Box<dyn Seat>)
+        })
+    }
+}
+
+struct NestedSeat {
+    lock: Lock,
+    outer: LockGuard,
+}
+
+impl Seat for NestedSeat {
+    fn pair(&mut self, stay: Duration) -> BoxFuture<'_, Result<Inside>> {
+        let mut seat = OurSeat(self.lock.clone());
+        let nested = async move { seat.pair(stay).await };
+        Box::pin(self.outer.scope(nested))
+    }
+}
+
 impl Contestant for Ours {
     fn seat<'a>(&'a self, key: &str) -> BoxFuture<'a, Result<Box<dyn Seat>>> {
         let lock = self.0.lock(key).wait_forever();

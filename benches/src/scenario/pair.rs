@@ -32,6 +32,11 @@ pub(super) fn run_on_threads(plan: &Plan) -> Result<Results> {
     measure(plan, &kinds, &runtime::two_threads()?)
 }
 
+pub(super) fn run_nested(plan: &Plan) -> Result<Results> {
+    let kinds = [Kind::Raw, Kind::Ours, Kind::OursNested];
+    measure(plan, &kinds, &runtime::current_thread()?)
+}
+
 fn measure(plan: &Plan, kinds: &[Kind], runtime: &Runtime) -> Result<Results> {
     let server = RedisServer::start();
     let route = runtime.block_on(plan.network.reach([&server]))?;
