@@ -914,7 +914,8 @@ impl World {
             Refusal::Lost(..) => !task.is_inside,
             Refusal::Draining => {
                 let began_earlier = task.is_inside || task.since < state.drained;
-                let is_unpolled = self.plan.has(Part::CallNotPolled);
+                // The background of a paused client gives up the calls that are not polled.
+                let is_unpolled = (self.plan).has_any(&[Part::CallNotPolled, Part::ClientPaused]);
                 began_earlier && !is_unpolled || state.life < Life::Draining
             }
             Refusal::Closed => state.life < Life::Closed,
