@@ -125,7 +125,7 @@ fn object(looks: &Looks) -> Value {
     json!({
         "time": now(),
         "held": looks.locks().len(),
-        "waiters": looks.waiters(),
+        "waiter_count": looks.waiters(),
         "lost": looks.lost(),
         "silent_clients": looks.missed(),
         "appeared_per_s": rates.appeared,

@@ -43,7 +43,7 @@ pub(crate) const INSPECT: &[Section] = &[
         terms: &[],
         text: "The line mode shows that the lock is shared or has permits, and the number of holders. The output \
                describes one of them, and lists the owners of the others. With --json these are the fields mode, \
-               permits, holders and other_owners.",
+               permits, holder_count and other_owners.",
     },
     Section {
         title: "Exit status",

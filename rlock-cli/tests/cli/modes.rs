@@ -26,6 +26,12 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
         (&"shared".into(), &2.into(), &None::<u32>.into())
     );
     assert_eq!(object["other_owners"].as_array().map(Vec::len), Some(1));
+    let help = run(&server.url(), &["inspect", "--help"]).await.output;
+    let help = help.join(" ");
+    for field in ["mode", "permits", "holder_count", "other_owners"] {
+        assert!(object.get(field).is_some(), "{field}: {object}");
+        assert!(help.contains(field), "{field}: {help}");
+    }
     eventually(LONG, "both are listed", async || {
         let listed = run(&server.url(), &["ls"]).await.output;
         listed

@@ -220,8 +220,8 @@ async fn without_a_terminal_each_listing_is_a_line() {
         }
     };
     assert_eq!(
-        (&object["held"], &object["oldest"]),
-        (&0.into(), &Value::Null)
+        (&object["held"], &object["waiter_count"], &object["oldest"]),
+        (&0.into(), &0.into(), &Value::Null)
     );
     let outcome = run("redis://localhost/", &["top", "--interval", "1ms"]).await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
