@@ -85,22 +85,22 @@ async fn lead(
             Err(signal) => return Ok(signal.into()),
         };
         let began = Instant::now();
-        let (term, guard) = (leadership.term(), leadership.guard());
+        let term = leadership.term();
         tracing::info!(
             election = options.key,
             term = term.token().as_u64(),
-            owner = guard.owner(),
+            owner = term.owner(),
             "leading"
         );
         if let Some(value) = &options.value {
             // This fails only if the leadership is lost already, and then the command is stopped at once.
             let _ = term.announce(value);
         }
-        let environment = environment::of(guard);
+        let environment = environment::of(term);
         let environment = environment.with(&[("RLOCK_TERM", term.token().to_string())]);
         let task = options
             .task
-            .run(OnLost::Term, json, &environment, guard, signals, Some(term));
+            .run(OnLost::Term, json, &environment, term, signals, Some(term));
         let ended = task.await?;
         if let (Err(error), false) = (leadership.resign().await, ended.is_lost) {
             tracing::warn!(error = format!("{error:#}"), "could not resign");

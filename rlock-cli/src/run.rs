@@ -12,7 +12,7 @@ use std::{ffi::OsString, io, pin::pin, time::Duration};
 use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
 use rlock_core::{
-    LockClient, LockError, LockGuard, LostCause, Token, election::Term, inspect::LockInfo,
+    Hold, LockClient, LockError, LockGuard, LostCause, Token, election::Term, inspect::LockInfo,
 };
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
@@ -272,7 +272,7 @@ impl Task {
         on_lost: OnLost,
         json: bool,
         environment: &Environment,
-        guard: &LockGuard,
+        hold: &Hold,
         signals: &mut Signals,
         term: Option<&Term>,
     ) -> Result<Ended, Failure> {
@@ -298,7 +298,7 @@ impl Task {
             term: term.cloned(),
         };
         let supervisor = Supervisor::new(group, terminal, policy);
-        Ok(supervisor.until_ended(guard, signals).await)
+        Ok(supervisor.until_ended(hold, signals).await)
     }
 }
 

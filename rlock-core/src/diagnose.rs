@@ -40,8 +40,8 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 ///
 /// # Errors
 ///
-/// - [`LockError::Unavailable`] if the store cannot be reached: no server replies, no majority of a quorum, or no node
-///   that knows the slots of its cluster. The error says why, for each server.
+/// - [`LockError::Unavailable`] if too few servers can be examined: none replies or accepts the login, no majority of a
+///   quorum does, or no node knows the slots of its cluster. The error says why, for each server.
 /// - [`LockError::InvalidOption`] for an invalid URL or option, and for the embedded store.
 ///
 /// # Cancel safety

@@ -2,7 +2,7 @@
 
 use std::{env, ffi::OsString, process::Command};
 
-use rlock_core::LockGuard;
+use rlock_core::Hold;
 
 /// The variables to set, and those of an outer `rlock run` to remove.
 pub(crate) struct Environment {
@@ -20,15 +20,15 @@ pub(crate) fn owners_around() -> Vec<String> {
 }
 
 /// Returns the environment for these locks.
-pub(crate) fn of(guard: &LockGuard) -> Environment {
-    let mut set = vec![("RLOCK_KEYS".to_owned(), guard.keys().len().to_string())];
-    for (number, key) in (1..).zip(guard.keys()) {
-        set.extend(variables(guard, key, &format!("_{number}")));
+pub(crate) fn of(hold: &Hold) -> Environment {
+    let mut set = vec![("RLOCK_KEYS".to_owned(), hold.keys().len().to_string())];
+    for (number, key) in (1..).zip(hold.keys()) {
+        set.extend(variables(hold, key, &format!("_{number}")));
     }
-    set.extend(variables(guard, guard.key(), ""));
-    let owners = guard.keys().filter_map(|key| guard.owner_of(key));
-    let held: Vec<String> = owners_around().into_iter().chain(owners).collect();
-    set.push((HELD.to_owned(), held.join(" ")));
+    set.extend(variables(hold, hold.key(), ""));
+    let owners = hold.keys().filter_map(|key| hold.owner_of(key));
+    let around: Vec<String> = owners_around().into_iter().chain(owners).collect();
+    set.push((HELD.to_owned(), around.join(" ")));
     let inherited = env::vars_os().map(|(name, _)| name);
     Environment {
         set,
@@ -36,9 +36,9 @@ pub(crate) fn of(guard: &LockGuard) -> Environment {
     }
 }
 
-fn variables(guard: &LockGuard, key: &str, suffix: &str) -> [(String, String); 3] {
-    let token = guard.token_of(key).map(|token| token.to_string());
-    let owner = guard.owner_of(key);
+fn variables(hold: &Hold, key: &str, suffix: &str) -> [(String, String); 3] {
+    let token = hold.token_of(key).map(|token| token.to_string());
+    let owner = hold.owner_of(key);
     [
         (format!("RLOCK_KEY{suffix}"), key.to_owned()),
         (format!("RLOCK_TOKEN{suffix}"), token.unwrap_or_default()),

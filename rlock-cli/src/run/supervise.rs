@@ -2,7 +2,7 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{LockGuard, LostCause, election::Term};
+use rlock_core::{Hold, LostCause, election::Term};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -64,10 +64,10 @@ impl Supervisor {
     }
 
     /// Returns when all processes of the group have ended.
-    pub(crate) async fn until_ended(mut self, guard: &LockGuard, signals: &mut Signals) -> Ended {
+    pub(crate) async fn until_ended(mut self, hold: &Hold, signals: &mut Signals) -> Ended {
         loop {
             if let Some(stopped_by) = self.group.reap() {
-                self.stopped(stopped_by, guard, signals).await;
+                self.stopped(stopped_by, hold, signals).await;
             }
             if let Some(status) = self.group.status() {
                 if !self.group.is_alive() {
@@ -78,7 +78,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 signal = signals.next() => self.group.signal(signal),
-                (key, cause) = guard.lost_key(), if !self.is_lost => self.lost(key, cause),
+                (key, cause) = hold.lost_key(), if !self.is_lost => self.lost(key, cause),
                 () = resign_requested(self.policy.term.as_ref()) => self.resign(),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
@@ -137,7 +137,7 @@ impl Supervisor {
     }
 
     /// Stops the whole job if its terminal's user stopped the command, and lets both continue together.
-    async fn stopped(&mut self, by: Signal, guard: &LockGuard, signals: &mut Signals) {
+    async fn stopped(&mut self, by: Signal, hold: &Hold, signals: &mut Signals) {
         let group = self.group.id();
         // Without a terminal, or by `SIGSTOP` without job control, the command was stopped on purpose from outside. It
         // stays stopped and keeps its locks.
@@ -152,8 +152,8 @@ impl Supervisor {
             // The job has continued. A `SIGTSTP` that arrived before, also from another process of the job, is void.
             signals.forget(Signal::TSTP).await;
             // Nothing was renewed in the meantime.
-            if !guard.is_valid() && !self.is_lost {
-                let (key, cause) = guard.lost_key().await;
+            if !hold.is_valid() && !self.is_lost {
+                let (key, cause) = hold.lost_key().await;
                 self.lost(key, cause);
             }
             if asks && !terminal.is_ours() {

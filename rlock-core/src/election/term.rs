@@ -30,11 +30,6 @@ impl LeaderGuard {
         &self.term
     }
 
-    /// Returns the guard of the lock by which this process leads.
-    pub fn guard(&self) -> &LockGuard {
-        &self.guard
-    }
-
     /// Resigns, so that the next candidate leads.
     ///
     /// # Errors

@@ -56,12 +56,20 @@ pub(crate) fn table(listing: &Listing) -> String {
         "methods of LockGuard",
         "",
     );
-    let tokens: Vec<&str> = methods(listing, "LockGuard")
-        .into_iter()
-        .filter_map(name)
-        .filter(|name| name.contains("token") || name.contains("fence"))
-        .collect();
-    row(tokens.len(), "of them for tokens: ", &tokens.join(", "));
+    for (returned, what) in [
+        ("Token", "of them for a token: "),
+        ("Fence", "of them for a fence: "),
+    ] {
+        let returning: Vec<&str> = methods(listing, "LockGuard")
+            .into_iter()
+            .filter(|line| {
+                let (_, of) = line.text.split_once(" -> ").unwrap_or_default();
+                of.contains(returned)
+            })
+            .filter_map(name)
+            .collect();
+        row(returning.len(), what, &returning.join(", "));
+    }
     text
 }
 
