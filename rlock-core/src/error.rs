@@ -7,7 +7,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 pub use rlock_proto::lost::LostCause;
 
 pub use self::kind::ErrorKind;
-use crate::{escape_control::escape_control, inspect::Holder, key::InvalidKey, mode::LockMode};
+use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode::LockMode};
 
 /// The reason why a lock could not be acquired, kept or released.
 ///

@@ -96,7 +96,7 @@ mod error;
 pub mod fencing;
 mod guard;
 mod hold;
-pub mod inspect;
+mod info;
 mod limits;
 mod lock;
 #[cfg(feature = "metrics")]
@@ -135,6 +135,16 @@ pub use crate::{
     store_url::StoreUrl,
     token::Token,
 };
+
+pub mod inspect {
+    //! What [`LockClient::inspect`](crate::LockClient::inspect) and [`LockClient::list`](crate::LockClient::list) show of
+    //! a lock, its holders and its waiters.
+
+    pub use crate::{
+        client::LockList,
+        info::{Holder, LockInfo, Waiter},
+    };
+}
 
 #[cfg(feature = "macros")]
 pub use rlock_macros::distributed_lock;

@@ -11,7 +11,7 @@ use crate::{
         queries::{ask_holder, ask_waiters, describe, info_of},
     },
     error::LockError,
-    inspect::LockInfo,
+    info::LockInfo,
     key::Key,
     options::Site,
     store::{SendOptions, StoreError, StoredLock, retry_within},

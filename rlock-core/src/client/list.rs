@@ -23,7 +23,7 @@ use crate::{
         queries::{ask, info_of, texts},
     },
     error::LockError,
-    inspect::LockInfo,
+    info::LockInfo,
     key::Key,
     limits,
     mode::LockMode,

@@ -13,7 +13,7 @@ use super::{Election, MOST_TIMES, pause_after};
 use crate::{
     engine::elections::Observed,
     error::ErrorKind,
-    inspect::{Holder, LockInfo},
+    info::{Holder, LockInfo},
     token::Token,
 };
 

@@ -20,7 +20,7 @@ use crate::{
         queries::describe,
         shell::SharedHold,
     },
-    inspect::{Holder, LockInfo},
+    info::{Holder, LockInfo},
     key::Key,
     metrics,
     options::Site,

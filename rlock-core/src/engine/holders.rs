@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{inspect::LockInfo, key::Key, lease::Time};
+use crate::{info::LockInfo, key::Key, lease::Time};
 
 /// How many replies, and how many disputes, a client remembers.
 const MOST: usize = 256;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[cfg(fuzzing)]
 pub(crate) use self::text::read;
 pub(crate) use self::text::{Answer, Message, Question, Report, fill, written};
-use crate::inspect::LockInfo;
+use crate::info::LockInfo;
 
 /// How many questions may wait for the background. Further ones are not answered.
 const MOST_QUESTIONS: usize = 256;

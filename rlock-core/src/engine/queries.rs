@@ -18,7 +18,7 @@ use crate::{
         messages::{Answer, Message, Question, Report, fill, written},
     },
     escape_control::shown,
-    inspect::{Holder, LockInfo, Waiter},
+    info::{Holder, LockInfo, Waiter},
     key::Key,
     lease::Time,
     options::Identity,

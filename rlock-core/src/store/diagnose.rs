@@ -11,7 +11,7 @@ use std::{collections::HashMap, iter};
 use futures_util::future::join_all;
 use redis::{RedisError, RedisResult, Value, cmd};
 
-pub(crate) use self::findings::Report;
+pub(crate) use self::findings::ServerReport;
 pub use self::findings::{Finding, Severity};
 use self::{
     checks::{Part, report},
@@ -28,17 +28,21 @@ use super::{
 };
 
 /// Examines the server that has all locks, and those around it.
-pub(crate) async fn server(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<Report> {
+pub(crate) async fn server(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<ServerReport> {
     one_server(endpoint, Part::Master, options).await
 }
 
 /// Examines a server of a quorum, and those around it.
-pub(crate) async fn member(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<Report> {
+pub(crate) async fn member(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<ServerReport> {
     one_server(endpoint, Part::Member, options).await
 }
 
 /// Examines one server, or the master, the replicas and the Sentinels of a service.
-async fn one_server(endpoint: ServerEndpoint, part: Part, options: &RedisOptions) -> Vec<Report> {
+async fn one_server(
+    endpoint: ServerEndpoint,
+    part: Part,
+    options: &RedisOptions,
+) -> Vec<ServerReport> {
     match endpoint {
         ServerEndpoint::Fixed(info) => vec![report(Peer::new(info, options), part).await],
         ServerEndpoint::Master {
@@ -56,7 +60,7 @@ async fn one_server(endpoint: ServerEndpoint, part: Part, options: &RedisOptions
 }
 
 /// Adds the findings about the members of a quorum together.
-pub(crate) fn whole_quorum(reports: &mut Vec<Report>, members: usize) {
+pub(crate) fn whole_quorum(reports: &mut Vec<ServerReport>, members: usize) {
     let mut voters: HashMap<String, String> = HashMap::new();
     for report in &mut *reports {
         let Some(run_id) = report.run_id.clone() else {
@@ -74,7 +78,7 @@ pub(crate) fn whole_quorum(reports: &mut Vec<Report>, members: usize) {
     } else {
         Finding::advice("majority", text).with_remedy("use three or five")
     };
-    reports.push(Report::of("quorum", finding));
+    reports.push(ServerReport::of("quorum", finding));
 }
 
 /// Returns how many of these servers a quorum needs.
@@ -83,12 +87,19 @@ pub(crate) fn majority(members: usize) -> usize {
 }
 
 /// Returns why servers cannot be reached.
-pub(crate) fn failures(reports: &[Report]) -> String {
+pub(crate) fn failures(reports: &[ServerReport]) -> String {
     let lost = reports.iter().filter(|report| !report.is_reachable);
-    lost.map(Report::failure).collect::<Vec<_>>().join("; ")
+    lost.map(ServerReport::failure)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
-async fn service_of(service: &str, sentinels: &[Peer], master: &Peer, part: Part) -> Vec<Report> {
+async fn service_of(
+    service: &str,
+    sentinels: &[Peer],
+    master: &Peer,
+    part: Part,
+) -> Vec<ServerReport> {
     let (mut reports, mut named) = (Vec::new(), Vec::new());
     for sentinel in sentinels {
         let finding = match asked(sentinel, service).await {
@@ -103,7 +114,7 @@ async fn service_of(service: &str, sentinels: &[Peer], master: &Peer, part: Part
             }
         };
         let heading = format!("{} (Sentinel)", sentinel.address());
-        reports.push(Report::of(&heading, finding));
+        reports.push(ServerReport::of(&heading, finding));
     }
     let Some(newest) = named.iter().max_by_key(|master| master.epoch) else {
         return reports;
@@ -115,7 +126,7 @@ async fn service_of(service: &str, sentinels: &[Peer], master: &Peer, part: Part
     if agree.count() * 2 <= sentinels.len() {
         let text = "no majority of the Sentinels names this master, so it may be an isolated one";
         let heading = format!("{service} (service)");
-        reports.push(Report::of(&heading, Finding::harm("master", text)));
+        reports.push(ServerReport::of(&heading, Finding::harm("master", text)));
     }
     let server = master.at(host.clone(), *port);
     reports.extend(with_replicas(server, part).await);
@@ -128,7 +139,7 @@ async fn asked(peer: &Peer, service: &str) -> RedisResult<Named> {
 }
 
 /// Examines a master and the replicas that it knows, all at once.
-async fn with_replicas(master: Peer, part: Part) -> Vec<Report> {
+async fn with_replicas(master: Peer, part: Part) -> Vec<ServerReport> {
     let replicas = replicas_of(&master).await.into_iter();
     let replicas = replicas.map(|(host, port)| (master.at(host, port), Part::Replica));
     let servers = iter::once((master.clone(), part)).chain(replicas);
@@ -161,7 +172,7 @@ async fn replicas_of(master: &Peer) -> Vec<(String, u16)> {
 pub(crate) async fn cluster(
     named: ClusterEndpoint,
     options: &RedisOptions,
-) -> Result<Vec<Report>, String> {
+) -> Result<Vec<ServerReport>, String> {
     let (any, mut failures) = (Peer::node(named.node, options), Vec::new());
     for (host, port) in named.nodes {
         let addr = NodeAddr { host, port };
@@ -191,12 +202,12 @@ pub(crate) async fn cluster(
 }
 
 /// Reports whether every slot of a cluster has a master.
-fn coverage(ranges: &[(u16, u16, NodeAddr)]) -> Report {
+fn coverage(ranges: &[(u16, u16, NodeAddr)]) -> ServerReport {
     let sizes = ranges
         .iter()
         .map(|(first, last, _)| u32::from(last - first) + 1);
     let free = u32::from(SLOTS).saturating_sub(sizes.sum());
-    let mut report = Report::new("cluster", true);
+    let mut report = ServerReport::new("cluster", true);
     report.is_reachable = true;
     report.add(if free == 0 {
         Finding::good("slots", format!("all {SLOTS} have a master"))

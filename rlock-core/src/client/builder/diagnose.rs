@@ -10,7 +10,7 @@ use super::LockClientBuilder;
 use crate::{
     error::LockError,
     store::{
-        diagnose::{self, Finding, Report, Severity, failures, majority, whole_quorum},
+        diagnose::{self, Finding, ServerReport, Severity, failures, majority, whole_quorum},
         endpoint::Endpoint,
         redis::RedisOptions,
     },
@@ -56,12 +56,12 @@ impl LockClientBuilder {
             Ok(examined) => examined?,
             Err(error) => resume_unwind(error.into_panic()),
         };
-        let findings = reports.into_iter().flat_map(Report::into_findings);
+        let findings = reports.into_iter().flat_map(ServerReport::into_findings);
         Ok(findings.collect())
     }
 
     /// Examines all servers. Returns why the store cannot be reached, if it cannot.
-    async fn examine(&self, endpoint: Endpoint) -> Result<Vec<Report>, String> {
+    async fn examine(&self, endpoint: Endpoint) -> Result<Vec<ServerReport>, String> {
         let options = RedisOptions {
             response_timeout: self.options.response_timeout,
             ..self.redis.clone()
@@ -105,7 +105,7 @@ impl LockClientBuilder {
 
     /// Acquires a lock, as a service does. Adds the outcome to the report of the server that grants it, or of the
     /// cluster.
-    async fn acquire_one(&self, endpoint: Endpoint, reports: &mut [Report]) {
+    async fn acquire_one(&self, endpoint: Endpoint, reports: &mut [ServerReport]) {
         const CHECK: &str = "grant";
         let Some(report) = reports.iter_mut().find(|report| report.grants_locks) else {
             return;

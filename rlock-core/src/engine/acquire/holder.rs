@@ -16,7 +16,7 @@ use crate::{
     error::{LockError, names},
     escape_control::{escape_control, shown},
     few::Few,
-    inspect::{Holder, LockInfo},
+    info::{Holder, LockInfo},
     key::Key,
     lease::Time,
     mode::LockMode,

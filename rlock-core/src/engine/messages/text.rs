@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::{
     escape_control::shown,
-    inspect::{Holder, LockInfo},
+    info::{Holder, LockInfo},
     key::{Key, escape, unescape},
     limits::{LONGEST_PATTERN, MAX_VALUE},
     owner::OwnerId,

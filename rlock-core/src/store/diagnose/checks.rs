@@ -13,7 +13,7 @@ use redis::{
 use super::{
     clock,
     connection::{Opened, Peer},
-    findings::{Finding, Report},
+    findings::{Finding, ServerReport},
     info::{eviction, numbers, unknown, version, version_of},
 };
 use crate::store::redis::{
@@ -42,14 +42,14 @@ struct Checks<'a> {
 }
 
 /// Examines a server. The heading of the report is its address and what it is called.
-pub(super) async fn report(peer: Peer, part: Part) -> Report {
+pub(super) async fn report(peer: Peer, part: Part) -> ServerReport {
     let called = match part {
         Part::Master => "",
         Part::Replica => " (replica)",
         Part::Member => " (member of the quorum)",
     };
     let heading = format!("{}{called}", peer.address());
-    let mut report = Report::new(&heading, part != Part::Replica);
+    let mut report = ServerReport::new(&heading, part != Part::Replica);
     match peer.open().await {
         Ok(Opened {
             connection,
@@ -78,7 +78,7 @@ pub(super) async fn report(peer: Peer, part: Part) -> Report {
 }
 
 impl Checks<'_> {
-    async fn run(&mut self, report: &mut Report) {
+    async fn run(&mut self, report: &mut ServerReport) {
         let info = self.info().await;
         report.run_id = info.as_ref().ok().and_then(|info| info.get("run_id"));
         let times = clock::times(&mut self.connection).await;

@@ -86,7 +86,7 @@ impl fmt::Display for Finding {
 
 /// All findings about one server, or about several together.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ServerReport {
     server: String,
     pub(super) findings: Vec<Finding>,
     /// The id of the server's process.
@@ -95,7 +95,7 @@ pub(crate) struct Report {
     pub(crate) grants_locks: bool,
 }
 
-impl Report {
+impl ServerReport {
     /// Returns a report about a server without findings yet.
     pub(super) fn new(server: &str, grants_locks: bool) -> Self {
         Self {

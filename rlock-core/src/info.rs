@@ -1,9 +1,7 @@
-//! What [`LockClient::inspect`](crate::LockClient::inspect) and [`LockClient::list`](crate::LockClient::list) show of a
-//! lock, its holders and its waiters.
+//! What inspection shows of a lock, its holders and its waiters.
 
 use std::{fmt, time::Duration};
 
-pub use crate::client::LockList;
 use crate::{mode::LockMode, owner::OwnerId, token::Token};
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
