@@ -154,26 +154,27 @@ impl StoreUrl {
 }
 
 impl From<&str> for StoreUrl {
+    /// Names the store of this URL. White space around the text is ignored, because a file often ends with a new line.
     fn from(url: &str) -> Self {
-        Self::from(url.to_owned())
+        Self(Named::One(url.trim().to_owned()))
     }
 }
 
 impl From<String> for StoreUrl {
     fn from(url: String) -> Self {
-        Self(Named::One(url))
+        Self::from(url.as_str())
     }
 }
 
 impl From<&String> for StoreUrl {
     fn from(url: &String) -> Self {
-        Self::from(url.clone())
+        Self::from(url.as_str())
     }
 }
 
 impl From<Cow<'_, str>> for StoreUrl {
     fn from(url: Cow<'_, str>) -> Self {
-        Self::from(url.into_owned())
+        Self::from(&*url)
     }
 }
 
@@ -258,6 +259,23 @@ mod tests {
         ] {
             let endpoint = store.endpoint().expect("valid");
             assert!(matches!(endpoint, Endpoint::Server(server) if server.to_string() == "h:6379"));
+        }
+    }
+
+    #[test]
+    fn the_new_line_at_the_end_of_a_file_is_no_part_of_a_url() {
+        for (text, url) in [
+            ("memory:jobs\n", "memory:jobs"),
+            (
+                " redis-sentinel://h/orders\r\n",
+                "redis-sentinel://h/orders",
+            ),
+            ("unix:///redis.sock\n", "unix:///redis.sock"),
+        ] {
+            let StoreUrl(Named::One(kept)) = StoreUrl::from(text) else {
+                panic!("{text:?} is one URL")
+            };
+            assert_eq!(kept, url);
         }
     }
 
