@@ -914,8 +914,9 @@ impl World {
             Refusal::Lost(..) => !task.is_inside,
             Refusal::Draining => {
                 let began_earlier = task.is_inside || task.since < state.drained;
-                // The background of a paused client gives up the calls that are not polled.
-                let is_unpolled = (self.plan).has_any(&[Part::CallNotPolled, Part::ClientPaused]);
+                // The background of a client that was paused since gives up the calls that were not polled.
+                let is_unpolled =
+                    self.plan.has(Part::CallNotPolled) || state.paused_until > state.drained;
                 began_earlier && !is_unpolled || state.life < Life::Draining
             }
             Refusal::Closed => state.life < Life::Closed,
