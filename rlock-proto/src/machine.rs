@@ -206,7 +206,7 @@ impl Machine {
                     None => Step::Left(Err(LostCause::Released)),
                 };
                 self.cx.outputs.push(Output::Step(step));
-                Few::new()
+                one(entry.key)
             }
             Input::Run(entry) => {
                 let own = self.own_mut(&entry.key, entry.owner);

@@ -110,7 +110,7 @@ impl Machine {
             call.stage = Stage::Refused(Refusal::Upgrade(lock.key.clone(), own.used()));
         } else if let Some(hold) = own.hold_mut() {
             let number = hold.add(&call.terms, Some(inside.entry), now);
-            own.count.changes(now);
+            own.entries_change(now);
             lock.enters(own, number, None);
         }
     }

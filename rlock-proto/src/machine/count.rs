@@ -62,10 +62,11 @@ impl Count {
         self.shown == Some(shows) && self.flight.is_none()
     }
 
-    /// Notes that an entry has come or left. The store is told soon.
-    pub(super) fn changes(&mut self, now: Time) {
+    /// Notes that an entry comes or has left. The store is told soon, and before the rest of the lease has ended, which nothing
+    /// else may extend.
+    pub(super) fn changes(&mut self, now: Time, left: Duration) {
         if now >= self.not_before {
-            self.not_before = now + SOON;
+            self.not_before = now + SOON.min(left / 2);
         }
     }
 
@@ -155,7 +156,7 @@ impl Slot {
             Ok(Applied::Done) => {
                 (own.count.shown, own.count.failures) = (Some(flight.shows), 0);
                 if let Ask::SetCount { lease, .. } = request.what {
-                    own.extended(flight.sent_at, lease, now);
+                    own.kept(flight.sent_at, lease, now);
                 }
             }
             Ok(Applied::NotHeld) => {

@@ -49,7 +49,7 @@ impl Slot {
             cx.ended(own, first, end);
         }
         match own.phase() {
-            Phase::Held if own.entries() > 0 => own.count.changes(now),
+            Phase::Held if own.entries() > 0 => own.entries_change(now),
             Phase::Held => self.end_hold(owner, may_continue, cx),
             Phase::Lost if own.entries() == 0 => {
                 own.end(now);
@@ -95,6 +95,7 @@ impl Slot {
             Err(cause) => return Step::Left(Err(cause)),
         };
         let mode = own.mode;
+        own.entries_change(now);
         let kept = own.hold_mut().and_then(|hold| {
             let number = hold.keep(entry.number)?;
             let entry = Entry {

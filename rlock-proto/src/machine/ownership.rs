@@ -653,19 +653,29 @@ impl Ownership {
         }
     }
 
-    /// Confirms the lease by which a request sent at `sent_at` has extended the present one. If that has ended, a late reply does
-    /// not revive it, because other owners may have had the lock since. Returns whether it has not ended.
-    pub(super) fn extended(&mut self, sent_at: Time, lease: Duration, now: Time) -> bool {
-        let is_valid = now < self.lease.valid_until;
-        if is_valid {
-            self.lease.confirm(sent_at, lease);
+    /// Notes that an entry comes or has left. The store is told soon.
+    pub(super) fn entries_change(&mut self, now: Time) {
+        let left = self.left(now);
+        self.count.changes(now, left);
+    }
+
+    /// Notes that the store keeps the lock for this lease at least, because of a count sent at `sent_at`. That puts no
+    /// renewal off, because only renewals show that others wait, and make a quorum restore the lock.
+    pub(super) fn kept(&mut self, sent_at: Time, lease: Duration, now: Time) {
+        if self.has_lease(now) {
+            self.lease.extend(sent_at, lease);
         }
-        is_valid
+    }
+
+    /// Returns whether the lease has not ended. A late reply does not revive it, because other owners may have had the lock since.
+    fn has_lease(&self, now: Time) -> bool {
+        now < self.lease.valid_until
     }
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`.
     pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
-        if self.extended(sent_at, lease, now) {
+        if self.has_lease(now) {
+            self.lease.confirm(sent_at, lease);
             self.tokens.renewed(fence, sent_at, lease);
             self.tokens.kept(sent_at, lease);
             if let Some(hold) = self.hold_mut() {

@@ -56,6 +56,11 @@ impl Lease {
         if sent_at + lease >= self.confirmed_at + self.confirmed && !lease.is_zero() {
             (self.confirmed, self.confirmed_at) = (lease, sent_at);
         }
+        self.extend(sent_at, lease);
+    }
+
+    /// Notes that a request sent at `sent_at` has kept the lock for this lease at least. The renewals go on as before.
+    pub(super) fn extend(&mut self, sent_at: Time, lease: Duration) {
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
         self.end_doubt(sent_at);
     }

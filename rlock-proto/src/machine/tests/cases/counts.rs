@@ -24,6 +24,57 @@ fn a_nested_call_enters_at_once_and_the_store_is_told_soon() {
     assert!(asked(client.leave(&inner)).is_release());
 }
 
+/// A guard that a body keeps is an entry, too.
+#[test]
+fn the_store_is_told_soon_of_a_guard_that_is_kept() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let kept = only(client.on(Input::Keep(outer.entry.clone())));
+    client.tick(SOON - 1);
+    assert!(client.sent().is_empty());
+    client.tick(SOON);
+    let told = client.sent_one();
+    assert_eq!(count(&told), 2);
+    client.reply(told, DONE);
+    assert_eq!(client.leave(&kept), Step::Left(Ok(())));
+    client.tick(2 * SOON);
+    assert_eq!(count(&client.sent_one()), 1);
+}
+
+/// Only renewals show that others wait, if messages do not arrive, and only they make a quorum restore a lock.
+#[test]
+fn counts_put_no_renewal_off() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    for now in (100..1_000).step_by(100) {
+        client.tick(now);
+        let inner = client.enter(&outer, LEASE);
+        client.tick(now + SOON);
+        let told = client.sent_one();
+        client.reply(told, DONE);
+        assert_eq!(client.valid_until(), now + SOON + 2_968);
+        client.leave(&inner);
+        client.tick(now + 2 * SOON);
+        let told = client.sent_one();
+        client.reply(told, DONE);
+    }
+    assert!(client.renewals().is_empty());
+    client.tick(1_000);
+    client.renew(Some(held(true, 0)));
+    assert!(client.machine.slot(&key("k")).expect("held").wanted);
+}
+
+/// Nothing else extends its lease.
+#[test]
+fn the_entry_of_a_hold_that_is_not_renewed_is_told_before_its_lease_ends() {
+    let (mut client, outer) = Client::holding(unrenewed());
+    client.tick(2_960);
+    only(client.nest_as(&outer, unrenewed()).1);
+    client.tick(2_964);
+    let told = client.sent_one();
+    assert_eq!(count(&told), 2);
+    client.reply(told, DONE);
+    assert_eq!(client.valid_until(), 2_964 + 2_968);
+}
+
 #[test]
 fn entries_that_leave_soon_cost_no_request() {
     let (mut client, outer) = Client::holding(terms(LEASE));
