@@ -72,7 +72,11 @@ fn sample() -> Documented {
         ),
         (20, None, "pub struct rlock_core::Hold"),
         (21, None, "impl rlock_core::Hold"),
-        (22, Some(21), "pub fn rlock_core::Hold::token(&self) -> u64"),
+        (
+            22,
+            Some(21),
+            "pub fn rlock_core::Hold::token(&self) -> rlock_core::Token",
+        ),
         (
             16,
             None,
@@ -109,7 +113,7 @@ fn items_are_listed_below_their_module_and_type_with_public_paths() {
     let expected = "\
 mod rlock_core
   struct Hold
-    fn Hold::token(&self) -> u64
+    fn Hold::token(&self) -> Token
   struct LockClient
     impl Clone + FromStr<Err = LockError> for LockClient
     async fn LockClient::connect(url: &str) -> Result<Self, LockError>
@@ -133,7 +137,7 @@ mod rlock_core::fencing
         "   7  names at the root of the crate: 5 types, 1 macros, 1 modules\n",
         "   1  ways to make a client: LockClient::connect\n",
         "   1  methods of LockGuard\n",
-        "   1  of them for tokens: token\n",
+        "   1  of them for a token: token\n",
     ] {
         assert!(table.contains(row), "{table}");
     }
