@@ -36,7 +36,7 @@ fn part_of_a_pattern((left, right): (u64, u64)) -> Result<u64, LockError> {
 
 #[distributed_lock(key = "order:<lock>", guard = lock)]
 async fn placeholder(id: u64) -> Result<u64, LockError> {
-    Ok(id + lock.token())
+    Ok(id + lock.token().as_u64())
 }
 
 #[distributed_lock(key = "night", hold = lock)]

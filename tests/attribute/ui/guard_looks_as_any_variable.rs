@@ -24,13 +24,13 @@ async fn no_such_method() -> Result<(), LockError> {
 
 #[distributed_lock(key = "night", guard = lock)]
 async fn shadowed(id: u64) -> Result<u64, LockError> {
-    let lock = lock.token() + id;
+    let lock = lock.token().as_u64() + id;
     Ok(lock)
 }
 
-#[distributed_lock(key = "night", guard = lock, on_error = |_| lock.token())]
+#[distributed_lock(key = "night", guard = lock, on_error = |_| lock.token().as_u64())]
 async fn outside_of_the_body() -> u64 {
-    lock.token()
+    lock.token().as_u64()
 }
 
 fn main() {}
