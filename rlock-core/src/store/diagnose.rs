@@ -10,6 +10,7 @@ use std::{collections::HashMap, iter};
 
 use futures_util::future::join_all;
 use redis::{RedisError, RedisResult, Value, cmd};
+use rlock_proto::redlock::majority;
 
 pub(crate) use self::findings::ServerReport;
 pub use self::findings::{Finding, Severity};
@@ -81,11 +82,6 @@ pub(crate) fn whole_quorum(reports: &mut Vec<ServerReport>, members: usize) {
     reports.push(ServerReport::of("quorum", finding));
 }
 
-/// Returns how many of these servers a quorum needs.
-pub(crate) fn majority(members: usize) -> usize {
-    members / 2 + 1
-}
-
 /// Returns why servers cannot be reached.
 pub(crate) fn failures(reports: &[ServerReport]) -> String {
     let lost = reports.iter().filter(|report| !report.is_reachable);
@@ -123,7 +119,7 @@ async fn service_of(
     let agree = named
         .iter()
         .filter(|one| (&one.host, &one.port) == (host, port));
-    if agree.count() * 2 <= sentinels.len() {
+    if agree.count() < majority(sentinels.len()) {
         let text = "no majority of the Sentinels names this master, so it may be an isolated one";
         let heading = format!("{service} (service)");
         reports.push(ServerReport::of(&heading, Finding::harm("master", text)));

@@ -6,11 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rlock_proto::redlock::majority;
+
 use super::LockClientBuilder;
 use crate::{
     error::LockError,
     store::{
-        diagnose::{self, Finding, ServerReport, Severity, failures, majority, whole_quorum},
+        diagnose::{self, Finding, ServerReport, Severity, failures, whole_quorum},
         endpoint::Endpoint,
         redis::RedisOptions,
     },
