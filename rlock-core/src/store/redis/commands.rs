@@ -251,13 +251,8 @@ impl Commands {
 
     fn downgrade(&self, request: &DowngradeRequest) -> Cmd {
         let mut command = self.begin(&self.scripts.downgrade, [&request.key]);
-        command
-            .arg(Text(request.owner))
-            .arg(request.fence)
-            .arg(self.fence_ttl(GRACE))
-            .arg(self.keyspace.channels())
-            .arg(self.waiters())
-            .arg(self.floor.next());
+        command.arg(Text(request.owner));
+        self.hands_off(&mut command, request.fence);
         command
     }
 
@@ -266,13 +261,19 @@ impl Commands {
         command
             .arg(Text(request.owner))
             // Rounded up: the lock stays taken for at least this long.
-            .arg(millis(request.min_hold + Duration::from_nanos(999_999)))
-            .arg(request.fence)
+            .arg(millis(request.min_hold + Duration::from_nanos(999_999)));
+        self.hands_off(&mut command, request.fence);
+        command
+    }
+
+    /// Adds what a script needs to pass on this fence, and the lock to its waiters.
+    fn hands_off(&self, command: &mut Cmd, fence: u64) {
+        command
+            .arg(fence)
             .arg(self.fence_ttl(GRACE))
             .arg(self.keyspace.channels())
             .arg(self.waiters())
             .arg(self.floor.next());
-        command
     }
 
     fn renew(&self, renewals: &[Renewal], lease: Duration) -> Cmd {
