@@ -37,6 +37,14 @@ pub(crate) struct LockRequest {
     pub(crate) purpose: AcquiredFor,
 }
 
+impl LockRequest {
+    /// Returns the mode in which the call asks for this key.
+    fn mode_of(&self, key: &Key) -> LockMode {
+        let of_key = self.keys.iter().find(|(own, _)| own == key);
+        of_key.map_or(LockMode::Exclusive, |(_, mode)| *mode)
+    }
+}
+
 /// Acquires the locks of all keys for the current call chain, or none of them.
 pub(crate) async fn acquire(
     client: &ClientHandle,
@@ -190,7 +198,7 @@ impl Attempt<'_> {
             Refusal::Upgrade(key, held) => LockError::Upgrade {
                 key: key.shown(site).to_owned(),
                 held,
-                wanted: self.mode_of(&key),
+                wanted: self.request.mode_of(&key),
             },
             Refusal::Nested(_) => unreachable!("a call that acquires downgrades nothing"),
             Refusal::Draining => LockError::Draining {
@@ -223,12 +231,6 @@ impl Attempt<'_> {
             .collect();
         keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
-    }
-
-    /// Returns the mode in which the call asks for this key.
-    fn mode_of(&self, key: &Key) -> LockMode {
-        let of_key = self.request.keys.iter().find(|(own, _)| own == key);
-        of_key.map_or(LockMode::Exclusive, |(_, mode)| *mode)
     }
 
     fn failed(&self, error: StoreError) -> LockError {

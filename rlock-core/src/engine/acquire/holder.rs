@@ -186,7 +186,7 @@ impl Attempt<'_> {
                 let is_earlier = holder.held_for >= waited;
                 let may_be_inside = is_earlier && (chain.is_empty() || !has_body);
                 let who = format!("another call of this client{}", holder.hold());
-                let fits = self.mode_of(key).fits_inside(holder.mode);
+                let fits = self.request.mode_of(key).fits_inside(holder.mode);
                 (
                     who,
                     only_if(may_be_inside, if fits { ENTER } else { NO_ENTRY }),

@@ -67,9 +67,7 @@ impl<'a> ObservedAcquire<'a> {
         self.metrics.holds(since, waited, || by);
         let span = || {
             let key = &entered.entry.key;
-            let keys = &mut self.request.keys.iter();
-            let mode = keys.find(|(asked, _)| asked == key).map(|(_, mode)| *mode);
-            let site = site.in_mode(mode.unwrap_or(site.mode));
+            let site = site.in_mode(self.request.mode_of(key));
             spans::hold(waited, site, key, entered.token)
         };
         spans::may_be_wanted().then(span).flatten()
