@@ -6,7 +6,7 @@ use rlock_proto::few;
 
 use crate::{
     engine::{elections::Office, entry::EntryHandle},
-    error::{LockError, LostCause},
+    error::LockError,
     guard::LockGuard,
     hold::Hold,
     limits::MAX_VALUE,
@@ -62,7 +62,7 @@ impl fmt::Debug for LeaderGuard {
 ///
 /// It dereferences to the [`Hold`] by which this process leads: its [token](Hold::token) is the number of the term, its
 /// [fence](Hold::fence) makes a database refuse the writes of a former leader, and [`lost`](Hold::lost) resolves when
-/// the term has ended, to [`LostCause::Released`] after the process has resigned.
+/// the term has ended, to [`LostCause::Released`](crate::LostCause::Released) after the process has resigned.
 pub struct Term {
     hold: Hold,
 }
@@ -75,7 +75,7 @@ impl Term {
         };
         term.office();
         // If the hold ended before this office existed, its end could not close the office.
-        if term.ended().is_some() {
+        if term.entry().ended().is_some() {
             term.office().ends();
         }
         let entry = term.entry();
@@ -85,12 +85,6 @@ impl Term {
 
     fn entry(&self) -> &EntryHandle {
         self.hold.first()
-    }
-
-    /// Returns the cause if the term has ended.
-    fn ended(&self) -> Option<LostCause> {
-        let entry = self.entry();
-        entry.left().or_else(|| entry.broken())
     }
 
     fn office(&self) -> &Office {
@@ -112,7 +106,7 @@ impl Term {
             return Err(LockError::invalid_option("announce", length, reason));
         }
         let entry = self.entry();
-        if let Some(cause) = self.ended() {
+        if let Some(cause) = entry.ended() {
             return Err(entry.lost_error(cause));
         }
         self.office().announce(value);

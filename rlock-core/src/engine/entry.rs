@@ -161,7 +161,7 @@ impl EntryHandle {
 
     /// Returns an error if a downgrade of the hold would be refused.
     pub(crate) fn check_downgrade(&self) -> Result<(), LockError> {
-        if let Some(cause) = self.left().or_else(|| self.broken()) {
+        if let Some(cause) = self.ended() {
             return Err(self.lost_error(cause));
         }
         let entry = self.inner();
