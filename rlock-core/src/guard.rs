@@ -57,17 +57,10 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// Makes a guard of at least one lock, with the keys in this order.
-    pub(crate) fn new(mut entries: Few<EntryGuard>) -> Self {
-        let last = entries.pop().map(EntryGuard::into_entry);
-        let entries = match last {
-            Some(only) if entries.is_empty() => few::one(only),
-            last => {
-                let others = entries.into_iter().map(EntryGuard::into_entry);
-                others.chain(last).collect()
-            }
-        };
+    pub(crate) fn new(entries: Few<EntryGuard>) -> Self {
+        let entries = entries.into_iter().map(EntryGuard::into_entry);
         Self {
-            hold: Hold::new(entries),
+            hold: Hold::new(few::collect(entries)),
             end: None,
         }
     }
