@@ -120,9 +120,9 @@ impl LockClient {
             return Ok(None);
         };
         let core = self.core();
+        let queue = entry.queue.clone();
         let mut info = info_of(&key, entry);
-        let ask_waiters = ask_waiters(core, &info.queued_owners);
-        let asked = join(ask_holder_of(core, &key, &info), ask_waiters);
+        let asked = join(ask_holder_of(core, &key, &info), ask_waiters(core, &queue));
         let (reply, waiters) = core.in_runtime(asked).await;
         info.waiters = waiters;
         if let Some(reply) = reply {

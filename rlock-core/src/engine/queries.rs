@@ -115,9 +115,8 @@ pub(crate) async fn ask_holder(
 const MOST_WAITERS: usize = 10;
 
 /// Asks the clients of the first waiters who they are, all at once. Leaves out those that are silent.
-pub(crate) async fn ask_waiters(core: &Core, queue: &[String]) -> Vec<Waiter> {
-    let asked = queue.iter().take(MOST_WAITERS).map(|name| async {
-        let owner = OwnerId::parse(name)?;
+pub(crate) async fn ask_waiters(core: &Core, queue: &[OwnerId]) -> Vec<Waiter> {
+    let asked = queue.iter().take(MOST_WAITERS).map(|owner| async {
         let report = if owner.is_of(core.id) {
             Some(describe_client(core))
         } else {
@@ -134,7 +133,7 @@ pub(crate) async fn ask_waiters(core: &Core, queue: &[String]) -> Vec<Waiter> {
             return None;
         };
         Some(Waiter {
-            owner: name.clone(),
+            owner: owner.to_string(),
             service,
             version,
             host,
