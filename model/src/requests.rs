@@ -289,8 +289,7 @@ fn release_of_member<F: Fences>(
     now: Time,
 ) -> Applied {
     let (key, mut release) = (&release.key, release.clone());
-    let is_held = state.held_by(key, release.owner, now).is_some();
-    if !is_held {
+    if state.held_by(key, release.owner, now).is_none() {
         return state.release(&release, now);
     }
     let waiters = take_waiters(state, key);
