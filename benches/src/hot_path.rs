@@ -20,7 +20,7 @@ pub enum Way {
     Memory,
     /// A server.
     Server,
-    /// A nested entry on a server. It leaves before the server is told.
+    /// A nested entry on a server. It leaves before the client tells the server.
     Nested,
     /// A nested entry that the process counts.
     NestedLocally,

@@ -9,7 +9,7 @@
 //! | a store that is down | [`simulate_outage`] |
 //! | a lock that is lost | [`simulate_loss`] |
 //! | a lease that ends | [`use_clock`] and [`Clock::advance`] |
-//! | a wait that is over | [`use_tokio_clock`], in a runtime whose clock is paused |
+//! | a wait that ends | [`use_tokio_clock`], in a runtime whose clock is paused |
 //! | code that maps errors | [`error`], [`lost_error`] |
 //! | two instances of a service | two clients that [connect](crate::LockClient::connect) to the same `memory:name` |
 //!
@@ -47,7 +47,7 @@ use crate::{
 ///
 /// While the outage lasts, every request fails at once, as if the server refused the connection. Requests that
 /// ask once, such as [`try_acquire`](crate::Lock::try_acquire), return [`LockError::Unavailable`]. An acquire with
-/// a `wait` tries again until the wait is over. A lock that is held survives an outage that is shorter than the
+/// a `wait` tries again until that ends. A lock that is held survives an outage that is shorter than the
 /// rest of its lease, because its client goes on trying to renew it. After that it is lost, with
 /// [`LostCause::Expired`](crate::LostCause::Expired). Connections do not break, so the client does not check its
 /// locks when the outage ends, as it does when it has connected to a server again.

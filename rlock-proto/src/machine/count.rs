@@ -62,15 +62,15 @@ impl Count {
         self.shown == Some(shows) && self.flight.is_none()
     }
 
-    /// Notes that an entry comes or has left. The store is told soon, and before the rest of the lease has ended, which nothing
-    /// else may extend.
+    /// Notes that an entry comes or has left. The client tells the store soon, and before the rest of the lease ends, because
+    /// nothing else may extend it.
     pub(super) fn changes(&mut self, now: Time, left: Duration) {
         if now >= self.not_before {
             self.not_before = now + SOON.min(left / 2);
         }
     }
 
-    /// Notes that the owner has changed its mode. The store is told at once, because others may join.
+    /// Notes that the owner has changed its mode. The client tells the store at once, because others may join.
     pub(super) fn is_urgent(&mut self, now: Time) {
         self.not_before = now;
     }

@@ -653,7 +653,7 @@ impl Ownership {
         }
     }
 
-    /// Notes that an entry comes or has left. The store is told soon.
+    /// Notes that an entry comes or has left. The client tells the store soon.
     pub(super) fn entries_change(&mut self, now: Time) {
         let left = self.left(now);
         self.count.changes(now, left);

@@ -2,7 +2,7 @@
 
 use super::{client::*, *};
 
-/// When the store is told an entry that began at the start.
+/// When the client tells the store about an entry that began at the start.
 const SOON: u64 = 20;
 
 #[test]
@@ -225,7 +225,7 @@ fn a_nested_call_does_not_enter_a_hold_that_is_lost() {
     assert!(client.sent().is_empty());
 }
 
-/// Its entry must not extend a lock that is no longer its own.
+/// Its entry must not extend a lock that another owner may have.
 #[test]
 fn the_count_of_a_lost_hold_is_not_sent() {
     let limit = with(|terms| terms.max_hold = Some(ms(50)));
