@@ -610,6 +610,7 @@ impl World {
             is_over: former.is_over,
             is_lost: former.is_lost,
             is_brief: left <= GRACE && terms.lease >= GRACE * 2,
+            attempts: former.attempts,
             waiters: former.waiters,
             has_asked: true,
             told_at: former.told_at,
@@ -761,15 +762,14 @@ impl World {
             .own(&renew.key, renew.owner)
             .map(Ownership::phase);
         let note = state.notes.of(renew.owner);
+        // After an attempt of the hold before, the next one follows with a pause.
+        let is_first = std::mem::take(&mut note.is_brief) && note.attempts == 0;
         note.attempts += 1;
         let retained_until = note.ended_at + note.retain.max(FOR_TOKENS);
-        let is_first = std::mem::take(&mut note.is_brief) && is_renewed && !is_slow;
         // An entry may have confirmed the whole lease before.
         let is_short = renew.confirmed < renew.lease;
-        // The reply to the renewal of the hold before may be lost.
-        let may_repeat = (self.plan).has_any(&[Part::RequestLost, Part::ReplyLost]);
-        let is_late =
-            (is_first && is_short && !may_repeat) && now > note.began + Duration::from_millis(30);
+        let is_late = (is_first && is_short && is_renewed && !is_slow)
+            && now > note.began + Duration::from_millis(30);
         let max_hold = note.terms.max_hold.map(|most| note.began + most);
         let broken = match phase {
             Some(_) if renew.lease.is_zero() => return,
