@@ -234,6 +234,9 @@ fn pass_fence<F: Fences>(
     if fence > 0 && (is_member || has(state, key, owner, now)) {
         state.fences.raise(fence);
         state.fences.keep();
+        if let Some(lock) = state.locks.get_mut(key) {
+            lock.fence = lock.fence.max(fence);
+        }
     }
 }
 

@@ -202,7 +202,8 @@ impl<F: Fences> State<F> {
         if was_taken && (first || !waits) {
             self.ask_holders(key, !waits, now);
         }
-        let fence = self.fences.last();
+        let fences = claims.iter().map(|claim| self.last_fence(&claim.key));
+        let fences = fences.collect();
         let watched = true;
         let holder = self.live(key, now).and_then(|lock| lock.holders.first());
         let owner = holder.map(|holder| holder.owner);
@@ -217,7 +218,7 @@ impl<F: Fences> State<F> {
                 probes,
             }),
             sent_at: now,
-            fences: claims.iter().map(|_| fence).collect(),
+            fences,
             retired: false,
             by,
         }
@@ -386,6 +387,12 @@ impl<F: Fences> State<F> {
             lock.fence = next;
         }
         next
+    }
+
+    /// Returns the last fence of a lock, or a larger one that its next fence exceeds.
+    fn last_fence(&self, key: &Key) -> u64 {
+        let lock = self.locks.get(key);
+        lock.map_or_else(|| self.fences.last(), |lock| lock.fence)
     }
 
     /// Returns the lock on `key` without the holders whose leases have ended.
