@@ -17,9 +17,9 @@ pub(crate) mod tls;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 pub(crate) use rlock_proto::store::{
-    AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, GRACE, KeyFilter, Listener,
-    Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed, SetCountRequest,
-    StoreRequest, StoredLock, TOKENS, TOO_LARGE_FENCE, TakenBy,
+    AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, GRACE, HashSlot, KeyFilter,
+    Listener, Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
+    SetCountRequest, StoreRequest, StoredLock, TOKENS, TOO_LARGE_FENCE, TakenBy,
 };
 
 use self::directory::Directory;

@@ -194,8 +194,7 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
             }
         }
         Notification::Changed(key) => shell.changed(key),
-        Notification::AllChanged => missed(&shell, &KeyFilter::all(), true),
-        Notification::Disconnected => missed(&shell, &KeyFilter::all(), false),
+        Notification::Disconnected => missed(&shell, &KeyFilter::All, false),
         Notification::SomeChanged(filter) => missed(&shell, &filter, true),
     })
 }

@@ -29,11 +29,10 @@ use self::{
     discovery::Seeds,
     nodes::{KeepUp, Node, Nodes},
     routing::{Needs, is_unsettled},
-    slots::HashSlot,
 };
 use super::{
-    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Renewal, RenewalOutcome,
-    Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, HashSlot, Listener, Renewal,
+    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
     endpoint::ClusterEndpoint,
     redis::{
         RedisOptions, SHORTEST_SILENCE,

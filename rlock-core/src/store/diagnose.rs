@@ -19,7 +19,8 @@ use self::{
     connection::Peer,
 };
 use super::{
-    cluster::slots::{Layout, NodeAddr, SLOTS},
+    HashSlot,
+    cluster::slots::{Layout, NodeAddr},
     endpoint::{ClusterEndpoint, ServerEndpoint},
     redis::{
         RedisOptions,
@@ -202,11 +203,11 @@ fn coverage(ranges: &[(u16, u16, NodeAddr)]) -> ServerReport {
     let sizes = ranges
         .iter()
         .map(|(first, last, _)| u32::from(last - first) + 1);
-    let free = u32::from(SLOTS).saturating_sub(sizes.sum());
+    let free = u32::from(HashSlot::COUNT).saturating_sub(sizes.sum());
     let mut report = ServerReport::new("cluster", true);
     report.is_reachable = true;
     report.add(if free == 0 {
-        Finding::good("slots", format!("all {SLOTS} have a master"))
+        Finding::good("slots", format!("all {} have a master", HashSlot::COUNT))
     } else {
         let text = format!("{free} have no master, and their locks are refused");
         Finding::harm("slots", text)

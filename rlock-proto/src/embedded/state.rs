@@ -375,7 +375,7 @@ impl<F: Fences> State<F> {
         let taken = key.clone();
         let notification = match owner.mode() {
             LockMode::Exclusive => Notification::Changed(taken),
-            _ => Notification::SomeChanged(KeyFilter::new(move |key| *key == taken)),
+            _ => Notification::SomeChanged(KeyFilter::One(taken)),
         };
         self.notify(owner.client(), notification);
     }

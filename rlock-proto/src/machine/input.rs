@@ -159,7 +159,6 @@ impl Event {
             Notification::PermitsDiffer { .. }
             | Notification::Message(_)
             | Notification::Changed(_)
-            | Notification::AllChanged
             | Notification::SomeChanged(_)
             | Notification::Disconnected => None,
         }

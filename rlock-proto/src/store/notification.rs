@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::HashSlot;
 use crate::{key::Key, owner::OwnerId};
 
 /// A notification of the store.
@@ -49,50 +50,34 @@ pub enum Notification {
     Message(Vec<u8>),
     /// Another connection changed this lock.
     Changed(Key),
-    /// Any lock may have changed: everything was flushed, or notifications were missed.
-    AllChanged,
-    /// Any of these locks may have changed.
+    /// Any of these locks may have changed, for example because everything was flushed, or notifications were missed.
     SomeChanged(KeyFilter),
     /// Notifications are missed from now on.
     Disconnected,
 }
 
-/// A predicate that selects keys.
-#[derive(Clone)]
-pub struct KeyFilter(Arc<dyn Fn(&Key) -> bool + Send + Sync>);
+/// Selects keys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum KeyFilter {
+    /// Every key.
+    All,
+    /// This key.
+    One(Key),
+    /// The keys in these slots of a cluster, which are in ascending order.
+    Slots(Vec<HashSlot>),
+}
 
 impl KeyFilter {
-    /// Selects the keys for which this returns true.
-    pub fn new(are_meant: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(are_meant))
-    }
-
-    /// Selects all keys.
-    #[must_use]
-    pub fn all() -> Self {
-        Self::new(|_| true)
-    }
-
     /// Returns whether the key is selected.
     #[must_use]
     pub fn matches(&self, key: &Key) -> bool {
-        (self.0)(key)
+        match self {
+            Self::All => true,
+            Self::One(one) => one == key,
+            Self::Slots(slots) => slots.binary_search(&HashSlot::of(key)).is_ok(),
+        }
     }
 }
-
-impl std::fmt::Debug for KeyFilter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeyFilter")
-    }
-}
-
-impl PartialEq for KeyFilter {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for KeyFilter {}
 
 /// Handles notifications. Must not block.
 pub type Listener = Arc<dyn Fn(Notification) + Send + Sync>;

@@ -4,13 +4,14 @@
 use futures_util::future::try_join_all;
 use redis::cmd;
 
-use super::{ClusterStore, Needs, slots::HashSlot};
+use super::{ClusterStore, Needs};
 use crate::{
     few::Few,
     key::Key,
     lease::Time,
     store::{
-        AcquireRequest, Acquired, Change, Claim, ReleaseRequest, SendOptions, Store, StoreError,
+        AcquireRequest, Acquired, Change, Claim, HashSlot, ReleaseRequest, SendOptions, Store,
+        StoreError,
     },
 };
 

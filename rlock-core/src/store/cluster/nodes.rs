@@ -13,12 +13,12 @@ use tokio::{
 
 use super::{
     discovery::Seeds,
-    slots::{HashSlot, Layout, NodeAddr, SLOTS},
+    slots::{Layout, NodeAddr},
 };
 use crate::{
     key::Key,
     store::{
-        KeyFilter, Listener, Notification, StoreError,
+        HashSlot, KeyFilter, Listener, Notification, StoreError,
         endpoint::ServerEndpoint,
         redis::{
             RedisOptions, RedisStore,
@@ -87,7 +87,7 @@ impl Nodes {
             background,
             callers,
             table: watch::Sender::new(Table {
-                masters: vec![None; usize::from(SLOTS)],
+                masters: vec![None; usize::from(HashSlot::COUNT)],
                 nodes: HashMap::new(),
                 failure: Some(failure),
             }),
@@ -105,7 +105,7 @@ impl Nodes {
     /// Returns a key that begins with this text for each master.
     pub(super) fn keys_at_masters(&self, text: &str) -> Result<Vec<String>, StoreError> {
         /// Misses a master with only one slot with a probability of about one in ten million.
-        const MOST: u32 = 16 * SLOTS as u32;
+        const MOST: u32 = 16 * HashSlot::COUNT as u32;
 
         // A copy, because the search may take long, and a master may leave the table.
         let masters = self.table.borrow().masters.clone();
@@ -200,19 +200,18 @@ impl Nodes {
             former.is_none_or(|former| former.addr != node.addr)
         });
         if is_changed {
-            self.report(move |of| of == slot);
+            self.report(vec![slot]);
         }
     }
 
     /// Reports that slots have other masters: locks may be gone, and the former master notifies no waiter.
-    fn report(&self, are_changed: impl Fn(HashSlot) -> bool + Send + Sync + 'static) {
-        let which = KeyFilter::new(move |key| are_changed(HashSlot::of(key)));
-        (self.listener)(Notification::SomeChanged(which));
+    fn report(&self, slots: Vec<HashSlot>) {
+        (self.listener)(Notification::SomeChanged(KeyFilter::Slots(slots)));
     }
 
     /// Adopts the layout that a node reports.
     pub(super) fn adopt(&self, layout: &Layout) {
-        let mut masters = vec![None; usize::from(SLOTS)];
+        let mut masters = vec![None; usize::from(HashSlot::COUNT)];
         for (first, last, addr) in &layout.ranges {
             masters[usize::from(*first)..=usize::from(*last)].fill(Some(self.at(addr)));
         }
@@ -220,18 +219,20 @@ impl Nodes {
         let is_changed = self.table.send_if_modified(|table| {
             std::mem::swap(&mut table.masters, &mut masters);
             let former = table.masters.iter().zip(&masters);
-            changed.extend(former.map(|(master, former)| {
-                master.as_ref().map(|node| &node.addr) != former.as_ref().map(|node| &node.addr)
+            changed.extend((0..).zip(former).filter_map(|(slot, (master, former))| {
+                let [master, former] =
+                    [master, former].map(|node| node.as_ref().map(|it| &it.addr));
+                (master != former).then_some(HashSlot(slot))
             }));
             table.failure = None;
             let Table { masters, nodes, .. } = table;
             unused.extend(nodes.extract_if(|_, node| !has_slots(masters, node)));
-            changed.contains(&true)
+            !changed.is_empty()
         });
         drop(unused);
         if is_changed {
             tracing::debug!("slots of the cluster have other masters");
-            self.report(move |slot| changed[slot.index()]);
+            self.report(changed);
         }
     }
 }
@@ -291,7 +292,7 @@ mod tests {
         let master = NodeAddr { host, port };
         Layout {
             epoch: 1,
-            ranges: vec![(0, SLOTS - 1, master)],
+            ranges: vec![(0, HashSlot::COUNT - 1, master)],
         }
     }
 
@@ -319,9 +320,10 @@ mod tests {
         layout.ranges[0] = (at, at, master);
         let rest = view(1);
         let addr = rest.ranges[0].2.clone();
-        layout
-            .ranges
-            .extend([(0, at - 1, addr.clone()), (at + 1, SLOTS - 1, addr)]);
+        layout.ranges.extend([
+            (0, at - 1, addr.clone()),
+            (at + 1, HashSlot::COUNT - 1, addr),
+        ]);
         nodes.adopt(&layout);
         assert_eq!(reported.lock().expect("no panic").len(), 2);
     }

@@ -6,15 +6,11 @@ use futures_util::future::{join_all, try_join_all};
 use redis::{ErrorKind, ServerErrorKind, Value, cmd};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::{
-    ClusterStore,
-    nodes::Node,
-    slots::{HashSlot, NodeAddr},
-};
+use super::{ClusterStore, nodes::Node, slots::NodeAddr};
 use crate::{
     key::Key,
     store::{
-        ReplyFuture, SendOptions, Store, StoreError,
+        HashSlot, ReplyFuture, SendOptions, Store, StoreError,
         redis::errors::{Elsewhere, is_settling, is_split, not_yet},
     },
     wait::Backoff,

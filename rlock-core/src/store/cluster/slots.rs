@@ -2,34 +2,9 @@
 
 use std::fmt;
 
-use crc::{CRC_16_XMODEM, Crc};
 use redis::{FromRedisValue, Value};
 
-use crate::key::Key;
-
-pub(in crate::store) const SLOTS: u16 = 16_384;
-
-/// One of the slots into which a cluster divides its keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct HashSlot(pub(super) u16);
-
-impl HashSlot {
-    /// Returns the slot of all that belongs to the lock of this key: the names on the server share the
-    /// key's hash tag, or the whole key as one.
-    pub(super) fn of(key: &Key) -> Self {
-        const CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
-        let key = key.as_str();
-        let tag = key
-            .split_once('{')
-            .and_then(|(_, tagged)| tagged.split_once('}'))
-            .map_or(key, |(tag, _)| tag);
-        Self(CHECKSUM.checksum(tag.as_bytes()) % SLOTS)
-    }
-
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
+use crate::store::HashSlot;
 
 /// Host and port of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -90,7 +65,7 @@ impl Layout {
                 return None;
             };
             let (first, last) = (read(first)?, read(last)?);
-            if first > last || last >= SLOTS {
+            if first > last || last >= HashSlot::COUNT {
                 return None;
             }
             let master = read_node(nodes.first()?, asked)?;
@@ -130,22 +105,6 @@ mod tests {
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
-    }
-
-    #[test]
-    fn slots_are_those_that_servers_count() {
-        // As `CLUSTER KEYSLOT` replies for the names of these locks.
-        for (key, slot) in [
-            ("a", 15_495),
-            ("b", 3_300),
-            ("c", 7_365),
-            ("123456789", 12_739),
-        ] {
-            for key in [key.to_owned(), format!("x{{{key}}}y"), format!("{{{key}}}")] {
-                let key = Key::parse(&key).expect("valid");
-                assert_eq!(HashSlot::of(&key).0, slot, "{key}");
-            }
-        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::{
     link::Link,
     usage::Usage,
 };
-use crate::store::{Listener, Notification};
+use crate::store::{KeyFilter, Listener, Notification};
 
 /// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {
@@ -290,7 +290,7 @@ impl Inbox {
                 }
             }
             // A message without names reports a flush.
-            (PushKind::Invalidate, _) => (self.listener)(Notification::AllChanged),
+            (PushKind::Invalidate, _) => (self.listener)(Notification::SomeChanged(KeyFilter::All)),
             (PushKind::Disconnection, _) => (self.listener)(Notification::Disconnected),
             _ => {}
         }

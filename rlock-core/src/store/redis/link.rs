@@ -26,7 +26,7 @@ use super::{
 use crate::{
     error::shown,
     metrics,
-    store::{Listener, Notification, SendOptions, StoreError, retry_within},
+    store::{KeyFilter, Listener, Notification, SendOptions, StoreError, retry_within},
     wait::Backoff,
 };
 
@@ -263,7 +263,7 @@ impl Link {
     pub(super) fn end(&self) {
         self.state.send_replace(LinkState::default());
         // Changes of the keys that it read are no longer reported.
-        (self.listener)(Notification::AllChanged);
+        (self.listener)(Notification::SomeChanged(KeyFilter::All));
     }
 
     /// Gives up a connection that failed. Does nothing if it was replaced already.
@@ -365,7 +365,7 @@ impl Link {
             self.begin(Arc::clone(&connection));
             self.is_counted_up(true);
             // Changes during the outage were not reported.
-            (self.listener)(Notification::AllChanged);
+            (self.listener)(Notification::SomeChanged(KeyFilter::All));
             tracing::debug!(%address, epoch = connection.epoch, "connected");
             if was_up && let Some(metrics) = &self.metrics {
                 metrics.reconnected();

@@ -88,7 +88,6 @@ fn check_event(keyspace: &Keyspace, event: &Notification) {
         }
         Notification::PermitsDiffer { .. }
         | Notification::Message(_)
-        | Notification::AllChanged
         | Notification::SomeChanged(_)
         | Notification::Disconnected => {}
     }
