@@ -11,6 +11,7 @@ pub(crate) mod entry;
 pub(crate) mod holders;
 pub(crate) mod messages;
 pub(crate) mod queries;
+pub(crate) mod shared_hold;
 pub(crate) mod shell;
 pub(crate) mod thread;
 mod unread;

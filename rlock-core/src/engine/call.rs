@@ -6,7 +6,8 @@ use crate::{
     engine::{
         core::Core,
         machine::{CallId, Failure, Input, Reply, Request, Step},
-        shell::{AcquiredFor, Begins, SharedHold, Shell},
+        shared_hold::SharedHold,
+        shell::{AcquiredFor, Begins, Shell},
         unread::Unread,
     },
     error::LockError,

@@ -18,7 +18,7 @@ use crate::{
         core::Core,
         messages::{Message, written},
         queries::describe,
-        shell::SharedHold,
+        shared_hold::SharedHold,
     },
     info::{Holder, LockInfo},
     key::Key,

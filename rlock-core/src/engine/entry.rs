@@ -13,7 +13,7 @@ use tracing::Span;
 
 use super::machine::{self, Input, Ownership, Refusal, Step};
 use crate::{
-    engine::{call::CallGuard, core::Core, driver::ClientHandle, shell::SharedHold},
+    engine::{call::CallGuard, core::Core, driver::ClientHandle, shared_hold::SharedHold},
     error::{LockError, LostCause},
     lease::Time,
     observe::HoldEnd,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::{core::Core, machine::Renew, shell::SharedHold},
+    engine::{core::Core, machine::Renew, shared_hold::SharedHold},
     error::shown,
     escape_control::escape_control,
     lease::{Time, renewal_attempt},

@@ -1,0 +1,231 @@
+//! What the mutex of a client protects: the machine, and what the shell knows of its calls and holds.
+
+use std::{collections::BTreeMap, mem, sync::Arc, task::Waker};
+
+use super::{
+    effects::Effects,
+    report::{GivenUp, Seen},
+};
+use crate::{
+    engine::{
+        background::RenewalFailure,
+        machine::{CallId, Entered, Input, Machine, Output, Owner, Renew, Request, Settings},
+        shared_hold::SharedHold,
+    },
+    error::LostCause,
+    few::Few,
+    lease::Time,
+    metrics,
+    observe::{EndedHold, HoldEnd},
+    options::Site,
+    owner::OwnerId,
+    wait::Spread,
+};
+
+pub(super) struct ClientState {
+    pub(super) machine: Machine,
+    /// The calls that wait.
+    calls: BTreeMap<CallId, Waker>,
+    /// The present holds by owner and first entry, each counted until it ends or is lost.
+    holds: BTreeMap<(Owner, u32), (Arc<SharedHold>, metrics::Held)>,
+    pub(super) work: BackgroundWork,
+    /// When the background looks at the schedule next.
+    pub(super) planned: Time,
+    pub(super) losses: u64,
+    pub(super) is_ending: bool,
+}
+
+/// What the background has to do.
+#[derive(Default)]
+pub(in crate::engine) struct BackgroundWork {
+    pub(in crate::engine) requests: Vec<(Request, Option<metrics::PendingRelease>)>,
+    pub(in crate::engine) renewals: Vec<Renew>,
+    pub(in crate::engine) failures: Vec<RenewalFailure>,
+    /// How many locks were held and could not be released, and the first of them.
+    pub(in crate::engine) given_up: (usize, Option<(String, OwnerId)>),
+    /// What a destructor has noticed, which must not log.
+    pub(super) unreported: Vec<Seen>,
+}
+
+/// What a call acquires its locks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AcquiredFor {
+    Guard,
+    /// A body, which a loss stops. A client that closes does not release its locks before it has stopped.
+    Body,
+}
+
+/// The holds that a call begins or enters.
+pub(in crate::engine) struct Begins {
+    site: Site,
+    purpose: AcquiredFor,
+    pub(super) counters: metrics::LockCounters,
+    /// The hold of each entry, once the call has them.
+    pub(in crate::engine) holds: Few<Arc<SharedHold>>,
+}
+
+impl Begins {
+    pub(in crate::engine) fn new(site: Site, purpose: AcquiredFor) -> Self {
+        Self {
+            site,
+            purpose,
+            counters: metrics::lock(site),
+            holds: Few::new(),
+        }
+    }
+}
+
+impl ClientState {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            machine: Machine::new(settings, Spread(fastrand::u64(..) | 1)),
+            calls: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            work: BackgroundWork::default(),
+            planned: Time::NEVER,
+            losses: 0,
+            is_ending: false,
+        }
+    }
+
+    /// Returns the present hold of an owner, or the first of several.
+    pub(super) fn hold(&self, owner: Owner) -> Option<&Arc<SharedHold>> {
+        let mut holds = self.holds.range((owner, 0)..=(owner, u32::MAX));
+        let (_, (hold, _)) = holds.next()?;
+        Some(hold)
+    }
+
+    /// Applies an input, and notes what follows from it.
+    pub(super) fn on(&mut self, input: Input, now: Time, effects: &mut Effects) {
+        for output in self.machine.on(input, now) {
+            self.note(output, effects);
+        }
+    }
+
+    /// Registers the waker of a call that has to wait, and forgets that of a call that does not. Returns the waker that
+    /// is no longer registered, which is dropped outside of the mutex, too.
+    pub(super) fn register(
+        &mut self,
+        call: Option<CallId>,
+        waits: bool,
+        polled: &mut Option<(CallId, Waker)>,
+    ) -> Option<Waker> {
+        match polled.take_if(|_| waits) {
+            Some((call, waker)) => self.calls.insert(call, waker),
+            None => self.calls.remove(&call.filter(|_| !waits)?),
+        }
+    }
+
+    /// Plans that the background looks at the schedule by the next deadline. Returns whether it has to be woken for that.
+    pub(super) fn plan(&mut self, now: Time) -> bool {
+        // A sleep of the computer may have passed what was planned.
+        if let Some(due) = self.machine.due()
+            && (due < self.planned || self.planned < now)
+        {
+            self.planned = due;
+            return true;
+        }
+        false
+    }
+
+    /// Returns the hold of an entry. Notes a hold that begins.
+    pub(super) fn enter(
+        &mut self,
+        entered: &Entered,
+        begins: &Begins,
+        now: Time,
+    ) -> Arc<SharedHold> {
+        let Entered { entry, first, .. } = entered;
+        let place = (entry.owner, *first);
+        if begins.purpose == AcquiredFor::Body {
+            // No output follows.
+            self.machine.on(Input::Run(entry.clone()), now);
+        }
+        if entered.began.is_none()
+            && let Some((hold, _)) = self.holds.get(&place)
+            && hold.token == entered.token
+        {
+            return Arc::clone(hold);
+        }
+        let hold = Arc::new(SharedHold::new(entered, begins.site));
+        let own = self.machine.own(&entry.key, entry.owner);
+        match own.map_or(Err(LostCause::Released), |own| own.valid_until(now)) {
+            Ok(end) => hold.lasts_until(end),
+            // The same input may have ended it.
+            Err(cause) => hold.lose(cause, Arc::from([entry.number])),
+        }
+        if entered.began.is_some() {
+            let counted = metrics::Held::begin(begins.counters, now);
+            self.holds.insert(place, (Arc::clone(&hold), counted));
+        }
+        hold
+    }
+
+    /// Does what an output wants, or notes it for outside of the mutex.
+    fn note(&mut self, output: Output, effects: &mut Effects) {
+        let actions = &mut effects.actions;
+        match output {
+            Output::Step(step) => effects.step = Some(step),
+            Output::Revoked(revoked) => effects.revoked = Some(revoked),
+            Output::Wake(call) => match actions.polled.take_if(|(polled, _)| *polled == call) {
+                Some((_, waker)) => actions.wakers.push(waker),
+                None => actions.wakers.extend(self.calls.remove(&call)),
+            },
+            Output::Send(request) => {
+                actions.requests.push(*request);
+                actions.has_work = true;
+            }
+            Output::Renew(renew) => {
+                self.work.renewals.push(*renew);
+                actions.has_work = true;
+            }
+            Output::Lost(loss) => {
+                self.losses += 1;
+                let mut first = None;
+                let entries: Arc<[u32]> = loss.entries.as_slice().into();
+                let of_owner = (loss.owner, 0)..=(loss.owner, u32::MAX);
+                // A release may find that an earlier hold was lost.
+                let holds = (!loss.entries.is_empty()).then(|| self.holds.range_mut(of_owner));
+                for (_, (hold, held)) in holds.into_iter().flatten() {
+                    hold.lose(loss.cause, Arc::clone(&entries));
+                    let ended = (Arc::clone(hold), HoldEnd::Lost, mem::take(held));
+                    actions.ended.push(ended);
+                    first.get_or_insert_with(|| Arc::clone(hold));
+                }
+                effects.seen.push(Seen::Lost(loss, first));
+            }
+            Output::Ended {
+                owner,
+                first,
+                end,
+                renewals,
+            } => {
+                if let Some((hold, held)) = self.holds.remove(&(owner, first)) {
+                    if let Some(span) = hold.span().cloned() {
+                        let ended = EndedHold {
+                            span,
+                            end,
+                            renewals,
+                        };
+                        effects.seen.push(Seen::Ended(ended));
+                    }
+                    actions.ended.push((hold, end, held));
+                }
+            }
+            Output::GaveUp {
+                key,
+                owner,
+                mode,
+                was_held,
+            } => {
+                let given_up = GivenUp {
+                    key,
+                    owner,
+                    mode,
+                    was_held,
+                };
+                effects.seen.push(Seen::GaveUp(given_up));
+            }
+        }
+    }
+}
