@@ -14,7 +14,14 @@ mod retry;
 mod send;
 pub(crate) mod tls;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::{Future, Ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::Either;
 
 pub(crate) use rlock_proto::store::{
     AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, GRACE, HashSlot, KeyFilter,
@@ -28,6 +35,8 @@ use crate::key::Key;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type ReplyFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+/// The reply to a request. The embedded store has it at once.
+pub(crate) type Replying<'a, T> = Either<Ready<Result<T, StoreError>>, ReplyFuture<'a, T>>;
 
 /// A store of ownerships. Every operation is atomic and idempotent: a repeated request changes nothing more, and has
 /// the same outcome.
@@ -44,11 +53,11 @@ pub(crate) trait Store: Directory + Send + Sync + 'static {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> ReplyFuture<'a, Acquired>;
+    ) -> Replying<'a, Acquired>;
 
     /// Changes what an owner has: its count, its mode, or the lock as a whole. A release hands the lock off to the first waiter,
     /// and an owner that only waited leaves the queue.
-    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied>;
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> Replying<'a, Applied>;
 
     /// Renews the leases of the owners that still hold their locks. Never creates a lock.
     fn renew<'a>(

@@ -68,8 +68,8 @@ pub(crate) async fn acquire(
         None => request.purpose,
     };
     let mut call = CallGuard::acquiring(core, request.options.site, purpose);
-    let begin = Input::Acquire {
-        call: call.id(),
+    let begin = |call| Input::Acquire {
+        call,
         keys: few::collect(request.keys.iter().map(inside)),
         terms: request.options,
         is_inside: call_chain::is_inside_hold_of(core.id),

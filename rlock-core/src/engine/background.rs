@@ -98,10 +98,10 @@ async fn send(
     place: OwnedSemaphorePermit,
     _pending: Option<metrics::PendingRelease>,
 ) {
-    let mut sent = pin!(perform(core, request, None));
+    let mut sent = pin!(perform(core, request));
     if timeout(SLOW, sent.as_mut()).await.is_err() {
         drop(place);
-        let _ = sent.await;
+        sent.await;
     }
 }
 

@@ -1,6 +1,14 @@
 //! A call's side of the machine: it sends what it is told to, waits to be woken, and cancels itself when it is dropped.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::{Ready, poll_fn, ready},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use futures_util::{FutureExt, TryFutureExt, future::Either};
 
 use crate::{
     engine::{
@@ -64,12 +72,14 @@ impl<'a> CallGuard<'a> {
         self.is_registered
     }
 
-    /// Begins the call, and returns its first step. If it has to wait, it is woken.
-    pub(crate) async fn begin(&mut self, input: Input) -> Step {
+    /// Begins the call with this input, and returns its first step. If it has to wait, it is woken.
+    ///
+    /// The input is made when it is needed, so that the future does not keep it.
+    pub(crate) async fn begin(&mut self, input: impl FnOnce(CallId) -> Input) -> Step {
         let (shell, id, mut input) = (&self.core.shell, self.id, Some(input));
         let begins = &mut self.begins;
         let step = poll_fn(|cx| {
-            let input = input.take().unwrap_or(Input::Poll(id));
+            let input = input.take().map_or(Input::Poll(id), |input| input(id));
             Poll::Ready(shell.on_call(input, id, begins.as_mut(), cx))
         });
         let step = step.await;
@@ -114,17 +124,27 @@ impl<'a> CallGuard<'a> {
     /// Sends a request, and returns the step that follows the reply.
     pub(crate) async fn send(&mut self, request: Box<Request>) -> Step {
         let core = self.core;
-        let begins = self.begins.as_mut();
-        let unread = (begins.is_some()).then(|| Unread::new(&core.shell, self.id, request.number));
-        let sent = {
-            let performed = pin!(perform(core, Sending::new(core, request), begins));
-            core.sent_until_closed(performed, unread).await
+        let (asked, number) = (Asked::of(core, &request), request.number);
+        let sending = Sending::new(core, request);
+        let reply = if core.is_closed() {
+            None
+        } else {
+            match asked.send(core) {
+                Either::Left(reply) => Some(reply.into_inner()),
+                Either::Right(reply) => {
+                    let acquires = self.begins.is_some();
+                    let unread = acquires.then(|| Unread::new(&core.shell, self.id, number));
+                    core.sent_until_closed(pin!(reply), unread).await
+                }
+            }
         };
-        let Some((step, error)) = sent else {
+        let Some(reply) = reply else {
+            drop(sending);
             let poll = Input::Poll(self.id);
             let step = core.shell.on_begun(poll, self.begins.as_mut());
             return self.noted(step.unwrap_or(Step::Wait));
         };
+        let (step, error) = sending.replied(reply, self.begins.as_mut());
         // The last request may have been cut short by the end of the wait, so an earlier error is more precise.
         let is_vague = |error: &StoreError| error.maybe_executed;
         if let Some(error) = error
@@ -202,25 +222,45 @@ impl Drop for Sending {
     }
 }
 
-/// Sends a request, and tells the machine the reply. Returns the next step of the call, and the error, if there is one.
-pub(super) async fn perform(
-    core: &Core,
-    sending: Sending,
-    begins: Option<&mut Begins>,
-) -> (Step, Option<Box<StoreError>>) {
-    let Some(request) = &sending.request else {
-        return (Step::Wait, None);
-    };
-    let send = SendOptions::new(request.timeout).in_doubt(request.is_in_doubt());
-    let reply = match request.for_store(core.id) {
-        StoreRequest::Acquire(acquire) => {
-            let reply = core.store.acquire(&acquire, send).await;
-            reply.map(Reply::Acquired)
+/// Sends a request of the background, and tells the machine the reply.
+pub(super) async fn perform(core: &Core, sending: Sending) {
+    if let Some(request) = &sending.request {
+        let reply = Asked::of(core, request).send(core).await;
+        sending.replied(reply, None);
+    }
+}
+
+/// A request as the store gets it.
+struct Asked {
+    request: StoreRequest,
+    send: SendOptions,
+}
+
+impl Asked {
+    fn of(core: &Core, request: &Request) -> Self {
+        Self {
+            request: request.for_store(core.id),
+            send: SendOptions::new(request.timeout).in_doubt(request.is_in_doubt()),
         }
-        StoreRequest::Change(change) => {
-            let reply = core.store.apply(&change, send).await;
-            reply.map(Reply::Applied)
+    }
+
+    /// Sends the request. The embedded store replies at once.
+    fn send<'a>(
+        &'a self,
+        core: &'a Core,
+    ) -> Either<
+        Ready<Result<Reply, StoreError>>,
+        impl Future<Output = Result<Reply, StoreError>> + Send + 'a,
+    > {
+        match &self.request {
+            StoreRequest::Acquire(acquire) => match core.store.acquire(acquire, self.send) {
+                Either::Left(reply) => Either::Left(ready(reply.into_inner().map(Reply::Acquired))),
+                Either::Right(reply) => Either::Right(reply.map_ok(Reply::Acquired).left_future()),
+            },
+            StoreRequest::Change(change) => match core.store.apply(change, self.send) {
+                Either::Left(reply) => Either::Left(ready(reply.into_inner().map(Reply::Applied))),
+                Either::Right(reply) => Either::Right(reply.map_ok(Reply::Applied).right_future()),
+            },
         }
-    };
-    sending.replied(reply, begins)
+    }
 }

@@ -278,10 +278,11 @@ impl EntryGuard {
         let core = Arc::clone(entry.client.core());
         let started = core.clock.now();
         let mut call = CallGuard::new(&core);
-        let leave = Input::Leave {
+        let end = self.end.unwrap_or(HoldEnd::Released);
+        let leave = |call| Input::Leave {
             entry: entry.inner(),
-            end: self.end.unwrap_or(HoldEnd::Released),
-            call: Some(call.id()),
+            end,
+            call: Some(call),
         };
         let step = call.begin(leave).await;
         entry.hold.notify();

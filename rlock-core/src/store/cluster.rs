@@ -19,7 +19,7 @@ pub(in crate::store) mod slots;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{Either, join_all, try_join_all};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -32,7 +32,7 @@ use self::{
 };
 use super::{
     AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, HashSlot, Listener, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    RenewalOutcome, Renewed, ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
     endpoint::ClusterEndpoint,
     redis::{
         RedisOptions, SHORTEST_SILENCE,
@@ -144,18 +144,18 @@ impl Store for ClusterStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(self.acquire_across(request, send))
+    ) -> Replying<'a, Acquired> {
+        Either::Right(Box::pin(self.acquire_across(request, send)))
     }
 
-    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied> {
-        Box::pin(async move {
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> Replying<'a, Applied> {
+        Either::Right(Box::pin(async move {
             let keys = [change.key()];
             self.at_master(keys[0], Needs::All(&keys), send, |node, send| async move {
                 node.store.apply(change, send).await
             })
             .await
-        })
+        }))
     }
 
     fn renew<'a>(

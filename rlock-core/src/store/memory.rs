@@ -6,7 +6,7 @@ mod simulated;
 
 use std::{
     collections::HashMap,
-    future::ready,
+    future::{Ready, ready},
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::Either;
 use uuid::Uuid;
 
 use rlock_proto::embedded;
@@ -24,7 +25,7 @@ pub use self::simulated::SimulatedOutage;
 use self::fences::OfProcess;
 use super::{
     AcquireRequest, Acquired, Applied, BoxFuture, Change, Listener, Notification, Renewal, Renewed,
-    ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
     directory::{Cursor, Directory, Page},
 };
 use crate::{clock::ClientClock, key::Key, lease::Time};
@@ -109,12 +110,19 @@ impl MemoryStore {
         }
     }
 
+    fn reply<T>(
+        &self,
+        operation: impl FnOnce(&mut State, Time) -> T,
+    ) -> Ready<Result<T, StoreError>> {
+        let now = self.clock.now();
+        ready(self.shared.execute(|state| operation(state, now)))
+    }
+
     fn answer<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&mut State, Time) -> T,
     ) -> ReplyFuture<'static, T> {
-        let now = self.clock.now();
-        Box::pin(ready(self.shared.execute(|state| operation(state, now))))
+        Box::pin(self.reply(operation))
     }
 }
 
@@ -133,12 +141,12 @@ impl Store for MemoryStore {
         &'a self,
         request: &'a AcquireRequest,
         _send: SendOptions,
-    ) -> ReplyFuture<'a, Acquired> {
-        self.answer(|state, now| state.acquire(request, now))
+    ) -> Replying<'a, Acquired> {
+        Either::Left(self.reply(|state, now| state.acquire(request, now)))
     }
 
-    fn apply<'a>(&'a self, change: &'a Change, _send: SendOptions) -> ReplyFuture<'a, Applied> {
-        self.answer(|state, now| match change {
+    fn apply<'a>(&'a self, change: &'a Change, _send: SendOptions) -> Replying<'a, Applied> {
+        Either::Left(self.reply(|state, now| match change {
             Change::SetCount(set) => state.set_count(set, now),
             Change::Downgrade(downgrade) => state.downgrade(downgrade, now),
             Change::Release(release) => {
@@ -149,7 +157,7 @@ impl Store for MemoryStore {
                 }
                 state.release(release, now)
             }
-        })
+        }))
     }
 
     fn renew<'a>(

@@ -11,7 +11,7 @@ mod redlock;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all};
 
 pub(super) use rlock_proto::redlock::MOST_SERVERS;
 use rlock_proto::redlock::{SHORTEST_LATE, majority, of_member};
@@ -19,7 +19,7 @@ use rlock_proto::redlock::{SHORTEST_LATE, majority, of_member};
 use self::call::{LateReplies, Members, QuorumCall};
 use super::{
     AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Renewal, Renewed,
-    ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
     redis::{Floor, RedisOptions, RedisStore, RunIds, SameServer},
     retry_within,
@@ -118,12 +118,12 @@ impl Store for QuorumStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> ReplyFuture<'a, Acquired> {
-        Box::pin(self.acquire_all(request.clone(), send))
+    ) -> Replying<'a, Acquired> {
+        Either::Right(Box::pin(self.acquire_all(request.clone(), send)))
     }
 
-    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied> {
-        Box::pin(self.apply_all(change.clone(), send))
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> Replying<'a, Applied> {
+        Either::Right(Box::pin(self.apply_all(change.clone(), send)))
     }
 
     fn renew<'a>(

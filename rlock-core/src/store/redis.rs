@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::OptionFuture;
+use futures_util::future::{Either, OptionFuture};
 use redis::{Value, cmd};
 use tokio::{
     runtime::Handle,
@@ -57,7 +57,7 @@ pub(crate) use self::{
 };
 use super::{
     AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Notification, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, SendOptions, Store, StoreError, StoredLock,
+    RenewalOutcome, Renewed, ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
     endpoint::ServerEndpoint,
 };
 use crate::{escape_control::escape_control, key::Key, lease::Time, metrics, mode::LockMode};
@@ -400,7 +400,7 @@ impl Store for RedisStore {
         &'a self,
         request: &'a AcquireRequest,
         send: SendOptions,
-    ) -> ReplyFuture<'a, Acquired> {
+    ) -> Replying<'a, Acquired> {
         let read = |mut reply, sent_at| {
             let (claims, watched) = (request.claims.len(), self.is_watched());
             if let Some((claim, theirs)) = replies::take_number(&mut reply)
@@ -419,12 +419,16 @@ impl Store for RedisStore {
             }
             Ok(acquired)
         };
-        Box::pin(self.call(Operation::Acquire(request, None), send, read))
+        Either::Right(boxed(self.call(
+            Operation::Acquire(request, None),
+            send,
+            read,
+        )))
     }
 
-    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> ReplyFuture<'a, Applied> {
+    fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> Replying<'a, Applied> {
         let read = |reply, _| replies::read_applied(&reply);
-        Box::pin(self.call(Operation::Change(change), send, read))
+        Either::Right(boxed(self.call(Operation::Change(change), send, read)))
     }
 
     fn renew<'a>(
