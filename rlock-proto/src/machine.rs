@@ -5,19 +5,22 @@
 //! checker and a simulator can run it as it ships.
 
 mod acquisition;
+mod attempts;
 mod call;
 mod count;
+mod doubt;
 mod hold;
 mod input;
 mod leave;
 mod output;
 mod ownership;
 mod patience;
+mod phase;
 mod release;
 mod renewals;
-mod requests;
 mod schedule;
 mod slot;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -37,7 +40,8 @@ pub use self::{
         Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Outputs, Refusal, Renew, Request,
         Revoked, Step,
     },
-    ownership::{Ownership, Phase},
+    ownership::Ownership,
+    phase::Phase,
     slot::Slot,
 };
 use crate::{
@@ -360,16 +364,11 @@ impl Machine {
                 slot.shown(request, reply.applied(), &mut self.cx);
                 None
             }
-            Ask::Release {
-                repeats,
-                held,
-                give_up,
-                ..
-            } => {
+            Ask::Release { held, give_up, .. } => {
                 let is_final = matches!(&reply, Reply::Failed(failure) if !failure.transient);
                 let (slot, reply) = (self.slots.get_mut(&claim.key), reply.applied());
                 let released =
-                    slot.and_then(|slot| slot.released(request, repeats, reply, &mut self.cx));
+                    slot.and_then(|slot| slot.released(request, held, reply, &mut self.cx));
                 let leaving = Leaving {
                     key: claim.key.clone(),
                     owner: claim.owner,
@@ -469,7 +468,7 @@ impl Machine {
         let is_contended = |key: &&Key| {
             let slot = self.slots.get(*key).filter(|slot| slot.turn == Some(id));
             let own = slot.and_then(|slot| slot.current());
-            own.is_some_and(|own| own.requests.ask_at().is_some())
+            own.is_some_and(|own| own.standing.ask_at().is_some())
         };
         call.locks.iter().map(|lock| &lock.key).find(is_contended)
     }

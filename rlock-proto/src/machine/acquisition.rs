@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{
     By, CallId, HoldEnd, Machine, Owner, Ownership, Phase,
     call::{Acquisition, Stage, Wanted},
+    doubt::{Answer, Asked},
     input::Failure,
     output::{Ask, Entered, Refusal, Request, Step},
     slot::Turn,
@@ -168,7 +169,7 @@ impl Machine {
             };
             let grant = own.grant().filter(is_usable);
             // The reply to the latest request is usable while it is valid.
-            let present = own.requests.grant();
+            let present = own.standing.grant();
             lock.grant = grant.or(lock.grant.filter(|grant| present == Some(*grant)));
         }
         if fresh.iter().all(|at| call.locks[*at].grant.is_some()) {
@@ -182,7 +183,7 @@ impl Machine {
         }
         let waits = |at: &&usize| {
             let own = self.current(&call.locks[**at].key);
-            own.is_some_and(|own| own.requests.ask_at().is_some())
+            own.is_some_and(|own| own.standing.ask_at().is_some())
         };
         let waiting = || fresh.iter().find(waits).map(|at| (*at, None));
         if !call.asks_once()
@@ -227,7 +228,7 @@ impl Machine {
         let own = slot
             .current()
             .filter(|own| own.is_usable(call.terms.lease, call.locks[at].mode, now))?;
-        let until = own.requests.ask_at()?.min(call.deadline);
+        let until = own.standing.ask_at()?.min(call.deadline);
         (now < until).then(|| self.cx.wait(until))
     }
 
@@ -242,12 +243,12 @@ impl Machine {
             lock.grant.is_some() && own.is_some_and(|own| own.phase() == Phase::HandedOver)
         };
         let asked: Few<usize> = fresh.iter().copied().filter(|at| !is_owned(at)).collect();
-        let rolls_back = asked.len() > 1 || self.cx.settings.needs_majority;
+        let takes_back = asked.len() > 1 || self.cx.settings.needs_majority;
         let mut claims = Few::new();
         for at in asked {
             let key = call.locks[at].key.clone();
             let own = self.slots.get_mut(&key)?.current_mut()?;
-            claims.push(own.claim(key, rolls_back, self.cx.now));
+            claims.push(own.claim(key, takes_back, self.cx.now));
         }
         let (lease, waits) = (call.terms.lease, !call.asks_once());
         let timeout = call.request_timeout(&self.cx);
@@ -276,7 +277,7 @@ impl Machine {
                 self.leave_all(call);
                 return None;
             };
-            let by = Some(own.requests.by);
+            let by = Some(own.standing.by());
             lock.enters(own, number, by);
             slot.turn = None;
             slot.admit(&mut self.cx);
@@ -344,14 +345,11 @@ impl Machine {
                     let Some(own) = own.filter(|own| own.phase().is_pending()) else {
                         continue;
                     };
-                    own.requests.note_fence(fence);
+                    own.standing.note_fence(fence);
                     if n == claim && waits {
-                        own.requests.refused(sent_at, ttl, queued, timing);
+                        own.standing.refused(sent_at, ttl, queued, timing);
                     } else {
-                        own.requests.not_granted(sent_at);
-                    }
-                    if retired {
-                        own.requests.retire();
+                        own.standing.not_granted(sent_at);
                     }
                     // An owner is granted a lock once.
                     self.lose(&claimed.key, claimed.owner, LostCause::Removed);
@@ -379,9 +377,6 @@ impl Machine {
                 // The turn was taken back, and the release may have been executed before this request.
                 if let Some(own) = slot.find_mut(claim.owner) {
                     own.release_again(now);
-                    if own.asking > 0 {
-                        own.requests.note_request();
-                    }
                 }
             }
         }
@@ -389,24 +384,21 @@ impl Machine {
 
     /// Notes for its ownerships that an acquire has ended.
     fn replied(&mut self, request: &Request, reply: &Result<Acquired, Failure>, is_dropped: bool) {
-        let is_known = match reply {
-            Ok(reply) => !matches!(reply, Acquired::Outdated),
-            Err(failure) => !failure.maybe_executed,
+        let is_retired = matches!(reply, Ok(Acquired::Taken { retired: true, .. }));
+        let answer = match reply {
+            Ok(Acquired::Granted { sent_at, .. }) => Answer::Has(*sent_at),
+            Ok(Acquired::Taken { .. }) if !is_retired => Answer::HasNot,
+            Ok(Acquired::Taken { .. } | Acquired::Outdated) => Answer::Missing,
+            Err(failure) => (*failure).into(),
         };
+        // Only a quorum's reply tells that its members have taken back what they granted.
+        let is_untold = is_dropped && self.cx.settings.needs_majority;
+        let takes_back = is_retired || is_untold || request.claims.len() > 1;
         let now = self.cx.now;
         for claim in &request.claims {
-            let Some(own) = self.own_mut(&claim.key, claim.owner) else {
-                continue;
-            };
-            own.asking -= 1;
-            if is_known && !claim.in_doubt && own.asking == 0 {
-                own.requests.all_replied();
-            } else if request.claims.len() == 1 && !is_dropped {
-                own.requests.rolled_back();
-            }
-            if reply.is_err() {
-                // The store may have taken back what this client already owned, as a quorum does.
-                own.doubt(true, now);
+            if let Some(own) = self.own_mut(&claim.key, claim.owner) {
+                own.doubt
+                    .answered(Asked::Acquire { takes_back }, answer, now);
             }
         }
     }

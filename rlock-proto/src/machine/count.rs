@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use super::{
     Context, Owner,
+    attempts::Attempts,
+    doubt::{Answer, Asked},
     input::Failure,
     output::{Ask, Claimed, Output, Request},
+    ownership::Ownership,
+    phase::{Purpose, Status},
     slot::Slot,
 };
-use crate::{few::one, lease::Time, mode::LockMode, store::Applied, wait::Spread};
+use crate::{few::one, lease::Time, mode::LockMode, store::Applied};
 
 /// How long a count is kept back, because most nested calls leave sooner.
 const SOON: Duration = Duration::from_millis(20);
@@ -27,68 +31,76 @@ pub(super) enum Shown {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Count {
-    /// `None` if a request without a reply may have changed it.
-    shown: Option<Shown>,
-    flight: Option<Flight>,
-    failures: u32,
-    /// When the next request may be sent.
-    not_before: Time,
-}
-
-/// A request that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Flight {
-    request: u64,
-    shows: Shown,
-    sent_at: Time,
+    /// What the store last confirmed. The doubt knows whether that may have changed.
+    shown: Shown,
+    attempts: Attempts,
 }
 
 impl Count {
     /// Returns the count of an owner that the store grants a lock in this mode.
     pub(super) fn new(mode: LockMode) -> Self {
         Self {
-            shown: Some(match mode {
+            shown: match mode {
                 LockMode::Exclusive => Shown::Count(1),
                 LockMode::Shared | LockMode::Permits(_) => Shown::Shared,
-            }),
-            flight: None,
-            failures: 0,
-            not_before: Time::default(),
+            },
+            attempts: Attempts::default(),
         }
     }
+}
 
-    /// Returns whether the store is known to show this.
-    pub(super) fn is_told(&self, shows: Shown) -> bool {
-        self.shown == Some(shows) && self.flight.is_none()
-    }
-
+impl Ownership {
     /// Notes that an entry comes or has left. The client tells the store soon, and before the rest of the lease ends, because
     /// nothing else may extend it.
-    pub(super) fn changes(&mut self, now: Time, left: Duration) {
-        if now >= self.not_before {
-            self.not_before = now + SOON.min(left / 2);
+    pub(super) fn entries_change(&mut self, now: Time) {
+        let soon = SOON.min(self.left(now) / 2);
+        self.count.attempts.put_off(now, soon);
+    }
+
+    /// Makes the exclusive lock a shared one. The background tells the store at once, because others may join.
+    pub(super) fn downgrade(&mut self, now: Time) {
+        self.mode = LockMode::Shared;
+        if let Some(hold) = self.hold_mut() {
+            hold.used = LockMode::Shared;
+        }
+        self.count.attempts.follow_at(now);
+    }
+
+    /// Returns what the store should show, while this client has the lock. `counts`: whether the store counts nested entries.
+    fn shows(&self, counts: bool) -> Option<Shown> {
+        match &self.status {
+            // A lock that is lost is not extended any more.
+            _ if self.lost.is_some() => None,
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_))
+                if self.mode != LockMode::Exclusive =>
+            {
+                Some(Shown::Shared)
+            }
+            // The store does not count the calls that share a hold.
+            Status::Owned(hold, Purpose::Hold) if counts && hold.used == LockMode::Exclusive => {
+                Some(Shown::Count(hold.entries()))
+            }
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => Some(Shown::Count(1)),
+            // It may be released before a call uses it.
+            Status::Owned(_, Purpose::NextCall) | Status::Asking | Status::Leaving(..) => None,
         }
     }
 
-    /// Notes that the owner has changed its mode. The client tells the store at once, because others may join.
-    pub(super) fn is_urgent(&mut self, now: Time) {
-        self.not_before = now;
+    /// Returns whether the store is known to show the entries of the hold. `counts`: whether it counts nested ones.
+    #[must_use]
+    pub fn is_told(&self, counts: bool) -> bool {
+        let is_idle = !self.count.attempts.is_under_way();
+        let is_shown = |shows| self.count.shown == shows && !self.doubt.hides_count();
+        self.shows(counts)
+            .is_none_or(|shows| is_idle && is_shown(shows))
     }
 
-    /// Returns when the store has to be told this.
-    pub(super) fn due(&self, shows: Shown) -> Time {
-        let is_idle = self.flight.is_none() && self.shown != Some(shows);
-        if is_idle {
-            self.not_before
-        } else {
-            Time::NEVER
+    /// Returns when the store has to be told of a change, and never if none is due.
+    pub(super) fn count_due(&self, counts: bool) -> Time {
+        match self.count.attempts.due() {
+            due if !self.is_told(counts) => due,
+            _ => Time::NEVER,
         }
-    }
-
-    /// Makes the next request follow after a pause, which grows with the number of failures.
-    fn pause(&mut self, now: Time, spread: Spread) {
-        self.not_before = now + spread.after_failures(self.failures);
-        self.failures += 1;
     }
 }
 
@@ -117,14 +129,10 @@ impl Slot {
             key,
             owner,
             mode: own.mode,
-            in_doubt: own.requests.is_in_doubt() || own.count.shown.is_none(),
+            behind: own.doubt.sent(Asked::Count),
             arrives: false,
         };
-        own.count.flight = Some(Flight {
-            request: number,
-            shows,
-            sent_at: now,
-        });
+        own.count.attempts.sent(number, now, Time::NEVER);
         cx.outputs.push(Output::Send(Box::new(Request {
             number,
             call: None,
@@ -148,28 +156,28 @@ impl Slot {
         let Some(own) = self.find_mut(request.claims[0].owner) else {
             return;
         };
-        let is_meant = |flight: &mut Flight| flight.request == request.number;
-        let Some(flight) = own.count.flight.take_if(is_meant) else {
+        let Some(sent_at) = own.count.attempts.ended(request.number) else {
             return;
         };
-        match reply {
-            Ok(Applied::Done) => {
-                (own.count.shown, own.count.failures) = (Some(flight.shows), 0);
-                if let Ask::SetCount { lease, .. } = request.what {
-                    own.kept(flight.sent_at, lease, now);
-                }
-            }
-            Ok(Applied::NotHeld) => {
-                own.count.shown = None;
-                own.count.pause(now, spread);
-                own.doubt(true, now);
-            }
-            // The store would refuse it again.
-            Err(failure) if !failure.transient => own.count.shown = Some(flight.shows),
-            Err(failure) => {
-                own.count.shown.take_if(|_| failure.maybe_executed);
-                own.count.pause(now, spread);
-            }
+        let answer = match reply {
+            Ok(Applied::Done) => Answer::Has(sent_at),
+            Ok(Applied::NotHeld) => Answer::HasNot,
+            Err(failure) if !failure.transient => Answer::Refused,
+            Err(failure) => failure.into(),
+        };
+        own.doubt.answered(Asked::Count, answer, now);
+        if !matches!(answer, Answer::Has(_) | Answer::Refused) {
+            return own.count.attempts.failed(now, spread);
         }
+        own.count.attempts.succeeded();
+        own.count.shown = match request.what {
+            Ask::SetCount { count, lease } => {
+                if let Answer::Has(sent_at) = answer {
+                    own.kept(sent_at, lease, now);
+                }
+                Shown::Count(count)
+            }
+            _ => Shown::Shared,
+        };
     }
 }

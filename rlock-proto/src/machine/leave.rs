@@ -3,7 +3,8 @@
 use super::{
     CallId, Context, Entry, Life, Machine,
     output::{HoldEnd, Refusal, Step},
-    ownership::{Ownership, Phase},
+    ownership::Ownership,
+    phase::Phase,
     slot::Slot,
 };
 use crate::{few::one, lease::Time, lost::LostCause, mode::LockMode};
@@ -64,8 +65,8 @@ impl Slot {
         };
         // The result of the body waits for one response time-out. The background makes further attempts.
         let patience = cx.settings.response_timeout;
-        own.release.begin(now, now + own.lease.full.max(patience));
-        let by = Some((call, held, now + patience));
+        own.release_until(now + patience);
+        let by = Some((call, now + patience));
         let request = self.release(owner, patience, by, cx);
         request.map_or(Step::Left(held), Step::Send)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use uuid::Uuid;
 
-use super::{CallId, Entry, Owner};
+use super::{CallId, Entry, Owner, doubt::Behind};
 use crate::{
     few::Few,
     key::Key,
@@ -239,7 +239,14 @@ impl Request {
     /// Returns whether an earlier request of one of the owners has no reply. The server must execute this one after it.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        self.claims.iter().any(|claim| claim.in_doubt)
+        let mut claims = self.claims.iter();
+        claims.any(|claim| claim.behind != Behind::Nothing)
+    }
+
+    /// Returns whether this goes behind a release without an answer, which may have ended the ownership.
+    #[must_use]
+    pub fn repeats(&self) -> bool {
+        self.claims[0].behind == Behind::Release
     }
 }
 
@@ -252,8 +259,8 @@ pub struct Claimed {
     pub owner: Owner,
     /// The mode of the owner.
     pub mode: LockMode,
-    /// An earlier request of the owner has no reply.
-    pub(super) in_doubt: bool,
+    /// What the server must execute before.
+    pub(super) behind: Behind,
     /// Whether the lock is not granted yet.
     pub(super) arrives: bool,
 }
@@ -286,11 +293,9 @@ pub enum Ask {
         fence: u64,
         /// How long a released lock stays taken without an owner.
         min_hold: Duration,
-        /// An earlier release may have ended the ownership while its lease was valid.
-        repeats: bool,
         /// Whether a hold had begun. Otherwise, the owner has a lock only if an acquire without a reply was executed.
         was_held: bool,
-        /// The outcome of the hold itself.
+        /// The outcome of the hold itself, or whether its lease had ended.
         held: Result<(), LostCause>,
         /// When the call gives up.
         give_up: Time,

@@ -39,7 +39,7 @@ impl Machine {
 impl Slot {
     /// Returns whether others wait while the call with the turn has the lock, or may have it: local calls, or other clients.
     fn is_turn_wanted(&self, cx: &Context) -> bool {
-        let has_grant = (self.current()).is_some_and(|own| own.requests.grant().is_some());
+        let has_grant = (self.current()).is_some_and(|own| own.standing.grant().is_some());
         let is_asking = || {
             let turn = self.turn.and_then(|turn| cx.calls.get(&turn));
             turn.is_some_and(Call::is_asking)
@@ -62,7 +62,7 @@ impl Slot {
     /// a while.
     pub(super) fn unpolled(&self, cx: &Context, now: Time) -> Option<Duration> {
         let own = self.current()?;
-        own.requests.grant()?;
+        own.standing.grant()?;
         let left = cx.calls.get(&self.turn?)?.acts_by().since(now);
         (left < GRACE / 2).then_some(left)
     }

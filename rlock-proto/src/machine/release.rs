@@ -1,78 +1,144 @@
-//! The release of an ownership. The call that ends it sends the first request, and the background any further ones.
+//! The release of an ownership. The call that ends it sends the first request, and the background any further ones, until the
+//! lease has ended the lock at the store.
+//!
+//! A release that the store refuses for good is given up. Its owner stays known until then, because a message may show that the
+//! store has it in its wait queue. It is released again then, with its fence.
 
 use std::time::Duration;
 
 use super::{
     CallId, Context, IDLE, Life, Machine, Owner,
+    attempts::Attempts,
     call::{Call, Leaving},
+    doubt::{Answer, Asked},
     input::Failure,
     output::{Ask, Claimed, Output, Refusal, Request, Step},
+    ownership::Ownership,
+    phase::{Exit, Phase},
     slot::Slot,
 };
-use crate::{few::one, lease::Time, lost::LostCause, store::Applied, wait::Spread};
+use crate::{few::one, key::Key, lease::Time, lost::LostCause, store::Applied};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Release {
-    pub(super) progress: Progress,
-    under_way: Option<UnderWay>,
-    failures: u32,
-    /// When the next attempt may be made.
-    not_before: Time,
-    /// Until when attempts are made.
-    give_up: Time,
+    progress: Progress,
+    attempts: Attempts,
+    /// When the lease has ended the lock at the store. No attempt is made then.
+    until: Time,
     /// The call that waits for the next attempt.
     waiting: Option<CallId>,
+    /// Whether a hold ended with the ownership. Only such a release can find a loss.
+    ends_hold: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Progress {
-    #[default]
-    Unsent,
-    /// A request that was sent within the lease may have been executed. Its reply was not received.
-    InDoubt,
-    Confirmed,
-}
-
-/// A request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct UnderWay {
-    request: u64,
-    is_of_call: bool,
-    /// By when it has a reply.
-    answered_by: Time,
+enum Progress {
+    /// The store may still have the lock.
+    Due,
+    /// The store refuses the release for good, and may still have the lock.
+    GivenUp,
+    /// The store does not have the lock.
+    Done,
 }
 
 impl Release {
-    pub(super) fn is_under_way(&self) -> bool {
-        self.under_way.is_some()
-    }
-
-    /// Begins the attempts.
-    pub(super) fn begin(&mut self, now: Time, give_up: Time) {
-        (self.failures, self.not_before, self.give_up) = (0, now, give_up);
-    }
-
-    fn failed(&mut self, now: Time, spread: Spread) {
-        self.not_before = now + spread.after_failures(self.failures);
-        self.failures += 1;
-    }
-
-    /// Forgets the request of a call, whose future may never be polled again. The background sends the next one.
-    pub(super) fn leave_to_background(&mut self, now: Time) {
-        if self
-            .under_way
-            .take_if(|request| request.is_of_call)
-            .is_some()
-        {
-            self.failed(now, Spread::default());
+    fn new(ends_hold: bool, now: Time, until: Time) -> Self {
+        let mut attempts = Attempts::default();
+        attempts.restart(now);
+        Self {
+            progress: Progress::Due,
+            attempts,
+            until,
+            waiting: None,
+            ends_hold,
         }
     }
 
     /// Returns when the background has to look at it.
     pub(super) fn due(&self) -> Time {
-        match self.under_way {
-            Some(request) => request.answered_by,
-            None => self.not_before.min(self.give_up),
+        match self.progress {
+            _ if self.attempts.is_under_way() => self.attempts.due(),
+            Progress::Due => self.attempts.due().min(self.until),
+            Progress::GivenUp => self.until,
+            Progress::Done => Time::NEVER,
+        }
+    }
+
+    /// Returns whether no request is under way, and none will be.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        let is_over = match self.progress {
+            Progress::Due => false,
+            Progress::GivenUp => now >= self.until,
+            Progress::Done => true,
+        };
+        is_over && !self.attempts.is_under_way()
+    }
+}
+
+impl Ownership {
+    /// Ends it: from now on it is released.
+    pub(super) fn end(&mut self, now: Time) {
+        let ends_hold = self.phase() == Phase::Held;
+        let until = now + self.lease.full;
+        let release = Release::new(ends_hold, now, until);
+        self.status.leave(Exit::Release(release));
+    }
+
+    /// Returns whether it is being released, and the store may still have the lock.
+    #[must_use]
+    pub fn is_releasing(&self) -> bool {
+        let release = self.status.release();
+        release.is_some_and(|release| release.progress == Progress::Due)
+    }
+
+    /// Releases it once more, because the store may have granted it the lock or queued it after its release was executed or
+    /// given up.
+    pub(super) fn release_again(&mut self, now: Time) {
+        let until = now + self.lease.full;
+        if let Some(release) = self.status.release_mut()
+            && release.progress != Progress::Due
+        {
+            // Its hold has ended well.
+            *release = Release::new(false, now, until);
+        }
+    }
+
+    /// Makes the attempts at its release last until this time at least.
+    pub(super) fn release_until(&mut self, least: Time) {
+        if let Some(release) = self.status.release_mut() {
+            release.until = release.until.max(least);
+        }
+    }
+
+    /// Leaves its release to the background if the request of a call is under way, whose future may never be polled again.
+    /// Returns when that was sent.
+    pub(super) fn leave_release_to_background(&mut self, now: Time) -> Option<Time> {
+        let sent_at = self.status.release_mut()?.attempts.forget_call(now)?;
+        self.doubt.answered(Asked::Release, Answer::Missing, now);
+        Some(sent_at)
+    }
+
+    /// Returns the last known fence, if the store may lack it or forget it soon, or 0.
+    pub(super) fn fence_to_pass(&self, cx: &Context) -> u64 {
+        // Other members of a quorum may lack the fence.
+        let is_needed =
+            cx.settings.needs_majority || self.tokens.may_be_forgotten(self.mode, cx.now);
+        if is_needed { self.tokens.fence() } else { 0 }
+    }
+
+    /// Returns how long the lock stays taken after its release.
+    pub(super) fn min_hold(&self, now: Time) -> Duration {
+        let until = self.hold().and_then(|hold| hold.min_hold_until);
+        until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+
+    /// Reports that its release was given up.
+    fn given_up(&self, key: Key) -> Output {
+        Output::GaveUp {
+            key,
+            owner: self.owner,
+            mode: self.mode,
+            was_held: self.hold().is_some(),
         }
     }
 }
@@ -81,74 +147,58 @@ impl Slot {
     /// Makes the background release an ownership that has ended, or gives the release up with its lease. A request of a call
     /// that is not polled is due, too: its reply may never be read.
     pub(super) fn release_in_background(&mut self, owner: Owner, cx: &mut Context) {
-        let now = cx.now;
+        let (now, key) = (cx.now, self.key.clone());
         let Some(own) = self.find_mut(owner) else {
             return;
         };
-        if own.release.is_under_way() {
-            own.release.leave_to_background(now);
+        if own.leave_release_to_background(now).is_some() {
             return self.release_ended(owner, Ok(()), cx);
         }
-        let left = own.release.give_up.since(now);
-        if !left.is_zero() {
-            let request = self.release(owner, left, None, cx);
+        let Some(release) = own.status.release_mut() else {
+            return;
+        };
+        let rest = release.until.since(now);
+        if !rest.is_zero() {
+            let request = self.release(owner, rest, None, cx);
             return cx.outputs.extend(request.map(Output::Send));
         }
-        // The lease has ended the lock.
-        own.release.progress = Progress::Confirmed;
-        if own.release.failures > 0 {
-            let (mode, was_held) = (own.mode, own.hold().is_some());
-            cx.outputs.push(Output::GaveUp {
-                key: self.key.clone(),
-                owner,
-                mode,
-                was_held,
-            });
+        release.progress = Progress::Done;
+        if release.attempts.have_failed() {
+            cx.outputs.push(own.given_up(key));
         }
         self.release_ended(owner, Ok(()), cx);
     }
 
-    /// Returns the request that releases an ownership.
+    /// Returns the request that releases an ownership. `by`: the call that sends it, and when it gives up.
     pub(super) fn release(
         &mut self,
         owner: Owner,
-        left: Duration,
-        by: Option<(CallId, Result<(), LostCause>, Time)>,
+        rest: Duration,
+        by: Option<(CallId, Time)>,
         cx: &mut Context,
     ) -> Option<Box<Request>> {
-        let (call, held, give_up) = match by {
-            Some((call, held, give_up)) => (Some(call), held, give_up),
-            None => (None, Ok(()), Time::NEVER),
-        };
+        let (call, give_up) = by.map_or((None, Time::NEVER), |(call, at)| (Some(call), at));
         let (now, number) = (cx.now, cx.number());
-        let timeout = left.min(cx.settings.response_timeout);
+        let timeout = rest.min(cx.settings.response_timeout);
         let key = self.key.clone();
         let own = self.find_mut(owner)?;
-        let repeats = own.release.progress == Progress::InDoubt;
-        if own.valid_until(now).is_ok() {
-            own.release.progress = Progress::InDoubt;
-        }
         let claim = Claimed {
             key,
             owner,
             mode: own.mode,
-            in_doubt: own.requests.is_in_doubt() || repeats,
+            behind: own.doubt.sent(Asked::Release),
             arrives: false,
         };
         let what = Ask::Release {
             fence: own.fence_to_pass(cx),
             min_hold: own.min_hold(now),
-            repeats,
             was_held: own.hold().is_some(),
-            held,
+            held: own.valid_until(now).map(|_| ()),
             give_up,
         };
-        own.release.under_way = Some(UnderWay {
-            request: number,
-            is_of_call: call.is_some(),
-            // The background always replies, whereas a call may not be polled.
-            answered_by: call.map_or(Time::NEVER, |_| now + timeout + IDLE),
-        });
+        let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
+        let release = own.status.release_mut()?;
+        release.attempts.sent(number, now, answered_by);
         Some(Box::new(Request {
             number,
             call,
@@ -158,44 +208,49 @@ impl Slot {
         }))
     }
 
-    /// Applies the reply to a release. Returns the outcome once the store has executed it.
+    /// Applies the reply to a release of a hold that was valid or lost when the request was sent. Returns the outcome once the
+    /// store has executed it.
     pub(super) fn released(
         &mut self,
         request: &Request,
-        repeats: bool,
+        held: Result<(), LostCause>,
         reply: Result<Applied, Failure>,
         cx: &mut Context,
     ) -> Option<Result<(), LostCause>> {
         let (now, spread, key) = (cx.now, cx.spread(), self.key.clone());
         let owner = request.claims[0].owner;
         let own = self.find_mut(owner)?;
-        let is_meant = |under_way: &mut UnderWay| under_way.request == request.number;
-        own.release.under_way.take_if(is_meant)?;
-        let may_be_lost = own.ends_hold() && own.release.progress == Progress::InDoubt;
-        let outcome = match reply {
-            // Within its lease a lock is not lost by itself, so an earlier copy released it. No hold loses a lock that was
-            // passed on or retained, or whose release was sent after its lease.
-            Ok(Applied::NotHeld) if repeats || !may_be_lost => Ok(()),
-            Ok(Applied::NotHeld) => Err(own.ended_by_clock(now).unwrap_or(LostCause::Removed)),
-            Ok(Applied::Done) => Ok(()),
+        let release = own.status.release_mut()?;
+        release.attempts.ended(request.number)?;
+        let applied = match reply {
+            Ok(applied) => applied,
             Err(failure) => {
-                own.release.failed(now, spread);
-                if !repeats && !failure.maybe_executed {
-                    own.release.progress = Progress::Unsent;
-                }
-                let waiting = own.release.waiting.and_then(|call| cx.calls.get_mut(&call));
-                match waiting.and_then(Call::leaving) {
-                    _ if failure.transient => {}
-                    Some(leaving) => leaving.give_up = now,
-                    None => own.release.give_up = now,
+                release.attempts.failed(now, spread);
+                own.doubt.answered(Asked::Release, failure.into(), now);
+                if !failure.transient {
+                    let waiting = release.waiting.and_then(|call| cx.calls.get_mut(&call));
+                    if let Some(leaving) = waiting.and_then(Call::leaving) {
+                        leaving.give_up = now;
+                    } else {
+                        release.progress = Progress::GivenUp;
+                        cx.outputs.push(own.given_up(key));
+                    }
                 }
                 self.release_ended(owner, Ok(()), cx);
                 return None;
             }
         };
-        // The server executed requests in doubt before this one.
-        own.requests.all_replied();
-        own.release.progress = Progress::Confirmed;
+        release.progress = Progress::Done;
+        // Within its lease a lock is not lost by itself, so an earlier copy released it. No hold loses a lock that was passed on
+        // or retained, or whose release was sent after its lease.
+        let may_be_lost = release.ends_hold && held.is_ok() && !request.repeats();
+        own.doubt.answered(Asked::Release, Answer::HasNot, now);
+        let outcome = match applied {
+            Applied::NotHeld if may_be_lost => {
+                Err(own.ended_by_clock(now).unwrap_or(LostCause::Removed))
+            }
+            Applied::NotHeld | Applied::Done => Ok(()),
+        };
         if let Err(cause) = outcome
             && let Some(hold) = own.hold().filter(|_| own.lost.is_none())
         {
@@ -209,14 +264,15 @@ impl Slot {
 
     /// Wakes the call that waits for an attempt. If that was the last one, the call has its outcome.
     fn release_ended(&mut self, owner: Owner, outcome: Result<(), LostCause>, cx: &mut Context) {
-        let Some(own) = self.find_mut(owner) else {
+        let release = self.find(owner).and_then(|own| own.status.release());
+        let Some(release) = release else {
             return;
         };
-        let Some(call) = own.release.waiting else {
+        let Some(call) = release.waiting else {
             return;
         };
         cx.wake(call);
-        if own.release.progress == Progress::Confirmed
+        if release.progress == Progress::Done
             && let Some(leaving) = cx.calls.get_mut(&call).and_then(Call::leaving)
         {
             leaving.outcome = Some(outcome.and(leaving.held));
@@ -232,16 +288,16 @@ impl Machine {
         if let Some(outcome) = leaving.outcome {
             return Step::Left(outcome);
         }
-        let Some(own) = own else {
+        let Some(release) = own.and_then(|own| own.status.release_mut()) else {
             return Step::Left(leaving.held);
         };
         if life == Life::Ended {
             Step::Left(Err(LostCause::Closed))
         } else if now >= leaving.give_up {
-            own.release.waiting = None;
+            release.waiting = None;
             Step::Refused(Refusal::Failed)
         } else {
-            own.release.waiting = Some(id);
+            release.waiting = Some(id);
             self.cx.wait(leaving.give_up)
         }
     }

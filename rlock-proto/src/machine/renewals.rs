@@ -2,8 +2,18 @@
 
 use std::time::Duration;
 
+use super::{
+    Settings,
+    doubt::{Answer, Asked},
+    output::Renew,
+    ownership::Ownership,
+    phase::{Purpose, Status},
+};
 use crate::{
-    lease::{Time, renewal_attempt, renewal_due, valid_until},
+    key::Key,
+    lease::{Time, next_check, renewal_attempt, renewal_due, valid_until},
+    lost::LostCause,
+    mode::LockMode,
     store::Grant,
 };
 
@@ -20,11 +30,6 @@ pub(super) struct Lease {
     pub(super) confirmed: Duration,
     confirmed_at: Time,
     pub(super) valid_until: Time,
-    /// When a change by another client was reported, or reports stopped, or a request failed, until a later request
-    /// confirms the ownership.
-    doubted_at: Option<Time>,
-    /// Whether the next renewal is due because of a doubt.
-    is_checked: bool,
     /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
     pub(super) renewal_sent: Option<Time>,
 }
@@ -36,8 +41,6 @@ impl Lease {
             confirmed: full,
             confirmed_at: Time::default(),
             valid_until: Time::default(),
-            doubted_at: None,
-            is_checked: false,
             renewal_sent: None,
         }
     }
@@ -47,7 +50,6 @@ impl Lease {
         (self.full, self.confirmed) = (full, grant.ttl.min(full));
         self.confirmed_at = grant.since;
         self.valid_until = valid_until(grant.since, self.confirmed);
-        self.end_doubt(grant.since);
     }
 
     /// Notes that the store confirmed this lease for a request sent at `sent_at`.
@@ -62,7 +64,6 @@ impl Lease {
     /// Notes that a request sent at `sent_at` has kept the lock for this lease at least. The renewals go on as before.
     pub(super) fn extend(&mut self, sent_at: Time, lease: Duration) {
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
-        self.end_doubt(sent_at);
     }
 
     /// Returns it as a grant, as it was confirmed last.
@@ -80,38 +81,140 @@ impl Lease {
         self.confirmed().is_fresh(self.full, now)
     }
 
-    /// Doubts it from now on, until a later request confirms it. A renewal does so at once if it `is_checked`.
-    pub(super) fn doubt(&mut self, is_checked: bool, now: Time) {
-        self.doubted_at = Some(now);
-        self.is_checked |= is_checked;
-    }
-
-    pub(super) fn is_doubted(&self) -> bool {
-        self.doubted_at.is_some()
-    }
-
-    /// Ends a doubt that is older than a request which the store confirmed.
-    pub(super) fn end_doubt(&mut self, sent_at: Time) {
-        self.doubted_at = self.doubted_at.filter(|doubted_at| *doubted_at >= sent_at);
-        self.is_checked &= self.doubted_at.is_some();
-    }
-
-    /// Ends every doubt, because of a message that the store sent after all that was reported.
-    pub(super) fn outdate_doubt(&mut self) {
-        self.doubted_at = None;
-    }
-
-    /// Returns when the next renewal is due: later, if one is under way. A new fence is asked for at once.
-    pub(super) fn renewal_due(&self, is_fence_due: bool, now: Time) -> Time {
+    /// Returns when the next renewal is due: later, if one is under way.
+    fn renewal_due(&self, is_urgent: bool, now: Time) -> Time {
         let mut due = renewal_due(self.confirmed_at, self.confirmed);
         if self.confirmed < self.full {
             due = due.min(self.confirmed_at + SOON);
         }
-        if self.is_checked || is_fence_due {
+        if is_urgent {
             due = now;
         }
         let pause = renewal_attempt(self.confirmed);
         let sent = self.renewal_sent.map(|sent| sent + pause);
         due.max(sent.unwrap_or(due))
+    }
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The lease or the `max_hold` has ended.
+    Lost(LostCause),
+    /// A renewal by this lease. Zero leaves the lease as it is: the reply shows whether the lock still exists.
+    Renewal(Duration),
+    Nothing,
+}
+
+impl Ownership {
+    /// Returns what is due.
+    pub(super) fn come_due(&self, now: Time) -> Due {
+        let (end, due) = self.end_by_clock();
+        match self.renewal(now) {
+            _ if now >= end => due,
+            Some(lease) if now >= self.renewal_due(now) => Due::Renewal(lease),
+            _ => Due::Nothing,
+        }
+    }
+
+    /// Returns when the hold or the ownership ends by the clock, and how, if that was not noticed yet.
+    fn end_by_clock(&self) -> (Time, Due) {
+        let end = self.lease.valid_until;
+        match &self.status {
+            Status::Owned(hold, Purpose::Hold) if self.lost.is_none() && hold.until <= end => {
+                (hold.until, Due::Lost(LostCause::MaxHold))
+            }
+            Status::Owned(_, Purpose::Retention(until)) if *until < end => (*until, Due::Nothing),
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => {
+                (end, Due::Lost(LostCause::Expired))
+            }
+            Status::Asking | Status::Owned(_, Purpose::NextCall) | Status::Leaving(..) => {
+                (Time::NEVER, Due::Nothing)
+            }
+        }
+    }
+
+    /// Returns when the schedule has to look at it.
+    pub(super) fn next_due(&self, now: Time, counts: bool) -> Time {
+        let (end, _) = self.end_by_clock();
+        let renewal = self.renewal(now).map(|_| self.renewal_due(now));
+        let due = end.min(renewal.unwrap_or(Time::NEVER));
+        next_check(due.min(self.request_due(counts)), now)
+    }
+
+    /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.
+    fn renewal(&self, now: Time) -> Option<Duration> {
+        match &self.status {
+            Status::Owned(hold, Purpose::Hold) if hold.wants_renewals() && now < hold.until => {
+                Some(self.lease.full)
+            }
+            Status::Owned(_, Purpose::Hold) => {
+                (self.doubt.must_be_confirmed()).then_some(Duration::ZERO)
+            }
+            Status::Owned(_, Purpose::Retention(_)) => Some(self.lease.full),
+            // A caller that is not polled must not keep the lock.
+            Status::Asking | Status::Owned(_, Purpose::NextCall) | Status::Leaving(..) => None,
+        }
+    }
+
+    fn renewal_due(&self, now: Time) -> Time {
+        let is_urgent = self.doubt.is_checked() || self.tokens.is_fence_due();
+        self.lease.renewal_due(is_urgent, now)
+    }
+
+    /// Begins a renewal by this lease. It carries what a member of a quorum needs that lacks the lock.
+    pub(super) fn begin_renewal(
+        &mut self,
+        key: Key,
+        lease: Duration,
+        settings: &Settings,
+        now: Time,
+    ) -> Renew {
+        self.lease.renewal_sent = Some(now);
+        let fence = self.tokens.ask();
+        let keeps_fence =
+            fence == 0 && (self.tokens).ask_to_keep(lease, settings.fence_retention, now);
+        let is_needed = keeps_fence || settings.needs_majority;
+        let is_counted = is_needed && settings.counts_entries && self.used() == LockMode::Exclusive;
+        Renew {
+            fence,
+            last_fence: if is_needed { self.tokens.fence() } else { 0 },
+            keeps_fence,
+            count: if is_counted { self.entries().max(1) } else { 1 },
+            key,
+            owner: self.owner,
+            mode: self.mode,
+            lease,
+            confirmed: self.lease.confirmed,
+            left: self.left(now),
+        }
+    }
+
+    /// Notes that the store keeps the lock for this lease at least, because of a count sent at `sent_at`. That puts no
+    /// renewal off, because only renewals show that others wait, and make a quorum restore the lock.
+    pub(super) fn kept(&mut self, sent_at: Time, lease: Duration, now: Time) {
+        if self.has_lease(now) {
+            self.lease.extend(sent_at, lease);
+        }
+    }
+
+    /// Returns whether the lease has not ended. A late reply does not revive it, because other owners may have had the lock since.
+    fn has_lease(&self, now: Time) -> bool {
+        now < self.lease.valid_until
+    }
+
+    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`.
+    pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
+        if self.has_lease(now) {
+            self.lease.confirm(sent_at, lease);
+            self.doubt
+                .answered(Asked::Renewal, Answer::Has(sent_at), now);
+            self.tokens.renewed(fence, sent_at, lease);
+            self.tokens.kept(sent_at, lease);
+            if let Some(hold) = self.hold_mut() {
+                hold.renewals = hold.renewals.saturating_add(1);
+            }
+            self.lease.renewal_sent = None;
+        }
     }
 }

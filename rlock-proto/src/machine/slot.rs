@@ -16,10 +16,13 @@ use smallvec::SmallVec;
 use super::{
     CallId, Context, Life, Owner,
     call::{Call, Stage},
+    doubt::Report,
     hold::Hold,
     input::Event,
     output::{HoldEnd, Output, Revoked},
-    ownership::{Due, Ownership, Phase},
+    ownership::Ownership,
+    phase::Phase,
+    renewals::Due,
     schedule::Target,
 };
 use crate::{
@@ -230,7 +233,7 @@ impl Slot {
 
     fn is_decided_soon(&self, cx: &Context) -> bool {
         let turn = self.turn.and_then(|turn| cx.calls.get(&turn));
-        let waits = (self.current()).is_some_and(|own| own.requests.ask_at().is_some());
+        let waits = (self.current()).is_some_and(|own| own.standing.ask_at().is_some());
         turn.is_some_and(Call::acts_soon) && !waits
     }
 
@@ -271,7 +274,7 @@ impl Slot {
     /// Ends the current ownership, which is released if the store may know it.
     pub(super) fn end_current(&mut self, cx: &mut Context) {
         if let Some(own) = self.current_mut() {
-            let (owner, concerns_store) = (own.owner, own.requests.concerns_store());
+            let (owner, concerns_store) = (own.owner, own.concerns_store());
             own.end(cx.now);
             if !concerns_store {
                 self.forget(owner, cx);
@@ -428,7 +431,7 @@ impl Slot {
             let Some(own) = self.find_mut(owner) else {
                 continue;
             };
-            own.release.leave_to_background(cx.now);
+            own.leave_release_to_background(cx.now);
             if let Some(hold) = own.hold().filter(|hold| !hold.has_body())
                 && own.phase() == Phase::Lost
             {
@@ -482,6 +485,9 @@ impl Slot {
         let Some(own) = self.find_mut(owner) else {
             return;
         };
+        if matches!(event, Event::Granted { .. } | Event::Retry { .. }) {
+            own.release_again(now);
+        }
         match event {
             Event::Renewed {
                 mode,
@@ -510,10 +516,9 @@ impl Slot {
             Event::Granted {
                 fence, ttl, wanted, ..
             } => {
-                if own.phase().is_pending() && own.requests.is_new(fence) {
-                    own.requests.handed_off(fence, ttl, wanted);
-                    // Reports and messages arrive in the server's order: what was reported before preceded the grant.
-                    own.lease.outdate_doubt();
+                if own.phase().is_pending() && own.standing.is_new(fence) {
+                    own.standing.handed_off(fence, ttl, wanted);
+                    own.doubt.reported(Report::HandedOff, now);
                     self.arrived(wanted, cx);
                     self.wake_for_grant(cx);
                 }
@@ -524,22 +529,22 @@ impl Slot {
                 own.end_retention(now + after);
             }
             Event::Retry { after, .. } => {
-                own.requests.ask_by(now + after);
+                own.standing.ask_by(now + after);
                 self.wake_turn(cx);
             }
             Event::Changed => {
                 // Other holders come, go and renew their leases. Renewals find a loss.
                 if own.mode == LockMode::Exclusive {
-                    own.doubt(true, now);
+                    own.doubt.reported(Report::Changed, now);
                 }
-                own.requests.changed();
+                own.standing.changed();
                 self.wake_turn(cx);
             }
             Event::Missed { is_heard } => {
-                own.doubt(is_heard, now);
+                own.doubt.reported(Report::Missed { is_heard }, now);
                 // A report of a change may be due to a renewal. This is not.
                 own.lease.renewal_sent = None;
-                own.requests.ask_by(now);
+                own.standing.ask_by(now);
                 self.wake_turn(cx);
             }
             Event::Revoke { token, at_once } => {
@@ -558,7 +563,7 @@ impl Slot {
         let is_other = token.is_some_and(|token| !own.may_have(token));
         let phase = own.phase();
         // The reply with the token may be on its way, so the store compares the token.
-        let is_unknown = token.is_some() && own.requests.grant().is_none();
+        let is_unknown = token.is_some() && own.standing.grant().is_none();
         match phase {
             Phase::Lost | Phase::Ended => Revoked::NotHeld,
             _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,
@@ -646,7 +651,7 @@ impl Slot {
             let Some(own) = self.ownerships.get_mut(at).filter(|own| own.owner == owner) else {
                 continue;
             };
-            if own.is_over() {
+            if own.is_over(cx.now) {
                 self.forget(owner, cx);
                 continue;
             }

@@ -352,7 +352,7 @@ fn a_failed_request_leaves_a_lock_in_doubt_that_was_confirmed_since() {
     client.tick(100);
     let again = asked(client.poll(call));
     assert_eq!(owner(&again), entered.entry.owner);
-    assert!(again.claims[0].in_doubt);
+    assert!(again.is_in_doubt());
 }
 
 /// Holds of the earlier time may remain.
@@ -718,7 +718,7 @@ fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
         client.reply(asked(step), reply);
         client.tick(100);
         let request = asked(client.poll(call));
-        assert_eq!(owner(&request) == first, request.claims[0].in_doubt);
+        assert_eq!(owner(&request) == first, request.is_in_doubt());
         owner(&request) == first
     };
     assert!(again(false, "k", UNANSWERED));
@@ -734,7 +734,7 @@ fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_gra
     let (call, step) = client.acquire("k", terms(LEASE));
     client.on(Input::Cancel(call));
     let release = client.sent_one();
-    assert!(release.claims[0].in_doubt);
+    assert!(release.is_in_doubt());
     client.on(Input::Reply(release, NOT_HELD));
     assert!(!client.is_empty(), "its reply is missing");
     client.grant(asked(step), FENCE);
@@ -774,11 +774,44 @@ fn a_repeated_release_that_finds_nothing_has_succeeded() {
     assert_eq!(client.reply(release, UNANSWERED), Step::Wait);
     client.tick(20);
     let again = client.sent_one();
-    assert!(repeats(&again) && again.claims[0].in_doubt);
+    assert!(repeats(&again) && again.is_in_doubt());
     client.on(Input::Reply(again, NOT_HELD));
     assert!(client.is_woken(call));
     assert_eq!(client.poll(call), Step::Left(Ok(())));
     assert!(client.losses().is_empty() && client.is_empty());
+}
+
+/// The store may still have its lock, or a copy of its acquire that joins the queue.
+#[test]
+fn an_owner_whose_release_is_refused_for_good_is_released_with_its_fence_when_the_store_tells_it() {
+    let refused = Reply::Failed(Failure {
+        maybe_executed: false,
+        transient: false,
+    });
+    let fence = |release: &Request| match release.what {
+        Ask::Release { fence, .. } => fence,
+        _ => panic!("{release:?}"),
+    };
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let entered = client.hold(terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let step = client.reply(release, refused.clone());
+    assert_eq!(step, Step::Refused(Refusal::Failed));
+    client.tick(100);
+    assert!(client.sent().is_empty() && client.machine.is_released());
+    let mut untold = client.clone_at(LEASE);
+    untold.on(Input::Time);
+    assert!(untold.is_empty(), "its lease has ended the lock");
+
+    for event in [retry(LockMode::Exclusive, 10), handed_off(FENCE + 1, false)] {
+        let owner = Some(entered.entry.owner);
+        client.on(Input::Event(key("k"), owner, event));
+        let again = client.sent_one();
+        assert_eq!(fence(&again), FENCE);
+        client.on(Input::Reply(again, refused.clone()));
+    }
+    client.tick(100 + LEASE);
+    assert!(client.is_empty() && client.losses().is_empty());
 }
 
 /// A release that was not executed, or was sent after the lease ended, explains nothing.

@@ -380,7 +380,7 @@ pub(super) fn count(request: &Request) -> u32 {
 }
 
 pub(super) fn repeats(request: &Request) -> bool {
-    matches!(request.what, Ask::Release { repeats: true, .. })
+    request.is_release() && request.repeats()
 }
 
 /// Returns the message that an owner has to ask again after this time.

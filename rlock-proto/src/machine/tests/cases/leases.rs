@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::super::ownership::{Due, Ownership};
+use super::super::super::{ownership::Ownership, renewals::Due};
 use crate::{
     lease::{
         Time,

@@ -1,4 +1,4 @@
-//! The state of the requests for an ownership.
+//! Where an owner stands at the store, by what the store said last: absent, waiting or granted the lock; and when to ask again.
 
 use std::time::Duration;
 
@@ -20,9 +20,8 @@ const LONGEST_UNWATCHED_SLEEP: Duration = Duration::from_secs(2);
 const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Requests {
-    standing: Standing,
-    doubt: Doubt,
+pub(super) struct Standing {
+    place: Place,
     /// The lock was not granted before this time. `None` before the first request.
     not_before: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
@@ -33,13 +32,14 @@ pub(super) struct Requests {
     /// Another client has changed the lock since the latest request was about to be sent.
     changed: bool,
     /// How the ownership came to its next caller.
-    pub(super) by: By,
+    by: By,
     /// Whether the store told it to ask again.
     told: bool,
 }
 
+/// What the store last said about the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Standing {
+enum Place {
     /// The store does not know the owner.
     #[default]
     Absent,
@@ -51,65 +51,17 @@ enum Standing {
     Granted(Grant),
 }
 
-/// What the store may still do with a request whose reply was not received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Doubt {
-    #[default]
-    None,
-    /// It may execute the request. The next request must not overtake it.
-    Late,
-    /// It may roll its grant back whenever the request is executed: it asks for several locks, all or none, or asks
-    /// several servers.
-    RollsBack,
-}
-
-impl Requests {
-    /// Notes that a request is about to be sent.
-    pub(super) fn begin(&mut self, rolls_back: bool, now: Time) {
+impl Standing {
+    /// Notes that an acquire is about to be sent.
+    pub(super) fn asks(&mut self, now: Time) {
         let was_told = std::mem::take(&mut self.told);
-        self.by = match self.standing {
-            Standing::Absent | Standing::Granted(_) => By::Release,
-            Standing::Waiting { .. } if was_told => By::Message,
-            Standing::Waiting { .. } => By::Timer,
+        self.by = match self.place {
+            Place::Absent | Place::Granted(_) => By::Release,
+            Place::Waiting { .. } if was_told => By::Message,
+            Place::Waiting { .. } => By::Timer,
         };
         (self.advised, self.changed) = (None, false);
         self.not_before.get_or_insert(now);
-        let doubt = if rolls_back {
-            Doubt::RollsBack
-        } else {
-            Doubt::Late
-        };
-        self.doubt = self.doubt.max(doubt);
-    }
-
-    /// Retires the owner: its grant may be rolled back, perhaps after the next grant.
-    pub(super) fn retire(&mut self) {
-        self.doubt = Doubt::RollsBack;
-    }
-
-    /// Returns whether a grant may be rolled back without notice. Such a grant is not used.
-    pub(super) fn is_retired(&self) -> bool {
-        self.doubt == Doubt::RollsBack
-    }
-
-    /// Notes that another request is under way.
-    pub(super) fn note_request(&mut self) {
-        self.doubt = self.doubt.max(Doubt::Late);
-    }
-
-    /// Returns whether a request is in doubt.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.doubt != Doubt::None
-    }
-
-    /// Notes that no grant is rolled back any more: the request was not cancelled, so its reply reports that.
-    pub(super) fn rolled_back(&mut self) {
-        self.doubt = self.doubt.min(Doubt::Late);
-    }
-
-    /// Notes that the replies to all requests were received.
-    pub(super) fn all_replied(&mut self) {
-        self.doubt = Doubt::None;
     }
 
     /// Applies the reply that another owner had the lock at `since`, for `ttl`.
@@ -128,35 +80,35 @@ impl Requests {
         } else {
             LONGEST_SLEEP
         };
-        let ask_at = match self.standing {
+        let ask_at = match self.place {
             // The message of the grant overtook this reply.
-            Standing::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => {
+            Place::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => {
                 return;
             }
-            Standing::Granted(_) => now,
-            Standing::Absent | Standing::Waiting { .. } => now + spread.fallback(ttl, most),
+            Place::Granted(_) => now,
+            Place::Absent | Place::Waiting { .. } => now + spread.fallback(ttl, most),
         };
         let ask_at = ask_at.min(self.advised.take().unwrap_or(ask_at));
         self.not_before = Some(since);
-        self.standing = Standing::Waiting { ask_at, queued };
+        self.place = Place::Waiting { ask_at, queued };
         self.ask_after_change();
     }
 
     /// Applies the reply that neither granted the lock nor queued the owner.
     pub(super) fn not_granted(&mut self, since: Time) {
-        match self.standing {
-            Standing::Absent | Standing::Waiting { queued: None, .. } => {
-                self.standing = Standing::Absent;
+        match self.place {
+            Place::Absent | Place::Waiting { queued: None, .. } => {
+                self.place = Place::Absent;
             }
             // The owner may still have its place.
-            Standing::Waiting { .. } | Standing::Granted(_) => self.wait_behind(since),
+            Place::Waiting { .. } | Place::Granted(_) => self.wait_behind(since),
         }
     }
 
     /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
     fn wait_behind(&mut self, since: Time) {
         self.not_before = Some(since);
-        self.standing = Standing::Waiting {
+        self.place = Place::Waiting {
             ask_at: since,
             queued: Some(QueuePlace::BEHIND),
         };
@@ -165,23 +117,22 @@ impl Requests {
     /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
     pub(super) fn note_fence(&mut self, fence: u64) {
         self.past_fence = self.past_fence.max(fence);
-        if let Standing::Granted(grant) = self.standing
+        if let Place::Granted(grant) = self.place
             && grant.fence <= fence
         {
             self.wait_behind(grant.since);
         }
     }
 
-    /// Applies the reply that granted the lock. No request is in doubt any more.
+    /// Applies the reply that granted the lock.
     pub(super) fn granted(&mut self, grant: Grant) {
-        self.standing = Standing::Granted(grant);
-        self.all_replied();
+        self.place = Place::Granted(grant);
     }
 
     /// Leaves this grant to the next hold of the ownership.
     pub(super) fn passed_on(&mut self, grant: Grant) {
         self.by = By::Local;
-        self.standing = Standing::Granted(grant);
+        self.place = Place::Granted(grant);
     }
 
     /// Returns whether no grant with this fence has ended.
@@ -193,7 +144,7 @@ impl Requests {
     pub(super) fn handed_off(&mut self, fence: u64, ttl: Duration, wanted: bool) {
         // The reply that the owner is queued may not be received yet.
         if let Some(since) = self.not_before {
-            self.standing = Standing::Granted(Grant {
+            self.place = Place::Granted(Grant {
                 fence,
                 since,
                 ttl,
@@ -207,7 +158,7 @@ impl Requests {
     pub(super) fn ask_by(&mut self, at: Time) {
         self.told = true;
         self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
-        if let Standing::Waiting { ask_at, .. } = &mut self.standing {
+        if let Place::Waiting { ask_at, .. } = &mut self.place {
             *ask_at = (*ask_at).min(at);
         }
     }
@@ -222,7 +173,7 @@ impl Requests {
     /// first waiter asks, and a waiter without a place, to which no lock is handed off.
     fn ask_after_change(&mut self) {
         if self.changed
-            && let Standing::Waiting { ask_at, queued } = &mut self.standing
+            && let Place::Waiting { ask_at, queued } = &mut self.place
             && queued.is_none_or(|place| place.first)
         {
             let at = self.not_before.unwrap_or(*ask_at) + BETWEEN_CHANGES;
@@ -232,27 +183,31 @@ impl Requests {
     }
 
     pub(super) fn grant(&self) -> Option<Grant> {
-        match self.standing {
-            Standing::Granted(grant) => Some(grant),
-            Standing::Absent | Standing::Waiting { .. } => None,
+        match self.place {
+            Place::Granted(grant) => Some(grant),
+            Place::Absent | Place::Waiting { .. } => None,
         }
     }
 
     /// Returns when to ask again, while the owner waits.
     pub(super) fn ask_at(&self) -> Option<Time> {
-        match self.standing {
-            Standing::Waiting { ask_at, .. } => Some(ask_at),
-            Standing::Absent | Standing::Granted(_) => None,
+        match self.place {
+            Place::Waiting { ask_at, .. } => Some(ask_at),
+            Place::Absent | Place::Granted(_) => None,
         }
     }
 
-    /// Returns whether the store may have granted the lock to the owner, or queued the owner.
-    pub(super) fn concerns_store(&self) -> bool {
-        let is_known = match self.standing {
-            Standing::Absent => false,
-            Standing::Waiting { queued, .. } => queued.is_some(),
-            Standing::Granted(_) => true,
-        };
-        self.is_in_doubt() || is_known
+    /// Returns how the ownership came to its next caller.
+    pub(super) fn by(&self) -> By {
+        self.by
+    }
+
+    /// Returns whether the store has granted the lock to the owner, or queued the owner.
+    pub(super) fn is_known(&self) -> bool {
+        match self.place {
+            Place::Absent => false,
+            Place::Waiting { queued, .. } => queued.is_some(),
+            Place::Granted(_) => true,
+        }
     }
 }

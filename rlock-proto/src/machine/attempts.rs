@@ -1,0 +1,88 @@
+//! The attempts at a request: one is under way at a time, and the next one follows a failure after a pause.
+
+use std::time::Duration;
+
+use crate::{lease::Time, wait::Spread};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Attempts {
+    under_way: Option<Attempt>,
+    failures: u32,
+    /// When the next attempt may be made.
+    not_before: Time,
+}
+
+/// A request that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Attempt {
+    request: u64,
+    sent_at: Time,
+    /// By when it has a reply. The background always replies, whereas a call may not be polled.
+    answered_by: Time,
+}
+
+impl Attempts {
+    /// Begins with the attempts of another request.
+    pub(super) fn restart(&mut self, now: Time) {
+        (self.failures, self.not_before) = (0, now);
+    }
+
+    /// Notes that a request is sent.
+    pub(super) fn sent(&mut self, request: u64, sent_at: Time, answered_by: Time) {
+        self.under_way = Some(Attempt {
+            request,
+            sent_at,
+            answered_by,
+        });
+    }
+
+    /// Notes that a request has ended, and returns when it was sent. Returns `None` if it is not the one under way.
+    pub(super) fn ended(&mut self, request: u64) -> Option<Time> {
+        let attempt = self.under_way.take_if(|sent| sent.request == request)?;
+        Some(attempt.sent_at)
+    }
+
+    /// Forgets the request of a call, whose future may never be polled again. Returns when it was sent, or `None` without one.
+    pub(super) fn forget_call(&mut self, now: Time) -> Option<Time> {
+        let is_of_call = |sent: &mut Attempt| sent.answered_by != Time::NEVER;
+        let forgotten = self.under_way.take_if(is_of_call)?;
+        self.failed(now, Spread::default());
+        Some(forgotten.sent_at)
+    }
+
+    /// Makes the next attempt follow after a pause, which grows with the number of failures.
+    pub(super) fn failed(&mut self, now: Time, spread: Spread) {
+        self.not_before = now + spread.after_failures(self.failures);
+        self.failures += 1;
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Puts the next attempt off for this long, unless it waits already.
+    pub(super) fn put_off(&mut self, now: Time, pause: Duration) {
+        if now >= self.not_before {
+            self.not_before = now + pause;
+        }
+    }
+
+    /// Makes the next attempt at this time.
+    pub(super) fn follow_at(&mut self, at: Time) {
+        self.not_before = at;
+    }
+
+    pub(super) fn have_failed(&self) -> bool {
+        self.failures > 0
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Returns when the background has to make an attempt, or has to look at the one under way.
+    pub(super) fn due(&self) -> Time {
+        self.under_way
+            .map_or(self.not_before, |sent| sent.answered_by)
+    }
+}

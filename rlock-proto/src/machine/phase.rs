@@ -1,0 +1,155 @@
+//! The state of an ownership: which phase it is in, and which one may follow.
+//!
+//! | phase | next phases |
+//! | --- | --- |
+//! | `Asking`: no hold has begun | `Held` when one begins, `Ended` when it is given up |
+//! | `Held` | `HandedOver` to the next local call, `Retained`, `Lost` (entries may remain), `Ended` |
+//! | `HandedOver`: no hold | `Held` when the next hold begins, `Ended` |
+//! | `Retained`: no hold | `HandedOver` to the next local call, `Lost`, `Ended` |
+//! | `Lost`: no longer renewed | `Ended` |
+//! | `Ended`: to be released, or released | none |
+
+use super::{hold::Hold, release::Release};
+use crate::lease::Time;
+
+/// The state of an ownership, with the data of that state.
+///
+/// The record of a hold stays when the hold has ended. Another client may name its token, and observers see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Status {
+    /// The client asks for the lock, and no hold has begun.
+    Asking,
+    /// The client has the lock, for the present hold or after the last one.
+    Owned(Hold, Purpose),
+    /// The client no longer relies on the lock. No hold may have begun.
+    Leaving(Option<Hold>, Exit),
+}
+
+/// What the client has the lock for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    Hold,
+    /// The next call, which has the turn.
+    NextCall,
+    /// A later call, until then.
+    Retention(Time),
+}
+
+/// How an ownership leaves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Exit {
+    /// It is lost, and waits for its entries.
+    Loss,
+    Release(Release),
+}
+
+/// The phase of an ownership: its state without the data. The module draws the transitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The client asks for the lock.
+    Asking,
+    /// A hold has left the lock to the next call of the client.
+    HandedOver,
+    /// A hold uses the lock.
+    Held,
+    /// The client keeps the lock for its next call.
+    Retained,
+    /// The client no longer relies on the lock.
+    Lost,
+    /// The lock is being released, or is released.
+    Ended,
+}
+
+impl Phase {
+    /// Returns whether the next hold is to come: the call with the turn asks for the lock, or has it.
+    #[must_use]
+    pub fn is_pending(self) -> bool {
+        matches!(self, Self::Asking | Self::HandedOver)
+    }
+
+    /// Returns whether an ownership in this phase may enter the next one.
+    fn may_become(self, next: Self) -> bool {
+        use Phase::{Asking, Ended, HandedOver, Held, Lost, Retained};
+        match self {
+            Asking | HandedOver => matches!(next, Held | Ended),
+            Held => matches!(next, HandedOver | Retained | Lost | Ended),
+            Retained => matches!(next, HandedOver | Lost | Ended),
+            Lost => matches!(next, Ended),
+            Ended => false,
+        }
+    }
+}
+
+impl Status {
+    pub(super) fn phase(&self) -> Phase {
+        match self {
+            Self::Asking => Phase::Asking,
+            Self::Owned(_, Purpose::Hold) => Phase::Held,
+            Self::Owned(_, Purpose::NextCall) => Phase::HandedOver,
+            Self::Owned(_, Purpose::Retention(_)) => Phase::Retained,
+            Self::Leaving(_, Exit::Loss) => Phase::Lost,
+            Self::Leaving(_, Exit::Release(_)) => Phase::Ended,
+        }
+    }
+
+    pub(super) fn hold(&self) -> Option<&Hold> {
+        match self {
+            Self::Asking => None,
+            Self::Owned(hold, _) => Some(hold),
+            Self::Leaving(hold, _) => hold.as_ref(),
+        }
+    }
+
+    pub(super) fn hold_mut(&mut self) -> Option<&mut Hold> {
+        match self {
+            Self::Asking => None,
+            Self::Owned(hold, _) => Some(hold),
+            Self::Leaving(hold, _) => hold.as_mut(),
+        }
+    }
+
+    pub(super) fn release(&self) -> Option<&Release> {
+        match self {
+            Self::Leaving(_, Exit::Release(release)) => Some(release),
+            _ => None,
+        }
+    }
+
+    pub(super) fn release_mut(&mut self) -> Option<&mut Release> {
+        match self {
+            Self::Leaving(_, Exit::Release(release)) => Some(release),
+            _ => None,
+        }
+    }
+
+    /// Begins a hold.
+    pub(super) fn begin(&mut self, hold: Hold) {
+        let before = self.phase();
+        *self = Self::Owned(hold, Purpose::Hold);
+        self.check_change(before);
+    }
+
+    /// Keeps the lock for this.
+    pub(super) fn serve(&mut self, next: Purpose) {
+        let before = self.phase();
+        if let Self::Owned(_, purpose) = self {
+            *purpose = next;
+        }
+        self.check_change(before);
+    }
+
+    pub(super) fn leave(&mut self, exit: Exit) {
+        let before = self.phase();
+        let hold = match std::mem::replace(self, Self::Asking) {
+            Self::Asking => None,
+            Self::Owned(hold, _) => Some(hold),
+            Self::Leaving(hold, _) => hold,
+        };
+        *self = Self::Leaving(hold, exit);
+        self.check_change(before);
+    }
+
+    fn check_change(&self, before: Phase) {
+        debug_assert!(before.may_become(self.phase()), "from {before:?}: {self:?}");
+    }
+}
