@@ -233,7 +233,7 @@ mod tests {
             owner: OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
         };
         let request = AcquireRequest {
-            claims: Arc::new([claim.clone()]),
+            claims: crate::few::one(claim.clone()),
             lease: Duration::from_secs(30),
             waits: false,
         };

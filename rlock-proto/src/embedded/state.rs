@@ -113,7 +113,7 @@ impl<F: Fences> State<F> {
     /// Grants all locks of the request or none. Hands a lock whose lease has ended to its first waiters before.
     pub fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         let acquired = self.acquire_all(request, now);
-        for Claim { key, owner } in request.claims.iter() {
+        for Claim { key, owner } in &request.claims {
             self.compare_permits(key, *owner, now);
         }
         acquired
@@ -170,7 +170,7 @@ impl<F: Fences> State<F> {
             let lease = request.lease;
             let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, now);
             let fences = claims.iter().map(grant).collect();
-            for Claim { key, owner } in claims.iter() {
+            for Claim { key, owner } in claims {
                 if owner.mode() != LockMode::Exclusive {
                     self.hand_off(key, None, false, now);
                 }
@@ -511,7 +511,7 @@ pub(super) mod tests {
     pub(in super::super) fn request(key: &str, owner: OwnerId) -> AcquireRequest {
         let key = Key::parse(key).expect("valid");
         AcquireRequest {
-            claims: Arc::new([Claim { key, owner }]),
+            claims: crate::few::one(Claim { key, owner }),
             lease: LEASE,
             waits: false,
         }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{CallId, Entry, Owner, doubt::Behind};
 use crate::{
-    few::Few,
+    few::{self, Few},
     key::Key,
     lease::Time,
     lost::LostCause,
@@ -209,30 +209,39 @@ impl Request {
             key: claimed.key.clone(),
             owner: OwnerId::new(client, claimed.owner, claimed.mode),
         };
-        let Claim { key, owner } = claim(&self.claims[0]);
+        let first = || claim(&self.claims[0]);
         StoreRequest::Change(match self.what {
             Ask::Acquire { lease, waits } => {
                 return StoreRequest::Acquire(AcquireRequest {
-                    claims: self.claims.iter().map(claim).collect(),
+                    claims: few::collect(self.claims.iter().map(claim)),
                     lease,
                     waits,
                 });
             }
-            Ask::SetCount { count, lease } => Change::SetCount(SetCountRequest {
-                key,
-                owner,
-                count,
-                lease,
-            }),
-            Ask::Downgrade { fence } => Change::Downgrade(DowngradeRequest { key, owner, fence }),
+            Ask::SetCount { count, lease } => {
+                let Claim { key, owner } = first();
+                Change::SetCount(SetCountRequest {
+                    key,
+                    owner,
+                    count,
+                    lease,
+                })
+            }
+            Ask::Downgrade { fence } => {
+                let Claim { key, owner } = first();
+                Change::Downgrade(DowngradeRequest { key, owner, fence })
+            }
             Ask::Release {
                 fence, min_hold, ..
-            } => Change::Release(ReleaseRequest {
-                key,
-                owner,
-                fence,
-                min_hold,
-            }),
+            } => {
+                let Claim { key, owner } = first();
+                Change::Release(ReleaseRequest {
+                    key,
+                    owner,
+                    fence,
+                    min_hold,
+                })
+            }
         })
     }
 

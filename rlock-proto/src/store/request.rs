@@ -1,8 +1,8 @@
 //! What a store is asked for.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use crate::{key::Key, owner::OwnerId};
+use crate::{few::Few, key::Key, owner::OwnerId};
 
 /// A lock and its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ impl Change {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AcquireRequest {
     /// The locks, each with its owner.
-    pub claims: Arc<[Claim]>,
+    pub claims: Few<Claim>,
     /// How long the store keeps the locks without a renewal.
     pub lease: Duration,
     /// Whether an owner that finds its lock taken joins the wait queue.

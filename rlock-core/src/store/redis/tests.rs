@@ -168,7 +168,7 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
         async move {
             let key = Key::parse("k").expect("valid");
             let request = AcquireRequest {
-                claims: Arc::new([Claim { key, owner }]),
+                claims: crate::few::one(Claim { key, owner }),
                 lease: LONG,
                 waits: false,
             };
