@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Waker},
+    task::Context,
 };
 
 use tokio::sync::Notify;
@@ -53,14 +53,6 @@ pub(crate) struct Shell {
     pub(super) wake: Notify,
     /// Notified after each input of a client that ends.
     ended: Notify,
-}
-
-/// The call that an input comes from, if any.
-#[derive(Default)]
-struct Caller<'a> {
-    /// Its waker, if it is polled. A call that does not have to wait has none afterwards.
-    call: Option<(CallId, Option<Waker>)>,
-    begins: Option<&'a mut Begins>,
 }
 
 impl Shell {
@@ -113,26 +105,28 @@ impl Shell {
 
     /// Applies an input, and acts on what follows from it. Returns the step of the call that the input is about.
     pub(crate) fn on(&self, input: Input) -> Option<Step> {
-        self.finish(self.apply(input, Caller::default()))
+        self.on_begun(input, None)
     }
 
     /// Applies an input of a call that begins these holds, and returns its next step. The call is not woken.
     pub(super) fn on_begun(&self, input: Input, begins: Option<&mut Begins>) -> Option<Step> {
-        let caller = Caller {
-            begins,
-            ..Caller::default()
-        };
-        self.finish(self.apply(input, caller))
+        let mut effects = Effects::default();
+        self.apply(input, &mut effects, begins);
+        self.finish(&mut effects)
     }
 
     /// Applies events of several locks.
     pub(super) fn on_events(&self, events: impl IntoIterator<Item = (Key, Owner, Event)>) {
-        let effects = self.change(Caller::default(), |state, now, effects| {
+        let (mut effects, now) = (Effects::default(), self.clock.now());
+        let _dropped = {
+            let mut state = self.state();
             for (key, owner, event) in events {
-                state.on(Input::Event(key, Some(owner), event), now, effects);
+                state.on(Input::Event(key, Some(owner), event), now, &mut effects);
             }
-        });
-        self.finish(effects);
+            state.conclude(&mut effects, now)
+        };
+        self.act(&mut effects, None, now);
+        self.finish(&mut effects);
     }
 
     /// Applies an event of a lock.
@@ -158,16 +152,19 @@ impl Shell {
 
     /// The same as [`on`](Self::on) for a destructor, which must not log: the thread-locals of a subscriber may be gone.
     pub(crate) fn on_drop(&self, input: Input) {
-        self.after_drop(self.apply(input, Caller::default()));
+        let mut effects = Effects::default();
+        self.apply(input, &mut effects, None);
+        self.after_drop(effects);
     }
 
     /// Ends a call whose future was dropped.
     pub(crate) fn cancel(&self, call: CallId) {
-        let caller = Caller {
-            call: Some((call, None)),
-            ..Caller::default()
+        let mut effects = Effects {
+            call: Some(call),
+            ..Effects::default()
         };
-        self.after_drop(self.apply(Input::Cancel(call), caller));
+        self.apply(Input::Cancel(call), &mut effects, None);
+        self.after_drop(effects);
     }
 
     /// Applies an input of a call, and returns its next step. If it has to wait, it is woken.
@@ -178,48 +175,29 @@ impl Shell {
         begins: Option<&mut Begins>,
         cx: &Context<'_>,
     ) -> Step {
-        let caller = Caller {
+        let mut effects = Effects {
+            call: Some(call),
             // Wakers are cloned and dropped outside of the mutex, because they are foreign code.
-            call: Some((call, Some(cx.waker().clone()))),
-            begins,
+            waker: Some(cx.waker().clone()),
+            ..Effects::default()
         };
-        self.finish(self.apply(input, caller)).unwrap_or(Step::Wait)
+        self.apply(input, &mut effects, begins);
+        self.finish(&mut effects).unwrap_or_else(|| Step::Wait)
     }
 
-    /// Applies an input, and acts on what follows from it, except for what is logged.
-    fn apply(&self, input: Input, caller: Caller<'_>) -> Effects {
-        self.change(caller, |state, now, effects| {
-            state.on(input, now, effects);
-        })
-    }
-
-    fn change(
-        &self,
-        caller: Caller<'_>,
-        change: impl FnOnce(&mut ClientState, Time, &mut Effects),
-    ) -> Effects {
+    /// Applies an input, and does what follows from it, except for what is logged.
+    fn apply(&self, input: Input, effects: &mut Effects, mut begins: Option<&mut Begins>) {
         let now = self.clock.now();
-        let mut effects = Effects::default();
-        let Caller { call, mut begins } = caller;
-        let id = call.as_ref().map(|(id, _)| *id);
-        effects.actions.polled = call.and_then(|(id, waker)| Some((id, waker?)));
-        let (_dropped, is_ending) = {
-            let state = &mut *self.state();
-            change(state, now, &mut effects);
+        let _dropped = {
+            let mut state = self.state();
+            state.on(input, now, effects);
             if let (Some(Step::Entered(entered)), Some(begins)) = (&effects.step, &mut begins) {
                 let holds = entered.iter();
                 begins.holds = few::collect(holds.map(|entered| state.enter(entered, begins, now)));
             }
-            let waits = effects.step == Some(Step::Wait);
-            let dropped = state.register(id, waits, &mut effects.actions.polled);
-            effects.actions.has_work |= state.plan(now);
-            (dropped, state.is_ending)
+            state.conclude(effects, now)
         };
-        self.act(&mut effects, begins, now);
-        if is_ending {
-            self.ended.notify_waiters();
-        }
-        effects
+        self.act(effects, begins, now);
     }
 
     /// Takes what the background has to do, and notes when it looks at the schedule next.

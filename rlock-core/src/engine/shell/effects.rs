@@ -2,52 +2,51 @@
 
 use std::{mem, sync::Arc, task::Waker};
 
-use smallvec::SmallVec;
-
 use super::{Shell, report::Seen, state::Begins};
 use crate::{
     engine::{
         machine::{CallId, Request, Revoked, Step},
         shared_hold::SharedHold,
     },
+    few::Few,
     lease::Time,
     metrics,
     observe::HoldEnd,
 };
 
-/// What follows from an input.
+/// The call that an input comes from, and what follows from the input.
 #[derive(Default)]
 pub(super) struct Effects {
+    pub(super) call: Option<CallId>,
+    /// The waker of the call, if it is polled and does not have to be woken already. If it has to wait, its waker is
+    /// registered; otherwise it has none afterwards.
+    pub(super) waker: Option<Waker>,
     pub(super) step: Option<Step>,
     pub(super) revoked: Option<Revoked>,
+    pub(super) requests: Vec<Request>,
+    pub(super) deeds: Few<Deed>,
     pub(super) seen: Vec<Seen>,
-    pub(super) actions: Actions,
+    /// Whether the background has to look what there is to do.
+    pub(super) has_work: bool,
+    /// Whether the client ends, which waits for what inputs change.
+    pub(super) is_ending: bool,
 }
 
-/// What is done as soon as the mutex is free.
-#[derive(Default)]
-pub(super) struct Actions {
-    /// The call that is polled. It may have to be woken already.
-    pub(super) polled: Option<(CallId, Waker)>,
-    pub(super) wakers: SmallVec<[Waker; 2]>,
-    /// The holds that have ended or are lost.
-    pub(super) ended: SmallVec<[(Arc<SharedHold>, HoldEnd, metrics::Held); 1]>,
-    pub(super) requests: Vec<Request>,
-    pub(super) has_work: bool,
+/// What is done as soon as the mutex is free, because wakers and recorders of metrics are foreign code.
+pub(super) enum Deed {
+    Wake(Waker),
+    /// The hold has ended or is lost.
+    End(Arc<SharedHold>, HoldEnd, metrics::Held),
 }
 
 impl Shell {
-    /// Acts on what follows from an input, except for what is logged. Wakers and subscribers are foreign code.
+    /// Does what follows from an input, except for the step of the call and what is logged.
     pub(super) fn act(&self, effects: &mut Effects, begins: Option<&mut Begins>, now: Time) {
-        let actions = &mut effects.actions;
-        for request in mem::take(&mut actions.requests) {
-            let pending = request.is_release().then(metrics::PendingRelease::begin);
-            self.state().work.requests.push((request, pending));
-        }
-        if !actions.wakers.is_empty() {
-            mem::take(&mut actions.wakers)
-                .into_iter()
-                .for_each(Waker::wake);
+        if !effects.requests.is_empty() {
+            for request in effects.requests.drain(..) {
+                let pending = request.is_release().then(metrics::PendingRelease::begin);
+                self.state().work.requests.push((request, pending));
+            }
         }
         // Before subscribers learn of the holds: one that panics ends them, so they have to be counted by then.
         if let (Some(Step::Entered(entered)), Some(begins)) = (&effects.step, begins) {
@@ -59,18 +58,32 @@ impl Shell {
                 metrics::lock(loss.site).lost(loss.cause);
             }
         }
-        if !actions.ended.is_empty() {
-            for (hold, end, held) in mem::take(&mut actions.ended) {
-                held.ends(end, || now);
+        if !effects.deeds.is_empty() {
+            for deed in mem::take(&mut effects.deeds) {
+                deed.perform(now);
+            }
+        }
+        if effects.has_work {
+            self.wake.notify_one();
+        }
+        if effects.is_ending {
+            self.ended.notify_waiters();
+        }
+    }
+}
+
+impl Deed {
+    fn perform(self, now: Time) {
+        match self {
+            Self::Wake(waker) => waker.wake(),
+            Self::End(hold, end, counted) => {
+                counted.ends(end, || now);
                 hold.office.get().inspect(|office| office.ends());
                 if end == HoldEnd::Lost {
                     hold.notify_loss();
                 }
                 hold.notify();
             }
-        }
-        if actions.has_work {
-            self.wake.notify_one();
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What a client logs about its locks: outside of the mutex, and never in a destructor.
 
-use std::{sync::Arc, vec};
+use std::{mem, sync::Arc, vec};
 
 use tracing::field;
 
-use super::{Caller, Shell, effects::Effects};
+use super::{Shell, effects::Effects};
 use crate::{
     engine::{
         machine::{Entered, Event, Input, Loss, Owner, Reply, Revoked, Step},
@@ -37,12 +37,12 @@ pub(super) struct GivenUp {
 
 impl Shell {
     /// Logs what was seen. Returns the step, which is undone if a subscriber panics.
-    pub(super) fn finish(&self, effects: Effects) -> Option<Step> {
+    pub(super) fn finish(&self, effects: &mut Effects) -> Option<Step> {
         if effects.seen.is_empty() {
-            return effects.step;
+            return effects.step.take();
         }
-        let mut step = Unfinished(self, effects.step);
-        self.report_all(effects.seen);
+        let mut step = Unfinished(self, effects.step.take());
+        self.report_all(mem::take(&mut effects.seen));
         step.1.take()
     }
 
@@ -62,7 +62,8 @@ impl Shell {
     /// Gives up a lock that another client revokes. Returns the effects.
     pub(crate) fn revoke(&self, key: Key, owner: Owner, event: Event, by: &str) -> Revoked {
         let input = Input::Event(key, Some(owner), event);
-        let effects = self.apply(input, Caller::default());
+        let mut effects = Effects::default();
+        self.apply(input, &mut effects, None);
         let mut rest = Unreported(self, effects.seen.into_iter());
         for seen in rest.1.by_ref() {
             match seen {

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, mem, sync::Arc, task::Waker};
 
 use super::{
-    effects::Effects,
+    effects::{Deed, Effects},
     report::{GivenUp, Seen},
 };
 use crate::{
     engine::{
         background::RenewalFailure,
-        machine::{CallId, Entered, Input, Machine, Output, Owner, Renew, Request, Settings},
+        machine::{CallId, Entered, Input, Machine, Output, Owner, Renew, Request, Settings, Step},
         shared_hold::SharedHold,
     },
     error::LostCause,
@@ -102,30 +102,22 @@ impl ClientState {
         }
     }
 
-    /// Registers the waker of a call that has to wait, and forgets that of a call that does not. Returns the waker that
-    /// is no longer registered, which is dropped outside of the mutex, too.
-    pub(super) fn register(
-        &mut self,
-        call: Option<CallId>,
-        waits: bool,
-        polled: &mut Option<(CallId, Waker)>,
-    ) -> Option<Waker> {
-        match polled.take_if(|_| waits) {
-            Some((call, waker)) => self.calls.insert(call, waker),
-            None => self.calls.remove(&call.filter(|_| !waits)?),
-        }
-    }
-
-    /// Plans that the background looks at the schedule by the next deadline. Returns whether it has to be woken for that.
-    pub(super) fn plan(&mut self, now: Time) -> bool {
+    /// Registers the waker of a call that has to wait, forgets that of a call that does not, and plans when the background
+    /// looks at the schedule. Returns a waker that is no longer registered, which is dropped outside of the mutex, too.
+    pub(super) fn conclude(&mut self, effects: &mut Effects, now: Time) -> Option<Waker> {
         // A sleep of the computer may have passed what was planned.
         if let Some(due) = self.machine.due()
             && (due < self.planned || self.planned < now)
         {
-            self.planned = due;
-            return true;
+            (effects.has_work, self.planned) = (true, due);
         }
-        false
+        effects.is_ending = self.is_ending;
+        let (call, waits) = (effects.call?, matches!(effects.step, Some(Step::Wait)));
+        match effects.waker.take_if(|_| waits) {
+            Some(waker) => self.calls.insert(call, waker),
+            None if waits => None,
+            None => self.calls.remove(&call),
+        }
     }
 
     /// Returns the hold of an entry. Notes a hold that begins.
@@ -163,21 +155,22 @@ impl ClientState {
 
     /// Does what an output wants, or notes it for outside of the mutex.
     fn note(&mut self, output: Output, effects: &mut Effects) {
-        let actions = &mut effects.actions;
         match output {
             Output::Step(step) => effects.step = Some(step),
             Output::Revoked(revoked) => effects.revoked = Some(revoked),
-            Output::Wake(call) => match actions.polled.take_if(|(polled, _)| *polled == call) {
-                Some((_, waker)) => actions.wakers.push(waker),
-                None => actions.wakers.extend(self.calls.remove(&call)),
-            },
+            Output::Wake(call) => {
+                let polled = effects.waker.take_if(|_| effects.call == Some(call));
+                if let Some(waker) = polled.or_else(|| self.calls.remove(&call)) {
+                    effects.deeds.push(Deed::Wake(waker));
+                }
+            }
             Output::Send(request) => {
-                actions.requests.push(*request);
-                actions.has_work = true;
+                effects.requests.push(*request);
+                effects.has_work = true;
             }
             Output::Renew(renew) => {
                 self.work.renewals.push(*renew);
-                actions.has_work = true;
+                effects.has_work = true;
             }
             Output::Lost(loss) => {
                 self.losses += 1;
@@ -188,8 +181,8 @@ impl ClientState {
                 let holds = (!loss.entries.is_empty()).then(|| self.holds.range_mut(of_owner));
                 for (_, (hold, held)) in holds.into_iter().flatten() {
                     hold.lose(loss.cause, Arc::clone(&entries));
-                    let ended = (Arc::clone(hold), HoldEnd::Lost, mem::take(held));
-                    actions.ended.push(ended);
+                    let deed = Deed::End(Arc::clone(hold), HoldEnd::Lost, mem::take(held));
+                    effects.deeds.push(deed);
                     first.get_or_insert_with(|| Arc::clone(hold));
                 }
                 effects.seen.push(Seen::Lost(loss, first));
@@ -209,7 +202,7 @@ impl ClientState {
                         };
                         effects.seen.push(Seen::Ended(ended));
                     }
-                    actions.ended.push((hold, end, held));
+                    effects.deeds.push(Deed::End(hold, end, held));
                 }
             }
             Output::GaveUp {
