@@ -11,8 +11,9 @@ use crate::{
         entry::{EntryGuard, EntryHandle},
     },
     error::LockError,
-    few::{self, Few},
+    few::Few,
     hold::Hold,
+    lock::in_order,
     observe::HoldEnd,
 };
 
@@ -57,12 +58,24 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// Makes a guard of at least one lock, with the keys in this order.
-    pub(crate) fn new(entries: Few<EntryGuard>) -> Self {
-        let entries = entries.into_iter().map(EntryGuard::into_entry);
+    pub(crate) fn new(entries: Few<EntryHandle>) -> Self {
         Self {
-            hold: Hold::new(few::collect(entries)),
+            hold: Hold::new(entries),
             end: None,
         }
+    }
+
+    /// Makes a guard of entries that were added to holds.
+    pub(crate) fn of_kept(kept: Few<EntryGuard>) -> Self {
+        Self::new(kept.into_iter().map(EntryGuard::into_entry).collect())
+    }
+
+    /// Puts the keys, which may be in any order, into this one.
+    pub(crate) fn in_order(mut self, order: Option<&[usize]>) -> Self {
+        if self.entries().len() > 1 {
+            self.hold = Hold::new(in_order(self.hold.take(), order));
+        }
+        self
     }
 
     /// Runs a future inside this hold, so that acquires of the same key in it re-enter the lock.
@@ -237,6 +250,11 @@ impl LockGuard {
     /// Notes why the locks are about to end.
     pub(crate) fn ends_by(&mut self, end: HoldEnd) {
         self.end = Some(end);
+    }
+
+    /// Notes that its call has the locks. From now on, they end as the guard is released or dropped.
+    pub(crate) fn begins(&mut self) {
+        self.end = None;
     }
 }
 

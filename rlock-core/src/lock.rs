@@ -2,20 +2,26 @@
 
 mod keys;
 
-use std::{fmt, future::Future, sync::OnceLock, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 
-use self::keys::{CheckedKeys, KeyOrder, in_order, unique};
+pub(crate) use self::keys::{KeyOrder, in_order};
+use self::keys::{ascending, unique};
 use crate::{
     blocking::block_on,
     engine::{
-        acquire::{self, LockRequest},
+        acquire::{self, CheckedLock, LockRequest},
         driver::ClientHandle,
         shell::AcquiredFor,
     },
     error::LockError,
-    few::{self, Few},
+    few::Few,
     guard::LockGuard,
     key::Key,
     limits,
@@ -53,8 +59,8 @@ pub struct Lock {
     client: ClientHandle,
     /// The keys in the order in which they were given, each once. Each may be shared, whatever the mode of the others.
     keys: Few<(String, bool)>,
-    /// Checked when the lock is first acquired.
-    checked: OnceLock<CheckedKeys>,
+    /// The keys and options, checked when the lock is first acquired.
+    checked: OnceLock<Arc<CheckedLock>>,
     pub(crate) options: LockOptions,
 }
 
@@ -114,63 +120,60 @@ impl Lock {
     }
 
     fn options(&mut self) -> &mut LockOptions {
+        self.checked = OnceLock::new();
         &mut self.options
     }
 
     lock_option_setters!();
 
-    fn checked_keys(&self) -> Result<&CheckedKeys, LockError> {
-        if let Some(keys) = self.checked.get() {
-            return Ok(keys);
+    fn checked(&self) -> Result<&Arc<CheckedLock>, LockError> {
+        if let Some(checked) = self.checked.get() {
+            return Ok(checked);
         }
+        let options = LockOptions {
+            // Each call has its own.
+            wait: Wait::Never,
+            site: self.options.site.in_mode(self.options.mode),
+            ..self.options
+        };
         let is_hidden = self.client.core().options.redact_keys;
         let parse = |(key, is_shared): &(String, bool)| {
             let key =
                 Key::parse_hidden(key, is_hidden, self.options.site).map_err(LockError::of_key)?;
-            Ok((key, *is_shared))
+            let mode = if *is_shared {
+                LockMode::Shared
+            } else {
+                options.mode
+            };
+            Ok((key, mode))
         };
-        let parsed: Result<Few<(Key, bool)>, LockError> = self.keys.iter().map(parse).collect();
-        let keys = parsed?;
-        limits::keys(keys.len())?;
-        Ok(self.checked.get_or_init(|| CheckedKeys::new(keys)))
-    }
-
-    /// Returns what a call takes from the lock, and the order of the keys in its guard.
-    fn request(
-        &self,
-        wait: Wait,
-        purpose: AcquiredFor,
-    ) -> Result<(LockRequest, KeyOrder), LockError> {
-        let options = LockOptions {
-            wait,
-            site: self.options.site.in_mode(self.options.mode),
-            ..self.options
-        };
-        let CheckedKeys {
-            ascending: keys,
-            order,
-        } = self.checked_keys()?;
+        let parsed: Result<Few<(Key, LockMode)>, LockError> = self.keys.iter().map(parse).collect();
+        let parsed = parsed?;
+        limits::keys(parsed.len())?;
+        let (keys, order) = ascending(parsed);
         let checked = limits::lock(limits::OF_LOCK, &options);
         let needs_majority = self.client.core().needs_majority;
         if let Err(error) = checked.and_then(|()| limits::mode(&options, needs_majority)) {
             return Err(error.of_lock(keys[0].0.shown(options.site)));
         }
-        let mode = |is_shared| {
-            if is_shared {
-                LockMode::Shared
-            } else {
-                options.mode
-            }
-        };
-        let keys = keys
-            .iter()
-            .map(|(key, is_shared)| (key.clone(), mode(*is_shared)));
-        let request = LockRequest {
-            keys: few::collect(keys),
+        let checked = CheckedLock {
+            keys,
+            order,
             options,
-            purpose,
         };
-        Ok((request, order.clone()))
+        Ok(self.checked.get_or_init(|| Arc::new(checked)))
+    }
+
+    /// Returns a call of this lock. `wait` replaces the lock's own option.
+    fn request(&self, wait: Wait, purpose: AcquiredFor) -> Result<LockRequest, LockError> {
+        let lock = Arc::clone(self.checked()?);
+        let key = |error: LockError| error.of_lock(lock.keys[0].0.shown(lock.options.site));
+        limits::wait("wait", wait).map_err(key)?;
+        Ok(LockRequest {
+            lock,
+            wait,
+            purpose,
+        })
     }
 
     /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
@@ -182,13 +185,9 @@ impl Lock {
         let (client, request) = (self.client.clone(), self.request(wait, purpose));
         async move {
             // Borrowed, because moving the value doubles the size of the future.
-            let (request, order) = request.as_ref().map_err(LockError::clone)?;
+            let request = request.as_ref().map_err(LockError::clone)?;
             // Boxed, because each caller's future would otherwise be as large as this one.
-            let entries = Box::pin(acquire::acquire(&client, request)).await?;
-            Ok(LockGuard::new(in_order(
-                entries,
-                order.as_deref().map(Vec::as_slice),
-            )))
+            Box::pin(acquire::acquire(&client, request)).await
         }
     }
 

@@ -150,7 +150,7 @@ impl CurrentHold {
     pub fn guard(&self) -> Result<LockGuard, LockError> {
         let kept: Result<Few<EntryGuard>, LockError> =
             self.entries().iter().map(EntryHandle::keep).collect();
-        kept.map(LockGuard::new)
+        kept.map(LockGuard::of_kept)
     }
 
     /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks
@@ -189,7 +189,7 @@ impl CurrentHold {
                 entry => kept.push(entry?),
             }
         }
-        Ok(LockGuard::new(kept))
+        Ok(LockGuard::of_kept(kept))
     }
 }
 

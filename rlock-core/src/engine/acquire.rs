@@ -5,43 +5,56 @@ mod observed;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
-
 use crate::{
     engine::{
         call::CallGuard,
         call_chain,
         core::Core,
         driver::ClientHandle,
-        entry::EntryGuard,
+        entry::EntryHandle,
         machine::{Entered, Input, Refusal, Step},
         shared_hold::{Notes, SharedHold},
         shell::AcquiredFor,
     },
     error::LockError,
     few::{self, Few},
+    guard::LockGuard,
     key::Key,
     lease::Time,
+    lock::KeyOrder,
     metrics,
     mode::LockMode,
     observe::HoldEnd,
-    options::LockOptions,
+    options::{LockOptions, Site, Wait},
     store::{Claim, StoreError},
 };
 
-/// The keys and options of a call, checked.
+/// The keys and options of a lock, checked.
 #[derive(Debug)]
-pub(crate) struct LockRequest {
+pub(crate) struct CheckedLock {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
     pub(crate) keys: Few<(Key, LockMode)>,
+    pub(crate) order: KeyOrder,
+    /// All but the wait, which each call has for itself.
     pub(crate) options: LockOptions,
+}
+
+/// A call of a lock.
+#[derive(Debug)]
+pub(crate) struct LockRequest {
+    pub(crate) lock: Arc<CheckedLock>,
+    pub(crate) wait: Wait,
     pub(crate) purpose: AcquiredFor,
 }
 
 impl LockRequest {
+    fn site(&self) -> Site {
+        self.lock.options.site
+    }
+
     /// Returns the mode in which the call asks for this key.
     fn mode_of(&self, key: &Key) -> LockMode {
-        let of_key = self.keys.iter().find(|(own, _)| own == key);
+        let of_key = self.lock.keys.iter().find(|(own, _)| own == key);
         of_key.map_or(LockMode::Exclusive, |(_, mode)| *mode)
     }
 }
@@ -50,7 +63,7 @@ impl LockRequest {
 pub(crate) async fn acquire(
     client: &ClientHandle,
     request: &LockRequest,
-) -> Result<Few<EntryGuard>, LockError> {
+) -> Result<LockGuard, LockError> {
     let core = client.core();
     let observed = observed::ObservedAcquire::begin(core, request);
     let attempt = Attempt {
@@ -67,11 +80,14 @@ pub(crate) async fn acquire(
         Some(_) => AcquiredFor::Guard,
         None => request.purpose,
     };
-    let mut call = CallGuard::acquiring(core, request.options.site, purpose);
+    let mut call = CallGuard::acquiring(core, request.site(), purpose);
     let begin = |call| Input::Acquire {
         call,
-        keys: few::collect(request.keys.iter().map(inside)),
-        terms: request.options,
+        keys: few::collect(request.lock.keys.iter().map(inside)),
+        terms: LockOptions {
+            wait: request.wait,
+            ..request.lock.options
+        },
         is_inside: call_chain::is_inside_hold_of(core.id),
     };
     let mut asks_at = attempt.last_part();
@@ -97,7 +113,7 @@ pub(crate) async fn acquire(
     };
     attempt.report_disputes();
     observed.ends(&outcome);
-    outcome
+    outcome.map(|guard| guard.in_order(request.lock.order.as_deref()))
 }
 
 /// One call on its way to its locks.
@@ -116,20 +132,20 @@ impl Attempt<'_> {
         &self,
         entered: Few<Entered>,
         holds: Few<Arc<SharedHold>>,
-    ) -> Result<Few<EntryGuard>, LockError> {
-        let site = self.request.options.site;
-        // Before the holds are reported: if a subscriber panics, these guards release the locks.
-        let guards = entered.iter().zip(holds).map(|(entered, hold)| {
+    ) -> Result<LockGuard, LockError> {
+        let site = self.request.site();
+        let entries = entered.iter().zip(holds).map(|(entered, hold)| {
             let number = entered.entry.number;
-            EntryGuard::new(self.client, hold, number)
+            EntryHandle::new(self.client, hold, number)
         });
-        let guards = few::collect(guards);
+        // Before the holds are reported: if a subscriber panics, the guard releases the locks.
+        let guard = LockGuard::new(few::collect(entries));
         let trace_id = self.core().options.trace_id.as_ref();
         let mut is_new = false;
-        for (entered, guard) in entered.iter().zip(&guards) {
+        for (entered, entry) in entered.iter().zip(guard.entries()) {
             if let Some(by) = entered.began {
                 is_new = true;
-                guard.hold.note(Notes {
+                entry.hold.note(Notes {
                     span: self.call.holds(entered, by),
                     trace_id: trace_id.and_then(|current| (current.0)()),
                 });
@@ -138,44 +154,38 @@ impl Attempt<'_> {
             }
         }
         if self.core().options.replicas.is_none() {
-            return Ok(guards);
+            return Ok(guard);
         }
-        let guards = if is_new {
-            Box::pin(self.replicated(guards)).await?
+        let guard = if is_new {
+            Box::pin(self.replicated(guard)).await?
         } else {
-            guards
+            guard
         };
         if self.request.purpose == AcquiredFor::Body {
-            guards.iter().for_each(|guard| guard.runs_body());
+            guard.entries().iter().for_each(EntryHandle::runs_body);
         }
-        Ok(guards)
+        Ok(guard)
     }
 
-    /// Returns the entries once enough replicas have their locks; otherwise releases them. Until then, the watchdog
-    /// renews them, and a cancelled call drops them.
-    async fn replicated(&self, mut entries: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
+    /// Returns the guard once enough replicas have its locks; otherwise releases them. Until then, the watchdog renews
+    /// them, and a cancelled call drops them.
+    async fn replicated(&self, mut guard: LockGuard) -> Result<LockGuard, LockError> {
         // Nothing has run, so no `min_hold` keeps a lock without replicas.
-        for entry in &mut entries {
-            entry.ends_by(HoldEnd::Cancelled);
-        }
-        let claims: Few<Claim> = entries
-            .iter()
-            .map(|entry| Claim {
-                key: entry.hold.key.clone(),
-                owner: entry.owner(),
-            })
-            .collect();
-        let lease = self.request.options.lease;
-        let replicated = self.core().store.replicate(&claims, lease);
-        let Err(error) = self.core().in_runtime(replicated).await else {
-            for entry in &mut entries {
-                entry.begins();
-            }
-            return Ok(entries);
+        guard.ends_by(HoldEnd::Cancelled);
+        let claim = |entry: &EntryHandle| Claim {
+            key: entry.hold.key.clone(),
+            owner: entry.owner(),
         };
-        // A release that fails is repeated in the background.
-        join_all(entries.into_iter().map(EntryGuard::release)).await;
-        Err(self.failed(error))
+        let claims: Few<Claim> = guard.entries().iter().map(claim).collect();
+        let lease = self.request.lock.options.lease;
+        let replicated = self.core().store.replicate(&claims, lease);
+        if let Err(error) = self.core().in_runtime(replicated).await {
+            // A release that fails is repeated in the background.
+            let _ = guard.release().await;
+            return Err(self.failed(error));
+        }
+        guard.begins();
+        Ok(guard)
     }
 
     fn refused(
@@ -184,12 +194,12 @@ impl Attempt<'_> {
         waited: Option<Duration>,
         call: &mut CallGuard<'_>,
     ) -> LockError {
-        let site = self.request.options.site;
+        let site = self.request.site();
         match refusal {
             Refusal::Taken(key, remaining) => self.taken(&key, remaining),
             Refusal::Split => self.failed(StoreError::split()),
             Refusal::Failed => {
-                let keys: Few<&Key> = self.request.keys.iter().map(|(key, _)| key).collect();
+                let keys: Few<&Key> = self.request.lock.keys.iter().map(|(key, _)| key).collect();
                 call.error(&keys, self.action(), self.waited())
             }
             Refusal::Lost(key, cause) => LockError::Lost {
@@ -214,7 +224,7 @@ impl Attempt<'_> {
 
     /// Returns whether the call asks once and does not wait.
     fn asks_once(&self) -> bool {
-        self.request.options.wait.is_none()
+        self.request.wait.is_none()
     }
 
     fn now(&self) -> Time {
@@ -226,8 +236,8 @@ impl Attempt<'_> {
     }
 
     fn action(&self) -> String {
-        let site = self.request.options.site;
-        let mut keys: Vec<&str> = (self.request.keys.iter())
+        let site = self.request.site();
+        let mut keys: Vec<&str> = (self.request.lock.keys.iter())
             .map(|(key, _)| key.shown(site))
             .collect();
         keys.dedup();
@@ -235,7 +245,7 @@ impl Attempt<'_> {
     }
 
     fn failed(&self, error: StoreError) -> LockError {
-        let error = error.hide(self.request.keys.iter().map(|(key, _)| key));
+        let error = error.hide(self.request.lock.keys.iter().map(|(key, _)| key));
         error.into_lock_error(self.action(), self.waited())
     }
 }
@@ -251,8 +261,12 @@ mod tests {
         let lock = client.lock("k");
         let key = Key::parse("k").expect("valid");
         let request = LockRequest {
-            keys: crate::few::one((key, LockMode::Exclusive)),
-            options: lock.options,
+            lock: Arc::new(CheckedLock {
+                keys: few::one((key, LockMode::Exclusive)),
+                order: None,
+                options: lock.options,
+            }),
+            wait: Wait::Never,
             purpose: AcquiredFor::Guard,
         };
         let size = size_of_val(&acquire(client.handle(), &request));

@@ -33,6 +33,14 @@ impl UnwindSafe for EntryHandle {}
 impl RefUnwindSafe for EntryHandle {}
 
 impl EntryHandle {
+    pub(crate) fn new(client: &ClientHandle, hold: Arc<SharedHold>, number: u32) -> Self {
+        Self {
+            client: client.clone(),
+            hold,
+            number,
+        }
+    }
+
     pub(crate) fn core(&self) -> &Core {
         self.client.core()
     }
@@ -149,7 +157,8 @@ impl EntryHandle {
         match self.core().shell.on(Input::Keep(self.inner())) {
             Some(Step::Entered(kept)) => {
                 let (hold, number) = (Arc::clone(&self.hold), kept[0].entry.number);
-                Ok(EntryGuard::new(&self.client, hold, number))
+                let kept = Self::new(&self.client, hold, number);
+                Ok(EntryGuard::of(kept, None))
             }
             Some(Step::Left(Err(cause))) => {
                 let cause = self.hold.lost(self.number).unwrap_or(cause);
@@ -237,15 +246,6 @@ pub(crate) struct EntryGuard {
 }
 
 impl EntryGuard {
-    pub(crate) fn new(client: &ClientHandle, hold: Arc<SharedHold>, number: u32) -> Self {
-        let entry = EntryHandle {
-            client: client.clone(),
-            hold,
-            number,
-        };
-        Self::of(entry, None)
-    }
-
     /// Keeps this entry, which ends for this reason unless it is released.
     pub(crate) fn of(entry: EntryHandle, end: Option<HoldEnd>) -> Self {
         let entry = Some(entry);
@@ -259,16 +259,6 @@ impl EntryGuard {
 
     fn take(&mut self) -> EntryHandle {
         self.entry.take().expect(PRESENT)
-    }
-
-    /// Notes why the entry is about to end.
-    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
-        self.end = Some(end);
-    }
-
-    /// Notes that its call has the locks. From now on, the entry ends as it is released or dropped.
-    pub(crate) fn begins(&mut self) {
-        self.end = None;
     }
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
@@ -286,12 +276,7 @@ impl EntryGuard {
         };
         let step = call.begin(leave).await;
         entry.hold.notify();
-        let step = match step {
-            Step::Left(_) => step,
-            // Boxed, so that the futures of callers stay small.
-            step => Box::pin(call.run(step)).await,
-        };
-        match step {
+        match call.run(step).await {
             Step::Left(outcome) => {
                 // The machine may have forgotten the ownership since.
                 let lost = entry.hold.lost(entry.number);

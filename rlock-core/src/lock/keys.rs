@@ -1,49 +1,32 @@
 //! The order of a lock's keys: as they were given for its user, and ascending for the store.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use rlock_proto::{few::Few, key::Key};
+use rlock_proto::{few::Few, key::Key, mode::LockMode};
 
-use crate::engine::entry::EntryGuard;
+use crate::engine::entry::EntryHandle;
 
 /// The place of each key of a guard among the ascending keys, unless the guard has them in that order, too.
-pub(super) type KeyOrder = Option<Arc<Vec<usize>>>;
+pub(crate) type KeyOrder = Option<Vec<usize>>;
 
-/// The keys of a lock, checked.
-#[derive(Clone)]
-pub(super) struct CheckedKeys {
-    /// The keys in ascending order.
-    pub(super) ascending: Few<(Key, bool)>,
-    pub(super) order: KeyOrder,
+/// Sorts the keys, and returns the order in which they were given.
+pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, KeyOrder) {
+    let key = |at: usize| given[at].0.as_str();
+    if (1..given.len()).all(|at| key(at - 1) < key(at)) {
+        return (given, None);
+    }
+    let mut ascending: Vec<usize> = (0..given.len()).collect();
+    ascending.sort_unstable_by_key(|at| key(*at));
+    let mut order = vec![0; given.len()];
+    for (place, at) in ascending.iter().enumerate() {
+        order[*at] = place;
+    }
+    let ascending = ascending.iter().map(|at| given[*at].clone()).collect();
+    (ascending, Some(order))
 }
 
-impl CheckedKeys {
-    pub(super) fn new(given: Few<(Key, bool)>) -> Self {
-        let key = |at: usize| given[at].0.as_str();
-        if (1..given.len()).all(|at| key(at - 1) < key(at)) {
-            return Self {
-                ascending: given,
-                order: None,
-            };
-        }
-        let mut ascending: Vec<usize> = (0..given.len()).collect();
-        ascending.sort_unstable_by_key(|at| key(*at));
-        let mut order = vec![0; given.len()];
-        for (place, at) in ascending.iter().enumerate() {
-            order[*at] = place;
-        }
-        Self {
-            ascending: ascending.iter().map(|at| given[*at].clone()).collect(),
-            order: Some(Arc::new(order)),
-        }
-    }
-}
-
-/// Puts entries into the order of [`CheckedKeys`].
-pub(super) fn in_order(mut entries: Few<EntryGuard>, order: Option<&[usize]>) -> Few<EntryGuard> {
-    if entries.len() == 1 {
-        return entries;
-    }
+/// Puts entries into the order in which their keys were given.
+pub(crate) fn in_order(mut entries: Few<EntryHandle>, order: Option<&[usize]>) -> Few<EntryHandle> {
     entries.sort_unstable_by(|one, other| one.key().cmp(other.key()));
     let Some(order) = order else {
         return entries;

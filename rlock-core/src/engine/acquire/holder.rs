@@ -44,7 +44,7 @@ const IN_ORDER: &str = ": calls that nest locks in different orders block each o
 impl Attempt<'_> {
     /// Returns when the last part of the wait begins, if the wait has an end.
     pub(super) fn last_part(&self) -> Option<Time> {
-        match self.request.options.wait {
+        match self.request.wait {
             Wait::Never | Wait::Forever => None,
             Wait::For(wait) => {
                 Some(self.call.started + wait.saturating_sub(LAST_PART.min(wait / 2)))
@@ -117,10 +117,10 @@ impl Attempt<'_> {
 
     /// Warns, once for each key and pair of numbers, that another holder has a different number of permits.
     pub(super) fn report_disputes(&self) {
-        for (key, mode) in &self.request.keys {
+        for (key, mode) in &self.request.lock.keys {
             let LockMode::Permits(_) = mode else { continue };
             for (mine, theirs) in self.core().shell.disputes.take(key) {
-                let key = escape_control(key.shown(self.request.options.site));
+                let key = escape_control(key.shown(self.request.site()));
                 tracing::warn!(%key, mine, theirs, "calls disagree on the number of permits");
             }
         }
@@ -134,16 +134,16 @@ impl Attempt<'_> {
     /// Returns the error of a call whose lock stayed taken. It describes the holder, and the locks that this call holds
     /// itself. If this call may run inside the hold, it says how to enter it.
     pub(super) fn taken(&self, key: &Key, remaining: Option<Duration>) -> LockError {
-        let (options, waited) = (&self.request.options, self.waited());
+        let (request, waited) = (self.request, self.waited());
         let error = |remaining, holder: Option<Holder>, details: String| LockError::Taken {
-            key: key.shown(options.site).to_owned(),
+            key: key.shown(request.site()).to_owned(),
             waited,
             remaining,
             holder: holder.map(Box::new),
             details: details.into(),
         };
         // Without a wait, a taken lock is not an error.
-        if options.wait == Wait::Never {
+        if request.wait == Wait::Never {
             return error(remaining, None, String::new());
         }
         let chain = call_chain::holds();

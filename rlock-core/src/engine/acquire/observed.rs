@@ -11,11 +11,10 @@ use super::LockRequest;
 use crate::{
     engine::{
         core::Core,
-        entry::EntryGuard,
         machine::{By, Entered},
     },
     error::LockError,
-    few::Few,
+    guard::LockGuard,
     lease::Time,
     metrics,
     observe::{
@@ -46,7 +45,7 @@ impl<'a> ObservedAcquire<'a> {
             request,
             started,
             waits: AtomicBool::new(false),
-            metrics: metrics::Acquire::begin(request.options.site, started),
+            metrics: metrics::Acquire::begin(request.site(), started),
             span,
             has_ended: false,
         }
@@ -61,7 +60,7 @@ impl<'a> ObservedAcquire<'a> {
 
     /// Notes that a hold has begun. Returns its span, if a subscriber wants it.
     pub(crate) fn holds(&self, entered: &Entered, by: By) -> Option<Arc<Span>> {
-        let site = self.request.options.site;
+        let site = self.request.site();
         let waited = self.waits.load(Ordering::Relaxed);
         let since = || self.core.clock.now();
         self.metrics.holds(since, waited, || by);
@@ -73,10 +72,10 @@ impl<'a> ObservedAcquire<'a> {
         spans::may_be_wanted().then(span).flatten()
     }
 
-    pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, LockError>) {
+    pub(crate) fn ends(mut self, result: &Result<LockGuard, LockError>) {
         let outcome = match result {
             Ok(_) => Outcome::Granted,
-            Err(LockError::Taken { .. }) if self.request.options.wait.is_none() => Outcome::Busy,
+            Err(LockError::Taken { .. }) if self.request.wait.is_none() => Outcome::Busy,
             Err(LockError::Taken { .. }) => Outcome::Timeout,
             Err(_) => Outcome::Error,
         };
@@ -87,13 +86,11 @@ impl<'a> ObservedAcquire<'a> {
     }
 
     #[cold]
-    fn close(&self, span: &Span, outcome: Outcome, result: &Result<Few<EntryGuard>, LockError>) {
+    fn close(&self, span: &Span, outcome: Outcome, result: &Result<LockGuard, LockError>) {
         self.end(outcome)(span);
         match result {
-            Ok(entries) => {
-                if let Some(first) = entries.first() {
-                    span.record("lock.token", first.token().as_u64());
-                }
+            Ok(guard) => {
+                span.record("lock.token", guard.first().token().as_u64());
             }
             Err(error) => {
                 if let Some(holder) = error.holder() {
@@ -143,9 +140,9 @@ impl Drop for ObservedAcquire<'_> {
 fn acquire_span(core: &Core, request: &LockRequest) -> Option<Box<Span>> {
     let span = span!(
         "lock.acquire",
-        lock.label = request.options.site.label_or("unnamed"),
-        lock.mode = request.options.site.mode.as_str(),
-        lock.key = spans::keys(request.keys.iter().map(|(key, _)| key)),
+        lock.label = request.site().label_or("unnamed"),
+        lock.mode = request.site().mode.as_str(),
+        lock.key = spans::keys(request.lock.keys.iter().map(|(key, _)| key)),
         lock.outcome = Empty,
         lock.contended = Empty,
         lock.wait_ms = Empty,
