@@ -46,7 +46,7 @@
 //!     few,
 //!     key::Key,
 //!     lease::Time,
-//!     machine::{CallId, HoldEnd, Input, Machine, Output, Reply, Settings, Step},
+//!     machine::{CallId, HoldEnd, Input, Machine, Output, Reply, Settings, Step, WantedLock},
 //!     mode::LockMode,
 //!     options::LockOptions,
 //!     store::{Acquired, TOKENS},
@@ -66,9 +66,15 @@
 //! let now = Time::from(Duration::from_secs(1));
 //!
 //! // A call asks for a lock, and the machine wants a request to be sent.
-//! let keys = few::one((Key::parse("order:42")?, LockMode::Exclusive, None));
-//! let (call, terms, is_inside) = (CallId(1), LockOptions::default(), false);
-//! let mut outputs = machine.on(Input::Acquire { call, keys, terms, is_inside }, now);
+//! let key = Key::parse("order:42")?;
+//! let acquire = Input::Acquire {
+//!     call: CallId(1),
+//!     locks: few::one(WantedLock { key, mode: LockMode::Exclusive, inside: None }),
+//!     options: LockOptions::default(),
+//!     runs_body: false,
+//!     is_inside: false,
+//! };
+//! let mut outputs = machine.on(acquire, now);
 //! let Some(Output::Step(Step::Send(request))) = outputs.pop() else {
 //!     panic!("{outputs:?}");
 //! };

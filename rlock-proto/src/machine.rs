@@ -12,30 +12,36 @@ mod doubt;
 mod hold;
 mod input;
 mod leave;
+mod line;
+mod loss;
 mod output;
 mod ownership;
 mod patience;
 mod phase;
 mod release;
 mod renewals;
-mod schedule;
+mod replies;
 mod slot;
+mod slots;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod timer;
 mod tokens;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use self::{
-    call::{Acquisition, Call, Leaving, Stage, Work},
-    schedule::{Schedule, Target},
+    call::{Acquisition, Call, Calls, Stage, Work},
+    patience::Patience,
+    slots::Slots,
+    timer::{Schedule, Target},
 };
 pub use self::{
     hold::Hold,
-    input::{Event, Failure, Input, Inside, Reply},
+    input::{Event, Failure, Input, Inside, Reply, WantedLock},
     output::{
         Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Outputs, Refusal, Renew, Request,
         Revoked, Step,
@@ -43,18 +49,10 @@ pub use self::{
     ownership::Ownership,
     phase::Phase,
     slot::Slot,
+    slots::SlotId,
+    timer::Timer,
 };
-use crate::{
-    few::{Few, one},
-    key::Key,
-    lease::Time,
-    lost::LostCause,
-    store::GRACE,
-    wait::Spread,
-};
-
-/// How long a call may take until its next request, including its pauses after failures.
-const IDLE: Duration = GRACE.saturating_mul(2);
+use crate::{few::one, key::Key, lease::Time, lost::LostCause, wait::Spread};
 
 /// The sequence number of an owner.
 pub type Owner = u64;
@@ -66,6 +64,8 @@ pub struct CallId(pub u64);
 /// One acquire within a hold: the outermost, or a nested one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
+    /// The place of its key.
+    pub slot: SlotId,
     /// The key of its lock.
     pub key: Key,
     /// The owner of its hold.
@@ -105,18 +105,26 @@ enum Life {
 }
 
 /// The protocol of one client.
+///
+/// # The contract
+///
+/// The driver passes everything that happens to [`on`](Self::on), in the order in which it happened, with a time that never runs
+/// back, and carries out all outputs of an input before it passes the next. It sends each request and returns it with its
+/// [`Reply`], which may be that none will come; it passes [`Input::Time`] when [`due`](Self::due) has come; it polls a call
+/// that an output wakes, and cancels a call whose future was dropped. It must not answer a request twice, and must not pass an
+/// entry again that has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
-    slots: BTreeMap<Key, Box<Slot>>,
-    cx: Context,
+    slots: Slots,
+    calls: Calls,
+    cx: Common,
 }
 
-/// All of the machine but its slots.
+/// What all slots and calls share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Context {
+struct Common {
     settings: Settings,
     life: Life,
-    calls: BTreeMap<CallId, Call>,
     schedule: Schedule,
     spread: Spread,
     /// The next number of an owner or a request.
@@ -131,14 +139,16 @@ struct Context {
     outputs: Outputs,
 }
 
+/// The slots that an input may have changed. They are settled when it has been applied.
+type Touched = SmallVec<[SlotId; 1]>;
+
 impl Machine {
     /// Makes a machine without locks. `spread` makes its pauses differ from those of other clients.
     #[must_use]
     pub fn new(settings: Settings, spread: Spread) -> Self {
-        let cx = Context {
+        let cx = Common {
             settings,
             life: Life::Open,
-            calls: BTreeMap::new(),
             schedule: Schedule::default(),
             spread,
             number: 1,
@@ -148,18 +158,22 @@ impl Machine {
             stepped: None,
             outputs: Outputs::new(),
         };
-        let slots = BTreeMap::new();
-        Self { slots, cx }
+        Self {
+            slots: Slots::default(),
+            calls: Calls::new(),
+            cx,
+        }
     }
 
     /// Applies an input at this time, and returns what has to be done then, in this order.
+    #[must_use = "the driver has to carry out every output"]
     pub fn on(&mut self, input: Input, now: Time) -> Outputs {
         self.cx.now = self.cx.now.max(now);
-        let keys = self.apply(input);
+        let touched = self.apply(input);
         // What follows may concern the call that was polled.
         self.cx.stepped = self.cx.polled.take();
-        for key in &keys {
-            self.at(key, |_, _| {});
+        for slot in touched {
+            self.slots.settle(slot, &mut self.calls, &mut self.cx);
         }
         self.cx.stepped = None;
         std::mem::take(&mut self.cx.outputs)
@@ -168,64 +182,71 @@ impl Machine {
     /// Returns when the next deadline comes.
     #[must_use]
     pub fn due(&self) -> Option<Time> {
+        Some(self.cx.schedule.first()?.0)
+    }
+
+    /// Returns the next deadline, and what it is for. The machine may look earlier than it has to.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<(Time, Timer)> {
         self.cx.schedule.first()
     }
 
-    /// Applies an input. Returns the keys whose slots it leaves unsettled.
-    fn apply(&mut self, input: Input) -> Few<Key> {
+    /// Applies an input. Returns the slots that it may have changed.
+    fn apply(&mut self, input: Input) -> Touched {
         match input {
             Input::Acquire {
                 call,
-                keys,
-                terms,
+                locks,
+                options,
+                runs_body,
                 is_inside,
             } => {
                 if self.cx.life == Life::Draining && !is_inside {
-                    let refused = Step::Refused(Refusal::Draining);
-                    self.cx.outputs.push(Output::Step(refused));
-                    return Few::new();
+                    self.step(Step::Refused(Refusal::Draining));
+                    return Touched::new();
                 }
-                let acquisition = Acquisition::new(keys, terms, self.cx.now);
-                self.poll(call, Call::new(Work::Acquire(Box::new(acquisition))))
+                let (slots, now) = (&mut self.slots, self.cx.now);
+                let acquisition = Acquisition::new(locks, options, runs_body, slots, now);
+                let work = Work::Acquire(Box::new(acquisition));
+                self.calls.insert(call, Call::new(work));
+                self.poll(call)
             }
             Input::Leave { entry, end, call } => {
-                let step = match self.slots.get_mut(&entry.key) {
+                let step = match self.slots.get_mut(entry.slot) {
                     Some(slot) => slot.leave(&entry, end, call, &mut self.cx),
                     None => Step::Left(Ok(())),
                 };
-                self.cx.outputs.push(Output::Step(step));
-                one(entry.key)
+                self.step(step);
+                one(entry.slot)
             }
             Input::Downgrade(entry) => {
-                let step = match self.slots.get_mut(&entry.key) {
+                let step = match self.slots.get_mut(entry.slot) {
                     Some(slot) => slot.downgrade(&entry, &mut self.cx),
                     None => Step::Left(Err(LostCause::Released)),
                 };
-                self.cx.outputs.push(Output::Step(step));
-                one(entry.key)
+                self.step(step);
+                one(entry.slot)
             }
             Input::Keep(entry) => {
-                let step = match self.slots.get_mut(&entry.key) {
+                let step = match self.slots.get_mut(entry.slot) {
                     Some(slot) => slot.keep(&entry, self.cx.now),
                     None => Step::Left(Err(LostCause::Released)),
                 };
-                self.cx.outputs.push(Output::Step(step));
-                one(entry.key)
+                self.step(step);
+                one(entry.slot)
             }
             Input::Run(entry) => {
-                let own = self.own_mut(&entry.key, entry.owner);
+                let own = self.slots.own_mut(entry.slot, entry.owner);
                 if let Some(hold) = own.and_then(Ownership::hold_mut) {
                     hold.runs_body(entry.number);
                 }
-                Few::new()
+                Touched::new()
             }
-            Input::Poll(id) => {
-                if let Some(call) = self.cx.calls.remove(&id) {
-                    return self.poll(id, call);
-                }
+            Input::Poll(id) if self.calls.contains_key(&id) => self.poll(id),
+            Input::Poll(_) => {
                 // The client closed while the step of a release was on its way.
-                self.cx.outputs.push(Output::Step(Step::Left(Ok(()))));
-                Few::new()
+                self.step(Step::Left(Ok(())));
+                Touched::new()
             }
             Input::Woken {
                 call,
@@ -233,7 +254,7 @@ impl Machine {
                 is_polled,
             } => {
                 self.woken(call, request, is_polled);
-                Few::new()
+                Touched::new()
             }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
@@ -242,251 +263,189 @@ impl Machine {
                 Some(owner),
                 Event::Granted { mode, .. } | Event::Retry { mode, .. },
             ) if self.own(&key, owner).is_none() => {
-                let (slot, cx) = self.slot_mut(&key);
-                slot.decline(owner, mode, cx);
-                one(key)
+                let id = self.slots.place(&key);
+                self.slots[id].decline(owner, mode, &self.cx);
+                one(id)
             }
             Input::Event(key, owner, event) => {
-                self.at(&key, |slot, cx| {
-                    let owners = slot.ownerships.iter().map(|own| own.owner);
-                    let meant = owners.filter(|own| owner.is_none_or(|owner| owner == *own));
-                    for owner in meant.collect::<SmallVec<[Owner; 1]>>() {
-                        slot.on(owner, event, cx);
-                    }
-                });
-                Few::new()
+                let Some(id) = self.slots.find(&key) else {
+                    return Touched::new();
+                };
+                let slot = &mut self.slots[id];
+                let owners = slot.ownerships.iter().map(|own| own.owner);
+                let meant = owners.filter(|own| owner.is_none_or(|owner| owner == *own));
+                for owner in meant.collect::<SmallVec<[Owner; 1]>>() {
+                    slot.on(owner, event, &mut self.calls, &mut self.cx);
+                }
+                one(id)
             }
             Input::Time => self.time(),
             Input::Drain => {
                 self.cx.life = self.cx.life.max(Life::Draining);
-                for id in self.cx.calls.keys().copied().collect::<Vec<_>>() {
-                    self.cx.look_whether_polled(id);
+                for (id, call) in &mut self.calls {
+                    call.look_whether_polled(*id, &mut self.cx);
                 }
-                self.slots.keys().cloned().collect()
+                self.slots.ids().into()
             }
             Input::Close => self.close(Life::Closed),
             Input::End => self.close(Life::Ended),
         }
     }
 
+    /// Returns the next step to the call that the input concerns.
+    fn step(&mut self, step: Step) {
+        self.cx.outputs.push(Output::Step(step));
+    }
+
     /// Loses all holds, and wakes all calls.
-    fn close(&mut self, life: Life) -> Few<Key> {
+    fn close(&mut self, life: Life) -> Touched {
         self.cx.life = self.cx.life.max(life);
-        for slot in self.slots.values_mut() {
+        for slot in self.slots.iter_mut() {
             slot.close(&mut self.cx);
         }
-        let calls: Vec<CallId> = self.cx.calls.keys().copied().collect();
-        for id in calls {
+        for id in self.calls.keys().copied().collect::<Vec<_>>() {
             self.give_up(id, Refusal::Closed);
             self.cx.wake(id);
         }
         match self.cx.life {
-            Life::Ended => Few::new(),
-            _ => self.slots.keys().cloned().collect(),
+            Life::Ended => Touched::new(),
+            _ => self.slots.ids().into(),
         }
     }
 
     /// Refuses a call that acquires. Its future may never be polled again, so it keeps no lock and no turn.
     fn give_up(&mut self, id: CallId, why: Refusal) {
-        if let Some(mut call) = self.cx.calls.remove(&id) {
-            if let Some(acquisition) = call.acquisition() {
-                self.abandon(id, acquisition);
-                acquisition.stage = Stage::Refused(why);
-            }
-            self.cx.calls.insert(id, call);
+        if let Some(acquisition) = call::acquisition(&mut self.calls, id) {
+            acquisition.abandon(id, &mut self.slots, &mut self.cx);
+            acquisition.stage = Stage::Refused(why);
         }
     }
 
-    /// Takes the next step of a call. Returns its keys.
-    fn poll(&mut self, id: CallId, mut call: Call) -> Few<Key> {
-        let keys = call.keys();
+    /// Takes the next step of a call. Returns its slots.
+    fn poll(&mut self, id: CallId) -> Touched {
+        let Some(call) = self.calls.get_mut(&id) else {
+            return Touched::new();
+        };
         (self.cx.polled, self.cx.wake_at) = (Some(id), Time::NEVER);
         let step = match &mut call.work {
-            Work::Acquire(acquisition) => {
-                let step = self.acquire_step(id, acquisition);
-                if step == Step::Wait && !matches!(acquisition.stage, Stage::Asking(_)) {
-                    acquisition.acts_by = self.cx.wake_at.max(self.cx.now) + IDLE;
-                    acquisition.is_reminded = false;
-                }
-                step
-            }
-            Work::Leave(leaving) => self.leave_step(id, leaving),
+            Work::Acquire(acquisition) => acquisition.step(id, &mut self.slots, &mut self.cx),
+            Work::Leave(leaving) => leaving.step(id, &mut self.slots, &mut self.cx),
         };
-        if step.is_last() {
-            self.cx.schedule.remove(Target::Call(id), &mut call.due);
+        self.take_step(id, step)
+    }
+
+    /// Ends a call with its last step, or makes the schedule wake it. Returns its slots.
+    fn take_step(&mut self, id: CallId, step: Step) -> Touched {
+        let touched = if step.is_last() {
+            self.end(id)
+        } else if let Some(call) = self.calls.get_mut(&id) {
+            let wake_at = self.cx.wake_at;
+            if let Some(acquisition) = call.acquisition()
+                && step == Step::Wait
+                && !acquisition.is_asking()
+            {
+                acquisition.patience = Patience::until(wake_at.max(self.cx.now));
+            }
+            call.look_by((wake_at, Timer::Wake), id, &mut self.cx);
+            call.slots()
         } else {
-            self.cx.calls.insert(id, call);
-            self.cx.look_at_call(id, self.cx.wake_at);
-        }
-        self.cx.outputs.push(Output::Step(step));
-        keys
-    }
-
-    /// Ends a call whose future was dropped. Returns its keys.
-    fn cancel(&mut self, id: CallId) -> Few<Key> {
-        let Some(mut call) = self.cx.calls.remove(&id) else {
-            return Few::new();
+            Touched::new()
         };
-        self.cx.schedule.remove(Target::Call(id), &mut call.due);
-        if let Some(acquisition) = call.acquisition() {
-            self.abandon(id, acquisition);
-        }
-        call.keys()
+        self.step(step);
+        touched
     }
 
-    /// Applies the reply to a request, and polls the call that sent it unless the future was dropped. Returns the keys.
-    fn reply(&mut self, request: &Request, reply: Reply) -> Few<Key> {
-        let is_dropped = reply == Reply::None;
-        match self.answered(request, reply) {
-            Some((id, call)) if !is_dropped => self.poll(id, call),
-            dropped => {
-                self.cx.calls.extend(dropped);
-                let claims = request.claims.iter();
-                claims.map(|claim| claim.key.clone()).collect()
-            }
-        }
-    }
-
-    /// Applies the reply to a request. Returns the call that sent it, if that still exists.
-    fn answered(&mut self, request: &Request, reply: Reply) -> Option<(CallId, Call)> {
-        let (is_dropped, id) = (reply == Reply::None, request.call);
-        let claim = &request.claims[0];
-        match request.what {
-            Ask::Acquire { lease, waits } => {
-                let mut call = self.cx.calls.remove(&id?);
-                let asking = call.as_mut().and_then(|call| call.asking(request.number));
-                let reply = reply.acquired();
-                self.acquired(request, (lease, waits), reply, is_dropped, asking);
-                Some((id?, call?))
-            }
-            Ask::SetCount { .. } | Ask::Downgrade { .. } => {
-                let slot = self.slots.get_mut(&claim.key)?;
-                slot.shown(request, reply.applied(), &mut self.cx);
-                None
-            }
-            Ask::Release { held, give_up, .. } => {
-                let is_final = matches!(&reply, Reply::Failed(failure) if !failure.transient);
-                let (slot, reply) = (self.slots.get_mut(&claim.key), reply.applied());
-                let released =
-                    slot.and_then(|slot| slot.released(request, held, reply, &mut self.cx));
-                let leaving = Leaving {
-                    key: claim.key.clone(),
-                    owner: claim.owner,
-                    held,
-                    outcome: released.map(|outcome| outcome.and(held)),
-                    // The background makes the further attempts.
-                    give_up: if is_final { self.cx.now } else { give_up },
-                };
-                Some((id?, Call::new(Work::Leave(leaving))))
-            }
-        }
-    }
-
-    /// Handles every deadline that has passed. Returns the keys whose slots it leaves unsettled.
-    fn time(&mut self) -> Few<Key> {
-        let mut keys = Few::new();
-        while let Some((at, target, key)) = self.cx.schedule.take_due(self.cx.now) {
-            match (target, key) {
-                (Target::Own(owner), Some(key)) => {
-                    self.at(&key, |slot, cx| slot.come_due(owner, cx));
-                }
-                (Target::Call(id), _) => {
-                    let (now, drains) = (self.cx.now, self.cx.is_draining());
-                    let Some(call) = self.cx.calls.get_mut(&id) else {
-                        continue;
-                    };
-                    call.due = None;
-                    let of_call = call.keys();
-                    let is_idle = call.is_unpolled(now);
-                    let is_given_up = drains && is_idle && call.is_reminded();
-                    let is_late = now.since(at) >= GRACE / 2;
-                    if is_idle && (drains || is_late) && !call.is_reminded() {
-                        call.remind(now);
-                    }
-                    self.cx.wake(id);
-                    if is_given_up {
-                        self.give_up(id, Refusal::Draining);
-                    } else if drains {
-                        self.cx.look_whether_polled(id);
-                    }
-                    for key in &of_call {
-                        if let Some(slot) = self.slots.get_mut(key) {
-                            slot.look_at(id, &mut self.cx);
-                        }
-                    }
-                    keys.extend(of_call);
-                }
-                (Target::Own(_), None) => {}
-            }
-        }
-        keys
-    }
-
-    /// Returns the slot of a key, which may be new.
-    fn slot_mut(&mut self, key: &Key) -> (&mut Slot, &mut Context) {
-        let slot = self.slots.entry(key.clone());
-        let slot = slot.or_insert_with(|| Box::new(Slot::new(key.clone())));
-        (slot, &mut self.cx)
-    }
-
-    /// Changes a slot, does what follows from its state, and forgets it if it is empty.
-    fn at(&mut self, key: &Key, change: impl FnOnce(&mut Slot, &mut Context)) {
-        let Some(slot) = self.slots.get_mut(key) else {
-            return;
+    /// Ends a call. Returns its slots.
+    fn end(&mut self, id: CallId) -> Touched {
+        let Some(mut call) = self.calls.remove(&id) else {
+            return Touched::new();
         };
-        change(slot, &mut self.cx);
-        slot.settle(&mut self.cx);
-        if slot.is_empty() {
-            self.slots.remove(key);
-        } else if cfg!(debug_assertions) {
-            slot.check(&self.cx);
+        (self.cx.schedule).remove(Target::Call(id), &mut call.due);
+        let slots = call.slots();
+        if call.acquisition().is_some() {
+            slots.iter().for_each(|slot| self.slots.leave(*slot));
         }
+        slots
     }
 
-    fn own_mut(&mut self, key: &Key, owner: Owner) -> Option<&mut Ownership> {
-        self.slots.get_mut(key)?.find_mut(owner)
+    /// Ends a call whose future was dropped. Returns its slots.
+    fn cancel(&mut self, id: CallId) -> Touched {
+        if let Some(acquisition) = call::acquisition(&mut self.calls, id) {
+            acquisition.abandon(id, &mut self.slots, &mut self.cx);
+        }
+        self.end(id)
+    }
+
+    /// Handles every deadline that has passed. Returns the slots that it may have changed.
+    fn time(&mut self) -> Touched {
+        let mut touched = Touched::new();
+        while let Some((at, target)) = self.cx.schedule.take_due(self.cx.now) {
+            match target {
+                Target::Slot(id) => {
+                    self.slots[id].come_due(&mut self.cx);
+                    touched.push(id);
+                }
+                Target::Call(id) => {
+                    self.look_at_call(id, at);
+                    let slots = self.calls.get(&id).map(Call::slots).unwrap_or_default();
+                    for slot in &slots {
+                        self.slots[*slot].look_at(id, &mut self.calls, &mut self.cx);
+                    }
+                    touched.extend(slots);
+                }
+            }
+        }
+        touched
     }
 
     /// Returns an ownership.
     #[must_use]
     pub fn own(&self, key: &Key, owner: Owner) -> Option<&Ownership> {
-        self.slots.get(key)?.find(owner)
+        self.slots.get(self.slots.find(key)?)?.find(owner)
+    }
+
+    /// Returns an ownership whose slot is known, from one of its entries.
+    #[must_use]
+    pub fn own_at(&self, slot: SlotId, owner: Owner) -> Option<&Ownership> {
+        self.slots.get(slot)?.find(owner)
     }
 
     /// Returns the slot of a key that the client uses.
     #[must_use]
     pub fn slot(&self, key: &Key) -> Option<&Slot> {
-        Some(self.slots.get(key)?)
+        let slot = self.slots.get(self.slots.find(key)?)?;
+        (!slot.is_unused()).then_some(slot)
     }
 
     /// Returns the key of the lock that another client has, while this call waits for it with its turn.
     #[must_use]
     pub fn contended(&self, id: CallId) -> Option<&Key> {
-        let Work::Acquire(call) = &self.cx.calls.get(&id)?.work else {
+        let Work::Acquire(call) = &self.calls.get(&id)?.work else {
             return None;
         };
-        let is_contended = |key: &&Key| {
-            let slot = self.slots.get(*key).filter(|slot| slot.turn == Some(id));
-            let own = slot.and_then(|slot| slot.current());
+        let mut slots = call.parts.iter().map(|part| &self.slots[part.slot]);
+        let slot = slots.find(|slot| {
+            let own = slot.current().filter(|_| slot.line.has_turn(id));
             own.is_some_and(|own| own.standing.ask_at().is_some())
-        };
-        call.locks.iter().map(|lock| &lock.key).find(is_contended)
+        });
+        Some(&slot?.key)
     }
 
     /// Returns how long a lock is kept for a call that is not being polled.
     #[must_use]
     pub fn unpolled(&self, key: &Key, now: Time) -> Option<Duration> {
-        self.slots.get(key)?.unpolled(&self.cx, now)
+        let slot = self.slots.get(self.slots.find(key)?)?;
+        slot.unpolled(&self.calls, now)
     }
 
     /// Returns the slots of all keys that the client uses.
     pub fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.values().map(|slot| &**slot)
+        self.slots.iter()
     }
 
     /// Returns the ownerships of all keys.
     pub fn ownerships(&self) -> impl Iterator<Item = &Ownership> {
-        self.slots.values().flat_map(|slot| slot.ownerships.iter())
+        self.slots.iter().flat_map(|slot| slot.ownerships.iter())
     }
 
     /// Returns whether no call or hold is left.
@@ -502,7 +461,7 @@ impl Machine {
 
     /// Returns whether a call is left that may still have a lock. A call that was refused only has to learn of it.
     fn is_called(&self) -> bool {
-        self.cx.calls.values().any(|call| !call.is_refused())
+        self.calls.values().any(|call| !call.is_refused())
     }
 
     /// Returns whether everything is released.
@@ -512,7 +471,7 @@ impl Machine {
     }
 }
 
-impl Context {
+impl Common {
     fn number(&mut self) -> u64 {
         self.number += 1;
         self.number - 1
@@ -542,22 +501,6 @@ impl Context {
     fn wait(&mut self, until: Time) -> Step {
         self.wake_at = until;
         Step::Wait
-    }
-
-    /// Makes the schedule look at a call when it is known whether it is polled.
-    fn look_whether_polled(&mut self, id: CallId) {
-        if let Some(call) = self.calls.get_mut(&id).and_then(Call::acquisition) {
-            let at = call.acts_by + Duration::from_nanos(1);
-            self.look_at_call(id, at);
-        }
-    }
-
-    /// Makes the schedule look at a call by this time.
-    fn look_at_call(&mut self, id: CallId, at: Time) {
-        if let Some(call) = self.calls.get_mut(&id) {
-            self.schedule
-                .look_by(at, Target::Call(id), None, &mut call.due);
-        }
     }
 
     /// Reports that the hold with this first entry has ended.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::{
+    key::Key,
     lease,
+    machine::{Inside, WantedLock},
     mode::LockMode,
     options::{LockOptions, Site, Wait},
     server::tolerate,
@@ -80,6 +82,15 @@ impl Caller {
         retain: 0,
         downgrades: false,
     };
+
+    /// Returns a lock as the caller wants it.
+    pub(super) fn wants(&self, key: Key, inside: Option<Inside>) -> WantedLock {
+        WantedLock {
+            key,
+            mode: self.mode,
+            inside,
+        }
+    }
 
     pub(super) fn terms(&self, lease: Time) -> LockOptions {
         LockOptions {

@@ -248,7 +248,7 @@ impl State {
             return true;
         };
         let machine = &self.clients[usize::from(to)].machine;
-        let is_wanted = machine.slot(key).is_some_and(|slot| slot.wanted);
+        let is_wanted = machine.slot(key).is_some_and(Slot::others_wait);
         machine.own(key, *owner).is_some() && !(is_wanted && matches!(event, Event::Wanted))
     }
 

@@ -438,7 +438,7 @@ fn befall(config: &Config, state: &mut State, fault: &Action) {
 /// Reports a possible change of its locks to a client.
 fn report(config: &Config, state: &mut State, name: u8, event: Event) {
     let machine: &Machine = &state.client(name).machine;
-    let keys: Vec<_> = machine.slots().map(|slot| slot.key.clone()).collect();
+    let keys: Vec<_> = machine.slots().map(|slot| slot.key().clone()).collect();
     for key in keys {
         calls::feed(config, state, name, Input::Event(key, None, event), None);
     }

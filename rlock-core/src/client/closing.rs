@@ -193,7 +193,7 @@ fn keys_in_use(machine: &Machine) -> Vec<String> {
     let in_use = machine.slots().filter_map(|slot| {
         let mut holds = slot.ownerships().iter().filter_map(Ownership::hold);
         let hold = holds.find(|hold| hold.has_body())?;
-        Some(slot.key.shown(hold.site).to_owned())
+        Some(slot.key().shown(hold.site).to_owned())
     });
     in_use.collect()
 }

@@ -12,7 +12,7 @@ use crate::{
         core::Core,
         driver::ClientHandle,
         entry::EntryHandle,
-        machine::{Entered, Input, Refusal, Step},
+        machine::{Entered, Input, Refusal, Step, WantedLock},
         shared_hold::{Notes, SharedHold},
         shell::AcquiredFor,
     },
@@ -71,36 +71,34 @@ pub(crate) async fn acquire(
         request,
         call: &observed,
     };
-    let inside = |(key, mode): &(Key, LockMode)| {
-        let inside = call_chain::hold_of(core.id, key.as_str());
-        (key.clone(), *mode, inside)
+    let lock = |(key, mode): &(Key, LockMode)| WantedLock {
+        key: key.clone(),
+        mode: *mode,
+        inside: call_chain::hold_of(core.id, key.as_str()),
     };
-    let purpose = match core.options.replicas {
-        // A client that closes releases locks whose replicas have not confirmed them.
-        Some(_) => AcquiredFor::Guard,
-        None => request.purpose,
-    };
-    let mut call = CallGuard::acquiring(core, request.site(), purpose);
+    let mut call = CallGuard::acquiring(core, request.site());
     let begin = |call| Input::Acquire {
         call,
-        keys: few::collect(request.lock.keys.iter().map(inside)),
-        terms: LockOptions {
+        locks: few::collect(request.lock.keys.iter().map(lock)),
+        options: LockOptions {
             wait: request.wait,
             ..request.lock.options
         },
+        // A client that closes releases locks whose replicas have not confirmed them.
+        runs_body: request.purpose == AcquiredFor::Body && core.options.replicas.is_none(),
         is_inside: call_chain::is_inside_hold_of(core.id),
     };
     let mut asks_at = attempt.last_part();
     let mut step = call.begin(begin).await;
     // A client that was shut down before refuses the call at once.
-    let waits = !step.is_last();
+    let has_waited = !step.is_last();
     let outcome = loop {
         step = match step {
             Step::Entered(entered) => {
                 break attempt.entered(entered, call.take_holds()).await;
             }
             Step::Refused(refusal) => {
-                let waited = waits.then(|| attempt.waited());
+                let waited = has_waited.then(|| attempt.waited());
                 break Err(attempt.refused(refusal, waited, &mut call));
             }
             Step::Send(request) => call.send(request).await,

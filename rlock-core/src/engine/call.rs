@@ -15,7 +15,7 @@ use crate::{
         core::Core,
         machine::{CallId, Failure, Input, Reply, Request, Step},
         shared_hold::SharedHold,
-        shell::{AcquiredFor, Begins, Shell},
+        shell::{Begins, Shell},
         unread::Unread,
     },
     error::LockError,
@@ -51,9 +51,9 @@ impl<'a> CallGuard<'a> {
     }
 
     /// Returns a call that acquires locks at this site.
-    pub(crate) fn acquiring(core: &'a Arc<Core>, site: Site, purpose: AcquiredFor) -> Self {
+    pub(crate) fn acquiring(core: &'a Arc<Core>, site: Site) -> Self {
         let mut call = Self::new(core);
-        call.begins = Some(Begins::new(site, purpose));
+        call.begins = Some(Begins::new(site));
         call
     }
 

@@ -170,7 +170,7 @@ pub(crate) fn is_held(shell: Arc<Shell>) -> IsHeld {
 /// Returns the handler of the store's notifications.
 pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
     let missed = |shell: &Shell, filter: &KeyFilter, is_heard| {
-        let keys = |machine: &Machine, _| machine.slots().map(|slot| slot.key.clone()).collect();
+        let keys = |machine: &Machine, _| machine.slots().map(|slot| slot.key().clone()).collect();
         let keys: Vec<Key> = shell.read(keys);
         for key in keys.into_iter().filter(|key| filter.matches(key)) {
             shell.on_event(key, None, Event::Missed { is_heard });

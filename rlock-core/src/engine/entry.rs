@@ -47,6 +47,7 @@ impl EntryHandle {
 
     fn inner(&self) -> machine::Entry {
         machine::Entry {
+            slot: self.hold.slot,
             key: self.hold.key.clone(),
             owner: self.hold.owner,
             number: self.number,
@@ -65,7 +66,7 @@ impl EntryHandle {
     /// Reads the ownership, unless it is over.
     fn read<T>(&self, read: impl FnOnce(&Ownership, Time) -> T) -> Option<T> {
         let (hold, shell) = (&self.hold, &self.core().shell);
-        shell.read(|machine, now| Some(read(machine.own(&hold.key, hold.owner)?, now)))
+        shell.read(|machine, now| Some(read(machine.own_at(hold.slot, hold.owner)?, now)))
     }
 
     pub(crate) fn key(&self) -> &str {

@@ -237,8 +237,8 @@ fn resign(core: &Core, key: &Key, owner: OwnerId, token: u64) -> Answer {
 /// Returns as many locks as a report has room for, and whether there may be more.
 fn locks(core: &Core, pattern: &str, after: Option<&Key>) -> (Vec<LockInfo>, bool) {
     let found: Vec<LockInfo> = core.shell.read(|machine, now| {
-        let is_next = |slot: &&Slot| after.is_none_or(|after| slot.key > *after);
-        let is_meant = |slot: &&Slot| pattern::matches(pattern, slot.key.as_str());
+        let is_next = |slot: &&Slot| after.is_none_or(|after| slot.key() > after);
+        let is_meant = |slot: &&Slot| pattern::matches(pattern, slot.key().as_str());
         let slots = machine.slots().filter(is_next).filter(is_meant);
         let infos = slots.flat_map(|slot| infos(core, slot, now));
         infos.take(AT_ONCE).collect()
@@ -290,7 +290,7 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> Lo
     let identity = &core.options.identity;
     let text = |text: &str| (!text.is_empty()).then(|| shown(text));
     LockInfo {
-        key: slot.key.as_str().to_owned(),
+        key: slot.key().as_str().to_owned(),
         owner: core.owner_id(own.owner, own.mode).to_string(),
         depth: own.entries().max(1),
         ttl: Some(own.left(now)),
@@ -318,6 +318,6 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> Lo
         holder_count: 1,
         other_owners: Vec::new(),
         // Calls do not join a shared ownership any more while others wait for it.
-        wanted: slot.wanted || !is_current,
+        wanted: slot.others_wait() || !is_current,
     }
 }

@@ -13,12 +13,13 @@ use tracing::Span;
 
 use super::{
     elections::Office,
-    machine::{Entered, Owner},
+    machine::{Entered, Owner, SlotId},
 };
 use crate::{error::LostCause, key::Key, lease::Time, mode::LockMode, options::Site};
 
 /// What the handles of a hold share, and keep after its end.
 pub(crate) struct SharedHold {
+    pub(super) slot: SlotId,
     pub(crate) key: Key,
     pub(crate) owner: Owner,
     pub(crate) mode: LockMode,
@@ -49,6 +50,7 @@ pub(crate) struct Notes {
 impl SharedHold {
     pub(super) fn new(entered: &Entered, site: Site) -> Self {
         Self {
+            slot: entered.entry.slot,
             key: entered.entry.key.clone(),
             owner: entered.entry.owner,
             mode: entered.mode,

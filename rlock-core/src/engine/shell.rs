@@ -248,7 +248,7 @@ impl Shell {
     /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
     pub(super) fn left(&self, hold: &SharedHold, number: u32) -> Option<LostCause> {
         let is_present = self.read(|machine, _| {
-            let own = machine.own(&hold.key, hold.owner);
+            let own = machine.own_at(hold.slot, hold.owner);
             own.is_some_and(|own| own.has(number))
         });
         (!is_present).then(|| hold.lost(number).unwrap_or(LostCause::Released))
@@ -259,7 +259,7 @@ impl Shell {
         loop {
             let mut ended = pin!(hold.next_end());
             ended.as_mut().enable();
-            let lost = || self.read(|machine, _| machine.own(&hold.key, hold.owner)?.lost());
+            let lost = || self.read(|machine, _| machine.own_at(hold.slot, hold.owner)?.lost());
             if let Some(cause) = self.left(hold, number).or_else(lost) {
                 return cause;
             }

@@ -86,7 +86,7 @@ mod tests {
         LockClient,
         engine::{
             core::Core,
-            machine::{Owner, Step},
+            machine::{Owner, Step, WantedLock},
         },
         few::one,
         key::Key,
@@ -104,8 +104,13 @@ mod tests {
         let shell = &client.core().shell;
         let begin = |call| Input::Acquire {
             call,
-            keys: one((key(), LockMode::Exclusive, None)),
-            terms: LockOptions::default(),
+            locks: one(WantedLock {
+                key: key(),
+                mode: LockMode::Exclusive,
+                inside: None,
+            }),
+            options: LockOptions::default(),
+            runs_body: false,
             is_inside: false,
         };
         let (idle, next) = (shell.call_id(), shell.call_id());

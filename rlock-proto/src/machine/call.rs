@@ -1,11 +1,14 @@
 //! The calls: those that acquire locks, and those that wait until their entry has ended.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    By, CallId, Context, Entry, IDLE, Owner, Ownership,
-    input::{Failure, Inside},
+    By, CallId, Common, Entry, Owner, Ownership, SlotId,
+    input::{Failure, Inside, WantedLock},
     output::{Ask, Claimed, Entered, Refusal, Request},
+    patience::Patience,
+    slots::Slots,
+    timer::{Target, Timer},
 };
 use crate::{
     few::{self, Few, one},
@@ -14,11 +17,19 @@ use crate::{
     lost::LostCause,
     mode::LockMode,
     options::{LockOptions, Wait},
-    store::{GRACE, Grant},
+    store::Grant,
 };
 
 /// The last part of a wait, in which no further request is sent.
 const LEAST_REQUEST_TIME: Duration = Duration::from_millis(10);
+
+/// The calls that have not ended.
+pub(super) type Calls = BTreeMap<CallId, Call>;
+
+/// Returns a call that acquires.
+pub(super) fn acquisition(calls: &mut Calls, id: CallId) -> Option<&mut Acquisition> {
+    calls.get_mut(&id)?.acquisition()
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
@@ -36,15 +47,15 @@ pub(super) enum Work {
 /// A call that acquires locks, all or none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Acquisition {
-    pub(super) locks: Few<Wanted>,
-    pub(super) terms: LockOptions,
+    pub(super) parts: Few<Part>,
+    /// The options of all its locks, but for the mode.
+    pub(super) options: LockOptions,
+    /// Whether a body runs inside, which a loss stops.
+    pub(super) runs_body: bool,
     pub(super) started: Time,
     pub(super) deadline: Time,
     pub(super) stage: Stage,
-    /// The latest time at which the call acts next. After that, it is not being polled.
-    pub(super) acts_by: Time,
-    /// Whether that time was extended once, because all of the process may have stood still.
-    pub(super) is_reminded: bool,
+    pub(super) patience: Patience,
     /// Whether the call has sent a request.
     has_asked: bool,
     /// Failures and pauses so far.
@@ -55,9 +66,10 @@ pub(super) struct Acquisition {
     pub(super) contended: Option<(usize, Option<Duration>)>,
 }
 
-/// A lock that a call wants.
+/// What a call has of one of its locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
+pub(super) struct Part {
+    pub(super) slot: SlotId,
     pub(super) key: Key,
     pub(super) mode: LockMode,
     /// The hold that the call chain is inside.
@@ -88,7 +100,7 @@ pub(super) enum Stage {
 /// A call that waits until its entry has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Leaving {
-    pub(super) key: Key,
+    pub(super) slot: SlotId,
     pub(super) owner: Owner,
     /// The outcome of the hold itself.
     pub(super) held: Result<(), LostCause>,
@@ -101,12 +113,18 @@ impl Call {
         Self { work, due: None }
     }
 
-    /// Returns the keys that the call concerns.
-    pub(super) fn keys(&self) -> Few<Key> {
+    /// Returns the slots that the call concerns.
+    pub(super) fn slots(&self) -> Few<SlotId> {
         match &self.work {
-            Work::Acquire(call) => few::collect(call.locks.iter().map(|lock| lock.key.clone())),
-            Work::Leave(leaving) => one(leaving.key.clone()),
+            Work::Acquire(call) => few::collect(call.parts.iter().map(|part| part.slot)),
+            Work::Leave(leaving) => one(leaving.slot),
         }
+    }
+
+    /// Makes the schedule look at the call by this time.
+    pub(super) fn look_by(&mut self, deadline: (Time, Timer), id: CallId, cx: &mut Common) {
+        let target = Target::Call(id);
+        cx.schedule.look_by(deadline, target, &mut self.due);
     }
 
     pub(super) fn acquisition(&mut self) -> Option<&mut Acquisition> {
@@ -123,38 +141,17 @@ impl Call {
         }
     }
 
-    /// Returns the terms of a call that acquires this key, and the mode.
-    pub(super) fn terms(&self, key: &Key) -> Option<(&LockOptions, LockMode)> {
+    /// Returns how long a call that acquires keeps what it has.
+    pub(super) fn patience(&self) -> Option<&Patience> {
         match &self.work {
-            Work::Acquire(call) => {
-                let lock = call.locks.iter().find(|lock| lock.key == *key)?;
-                Some((&call.terms, lock.mode))
-            }
+            Work::Acquire(call) => Some(&call.patience),
             Work::Leave(_) => None,
-        }
-    }
-
-    /// Returns the latest time at which the call acts next.
-    pub(super) fn acts_by(&self) -> Time {
-        match &self.work {
-            Work::Acquire(call) => call.acts_by,
-            Work::Leave(_) => Time::default(),
         }
     }
 
     /// Returns whether a request of the call is under way, or its reply unread.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(&self.work, Work::Acquire(call) if matches!(call.stage, Stage::Asking(_)))
-    }
-
-    /// Returns whether the call has a request under way, or is about to send one.
-    pub(super) fn acts_soon(&self) -> bool {
-        let stage = match &self.work {
-            Work::Acquire(call) => &call.stage,
-            Work::Leave(_) => return false,
-        };
-        let asks_again = matches!(stage, Stage::Pausing(_, Refusal::Split));
-        asks_again || matches!(stage, Stage::Ready | Stage::Queued(_) | Stage::Asking(_))
+        matches!(&self.work, Work::Acquire(call) if call.is_asking())
     }
 
     /// Returns whether the call has been refused, and its future has not been polled since.
@@ -162,68 +159,41 @@ impl Call {
         matches!(&self.work, Work::Acquire(call) if matches!(call.stage, Stage::Refused(_)))
     }
 
-    pub(super) fn is_unpolled(&self, now: Time) -> bool {
-        matches!(&self.work, Work::Acquire(call) if now > call.acts_by)
-    }
-
-    /// Returns whether the call has had a last grace period.
-    pub(super) fn is_reminded(&self) -> bool {
-        matches!(&self.work, Work::Acquire(call) if call.is_reminded)
-    }
-
-    /// Gives a call that is not polled a last grace period.
-    pub(super) fn remind(&mut self, now: Time) {
-        if let Some(call) = self.acquisition() {
-            (call.is_reminded, call.acts_by) = (true, now + GRACE);
-        }
-    }
-
     /// Returns the call that acquires, if it waits for this request.
     pub(super) fn asking(&mut self, request: u64) -> Option<&mut Acquisition> {
         let acquisition = self.acquisition()?;
         (acquisition.stage == Stage::Asking(request)).then_some(acquisition)
     }
-
-    /// Starts over behind the other calls, because the turn for this key was taken back. A call that asks once is refused.
-    pub(super) fn lose_turn(&mut self, key: &Key) {
-        if let Some(call) = self.acquisition() {
-            let at = call.position(key);
-            call.contended.get_or_insert((at, None));
-            call.stage = if call.asks_once() {
-                Stage::Refused(call.taken(at, None))
-            } else {
-                Stage::Ready
-            };
-            call.locks.iter_mut().for_each(|lock| lock.grant = None);
-        }
-    }
 }
 
 impl Acquisition {
     pub(super) fn new(
-        keys: Few<(Key, LockMode, Option<Inside>)>,
-        terms: LockOptions,
+        locks: Few<WantedLock>,
+        options: LockOptions,
+        runs_body: bool,
+        slots: &mut Slots,
         now: Time,
     ) -> Self {
-        let locks = keys.into_iter().map(|(key, mode, inside)| Wanted {
-            key,
-            mode,
-            inside,
+        let parts = locks.into_iter().map(|lock| Part {
+            slot: slots.enter(&lock.key),
+            key: lock.key,
+            mode: lock.mode,
+            inside: lock.inside,
             entered: None,
             grant: None,
         });
         Self {
-            locks: few::collect(locks),
-            terms,
+            parts: few::collect(parts),
+            options,
+            runs_body,
             started: now,
-            deadline: match terms.wait {
+            deadline: match options.wait {
                 Wait::Never => now,
                 Wait::For(wait) => now + wait,
                 Wait::Forever => Time::NEVER,
             },
             stage: Stage::Ready,
-            acts_by: now,
-            is_reminded: false,
+            patience: Patience::until(now),
             has_asked: false,
             failures: 0,
             confirmations: 0,
@@ -231,32 +201,62 @@ impl Acquisition {
         }
     }
 
+    /// Returns the options for one of the locks.
+    pub(super) fn options(&self, n: usize) -> LockOptions {
+        LockOptions {
+            mode: self.parts[n].mode,
+            ..self.options
+        }
+    }
+
+    /// Returns whether a request is under way, or its reply unread.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self.stage, Stage::Asking(_))
+    }
+
+    /// Starts over behind the other calls, because the turn for this slot was taken back. A call that asks once is refused.
+    pub(super) fn lose_turn(&mut self, slot: SlotId) {
+        let n = self.part_of(slot);
+        self.contended.get_or_insert((n, None));
+        self.stage = if self.asks_once() {
+            Stage::Refused(self.taken(n, None))
+        } else {
+            Stage::Ready
+        };
+        self.drop_grants();
+    }
+
+    /// Forgets the grants of the latest reply.
+    pub(super) fn drop_grants(&mut self) {
+        self.parts.iter_mut().for_each(|part| part.grant = None);
+    }
+
     /// Returns whether the call asks once and does not wait.
     pub(super) fn asks_once(&self) -> bool {
-        self.terms.wait.is_none()
+        self.options.wait.is_none()
     }
 
     /// Returns the indices of the locks that the call has not entered.
     pub(super) fn fresh(&self) -> Few<usize> {
-        if let [lock] = &*self.locks
-            && lock.entered.is_none()
+        if let [part] = &*self.parts
+            && part.entered.is_none()
         {
             return one(0);
         }
-        let locks = self.locks.iter().enumerate();
-        let fresh = locks.filter(|(_, lock)| lock.entered.is_none());
-        fresh.map(|(at, _)| at).collect()
+        let parts = self.parts.iter().enumerate();
+        let fresh = parts.filter(|(_, part)| part.entered.is_none());
+        fresh.map(|(n, _)| n).collect()
     }
 
-    /// Returns the index of a key.
-    pub(super) fn position(&self, key: &Key) -> usize {
-        let position = self.locks.iter().position(|lock| lock.key == *key);
+    /// Returns the index of the lock in this slot.
+    pub(super) fn part_of(&self, slot: SlotId) -> usize {
+        let position = self.parts.iter().position(|part| part.slot == slot);
         position.expect("the call asks for the key")
     }
 
     /// Returns the outcome of a call whose wait ends while another owner has the lock at this index.
-    pub(super) fn taken(&self, at: usize, ttl: Option<Duration>) -> Refusal {
-        Refusal::Taken(self.locks[at].key.clone(), ttl)
+    pub(super) fn taken(&self, n: usize, ttl: Option<Duration>) -> Refusal {
+        Refusal::Taken(self.parts[n].key.clone(), ttl)
     }
 
     /// Returns whether so little of the wait is left that no further request is worth sending.
@@ -271,7 +271,7 @@ impl Acquisition {
 
     /// Returns the time-out of the next request. The first one has the whole response time-out, because a wait that is shorter
     /// than a round trip must not look like an outage. Once the call knows that the lock is taken, its wait decides.
-    pub(super) fn request_timeout(&self, cx: &Context) -> Duration {
+    pub(super) fn request_timeout(&self, cx: &Common) -> Duration {
         let most = cx.settings.response_timeout;
         let end = match self.contended {
             Some(_) => self.deadline,
@@ -286,7 +286,7 @@ impl Acquisition {
 
     /// Returns until when the call waits for replies and for requests of its client that are under way: for a response
     /// time-out even if its wait is shorter.
-    pub(super) fn limit(&self, cx: &Context) -> Time {
+    pub(super) fn limit(&self, cx: &Common) -> Time {
         let least = self.started + cx.settings.response_timeout;
         self.deadline.max(least)
     }
@@ -298,11 +298,11 @@ impl Acquisition {
         claims: Few<Claimed>,
         what: Ask,
         timeout: Duration,
-        cx: &mut Context,
+        cx: &mut Common,
     ) -> Box<Request> {
         let number = cx.number();
         (self.stage, self.has_asked) = (Stage::Asking(number), true);
-        (self.acts_by, self.is_reminded) = (cx.now + timeout + IDLE, false);
+        self.patience = Patience::until(cx.now + timeout);
         Box::new(Request {
             number,
             call: Some(id),
@@ -312,52 +312,33 @@ impl Acquisition {
         })
     }
 
-    /// Refuses an attempt for the same as another one, whose request the store has refused, if it was sent since this one
-    /// began.
-    pub(super) fn follow_refusal(&mut self, key: &Key, mode: LockMode, sent_at: Time) {
-        let at = self.position(key);
-        if self.stage == Stage::Ready && self.locks[at].mode == mode && self.started < sent_at {
-            self.stage = Stage::Refused(self.taken(at, None));
-        }
-    }
-
-    /// Returns whether the call is queued for this key, and wants nothing but to join its shared ownership.
-    pub(super) fn may_join(&self, key: &Key) -> bool {
-        let Stage::Queued(at) = self.stage else {
+    /// Returns whether the call is queued for this slot, and wants nothing but to join its shared ownership.
+    pub(super) fn may_join(&self, slot: SlotId) -> bool {
+        let Stage::Queued(n) = self.stage else {
             return false;
         };
-        let lock = &self.locks[at];
-        lock.key == *key && lock.mode == LockMode::Shared && self.fresh().len() == 1
+        self.parts[n].slot == slot && self.fresh().len() == 1
     }
 
     /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled, within the grace
     /// period.
-    pub(super) fn joins(&mut self, key: &Key, own: &Ownership, number: u32, now: Time) {
-        let at = self.position(key);
-        self.locks[at].enters(own, number, Some(By::Local));
-        (self.stage, self.acts_by) = (Stage::Joined(at), now + GRACE);
-    }
-
-    /// Takes the entry back from a call that has joined a shared ownership and is not polled. Its next poll asks again.
-    pub(super) fn take_entry_back(&mut self, now: Time) -> Option<Entry> {
-        let Stage::Joined(at) = self.stage else {
-            return None;
-        };
-        let entered = self.locks[at].entered.take_if(|_| now >= self.acts_by)?;
-        self.stage = Stage::Ready;
-        Some(entered.entry)
+    pub(super) fn joins(&mut self, slot: SlotId, own: &Ownership, number: u32, now: Time) {
+        let n = self.part_of(slot);
+        self.parts[n].enters(own, number, Some(By::Local));
+        self.stage = Stage::Joined(n);
+        self.patience.extend(now);
     }
 
     /// Enters the stage after a failed request.
-    pub(super) fn fails(&mut self, failure: Failure, cx: &mut Context) {
+    pub(super) fn fails(&mut self, failure: Failure, cx: &mut Common) {
         // The wait ended during the last request, so an earlier reply is more precise.
         let earlier = self.contended.filter(|_| failure.maybe_executed);
         self.stage = if !failure.transient {
             Stage::Refused(Refusal::Failed)
         } else if !self.is_over(cx.now) {
             self.pause(Refusal::Failed, self.deadline, cx)
-        } else if let Some((at, ttl)) = earlier {
-            Stage::Pausing(self.deadline, self.taken(at, ttl))
+        } else if let Some((n, ttl)) = earlier {
+            Stage::Pausing(self.deadline, self.taken(n, ttl))
         } else {
             Stage::Refused(Refusal::Failed)
         };
@@ -365,7 +346,7 @@ impl Acquisition {
 
     /// Enters the stage after a reply that no owner has the lock on a majority of the servers. The lock is not taken then, so
     /// a call that hardly waits asks again.
-    pub(super) fn on_split(&mut self, taken: Refusal, cx: &mut Context) {
+    pub(super) fn on_split(&mut self, taken: Refusal, cx: &mut Common) {
         let limit = self.limit(cx);
         self.stage = if cx.now + LEAST_REQUEST_TIME < limit {
             self.pause(Refusal::Split, limit, cx)
@@ -377,16 +358,17 @@ impl Acquisition {
     }
 
     /// Returns a pause of at most half of the time left until `end`, so that none reaches it.
-    pub(super) fn pause(&mut self, otherwise: Refusal, end: Time, cx: &mut Context) -> Stage {
+    pub(super) fn pause(&mut self, otherwise: Refusal, end: Time, cx: &mut Common) -> Stage {
         let pause = cx.spread().after_failures(self.failures);
         self.failures += 1;
         Stage::Pausing(cx.now + pause.min(end.since(cx.now) / 2), otherwise)
     }
 }
 
-impl Wanted {
+impl Part {
     pub(super) fn enters(&mut self, own: &Ownership, number: u32, began: Option<By>) {
         let entry = Entry {
+            slot: self.slot,
             key: self.key.clone(),
             owner: own.owner,
             number,

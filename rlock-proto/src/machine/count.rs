@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    Context, Owner,
+    Common, Owner,
     attempts::Attempts,
     doubt::{Answer, Asked},
     input::Failure,
@@ -106,9 +106,9 @@ impl Ownership {
 
 impl Slot {
     /// Makes the background tell the store what it should show of this owner.
-    pub(super) fn show(&mut self, owner: Owner, cx: &mut Context) {
+    pub(super) fn show(&mut self, owner: Owner, cx: &mut Common) {
         let (now, counts) = (cx.now, cx.settings.counts_entries);
-        let key = self.key.clone();
+        let (slot, key) = (self.id, self.key.clone());
         let Some(own) = self.find_mut(owner) else {
             return;
         };
@@ -126,6 +126,7 @@ impl Slot {
             },
         };
         let claim = Claimed {
+            slot,
             key,
             owner,
             mode: own.mode,
@@ -150,7 +151,7 @@ impl Slot {
         &mut self,
         request: &Request,
         reply: Result<Applied, Failure>,
-        cx: &mut Context,
+        cx: &mut Common,
     ) {
         let (now, spread) = (cx.now, cx.spread());
         let Some(own) = self.find_mut(request.claims[0].owner) else {

@@ -56,20 +56,15 @@ struct Present {
 
 impl Hold {
     /// Makes a hold without entries. Their numbers follow those of the hold before.
-    pub(super) fn new(
-        (terms, mode): (&LockOptions, LockMode),
-        token: u64,
-        before: Option<&Self>,
-        now: Time,
-    ) -> Self {
+    pub(super) fn new(options: &LockOptions, token: u64, before: Option<&Self>, now: Time) -> Self {
         Self {
             token,
-            used: mode,
-            site: terms.site,
+            used: options.mode,
+            site: options.site,
             since: now,
             renewals: 0,
             revoked_at: None,
-            until: end(terms, now),
+            until: end(options, now),
             min_hold_until: None,
             retain: Duration::ZERO,
             entries: SmallVec::new(),
@@ -78,16 +73,22 @@ impl Hold {
     }
 
     /// Adds an entry: the first one of a hold, or one in the same hold as this entry. Returns its number.
-    pub(super) fn add(&mut self, terms: &LockOptions, joined: Option<u32>, now: Time) -> u32 {
-        self.retain = self.retain.max(terms.retain);
+    pub(super) fn add(
+        &mut self,
+        options: &LockOptions,
+        joined: Option<u32>,
+        runs_body: bool,
+        now: Time,
+    ) -> u32 {
+        self.retain = self.retain.max(options.retain);
         // That entry may have left. All entries of an exclusive lock are in one hold.
         let of_any = || Some(self.entries.first()?.first);
         let first = joined.and_then(|number| match self.first(number) {
             None if self.used == LockMode::Exclusive => of_any(),
             first => first,
         });
-        let min_hold_until = terms.min_hold.map(|least| now + least);
-        self.add_entry(first, terms.watchdog, false, min_hold_until)
+        let min_hold_until = options.min_hold.map(|least| now + least);
+        self.add_entry(first, options.watchdog, runs_body, min_hold_until)
     }
 
     fn add_entry(
@@ -110,9 +111,9 @@ impl Hold {
     }
 
     /// Adds the first entry of a call that joins a shared hold, which then ends by the latest `max_hold`.
-    pub(super) fn join(&mut self, terms: &LockOptions, now: Time) -> u32 {
-        self.until = self.until.max(end(terms, now));
-        self.add(terms, None, now)
+    pub(super) fn join(&mut self, options: &LockOptions, runs_body: bool, now: Time) -> u32 {
+        self.until = self.until.max(end(options, now));
+        self.add(options, None, runs_body, now)
     }
 
     /// Adds an entry with the renewal of a present one, for work that a loss does not stop. Returns `None` if that entry
@@ -147,7 +148,7 @@ impl Hold {
         }
     }
 
-    /// Marks that a body runs inside an entry. The body stops when the ownership is lost.
+    /// Notes that a body runs inside an entry. The body stops when the ownership is lost.
     pub(super) fn runs_body(&mut self, number: u32) {
         if let Some(entry) = self.entry_mut(number) {
             entry.in_body = true;
@@ -225,6 +226,6 @@ impl Hold {
 }
 
 /// Returns when a hold with these options ends that begins now.
-fn end(terms: &LockOptions, now: Time) -> Time {
-    terms.max_hold.map_or(Time::NEVER, |most| now + most)
+fn end(options: &LockOptions, now: Time) -> Time {
+    options.max_hold.map_or(Time::NEVER, |most| now + most)
 }

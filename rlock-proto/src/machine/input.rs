@@ -20,10 +20,12 @@ pub enum Input {
     Acquire {
         /// The number of the call.
         call: CallId,
-        /// The keys in ascending order, each with the hold that the call chain is inside.
-        keys: Few<(Key, LockMode, Option<Inside>)>,
-        /// The options of the lock.
-        terms: LockOptions,
+        /// The locks in ascending order of their keys.
+        locks: Few<WantedLock>,
+        /// The options of all these locks, but for the mode.
+        options: LockOptions,
+        /// Whether a body runs inside the entries. It stops when the hold is lost.
+        runs_body: bool,
         /// Whether the call is inside a hold, which may need further locks to end.
         is_inside: bool,
     },
@@ -40,7 +42,7 @@ pub enum Input {
     Downgrade(Entry),
     /// A call adds an entry to the hold of this one, for work that a loss does not stop. Sends no request.
     Keep(Entry),
-    /// A body begins inside an entry. It stops when the hold is lost.
+    /// A body begins inside an entry of a call that did not say so when it asked.
     Run(Entry),
     /// A call is polled.
     Poll(CallId),
@@ -68,6 +70,17 @@ pub enum Input {
     Close,
     /// Nothing is sent any more.
     End,
+}
+
+/// A lock that a call wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WantedLock {
+    /// The key.
+    pub key: Key,
+    /// The mode.
+    pub mode: LockMode,
+    /// The hold of the key that the call chain is inside.
+    pub inside: Option<Inside>,
 }
 
 /// A hold that a call chain is inside, and one of its entries.

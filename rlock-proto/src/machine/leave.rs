@@ -1,7 +1,7 @@
 //! The end of an entry, its downgrade, and the further entry that a guard of it keeps.
 
 use super::{
-    CallId, Context, Entry, Life, Machine,
+    CallId, Common, Entry, Life, Machine,
     output::{HoldEnd, Refusal, Step},
     ownership::Ownership,
     phase::Phase,
@@ -13,7 +13,7 @@ impl Machine {
     /// Returns how many other entries of its hold need the exclusive lock of this entry.
     #[must_use]
     pub fn others(&self, entry: &Entry) -> u32 {
-        let own = self.own(&entry.key, entry.owner);
+        let own = self.own_at(entry.slot, entry.owner);
         let own = own.filter(|own| own.has(entry.number) && own.used() == LockMode::Exclusive);
         own.map_or(0, Ownership::others)
     }
@@ -26,7 +26,7 @@ impl Slot {
         entry: &Entry,
         end: HoldEnd,
         call: Option<CallId>,
-        cx: &mut Context,
+        cx: &mut Common,
     ) -> Step {
         let (owner, now) = (entry.owner, cx.now);
         let Some(own) = self.find_mut(owner) else {
@@ -72,7 +72,7 @@ impl Slot {
     }
 
     /// Makes the exclusive lock of an entry a shared one, and lets those join who wait for that.
-    pub(super) fn downgrade(&mut self, entry: &Entry, cx: &mut Context) -> Step {
+    pub(super) fn downgrade(&mut self, entry: &Entry, cx: &mut Common) -> Step {
         let now = cx.now;
         let own = match self.valid(entry, now) {
             Ok(own) => own,
@@ -84,7 +84,6 @@ impl Slot {
         }
         if own.mode == LockMode::Exclusive {
             own.downgrade(now);
-            self.admit(cx);
         }
         Step::Left(Ok(()))
     }

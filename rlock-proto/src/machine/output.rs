@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use uuid::Uuid;
 
-use super::{CallId, Entry, Owner, doubt::Behind};
+use super::{CallId, Entry, Owner, SlotId, doubt::Behind};
 use crate::{
     few::{self, Few},
     key::Key,
@@ -245,6 +245,11 @@ impl Request {
         })
     }
 
+    /// Returns the places of its keys.
+    pub(super) fn slots(&self) -> Few<SlotId> {
+        few::collect(self.claims.iter().map(|claim| claim.slot))
+    }
+
     /// Returns whether an earlier request of one of the owners has no reply. The server must execute this one after it.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
@@ -262,6 +267,8 @@ impl Request {
 /// An owner and the lock that it asks for or has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claimed {
+    /// The place of the key.
+    pub(super) slot: SlotId,
     /// The key of the lock.
     pub key: Key,
     /// The owner that asks for the lock or has it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Owner,
+    Owner, SlotId,
     count::Count,
     doubt::{Asked, Doubt, Report},
     hold::Hold,
@@ -33,8 +33,6 @@ pub struct Ownership {
     /// A lost ownership never comes back.
     pub(super) lost: Option<LostCause>,
     pub(super) lease: Lease,
-    /// When the schedule looks at it.
-    pub(super) due: Option<Time>,
 }
 
 impl Ownership {
@@ -49,7 +47,6 @@ impl Ownership {
             count: Count::new(mode),
             lost: None,
             lease: Lease::new(lease),
-            due: None,
         }
     }
 
@@ -180,30 +177,33 @@ impl Ownership {
     /// is left.
     pub(super) fn begin(
         &mut self,
-        (terms, mode): (&LockOptions, LockMode),
+        options: &LockOptions,
+        runs_body: bool,
         grant: Grant,
         now: Time,
     ) -> Option<u32> {
         self.tokens.granted(grant);
         let token = self.tokens.take()?;
-        let mut hold = Hold::new((terms, mode), token, self.hold(), now);
-        let number = hold.add(terms, None, now);
+        let mut hold = Hold::new(options, token, self.hold(), now);
+        let number = hold.add(options, None, runs_body, now);
         self.status.begin(hold);
-        self.lease.begin(terms.lease, grant);
+        self.lease.begin(options.lease, grant);
         Some(number)
     }
 
     /// Returns whether a further call can join the shared ownership. With another lease it cannot: the renewals set one.
     /// Without a `max_hold` it cannot join one that has an end.
-    pub(super) fn may_join(&self, terms: &LockOptions, mode: LockMode, now: Time) -> bool {
-        let is_shared = self.used() == LockMode::Shared && mode == LockMode::Shared;
-        let ends_alike = (self.hold_until() == Time::NEVER) == terms.max_hold.is_none();
+    pub(super) fn may_join(&self, options: &LockOptions, now: Time) -> bool {
+        let is_shared = self.used() == LockMode::Shared && options.mode == LockMode::Shared;
+        let ends_alike = (self.hold_until() == Time::NEVER) == options.max_hold.is_none();
         let is_sure = self.valid_until(now).is_ok() && self.doubt.admits_hold();
-        self.phase() == Phase::Held
-            && is_shared
-            && ends_alike
-            && is_sure
-            && self.fits(terms, mode, now)
+        self.phase() == Phase::Held && is_shared && ends_alike && is_sure && self.fits(options, now)
+    }
+
+    /// Returns whether the store would refuse another owner in this mode: the lock is shared, and the other one is not.
+    pub(super) fn excludes(&self, mode: LockMode, now: Time) -> bool {
+        let is_valid = self.valid_until(now).is_ok();
+        is_valid && self.mode == LockMode::Shared && mode != LockMode::Shared
     }
 
     /// Applies a grant of the store. Returns `None` if the same owner had the lock and lost it, because holds of that
@@ -252,12 +252,13 @@ impl Ownership {
 
     /// Returns whether a call with this lease can use it, or ask for it: it is not lost, has tokens, and its doubts
     /// admit the owner.
-    pub(super) fn is_usable(&self, lease: Duration, mode: LockMode, now: Time) -> bool {
+    pub(super) fn is_usable(&self, options: &LockOptions, now: Time) -> bool {
+        let mode = options.mode;
         let is_like = match self.phase() {
             Phase::Asking => mode == self.mode,
             Phase::HandedOver => {
                 now < self.lease.valid_until
-                    && lease == self.lease.full
+                    && options.lease == self.lease.full
                     && mode.fits_grant(self.mode)
             }
             _ => return false,
@@ -274,9 +275,10 @@ impl Ownership {
 
     /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
     /// would set the old one.
-    pub(super) fn fits(&self, terms: &LockOptions, mode: LockMode, now: Time) -> bool {
-        let is_like =
-            terms.watchdog && terms.lease == self.lease.full && mode.fits_grant(self.mode);
+    pub(super) fn fits(&self, options: &LockOptions, now: Time) -> bool {
+        let is_like = options.watchdog
+            && options.lease == self.lease.full
+            && options.mode.fits_grant(self.mode);
         is_like && self.lease.is_fresh(now)
     }
 
@@ -291,10 +293,11 @@ impl Ownership {
     }
 
     /// Begins an acquire, and returns its part for this lock.
-    pub(super) fn claim(&mut self, key: Key, takes_back: bool, now: Time) -> Claimed {
+    pub(super) fn claim(&mut self, slot: SlotId, key: Key, takes_back: bool, now: Time) -> Claimed {
         let arrives = self.grant().is_none();
         self.standing.asks(now);
         Claimed {
+            slot,
             key,
             owner: self.owner,
             mode: self.mode,

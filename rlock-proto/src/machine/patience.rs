@@ -1,106 +1,179 @@
-//! How long a call that is not polled keeps what it has: the turn with the lock, or an entry in a shared ownership.
+//! How long a call that is not polled keeps what it has: the turn, or an entry in a shared ownership.
+//!
+//! A future may be dropped late, or never be polled again. So each call says until when it acts next, and what it has is taken
+//! back after that, but only if others wait for it.
 
 use std::time::Duration;
 
 use super::{
-    CallId, Context, IDLE, Machine,
-    call::{Call, Stage},
+    CallId, Common, Machine, Refusal,
+    call::{Call, Calls, Stage, acquisition},
     output::HoldEnd,
     slot::Slot,
+    timer::Timer,
 };
 use crate::{lease::Time, store::GRACE};
+
+/// How long a call may take until its next request, including its pauses after failures.
+pub(super) const IDLE: Duration = GRACE.saturating_mul(2);
+
+/// Until when a call acts next. After that, it is not being polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Patience {
+    acts_by: Time,
+    /// Whether that time was extended once, because all of the process may have stood still.
+    is_reminded: bool,
+}
+
+impl Patience {
+    /// Returns the patience with a call that was polled, and acts again by itself until then.
+    pub(super) fn until(next: Time) -> Self {
+        Self {
+            acts_by: next + IDLE,
+            is_reminded: false,
+        }
+    }
+
+    /// Gives a call a grace period from now on, because it has got something.
+    pub(super) fn extend(&mut self, now: Time) {
+        self.acts_by = now + GRACE;
+    }
+
+    /// Leaves a call no more than a grace period, because it has been woken.
+    pub(super) fn shorten(&mut self, now: Time) {
+        self.acts_by = self.acts_by.min(now + GRACE);
+    }
+
+    /// Gives a call that is not polled its last grace period. Returns whether it had that already.
+    fn remind(&mut self, now: Time) -> bool {
+        let was_reminded = std::mem::replace(&mut self.is_reminded, true);
+        if !was_reminded {
+            self.extend(now);
+        }
+        was_reminded
+    }
+
+    /// Returns the latest time at which the call acts next.
+    pub(super) fn ends(&self) -> Time {
+        self.acts_by
+    }
+}
 
 impl Machine {
     /// Notes that the task of a call was woken while this request is under way, or was polled since without a reply. Only the
     /// call reads its reply, so it has a grace period to be polled.
     pub(super) fn woken(&mut self, id: CallId, request: u64, is_polled: bool) {
-        let (now, cx) = (self.cx.now, &mut self.cx);
-        let patience = cx.settings.response_timeout + IDLE;
-        let call = cx.calls.get_mut(&id);
-        let Some(call) = call.and_then(|call| call.asking(request)) else {
+        let Some(call) = self.calls.get_mut(&id) else {
             return;
         };
+        let Some(acquisition) = call.asking(request) else {
+            return;
+        };
+        let now = self.cx.now;
         if is_polled {
-            (call.acts_by, call.is_reminded) = (now + patience, false);
+            acquisition.patience = Patience::until(now + self.cx.settings.response_timeout);
             return;
         }
-        call.acts_by = call.acts_by.min(now + GRACE);
-        let acts_by = call.acts_by;
-        let keys = cx.calls.get(&id).map(Call::keys).unwrap_or_default();
-        let mut slots = keys.iter().filter_map(|key| self.slots.get(key));
-        if cx.is_draining() {
-            cx.look_whether_polled(id);
-        } else if slots.any(|slot| slot.turn == Some(id) && slot.is_turn_wanted(cx)) {
-            cx.look_at_call(id, acts_by);
+        acquisition.patience.shorten(now);
+        let ends = acquisition.patience.ends();
+        let mut slots = acquisition.parts.iter().map(|part| &self.slots[part.slot]);
+        let is_wanted = slots.any(|slot| slot.line.has_turn(id) && slot.is_turn_wanted(true));
+        if self.cx.is_draining() {
+            call.look_whether_polled(id, &mut self.cx);
+        } else if is_wanted {
+            call.look_by((ends, Timer::Unpolled), id, &mut self.cx);
+        }
+    }
+
+    /// Looks at a call whose deadline has come at `due`: wakes it, and reminds it or gives it up if it has not been polled. Its slots
+    /// decide about what it has.
+    pub(super) fn look_at_call(&mut self, id: CallId, due: Time) {
+        let (now, drains) = (self.cx.now, self.cx.is_draining());
+        let Some(call) = self.calls.get_mut(&id) else {
+            return;
+        };
+        call.due = None;
+        self.cx.wake(id);
+        let Some(acquisition) = call.acquisition() else {
+            return;
+        };
+        let is_late = now.since(due) >= GRACE / 2;
+        let is_unpolled = now > acquisition.patience.ends();
+        let is_given_up = is_unpolled && (drains || is_late) && acquisition.patience.remind(now);
+        if drains && is_given_up {
+            self.give_up(id, Refusal::Draining);
+        } else if drains {
+            call.look_whether_polled(id, &mut self.cx);
+        }
+    }
+}
+
+impl Call {
+    /// Makes the schedule look at the call when it is known whether it is polled.
+    pub(super) fn look_whether_polled(&mut self, id: CallId, cx: &mut Common) {
+        if let Some(patience) = self.patience() {
+            let after = patience.ends() + Duration::from_nanos(1);
+            self.look_by((after, Timer::Unpolled), id, cx);
         }
     }
 }
 
 impl Slot {
     /// Returns whether others wait while the call with the turn has the lock, or may have it: local calls, or other clients.
-    fn is_turn_wanted(&self, cx: &Context) -> bool {
+    pub(super) fn is_turn_wanted(&self, is_asking: bool) -> bool {
         let has_grant = (self.current()).is_some_and(|own| own.standing.grant().is_some());
-        let is_asking = || {
-            let turn = self.turn.and_then(|turn| cx.calls.get(&turn));
-            turn.is_some_and(Call::is_asking)
-        };
-        !self.queue.is_empty() || self.wanted && (has_grant || is_asking())
+        self.line.is_queued() || self.line.others_wait && (has_grant || is_asking)
     }
 
     /// Makes the schedule look at the call with the turn, if others wait.
-    pub(super) fn watch_turn(&self, cx: &mut Context) {
-        if let Some(id) = self.turn.filter(|_| self.is_turn_wanted(cx))
-            && let Some(call) = cx.calls.get(&id)
+    pub(super) fn watch_turn(&self, calls: &mut Calls, cx: &mut Common) {
+        if let Some(id) = self.line.turn()
+            && let Some(call) = calls.get_mut(&id)
+            && self.is_turn_wanted(call.is_asking())
+            && let Some(acquisition) = call.acquisition()
         {
             // A time in the past would look as if the process had stood still.
-            let at = call.acts_by().max(cx.now);
-            cx.look_at_call(id, at);
+            let at = acquisition.patience.ends().max(cx.now);
+            call.look_by((at, Timer::Unpolled), id, cx);
         }
     }
 
     /// Returns how long the call with the turn may still take to use the lock, if it has the lock and has not been polled for
     /// a while.
-    pub(super) fn unpolled(&self, cx: &Context, now: Time) -> Option<Duration> {
-        let own = self.current()?;
-        own.standing.grant()?;
-        let left = cx.calls.get(&self.turn?)?.acts_by().since(now);
-        (left < GRACE / 2).then_some(left)
+    pub(super) fn unpolled(&self, calls: &Calls, now: Time) -> Option<Duration> {
+        self.current()?.standing.grant()?;
+        let call = calls.get(&self.line.turn()?)?;
+        let rest = call.patience()?.ends().since(now);
+        (rest < GRACE / 2).then_some(rest)
     }
 
-    /// Looks at a call whose deadline may have passed: takes its entry or its turn back if it is not polled.
-    pub(super) fn look_at(&mut self, id: CallId, cx: &mut Context) {
-        let now = cx.now;
-        let call = cx.calls.get_mut(&id).and_then(Call::acquisition);
-        let Some(call) = call else { return };
-        if let Stage::Joined(at) = call.stage {
-            let acts_by = call.acts_by;
-            if call.locks[at].key != self.key {
-                // Another slot has the entry.
-            } else if let Some(entry) = call.take_entry_back(now) {
-                self.leave(&entry, HoldEnd::Cancelled, None, cx);
-            } else {
-                cx.look_at_call(id, acts_by);
+    /// Takes back what a call has of this key, if the call has not been polled in time.
+    pub(super) fn look_at(&mut self, id: CallId, calls: &mut Calls, cx: &mut Common) {
+        let Some(call) = acquisition(calls, id) else {
+            return;
+        };
+        let ends = call.patience.ends();
+        let is_over = cx.now >= ends;
+        match call.stage {
+            Stage::Joined(n) if call.parts[n].slot != self.id => {}
+            Stage::Joined(_) if !is_over => {
+                if let Some(call) = calls.get_mut(&id) {
+                    call.look_by((ends, Timer::Unpolled), id, cx);
+                }
             }
-        } else if self.turn == Some(id) && self.is_turn_wanted(cx) {
-            self.look_at_turn(cx);
+            Stage::Joined(n) => {
+                // The next poll of the call asks again.
+                call.stage = Stage::Ready;
+                if let Some(entered) = call.parts[n].entered.take() {
+                    self.leave(&entered.entry, HoldEnd::Cancelled, None, cx);
+                }
+            }
+            _ if is_over && self.line.has_turn(id) && self.is_turn_wanted(call.is_asking()) => {
+                call.lose_turn(self.id);
+                self.end_current(cx);
+                self.line.give_back(id);
+            }
+            _ => {}
         }
-    }
-
-    /// Takes the turn back from its call if the call is not polled.
-    pub(super) fn look_at_turn(&mut self, cx: &mut Context) {
-        let turn = self.turn.and_then(|id| Some((id, cx.calls.get(&id)?)));
-        if let Some((id, call)) = turn
-            && cx.now >= call.acts_by()
-        {
-            self.recall_turn(id, cx);
-        }
-    }
-
-    fn recall_turn(&mut self, call: CallId, cx: &mut Context) {
-        if let Some(call) = cx.calls.get_mut(&call) {
-            call.lose_turn(&self.key);
-        }
-        self.end_current(cx);
-        self.pass_turn(cx);
     }
 }

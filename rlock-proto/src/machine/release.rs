@@ -7,15 +7,17 @@
 use std::time::Duration;
 
 use super::{
-    CallId, Context, IDLE, Life, Machine, Owner,
+    CallId, Common, Life, Owner,
     attempts::Attempts,
-    call::{Call, Leaving},
+    call::{Call, Calls, Leaving},
     doubt::{Answer, Asked},
     input::Failure,
     output::{Ask, Claimed, Output, Refusal, Request, Step},
     ownership::Ownership,
+    patience::IDLE,
     phase::{Exit, Phase},
     slot::Slot,
+    slots::Slots,
 };
 use crate::{few::one, key::Key, lease::Time, lost::LostCause, store::Applied};
 
@@ -119,7 +121,7 @@ impl Ownership {
     }
 
     /// Returns the last known fence, if the store may lack it or forget it soon, or 0.
-    pub(super) fn fence_to_pass(&self, cx: &Context) -> u64 {
+    pub(super) fn fence_to_pass(&self, cx: &Common) -> u64 {
         // Other members of a quorum may lack the fence.
         let is_needed =
             cx.settings.needs_majority || self.tokens.may_be_forgotten(self.mode, cx.now);
@@ -146,13 +148,18 @@ impl Ownership {
 impl Slot {
     /// Makes the background release an ownership that has ended, or gives the release up with its lease. A request of a call
     /// that is not polled is due, too: its reply may never be read.
-    pub(super) fn release_in_background(&mut self, owner: Owner, cx: &mut Context) {
+    pub(super) fn release_in_background(
+        &mut self,
+        owner: Owner,
+        calls: &mut Calls,
+        cx: &mut Common,
+    ) {
         let (now, key) = (cx.now, self.key.clone());
         let Some(own) = self.find_mut(owner) else {
             return;
         };
         if own.leave_release_to_background(now).is_some() {
-            return self.release_ended(owner, Ok(()), cx);
+            return self.release_ended(owner, Ok(()), calls, cx);
         }
         let Some(release) = own.status.release_mut() else {
             return;
@@ -166,7 +173,7 @@ impl Slot {
         if release.attempts.have_failed() {
             cx.outputs.push(own.given_up(key));
         }
-        self.release_ended(owner, Ok(()), cx);
+        self.release_ended(owner, Ok(()), calls, cx);
     }
 
     /// Returns the request that releases an ownership. `by`: the call that sends it, and when it gives up.
@@ -175,14 +182,15 @@ impl Slot {
         owner: Owner,
         rest: Duration,
         by: Option<(CallId, Time)>,
-        cx: &mut Context,
+        cx: &mut Common,
     ) -> Option<Box<Request>> {
         let (call, give_up) = by.map_or((None, Time::NEVER), |(call, at)| (Some(call), at));
         let (now, number) = (cx.now, cx.number());
         let timeout = rest.min(cx.settings.response_timeout);
-        let key = self.key.clone();
+        let (slot, key) = (self.id, self.key.clone());
         let own = self.find_mut(owner)?;
         let claim = Claimed {
+            slot,
             key,
             owner,
             mode: own.mode,
@@ -215,7 +223,8 @@ impl Slot {
         request: &Request,
         held: Result<(), LostCause>,
         reply: Result<Applied, Failure>,
-        cx: &mut Context,
+        calls: &mut Calls,
+        cx: &mut Common,
     ) -> Option<Result<(), LostCause>> {
         let (now, spread, key) = (cx.now, cx.spread(), self.key.clone());
         let owner = request.claims[0].owner;
@@ -228,7 +237,7 @@ impl Slot {
                 release.attempts.failed(now, spread);
                 own.doubt.answered(Asked::Release, failure.into(), now);
                 if !failure.transient {
-                    let waiting = release.waiting.and_then(|call| cx.calls.get_mut(&call));
+                    let waiting = release.waiting.and_then(|call| calls.get_mut(&call));
                     if let Some(leaving) = waiting.and_then(Call::leaving) {
                         leaving.give_up = now;
                     } else {
@@ -236,7 +245,7 @@ impl Slot {
                         cx.outputs.push(own.given_up(key));
                     }
                 }
-                self.release_ended(owner, Ok(()), cx);
+                self.release_ended(owner, Ok(()), calls, cx);
                 return None;
             }
         };
@@ -258,12 +267,18 @@ impl Slot {
             own.lost = Some(cause);
             cx.outputs.push(Output::Lost(Box::new(loss)));
         }
-        self.release_ended(owner, outcome, cx);
+        self.release_ended(owner, outcome, calls, cx);
         Some(outcome)
     }
 
     /// Wakes the call that waits for an attempt. If that was the last one, the call has its outcome.
-    fn release_ended(&mut self, owner: Owner, outcome: Result<(), LostCause>, cx: &mut Context) {
+    fn release_ended(
+        &mut self,
+        owner: Owner,
+        outcome: Result<(), LostCause>,
+        calls: &mut Calls,
+        cx: &mut Common,
+    ) {
         let release = self.find(owner).and_then(|own| own.status.release());
         let Some(release) = release else {
             return;
@@ -273,32 +288,31 @@ impl Slot {
         };
         cx.wake(call);
         if release.progress == Progress::Done
-            && let Some(leaving) = cx.calls.get_mut(&call).and_then(Call::leaving)
+            && let Some(leaving) = calls.get_mut(&call).and_then(Call::leaving)
         {
             leaving.outcome = Some(outcome.and(leaving.held));
         }
     }
 }
 
-impl Machine {
+impl Leaving {
     /// Returns the next step of a call that ends its entry, and when to wake it.
-    pub(super) fn leave_step(&mut self, id: CallId, leaving: &mut Leaving) -> Step {
-        let (now, life) = (self.cx.now, self.cx.life);
-        let own = self.own_mut(&leaving.key, leaving.owner);
-        if let Some(outcome) = leaving.outcome {
+    pub(super) fn step(&mut self, id: CallId, slots: &mut Slots, cx: &mut Common) -> Step {
+        if let Some(outcome) = self.outcome {
             return Step::Left(outcome);
         }
+        let own = slots.own_mut(self.slot, self.owner);
         let Some(release) = own.and_then(|own| own.status.release_mut()) else {
-            return Step::Left(leaving.held);
+            return Step::Left(self.held);
         };
-        if life == Life::Ended {
+        if cx.life == Life::Ended {
             Step::Left(Err(LostCause::Closed))
-        } else if now >= leaving.give_up {
+        } else if cx.now >= self.give_up {
             release.waiting = None;
             Step::Refused(Refusal::Failed)
         } else {
             release.waiting = Some(id);
-            self.cx.wait(leaving.give_up)
+            cx.wait(self.give_up)
         }
     }
 }

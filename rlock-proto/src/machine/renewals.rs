@@ -8,6 +8,7 @@ use super::{
     output::Renew,
     ownership::Ownership,
     phase::{Purpose, Status},
+    timer::Timer,
 };
 use crate::{
     key::Key,
@@ -135,11 +136,27 @@ impl Ownership {
     }
 
     /// Returns when the schedule has to look at it.
-    pub(super) fn next_due(&self, now: Time, counts: bool) -> Time {
-        let (end, _) = self.end_by_clock();
-        let renewal = self.renewal(now).map(|_| self.renewal_due(now));
-        let due = end.min(renewal.unwrap_or(Time::NEVER));
-        next_check(due.min(self.request_due(counts)), now)
+    pub(super) fn next_due(&self, now: Time, counts: bool) -> (Time, Timer) {
+        let (end, what) = self.end_by_clock();
+        let ends_by = match what {
+            Due::Lost(LostCause::MaxHold) => Timer::MaxHold,
+            Due::Nothing => Timer::RetentionEnd,
+            _ => Timer::LeaseEnd,
+        };
+        let asks_for = match self.status.release() {
+            Some(_) => Timer::Release,
+            None => Timer::Count,
+        };
+        let renewal = self
+            .renewal(now)
+            .map_or(Time::NEVER, |_| self.renewal_due(now));
+        let deadlines = [
+            (end, ends_by),
+            (renewal, Timer::Renewal),
+            (self.request_due(counts), asks_for),
+        ];
+        let (due, timer) = deadlines.into_iter().min().unwrap_or((end, ends_by));
+        (next_check(due, now), timer)
     }
 
     /// Returns the lease of the next renewal: zero for a hold that is in doubt and not renewed.

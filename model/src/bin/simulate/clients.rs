@@ -12,7 +12,9 @@ use uuid::Uuid;
 use crate::{
     key::Key,
     lease::Time,
-    machine::{CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request},
+    machine::{
+        CallId, Entry, Failure, Inside, Machine, Owner, Ownership, Renew, Request, WantedLock,
+    },
     mode::LockMode,
     notes::Notes,
     options::LockOptions,
@@ -116,6 +118,15 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Returns the lock as a call inside the hold wants it.
+    pub(crate) fn as_wanted(&self) -> WantedLock {
+        WantedLock {
+            key: self.entry.key.clone(),
+            mode: self.mode,
+            inside: Some(self.inside()),
+        }
+    }
+
     /// Returns the hold as its nested calls see it.
     pub(crate) fn inside(&self) -> Inside {
         Inside {
@@ -155,6 +166,7 @@ pub(crate) struct Task {
     /// The keys that its call acquires outside of its holds, and the options of the call.
     pub(crate) wants: Vec<Key>,
     pub(crate) is_inside: bool,
+    pub(crate) runs_body: bool,
     pub(crate) terms: LockOptions,
     /// How many requests for locks its call has sent, whether a request has failed, and whether a reply came so late that a
     /// grant had ended.

@@ -122,11 +122,11 @@ impl Notes {
                     }
                 }
             }
-            Input::Acquire { keys, terms, .. } => {
+            Input::Acquire { locks, options, .. } => {
                 // The call may enter these holds before it has its other locks.
-                for inside in keys.iter().filter_map(|(.., inside)| *inside) {
+                for inside in locks.iter().filter_map(|lock| lock.inside) {
                     let note = self.of(inside.owner);
-                    note.retain = note.retain.max(terms.retain);
+                    note.retain = note.retain.max(options.retain);
                 }
             }
             _ => {}

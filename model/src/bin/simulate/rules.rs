@@ -168,7 +168,7 @@ impl About {
             about.expires |= is_past && *input == Input::Time;
             about
                 .phases
-                .push((slot.key.clone(), own.owner, own.phase()));
+                .push((slot.key().clone(), own.owner, own.phase()));
         }
         match input {
             Input::Event(key, Some(owner), event) => {
@@ -571,7 +571,7 @@ impl World {
         let (owner, now) = (hold.owner, self.clients[client].clock.time(self.now));
         let state = &mut self.clients[client];
         let slot = state.machine.slot(key);
-        let is_wanted = slot.is_some_and(|slot| slot.wanted);
+        let is_wanted = slot.is_some_and(Slot::others_wait);
         let left = state
             .machine
             .own(key, owner)

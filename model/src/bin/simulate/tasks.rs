@@ -6,7 +6,7 @@ use crate::{
     clients::{Awaited, Doing, Held, Life, Sent, Task},
     few::{Few, one},
     key::Key,
-    machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Ownership, Reply, Step},
+    machine::{Ask, CallId, Entered, HoldEnd, Input, Loss, Ownership, Reply, Step, WantedLock},
     mode::LockMode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},
@@ -93,8 +93,8 @@ impl World {
             let entries: Vec<_> = tasks.flat_map(|other| &other.entries).collect();
             if !entries.is_empty() {
                 let held = entries[self.rng.usize(..entries.len())];
-                let inside = (held.entry.key.clone(), held.mode, Some(held.inside()));
-                return self.acquires(client, task, one(inside), true);
+                let lock = held.as_wanted();
+                return self.acquires(client, task, one(lock), true);
             }
         }
         let most = if self.is(Part::SeveralKeys) {
@@ -103,10 +103,15 @@ impl World {
             1
         };
         let mode = self.any_mode();
-        let mut keys: Few<_> = (0..most).map(|_| (self.any_key(), mode, None)).collect();
-        keys.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        let mut keys: Vec<Key> = (0..most).map(|_| self.any_key()).collect();
+        keys.sort();
         keys.dedup();
-        self.acquires(client, task, keys, false);
+        let locks = keys.into_iter().map(|key| WantedLock {
+            key,
+            mode,
+            inside: None,
+        });
+        self.acquires(client, task, locks.collect(), false);
     }
 
     /// Draws the mode of a call.
@@ -125,13 +130,7 @@ impl World {
         self.keys[self.rng.usize(..self.keys.len())].clone()
     }
 
-    fn acquires(
-        &mut self,
-        client: usize,
-        task: usize,
-        keys: Few<(Key, LockMode, Option<Inside>)>,
-        is_inside: bool,
-    ) {
+    fn acquires(&mut self, client: usize, task: usize, locks: Few<WantedLock>, is_inside: bool) {
         let (call, mut terms) = (CallId(self.number()), self.terms());
         if is_inside && terms.wait == Wait::Forever {
             // Calls that nest locks in different orders block each other.
@@ -146,10 +145,11 @@ impl World {
             ),
             Wait::Forever => (u64::MAX / 2, u64::MAX / 2),
         };
-        let (now, slow) = (self.now, self.slowness());
+        let (now, slow, runs_body) = (self.now, self.slowness(), self.rng.bool());
         let state = self.state(client, task);
-        let wants = keys.iter().filter(|(.., inside)| inside.is_none());
-        state.wants = wants.map(|(key, ..)| key.clone()).collect();
+        let wants = locks.iter().filter(|lock| lock.inside.is_none());
+        state.wants = wants.map(|lock| lock.key.clone()).collect();
+        state.runs_body = runs_body;
         (state.doing, state.is_inside, state.terms) = (Doing::Acquiring(call), is_inside, terms);
         (state.since, state.asked) = (now, 0);
         (state.has_failed, state.was_late) = (false, false);
@@ -157,8 +157,9 @@ impl World {
         self.clients[client].calls.insert(call, task);
         let input = Input::Acquire {
             call,
-            keys,
-            terms,
+            locks,
+            options: terms,
+            runs_body,
             is_inside,
         };
         self.on(client, input, Some(call));
@@ -188,7 +189,7 @@ impl World {
         let (depth, held) = (entries.len(), entries[entries.len() - 1].clone());
         let stays = self.clients[client].life < Life::Closed && !self.is_over;
         if stays && depth < 5 && self.is(Part::Nests) {
-            let mut keys = one((held.entry.key.clone(), held.mode, Some(held.inside())));
+            let mut locks = one(held.as_wanted());
             if is_open && self.rng.u8(..5) == 0 {
                 // Another lock, or another one with it.
                 let other = self.any_key();
@@ -197,11 +198,15 @@ impl World {
                 let (inside, mode) = (outer.map(Held::inside), outer.map(|held| held.mode));
                 let mode = mode.unwrap_or_else(|| self.any_mode());
                 let is_alone = self.rng.bool();
-                keys.retain(|(key, ..)| *key != other && !is_alone);
-                keys.push((other, mode, inside));
-                keys.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+                locks.retain(|lock| lock.key != other && !is_alone);
+                locks.push(WantedLock {
+                    key: other,
+                    mode,
+                    inside,
+                });
+                locks.sort_by(|one, other| one.key.cmp(&other.key));
             }
-            return self.acquires(client, task, keys, true);
+            return self.acquires(client, task, locks, true);
         }
         if stays && self.is(Part::Downgrades) {
             self.downgrades(client, &held);
@@ -361,11 +366,8 @@ impl World {
 
     /// A task has an entry. `is_single`: its call has no other.
     fn entered(&mut self, client: usize, task: usize, entered: Entered, is_single: bool) {
-        let (token, in_body, by) = (entered.token, self.rng.bool(), entered.began);
-        let entry = entered.entry;
-        if in_body {
-            self.on(client, Input::Run(entry.clone()), None);
-        }
+        let in_body = self.state(client, task).runs_body;
+        let (entry, token, by) = (entered.entry, entered.token, entered.began);
         let own = self.clients[client].machine.own(&entry.key, entry.owner);
         let mut held = Held {
             mode: own.map_or(entered.mode, Ownership::used),

@@ -28,12 +28,13 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
     task.deadline = caller.wait.map_or(Time::MAX, |wait| now + wait);
     let input = Input::Acquire {
         call: task.call,
-        keys: caller
+        locks: caller
             .keys
             .iter()
-            .map(|key| (server::key(*key), caller.mode, None))
+            .map(|key| caller.wants(server::key(*key), None))
             .collect(),
-        terms: caller.terms(caller.lease),
+        options: caller.terms(caller.lease),
+        runs_body: false,
         is_inside: false,
     };
     feed(config, state, name, input, Some(at));
@@ -53,9 +54,10 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     };
     let input = Input::Acquire {
         call: task.call,
-        keys: crate::few::one((entry.key.clone(), caller.mode, Some(inside))),
+        locks: crate::few::one(caller.wants(entry.key.clone(), Some(inside))),
         // The hold has its own lease.
-        terms: caller.terms(2 * caller.lease),
+        options: caller.terms(2 * caller.lease),
+        runs_body: false,
         is_inside: true,
     };
     feed(config, state, name, input, Some(at));
@@ -263,10 +265,10 @@ fn current(client: &Client) -> Vec<Current> {
     let current = slots.filter_map(|slot| {
         let own = slot.current()?;
         Some((
-            server::number(&slot.key),
+            server::number(slot.key()),
             own.owner,
             own.phase(),
-            slot.wanted,
+            slot.others_wait(),
             own.entries(),
         ))
     });

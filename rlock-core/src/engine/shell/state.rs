@@ -58,17 +58,15 @@ pub(crate) enum AcquiredFor {
 /// The holds that a call begins or enters.
 pub(in crate::engine) struct Begins {
     site: Site,
-    purpose: AcquiredFor,
     pub(super) counters: metrics::LockCounters,
     /// The hold of each entry, once the call has them.
     pub(in crate::engine) holds: Few<Arc<SharedHold>>,
 }
 
 impl Begins {
-    pub(in crate::engine) fn new(site: Site, purpose: AcquiredFor) -> Self {
+    pub(in crate::engine) fn new(site: Site) -> Self {
         Self {
             site,
-            purpose,
             counters: metrics::lock(site),
             holds: Few::new(),
         }
@@ -129,10 +127,6 @@ impl ClientState {
     ) -> Arc<SharedHold> {
         let Entered { entry, first, .. } = entered;
         let place = (entry.owner, *first);
-        if begins.purpose == AcquiredFor::Body {
-            // No output follows.
-            self.machine.on(Input::Run(entry.clone()), now);
-        }
         if entered.began.is_none()
             && let Some((hold, _)) = self.holds.get(&place)
             && hold.token == entered.token
@@ -140,7 +134,7 @@ impl ClientState {
             return Arc::clone(hold);
         }
         let hold = Arc::new(SharedHold::new(entered, begins.site));
-        let own = self.machine.own(&entry.key, entry.owner);
+        let own = self.machine.own_at(entry.slot, entry.owner);
         match own.map_or(Err(LostCause::Released), |own| own.valid_until(now)) {
             Ok(end) => hold.lasts_until(end),
             // The same input may have ended it.

@@ -69,10 +69,10 @@ fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
     client.refuse(asked(step), 0, 7);
     client.event(handed_off(7, true));
     assert_eq!(client.poll(call), Step::Wait);
-    assert!(!client.machine.slot(&key("k")).expect("known").wanted);
+    assert!(!client.machine.slot(&key("k")).expect("known").others_wait());
     client.event(handed_off(8, true));
     assert_eq!(only(client.poll(call)).token, 8 * TOKENS);
-    assert!(client.machine.slot(&key("k")).expect("known").wanted);
+    assert!(client.machine.slot(&key("k")).expect("known").others_wait());
 }
 
 #[test]
@@ -996,10 +996,13 @@ fn an_attempt_is_refused_when_the_tokens_that_it_waits_for_do_not_come() {
     let (attempt, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
     assert_eq!(step, Step::Wait);
     client.tick(1_000);
+    // The other call asks, and the attempt waits for that.
+    let request = client.next(call);
+    assert!(!client.is_woken(attempt));
+    only(client.grant(request, FENCE + 1));
     assert!(client.is_woken(attempt));
     let refused = client.poll(attempt);
     assert!(matches!(refused, Step::Refused(Refusal::Taken(..))));
-    client.next(call);
 }
 
 #[test]
@@ -1017,7 +1020,7 @@ fn a_client_that_drains_serves_calls_that_wait_or_are_inside_a_hold() {
     client.on(Input::Drain);
     let refused = client.acquire("k", terms(LEASE)).1;
     assert_eq!(refused, Step::Refused(Refusal::Draining));
-    let other = Few::from_elem((key("other"), LockMode::Exclusive, None), 1);
+    let other = one(wanted("other", LockMode::Exclusive, None));
     asked(client.begin(other, terms(LEASE), true).1);
     client.leave(&entered);
     let next = only(client.poll(call));

@@ -2,6 +2,7 @@
 
 use super::super::super::*;
 use crate::{
+    few::Few,
     mode::LockMode,
     options::LockOptions,
     store::{Acquired, Applied, QueuePlace, RenewalOutcome, TakenBy},
@@ -24,6 +25,14 @@ pub(super) fn at(ms: u64) -> Time {
 
 pub(super) fn key(name: &str) -> Key {
     Key::parse(name).expect("valid")
+}
+
+pub(super) fn wanted(name: &str, mode: LockMode, inside: Option<Inside>) -> WantedLock {
+    WantedLock {
+        key: key(name),
+        mode,
+        inside,
+    }
 }
 
 /// Returns the options of a call.
@@ -174,16 +183,17 @@ impl Client {
 
     pub(super) fn begin(
         &mut self,
-        keys: Few<(Key, LockMode, Option<Inside>)>,
-        terms: LockOptions,
+        locks: Few<WantedLock>,
+        options: LockOptions,
         is_inside: bool,
     ) -> (CallId, Step) {
         self.calls += 1;
         let call = CallId(self.calls);
         let step = self.on(Input::Acquire {
             call,
-            keys,
-            terms,
+            locks,
+            options,
+            runs_body: false,
             is_inside,
         });
         (call, step)
@@ -191,8 +201,8 @@ impl Client {
 
     /// Begins a call for these keys.
     pub(super) fn acquire(&mut self, keys: &str, terms: LockOptions) -> (CallId, Step) {
-        let keys = keys.split(' ').map(|name| (key(name), terms.mode, None));
-        self.begin(keys.collect(), terms, false)
+        let locks = keys.split(' ').map(|name| wanted(name, terms.mode, None));
+        self.begin(locks.collect(), terms, false)
     }
 
     /// Begins a call inside a hold of `k`.
@@ -206,8 +216,7 @@ impl Client {
             token: outer.token,
             entry: outer.entry.number,
         };
-        let keys = Few::from_elem((key("k"), terms.mode, Some(inside)), 1);
-        self.begin(keys, terms, true)
+        self.begin(one(wanted("k", terms.mode, Some(inside))), terms, true)
     }
 
     /// Enters a hold of `k`.
@@ -323,7 +332,7 @@ impl Client {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.machine.slots.is_empty() && self.machine.cx.calls.is_empty()
+        self.machine.slots().next().is_none() && self.machine.calls.is_empty()
     }
 }
 

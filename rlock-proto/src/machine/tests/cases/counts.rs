@@ -59,7 +59,7 @@ fn counts_put_no_renewal_off() {
     assert!(client.renewals().is_empty());
     client.tick(1_000);
     client.renew(Some(held(true, 0)));
-    assert!(client.machine.slot(&key("k")).expect("held").wanted);
+    assert!(client.machine.slot(&key("k")).expect("held").others_wait());
 }
 
 /// Nothing else extends its lease.

@@ -32,12 +32,8 @@ fn held(since: Time, lease: Duration) -> Ownership {
         ttl: lease,
         wanted: false,
     };
-    own.begin(
-        (&terms(lease), crate::mode::LockMode::Exclusive),
-        grant,
-        since,
-    )
-    .expect("a token is left");
+    own.begin(&terms(lease), false, grant, since)
+        .expect("a token is left");
     own
 }
 

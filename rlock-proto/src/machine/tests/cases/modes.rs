@@ -142,8 +142,8 @@ fn a_call_of_several_keys_that_does_not_pick_up_its_entry_leaves_the_hold_of_tha
     };
     let (_, step) = client.acquire("k", shared());
     let keys = [
-        (key("j"), LockMode::Shared, Some(inside)),
-        (key("k"), LockMode::Shared, None),
+        wanted("j", LockMode::Shared, Some(inside)),
+        wanted("k", LockMode::Shared, None),
     ];
     let (second, waits) = client.begin(keys.into_iter().collect(), shared(), true);
     assert_eq!(waits, Step::Wait);
@@ -342,6 +342,7 @@ fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
     client.leave(&writer);
     let reader = only(client.poll(reader));
     client.event(Event::Wanted);
+    client.now = 1;
     let (late, step) = client.acquire("k", shared());
     assert_eq!(step, Step::Wait);
     let release = asked(client.leave(&reader));
@@ -384,9 +385,8 @@ fn attempts_at_once_each_learn_whether_there_is_room() {
     let others = [(); 2].map(|()| client.acquire("k", permit));
     assert!(others.iter().all(|(_, step)| *step == Step::Wait));
     only(client.grant(asked(first), FENCE));
-    assert!(others.iter().all(|(call, _)| client.is_woken(*call)));
     let [(second, _), (third, _)] = others;
-    let request = asked(client.poll(second));
+    let request = client.next(second);
     assert_eq!(client.poll(third), Step::Wait);
     only(client.grant(request, FENCE + 1));
     let step = client.next(third);

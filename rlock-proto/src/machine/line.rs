@@ -1,0 +1,333 @@
+//! Who is next for a key: the call with the turn, the calls behind it, and the other clients.
+//!
+//! To the store, all calls of a client are one waiter. So one of them has the turn and asks, and the others wait in their order.
+//! [`Slot::advance`] is the one rule of who is next; whatever else happens only takes somebody out of the line.
+
+use std::collections::VecDeque;
+
+use super::{
+    CallId, Common,
+    call::{Calls, Stage, acquisition},
+    ownership::Ownership,
+    phase::Phase,
+    slot::Slot,
+    timer::Timer,
+};
+use crate::{lease::Time, mode::LockMode, options::LockOptions};
+
+/// The calls of this client that want to use a key, and whether other clients do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Line {
+    /// The call that may ask the store, or has the lock and has not begun its hold.
+    turn: Option<CallId>,
+    queue: VecDeque<Waiter>,
+    /// Whether other clients wait for the lock, as far as is known.
+    pub(super) others_wait: bool,
+    /// How many further calls are served before other clients are.
+    handovers: usize,
+}
+
+/// A call that waits for its turn.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiter {
+    call: CallId,
+    /// The options of the call, with its mode for this key.
+    options: LockOptions,
+    since: Time,
+    /// The end of its wait.
+    until: Time,
+}
+
+/// What a call that wants to use a key does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It has the turn.
+    Has,
+    /// It joins the shared ownership.
+    Joins,
+    /// It waits for its turn.
+    Waits,
+    /// It waits for its turn even if it asks only once, because it is known soon who has the lock.
+    WaitsForDecision,
+}
+
+impl Waiter {
+    /// Returns whether the call waits no longer than until it is known who has the lock.
+    fn is_attempt(&self, now: Time) -> bool {
+        self.until <= now
+    }
+}
+
+impl Line {
+    /// Returns the call with the turn.
+    pub(super) fn turn(&self) -> Option<CallId> {
+        self.turn
+    }
+
+    pub(super) fn has_turn(&self, call: CallId) -> bool {
+        self.turn == Some(call)
+    }
+
+    /// Returns whether a call waits for its turn.
+    pub(super) fn is_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Returns the number of calls that wait.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Returns the calls of the line.
+    pub(super) fn calls(&self) -> impl Iterator<Item = CallId> {
+        let waiters = self.queue.iter().map(|waiter| waiter.call);
+        self.turn.into_iter().chain(waiters)
+    }
+
+    /// Returns the options of the next call.
+    pub(super) fn next(&self) -> Option<&LockOptions> {
+        Some(&self.queue.front()?.options)
+    }
+
+    /// Makes a call wait behind the others.
+    pub(super) fn wait(&mut self, call: CallId, options: LockOptions, since: Time, until: Time) {
+        if self.queue.iter().all(|waiter| waiter.call != call) {
+            self.queue.push_back(Waiter {
+                call,
+                options,
+                since,
+                until,
+            });
+        }
+    }
+
+    /// Takes a call out of the line.
+    pub(super) fn give_back(&mut self, call: CallId) {
+        if self.turn == Some(call) {
+            self.turn = None;
+        } else {
+            self.queue.retain(|waiter| waiter.call != call);
+        }
+    }
+
+    /// Ends the turn of a call that begins its hold.
+    pub(super) fn begins(&mut self) {
+        self.turn = None;
+    }
+
+    /// Notes that the store granted the lock. The calls that wait by then come before the other clients, up to a limit.
+    pub(super) fn arrives(&mut self, others_wait: bool, cx: &Common) {
+        let waits = |waiter: &&Waiter| !waiter.is_attempt(cx.now);
+        let waiting = self.queue.iter().filter(waits).count();
+        self.handovers = waiting.min(cx.settings.local_handovers);
+        self.others_wait |= others_wait;
+    }
+
+    /// Returns whether the next call comes before the other clients.
+    pub(super) fn may_serve(&self) -> bool {
+        !self.others_wait || self.handovers > 0
+    }
+
+    /// Notes that a hold leaves its lock to the next call.
+    pub(super) fn hands_over(&mut self) {
+        self.handovers = self.handovers.saturating_sub(1);
+    }
+}
+
+impl Slot {
+    /// Returns what a call with these options does that wants to use the key. A call that `may_join` need not have the turn.
+    pub(super) fn take_turn(
+        &mut self,
+        call: CallId,
+        options: &LockOptions,
+        may_join: bool,
+        cx: &mut Common,
+    ) -> Turn {
+        let now = cx.now;
+        if self.line.has_turn(call) {
+            return Turn::Has;
+        }
+        if self.line.turn.is_none() && !self.line.is_queued() {
+            match self.current() {
+                Some(own) if own.phase() == Phase::Held => {
+                    if may_join && !self.line.others_wait && own.may_join(options, now) {
+                        return Turn::Joins;
+                    }
+                    let is_vain = options.wait.is_none() && own.excludes(options.mode, now);
+                    if self.is_shared() && !is_vain {
+                        self.leave_shared();
+                    }
+                }
+                Some(own) if own.phase() == Phase::Retained => self.resume(options, cx),
+                _ => {}
+            }
+            if self.is_open() {
+                self.line.turn = Some(call);
+                return Turn::Has;
+            }
+        }
+        if self.is_decided_soon() {
+            Turn::WaitsForDecision
+        } else {
+            Turn::Waits
+        }
+    }
+
+    /// Returns whether the next call may have the turn: no hold uses the lock, and no retention keeps it.
+    fn is_open(&self) -> bool {
+        let phase = self.current().map(Ownership::phase);
+        phase.is_none_or(Phase::is_pending)
+    }
+
+    /// Returns whether it is known soon who has the lock: the call with the turn asks, or tokens of the retained lock are on
+    /// their way.
+    pub(super) fn is_decided_soon(&self) -> bool {
+        match self.current() {
+            Some(own) if own.phase() == Phase::Retained => own.tokens.is_coming(),
+            Some(own) => self.line.turn.is_some() && own.standing.ask_at().is_none(),
+            None => self.line.turn.is_some(),
+        }
+    }
+
+    /// Returns whether a call whose wait is over waits on until it is known who has the lock. The exclusive lock that was granted
+    /// already is lost to a call with a wait; one that asks only once learns whether the call with the turn uses it.
+    pub(super) fn may_decide_soon(&self, asks_once: bool) -> bool {
+        let is_granted = self
+            .current()
+            .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing.grant().is_some());
+        self.is_decided_soon() && (asks_once || !is_granted)
+    }
+
+    /// Serves the calls of the line in their order, as far as the state of the slot allows:
+    ///
+    /// - They join the shared hold, or it is left to its calls, and the next one asks with another owner.
+    /// - The next one gets the turn unless a hold uses the lock.
+    /// - Attempts are refused once a hold uses the lock, or the store has told that another client does.
+    pub(super) fn advance(&mut self, calls: &mut Calls, cx: &mut Common) {
+        while self.line.turn.is_none()
+            && let Some(next) = self.line.queue.front()
+        {
+            match self.current() {
+                Some(own) if own.phase() == Phase::Held => {
+                    let is_vain =
+                        next.is_attempt(cx.now) && own.excludes(next.options.mode, cx.now);
+                    // Those that waited before the hold began come before the other clients.
+                    let is_served = !self.line.others_wait
+                        || own.hold().is_some_and(|hold| next.since <= hold.since);
+                    let joins = is_served && own.may_join(&next.options, cx.now);
+                    if joins && self.admit(calls, cx) {
+                        continue;
+                    } else if self.is_shared() && !is_vain {
+                        self.leave_shared();
+                    } else if !self.refuse_attempts(calls, cx) {
+                        return;
+                    }
+                }
+                Some(own) if own.phase() == Phase::Retained => {
+                    let options = next.options;
+                    self.resume(&options, cx);
+                    if !self.is_open() {
+                        return;
+                    }
+                }
+                _ => self.pass_turn(calls, cx),
+            }
+        }
+        if self.line.turn.is_some() {
+            self.refuse_attempts(calls, cx);
+        } else if self.is_open() {
+            // No call uses the ownership.
+            self.end_current(cx);
+        }
+    }
+
+    /// Gives the next call the turn, with the current ownership.
+    fn pass_turn(&mut self, calls: &mut Calls, cx: &mut Common) {
+        let next = self.line.queue.pop_front();
+        self.line.turn = next.map(|next| next.call);
+        if let Some(turn) = self.line.turn {
+            if let Some(call) = acquisition(calls, turn) {
+                call.patience.extend(cx.now);
+            }
+            cx.wake(turn);
+        }
+    }
+
+    /// Lets the first call of the queue join a shared ownership, if it wants nothing else. Returns whether it has joined.
+    fn admit(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
+        let (id, now) = (self.id, cx.now);
+        let Some(next) = self.line.queue.front() else {
+            return false;
+        };
+        let (waiter, options) = (next.call, next.options);
+        let Some(call) = acquisition(calls, waiter).filter(|call| call.may_join(id)) else {
+            return false;
+        };
+        let Some(own) = self.current_mut() else {
+            return false;
+        };
+        let Some(hold) = own.hold_mut() else {
+            return false;
+        };
+        let number = hold.join(&options, call.runs_body, now);
+        hold.pick_up(number, false);
+        call.joins(id, own, number, now);
+        let ends = call.patience.ends();
+        self.line.queue.pop_front();
+        if let Some(call) = calls.get_mut(&waiter) {
+            call.look_by((ends, Timer::Unpolled), waiter, cx);
+        }
+        cx.wake(waiter);
+        true
+    }
+
+    /// Refuses the attempts that wait for nothing any more. Returns whether there were any.
+    fn refuse_attempts(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
+        let now = cx.now;
+        let may_wait = [false, true].map(|asks_once| self.may_decide_soon(asks_once));
+        let is_vain = |waiter: &Waiter| {
+            let asks_once = waiter.options.wait.is_none();
+            waiter.is_attempt(now) && !may_wait[usize::from(asks_once)]
+        };
+        self.refuse(is_vain, calls, cx)
+    }
+
+    /// Refuses the attempts in the same mode as one whose request the store has refused, if they began before it was sent.
+    pub(super) fn refuse_alike(
+        &mut self,
+        mode: LockMode,
+        sent_at: Time,
+        calls: &mut Calls,
+        cx: &mut Common,
+    ) {
+        let now = cx.now;
+        let is_alike = |waiter: &Waiter| {
+            waiter.is_attempt(now) && waiter.options.mode == mode && waiter.since < sent_at
+        };
+        self.refuse(is_alike, calls, cx);
+    }
+
+    fn refuse(
+        &mut self,
+        is_meant: impl Fn(&Waiter) -> bool,
+        calls: &mut Calls,
+        cx: &mut Common,
+    ) -> bool {
+        let (id, before) = (self.id, self.line.queue.len());
+        self.line.queue.retain(|waiter| {
+            let is_meant = is_meant(waiter);
+            if is_meant && let Some(call) = acquisition(calls, waiter.call) {
+                call.stage = Stage::Refused(call.taken(call.part_of(id), None));
+                cx.wake(waiter.call);
+            }
+            !is_meant
+        });
+        self.line.queue.len() < before
+    }
+
+    pub(super) fn wake_turn(&self, cx: &mut Common) {
+        if let Some(turn) = self.line.turn {
+            cx.wake(turn);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! How an ownership is lost: by its clock, by the store, by another client that revokes it, or because the client ends.
+
+use smallvec::SmallVec;
+
+use super::{
+    Common, Owner,
+    output::{HoldEnd, Output, Revoked},
+    phase::Phase,
+    slot::Slot,
+};
+use crate::lost::LostCause;
+
+impl Slot {
+    /// Marks an ownership as lost, and lets the next call ask the store. At the end of a `max_hold`, or if another client
+    /// revokes the lock, only the hold is lost: it keeps the ownership until it ends.
+    pub(super) fn lose(&mut self, owner: Owner, cause: LostCause, cx: &mut Common) {
+        let key = self.key.clone();
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        match own.phase() {
+            // The call with the turn asks with another owner.
+            Phase::HandedOver => own.lost = Some(cause),
+            Phase::Asking | Phase::Lost | Phase::Ended => {}
+            Phase::Held | Phase::Retained => {
+                let is_held = own.phase() == Phase::Held;
+                if let Some(hold) = own.hold().filter(|_| is_held && own.lost.is_none()) {
+                    let loss = own.loss(&key, hold, cause);
+                    cx.outputs.push(Output::Lost(Box::new(loss)));
+                }
+                own.lost.get_or_insert(cause);
+                let keeps = matches!(cause, LostCause::MaxHold | LostCause::Revoked)
+                    && is_held
+                    && cx.now < own.lease.valid_until;
+                if !keeps {
+                    self.drop_lost(owner, cx);
+                }
+            }
+        }
+    }
+
+    /// Takes a lost ownership out of the turn.
+    fn drop_lost(&mut self, owner: Owner, cx: &mut Common) {
+        if let Some(own) = self.find_mut(owner) {
+            own.drop_lost();
+            if own.entries() == 0 {
+                // Some servers may still have the lock.
+                own.end(cx.now);
+            }
+        }
+        if self.current == Some(owner) {
+            (self.current, self.line.others_wait) = (None, false);
+        }
+    }
+
+    /// Marks all ownerships as lost, because the client ends. Those without a body are released, whether or not their
+    /// guards still exist.
+    pub(super) fn close(&mut self, cx: &mut Common) {
+        let owners: SmallVec<[Owner; 1]> = self.ownerships.iter().map(|own| own.owner).collect();
+        for owner in owners {
+            self.lose(owner, LostCause::Closed, cx);
+            let Some(own) = self.find_mut(owner) else {
+                continue;
+            };
+            own.leave_release_to_background(cx.now);
+            if let Some(hold) = own.hold().filter(|hold| !hold.has_body())
+                && own.phase() == Phase::Lost
+            {
+                for first in hold.firsts() {
+                    cx.ended(own, first, HoldEnd::Lost);
+                }
+                own.end(cx.now);
+            }
+        }
+    }
+
+    /// Takes the lock from its owner at once, as another client has from the store.
+    pub(super) fn take_away(&mut self, owner: Owner, cx: &mut Common) {
+        self.lose(owner, LostCause::Revoked, cx);
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        own.revoked(cx.now);
+        match own.phase() {
+            Phase::Held | Phase::Retained => self.drop_lost(owner, cx),
+            Phase::Asking | Phase::HandedOver => {
+                own.lost = Some(LostCause::Revoked);
+                self.wake_turn(cx);
+            }
+            Phase::Lost | Phase::Ended => {}
+        }
+    }
+
+    /// Decides how this client reacts when another client revokes the lock.
+    fn revocable(&self, owner: Owner, token: Option<u64>, at_once: bool) -> Revoked {
+        let Some(own) = self.find(owner) else {
+            return Revoked::NotHeld;
+        };
+        let is_other = token.is_some_and(|token| !own.may_have(token));
+        let phase = own.phase();
+        // The reply with the token may be on its way, so the store compares the token.
+        let is_unknown = token.is_some() && own.standing.grant().is_none();
+        match phase {
+            Phase::Lost | Phase::Ended => Revoked::NotHeld,
+            _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,
+            _ if is_other => Revoked::OtherHold,
+            Phase::Retained => Revoked::Retained,
+            Phase::Held if own.lost().is_none() => Revoked::Lost,
+            Phase::Asking | Phase::HandedOver | Phase::Held => Revoked::Given,
+        }
+    }
+
+    /// Gives the lock up because another client revokes it, or has taken it `at_once`.
+    pub(super) fn revoke(
+        &mut self,
+        owner: Owner,
+        token: Option<u64>,
+        at_once: bool,
+        cx: &mut Common,
+    ) -> Revoked {
+        let revoked = self.revocable(owner, token, at_once);
+        match revoked {
+            Revoked::NotHeld | Revoked::OtherHold => {}
+            Revoked::Retained => {
+                if let Some(own) = self.find_mut(owner) {
+                    own.end_retention(cx.now);
+                }
+            }
+            Revoked::Lost | Revoked::Given if at_once => self.take_away(owner, cx),
+            Revoked::Lost | Revoked::Given => {
+                self.lose(owner, LostCause::Revoked, cx);
+                if let Some(own) = self.find_mut(owner) {
+                    own.revoked(cx.now);
+                }
+            }
+        }
+        revoked
+    }
+}

@@ -1,0 +1,294 @@
+//! What a reply means: for the ownerships that its request named, and for the call that sent it.
+
+use std::time::Duration;
+
+use super::{
+    Common, Machine, Touched,
+    call::{Acquisition, Call, Leaving, Stage, Work},
+    doubt::{Answer, Asked},
+    input::{Failure, Reply},
+    output::{Ask, Entered, Request, Step},
+    slots::Slots,
+};
+use crate::{
+    few::{self, Few},
+    lost::LostCause,
+    store::{Acquired, Grant, TakenBy},
+};
+
+/// How often a call asks again because a change of its lock was reported. Requests of the same client over another
+/// connection are reported, too.
+const MOST_CONFIRMATIONS: u8 = 3;
+
+/// The reply that another owner has one of the locks.
+struct Taken {
+    /// The position of its claim in the request.
+    claim: usize,
+    ttl: Option<Duration>,
+    is_split: bool,
+    retired: bool,
+}
+
+impl Machine {
+    /// Applies the reply to a request, and takes the next step of the call that sent it, unless its future was dropped.
+    pub(super) fn reply(&mut self, request: &Request, reply: Reply) -> Touched {
+        match request.what {
+            Ask::Acquire { .. } => self.acquired(request, reply),
+            Ask::SetCount { .. } | Ask::Downgrade { .. } => {
+                if let Some(slot) = self.slots.get_mut(request.claims[0].slot) {
+                    slot.shown(request, reply.applied(), &mut self.cx);
+                }
+                request.slots()
+            }
+            Ask::Release { .. } => self.released(request, reply),
+        }
+    }
+
+    /// Applies the reply to a release. A call that has its outcome ends; the background makes further attempts.
+    fn released(&mut self, request: &Request, reply: Reply) -> Touched {
+        let claim = &request.claims[0];
+        let Ask::Release { held, give_up, .. } = request.what else {
+            return request.slots();
+        };
+        let is_dropped = reply == Reply::None;
+        let is_final = matches!(&reply, Reply::Failed(failure) if !failure.transient);
+        let slot = self.slots.get_mut(claim.slot);
+        let released = slot.and_then(|slot| {
+            slot.released(
+                request,
+                held,
+                reply.applied(),
+                &mut self.calls,
+                &mut self.cx,
+            )
+        });
+        let outcome = released.map(|outcome| outcome.and(held));
+        match (request.call, outcome) {
+            (None, _) => {}
+            (Some(_), Some(outcome)) if !is_dropped => {
+                self.step(Step::Left(outcome));
+            }
+            (Some(id), outcome) => {
+                let leaving = Leaving {
+                    slot: claim.slot,
+                    owner: claim.owner,
+                    held,
+                    outcome,
+                    give_up: if is_final { self.cx.now } else { give_up },
+                };
+                self.calls.insert(id, Call::new(Work::Leave(leaving)));
+                if !is_dropped {
+                    return self.poll(id);
+                }
+            }
+        }
+        request.slots()
+    }
+
+    /// Applies the reply to an acquire to its ownerships, and then to the call, if it waits for it.
+    fn acquired(&mut self, request: &Request, reply: Reply) -> Touched {
+        let (Ask::Acquire { lease, waits }, Some(id)) = (&request.what, request.call) else {
+            return request.slots();
+        };
+        let is_dropped = reply == Reply::None;
+        self.cx.polled = Some(id).filter(|_| !is_dropped);
+        let reply = reply.acquired();
+        replied(request, &reply, is_dropped, &mut self.slots, &mut self.cx);
+        let call = self.calls.get_mut(&id);
+        let asking = call.and_then(|call| call.asking(request.number));
+        let (slots, cx) = (&mut self.slots, &mut self.cx);
+        let (mut entered, mut refused) = (None, None);
+        match reply {
+            Ok(Acquired::Granted {
+                fences,
+                wanted,
+                sent_at,
+            }) => {
+                let grants = fences.iter().map(|fence| Grant {
+                    fence: *fence,
+                    since: sent_at,
+                    ttl: *lease,
+                    wanted,
+                });
+                let grants = grant(request, grants, slots, cx);
+                if let Some(call) = asking {
+                    entered = call.on_granted(request, &grants, slots, cx);
+                }
+            }
+            Ok(Acquired::Taken {
+                claim,
+                ttl,
+                queued,
+                sent_at,
+                fences,
+                retired,
+                by,
+            }) => {
+                for (n, (claimed, fence)) in request.claims.iter().zip(fences).enumerate() {
+                    let timing = (cx.now, cx.spread());
+                    let own = slots.own_mut(claimed.slot, claimed.owner);
+                    // A later request may have been granted since.
+                    let Some(own) = own.filter(|own| own.phase().is_pending()) else {
+                        continue;
+                    };
+                    own.standing.note_fence(fence);
+                    if n == claim && *waits {
+                        own.standing.refused(sent_at, ttl, queued, timing);
+                    } else {
+                        own.standing.not_granted(sent_at);
+                    }
+                    // An owner is granted a lock once.
+                    slots[claimed.slot].lose(claimed.owner, LostCause::Removed, cx);
+                }
+                let taken = Taken {
+                    claim,
+                    ttl,
+                    is_split: by == TakenBy::NoMajority,
+                    retired,
+                };
+                if !waits && !taken.is_split {
+                    refused = Some((&request.claims[claim], sent_at));
+                }
+                if let Some(call) = asking {
+                    call.on_taken(request, &taken, slots, cx);
+                }
+            }
+            Ok(Acquired::Outdated) | Err(_) => {
+                let failure = reply.err().unwrap_or(Failure::UNANSWERED);
+                if let Some(call) = asking {
+                    call.fails(failure, cx);
+                }
+            }
+        }
+        for claim in &request.claims {
+            let now = cx.now;
+            if let Some(slot) = slots.get_mut(claim.slot) {
+                slot.wake_turn(cx);
+                // The turn was taken back, and the release may have been executed before this request.
+                if let Some(own) = slot.find_mut(claim.owner) {
+                    own.release_again(now);
+                }
+            }
+        }
+        let mut touched = match entered {
+            Some(entered) => self.take_step(id, Step::Entered(entered)),
+            None if is_dropped => request.slots(),
+            None => self.poll(id),
+        };
+        if let Some((claim, sent_at)) = refused
+            && let Some(slot) = self.slots.get_mut(claim.slot)
+        {
+            slot.refuse_alike(claim.mode, sent_at, &mut self.calls, &mut self.cx);
+        }
+        if touched.is_empty() {
+            touched = request.slots();
+        }
+        touched
+    }
+}
+
+/// Notes for its ownerships that an acquire has ended.
+fn replied(
+    request: &Request,
+    reply: &Result<Acquired, Failure>,
+    is_dropped: bool,
+    slots: &mut Slots,
+    cx: &mut Common,
+) {
+    let is_retired = matches!(reply, Ok(Acquired::Taken { retired: true, .. }));
+    let answer = match reply {
+        Ok(Acquired::Granted { sent_at, .. }) => Answer::Has(*sent_at),
+        Ok(Acquired::Taken { .. }) if !is_retired => Answer::HasNot,
+        Ok(Acquired::Taken { .. } | Acquired::Outdated) => Answer::Missing,
+        Err(failure) => (*failure).into(),
+    };
+    // Only a quorum's reply tells that its members have taken back what they granted.
+    let is_untold = is_dropped && cx.settings.needs_majority;
+    let takes_back = is_retired || is_untold || request.claims.len() > 1;
+    for claim in &request.claims {
+        if let Some(own) = slots.own_mut(claim.slot, claim.owner) {
+            let asked = Asked::Acquire { takes_back };
+            own.doubt.answered(asked, answer, cx.now);
+        }
+    }
+}
+
+/// Applies the grants of a reply to the ownerships. Returns those that a hold may begin with.
+fn grant(
+    request: &Request,
+    grants: impl ExactSizeIterator<Item = Grant>,
+    slots: &mut Slots,
+    cx: &Common,
+) -> Few<Option<Grant>> {
+    let granted = request.claims.iter().zip(grants).map(|(claim, grant)| {
+        let slot = slots.get_mut(claim.slot)?;
+        let own = slot.find_mut(claim.owner)?;
+        let arrives = claim.arrives && own.phase().is_pending();
+        let granted = own.granted(grant);
+        if arrives {
+            slot.line.arrives(grant.wanted, cx);
+        }
+        granted
+    });
+    few::collect(granted)
+}
+
+impl Acquisition {
+    /// Applies the reply that granted what the call asked for. Returns its entries if it now has all its locks.
+    fn on_granted(
+        &mut self,
+        request: &Request,
+        grants: &[Option<Grant>],
+        slots: &mut Slots,
+        cx: &mut Common,
+    ) -> Option<Few<Entered>> {
+        self.stage = Stage::Ready;
+        let fresh = self.fresh();
+        let is_certain = |n: &usize| {
+            let own = slots[self.parts[*n].slot].current();
+            own.is_some_and(|own| own.grant().is_some())
+        };
+        // If a change was reported since the request was sent, the lock may have been lost since the grant. A hold that
+        // begins nevertheless is renewed at once.
+        let is_certain = fresh.iter().all(is_certain);
+        if !is_certain && self.confirmations < MOST_CONFIRMATIONS && cx.now < self.limit(cx) {
+            self.confirmations += 1;
+            self.drop_grants();
+            return None;
+        }
+        if grants.iter().all(Option::is_some) {
+            for (claim, grant) in request.claims.iter().zip(grants) {
+                let n = self.part_of(claim.slot);
+                self.parts[n].grant = *grant;
+            }
+        }
+        let has_all = fresh.iter().all(|n| self.parts[*n].grant.is_some());
+        if is_certain && has_all {
+            return self.begin(&fresh, slots, cx);
+        }
+        None
+    }
+
+    /// Applies the reply that another owner has one of the locks.
+    fn on_taken(&mut self, request: &Request, taken: &Taken, slots: &mut Slots, cx: &mut Common) {
+        let n = self.part_of(request.claims[taken.claim].slot);
+        let why = self.taken(n, taken.ttl);
+        if taken.is_split && self.is_shorter(cx.settings.response_timeout) {
+            return self.on_split(why, cx);
+        }
+        if self.asks_once() {
+            self.stage = Stage::Refused(why);
+            return;
+        }
+        self.contended = Some((n, taken.ttl));
+        self.stage = Stage::Ready;
+        if let Some(id) = request.call.filter(|_| self.fresh().len() > 1) {
+            self.give_turns_back(id, Some(n), slots);
+            self.stage = Stage::Waiting(n);
+        }
+        if taken.retired {
+            // The next owner asks without a pause.
+            self.stage = self.pause(why, self.deadline, cx);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Where the slot of a key is. A call looks its slots up once; its entries and requests know their places.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::{Index, IndexMut},
+};
+
+use super::{Common, Owner, call::Calls, ownership::Ownership, slot::Slot, timer::Target};
+use crate::key::Key;
+
+/// How many unused slots wait for the next call for their key. That call then makes no new one.
+const MOST_IDLE: usize = 64;
+
+/// The place of a slot. When no call and no ownership uses it, another key may get it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(u32);
+
+/// All slots of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Slots {
+    by_key: BTreeMap<Key, SlotId>,
+    places: Vec<Option<Box<Slot>>>,
+    free: Vec<SlotId>,
+    /// Slots that were unused when they came here, the longest ago first.
+    idle: VecDeque<SlotId>,
+}
+
+impl Slots {
+    /// Returns the place of a key for a call, until the call has [left](Self::leave) it.
+    pub(super) fn enter(&mut self, key: &Key) -> SlotId {
+        let id = self.place(key);
+        self[id].users += 1;
+        id
+    }
+
+    /// Notes that a call no longer uses a slot.
+    pub(super) fn leave(&mut self, id: SlotId) {
+        self[id].users -= 1;
+    }
+
+    /// Returns the place of a key, which may be new.
+    pub(super) fn place(&mut self, key: &Key) -> SlotId {
+        if let Some(id) = self.by_key.get(key) {
+            return *id;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            let last = u32::try_from(self.places.len() - 1);
+            SlotId(last.expect("fewer than 2^32 keys are in use"))
+        });
+        self.by_key.insert(key.clone(), id);
+        self.places[id.0 as usize] = Some(Box::new(Slot::new(id, key.clone())));
+        id
+    }
+
+    /// Returns the place of a key that the client uses.
+    pub(super) fn find(&self, key: &Key) -> Option<SlotId> {
+        self.by_key.get(key).copied()
+    }
+
+    pub(super) fn get(&self, id: SlotId) -> Option<&Slot> {
+        self.places.get(id.0 as usize)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: SlotId) -> Option<&mut Slot> {
+        self.places.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// Returns the ownership of an entry, or of a request, if it still exists. An owner is never used again, so the slot
+    /// of another key has none with this number.
+    pub(super) fn own_mut(&mut self, id: SlotId, owner: Owner) -> Option<&mut Ownership> {
+        self.get_mut(id)?.find_mut(owner)
+    }
+
+    /// Returns the places of all slots.
+    pub(super) fn ids(&self) -> Vec<SlotId> {
+        let places = (0..).zip(&self.places);
+        let used = places.filter(|(_, slot)| slot.is_some());
+        used.map(|(place, _)| SlotId(place)).collect()
+    }
+
+    /// Returns the slots that are used, in the order of their keys.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        let slots = self.by_key.values().filter_map(|id| self.get(*id));
+        slots.filter(|slot| !slot.is_unused())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.places.iter_mut().flatten().map(|slot| &mut **slot)
+    }
+
+    /// Does what follows from the state of a slot, and forgets a slot that has been unused for the longest time.
+    pub(super) fn settle(&mut self, id: SlotId, calls: &mut Calls, cx: &mut Common) {
+        let Some(slot) = self.get_mut(id) else {
+            return;
+        };
+        slot.settle(calls, cx);
+        if !slot.is_unused() {
+            if cfg!(debug_assertions) {
+                slot.check(calls, cx);
+            }
+        } else if !std::mem::replace(&mut slot.is_idle, true) {
+            self.idle.push_back(id);
+            if self.idle.len() > MOST_IDLE
+                && let Some(oldest) = self.idle.pop_front()
+            {
+                self.forget(oldest, cx);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: SlotId, cx: &mut Common) {
+        let Some(slot) = self.get_mut(id) else {
+            return;
+        };
+        slot.is_idle = false;
+        if slot.is_unused() {
+            cx.schedule.remove(Target::Slot(id), &mut slot.due);
+            let slot = self.places[id.0 as usize].take();
+            slot.and_then(|slot| self.by_key.remove(&slot.key));
+            self.free.push(id);
+        }
+    }
+}
+
+/// The slot of a call, which exists as long as the call.
+impl Index<SlotId> for Slots {
+    type Output = Slot;
+
+    fn index(&self, id: SlotId) -> &Slot {
+        self.get(id).expect("a call uses the slot")
+    }
+}
+
+impl IndexMut<SlotId> for Slots {
+    fn index_mut(&mut self, id: SlotId) -> &mut Slot {
+        self.get_mut(id).expect("a call uses the slot")
+    }
+}
