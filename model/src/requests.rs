@@ -263,7 +263,7 @@ fn acquire_of_member<F: Fences>(
     let mut acquired = state.acquire(request, now);
     let joined = std::mem::replace(&mut state.queues, queues);
     let queues = &mut state.queues;
-    for claim in request.claims.iter() {
+    for claim in &request.claims {
         if joined.first(&claim.key).is_some() {
             queues.join(&claim.key, claim.owner, now);
         } else if matches!(acquired, Acquired::Granted { .. }) {
