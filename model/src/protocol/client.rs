@@ -229,7 +229,7 @@ impl Client {
     pub(super) fn relies_on(&self, key: u8, now: Time) -> impl Iterator<Item = &Ownership> {
         let slot = self.machine.slot(&server::key(key));
         let owns = slot.into_iter().flat_map(Slot::ownerships);
-        let left = move |own: &Ownership| own.left(super::config::time(now));
+        let left = move |own: &Ownership| own.rest(super::config::time(now));
         owns.filter(move |own| own.is_owned() && !left(own).is_zero())
     }
 
@@ -237,7 +237,7 @@ impl Client {
     pub(super) fn valid(&self, now: Time) -> Vec<Owner> {
         let now = super::config::time(now);
         let owns = self.machine.ownerships();
-        let valid = owns.filter(|own| !own.left(now).is_zero());
+        let valid = owns.filter(|own| !own.rest(now).is_zero());
         valid.map(|own| own.owner).collect()
     }
 

@@ -127,7 +127,7 @@ fn overtaken() -> [P; 2] {
                     let mut relied_on = state.keys().flat_map(|key| client.relies_on(key, now));
                     relied_on.all(|own| {
                         let since = client.is_overtaken(own.owner).unwrap_or(now);
-                        own.left(time(now)) <= time(since + Config::LEASE).since(time(now))
+                        own.rest(time(now)) <= time(since + Config::LEASE).since(time(now))
                     })
                 };
                 state.clients.iter().all(are_short)

@@ -293,7 +293,7 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> Lo
         key: slot.key().as_str().to_owned(),
         owner: core.owner_id(own.owner, own.mode).to_string(),
         depth: own.entries().max(1),
-        ttl: Some(own.left(now)),
+        ttl: Some(own.rest(now)),
         token: Some(hold.token),
         retained: own.phase() == Phase::Retained,
         holder: Some(Holder {

@@ -22,9 +22,10 @@ struct Attempt {
 }
 
 impl Attempts {
-    /// Begins with the attempts of another request.
-    pub(super) fn restart(&mut self, now: Time) {
-        (self.failures, self.not_before) = (0, now);
+    /// Returns attempts that begin at this time.
+    pub(super) fn from(not_before: Time) -> Self {
+        let none = Self::default();
+        Self { not_before, ..none }
     }
 
     /// Notes that a request is sent.
@@ -36,8 +37,8 @@ impl Attempts {
         });
     }
 
-    /// Notes that a request has ended, and returns when it was sent. Returns `None` if it is not the one under way.
-    pub(super) fn ended(&mut self, request: u64) -> Option<Time> {
+    /// Notes that a request has its answer, and returns when it was sent. Returns `None` if it is not the one under way.
+    pub(super) fn answered(&mut self, request: u64) -> Option<Time> {
         let attempt = self.under_way.take_if(|sent| sent.request == request)?;
         Some(attempt.sent_at)
     }

@@ -10,7 +10,7 @@ use super::{
     attempts::Attempts,
     doubt::{Answer, Asked},
     input::Failure,
-    output::{Ask, Claimed, Output, Request},
+    output::{Ask, Output, Request},
     ownership::Ownership,
     phase::{Purpose, Status},
     slot::Slot,
@@ -53,7 +53,7 @@ impl Ownership {
     /// Notes that an entry comes or has left. The client tells the store soon, and before the rest of the lease ends, because
     /// nothing else may extend it.
     pub(super) fn entries_change(&mut self, now: Time) {
-        let soon = SOON.min(self.left(now) / 2);
+        let soon = SOON.min(self.rest(now) / 2);
         self.count.attempts.put_off(now, soon);
     }
 
@@ -125,21 +125,14 @@ impl Slot {
                 fence: own.fence_to_pass(cx),
             },
         };
-        let claim = Claimed {
-            slot,
-            key,
-            owner,
-            mode: own.mode,
-            behind: own.doubt.sent(Asked::Count),
-            arrives: false,
-        };
+        let timeout = own.rest(now).min(cx.settings.response_timeout);
         own.count.attempts.sent(number, now, Time::NEVER);
         cx.outputs.push(Output::Send(Box::new(Request {
             number,
             call: None,
-            claims: one(claim),
+            claims: one(own.claimed(Asked::Count, slot, key, false)),
             what,
-            timeout: own.left(now).min(cx.settings.response_timeout),
+            timeout,
         })));
     }
 
@@ -157,7 +150,7 @@ impl Slot {
         let Some(own) = self.find_mut(request.claims[0].owner) else {
             return;
         };
-        let Some(sent_at) = own.count.attempts.ended(request.number) else {
+        let Some(sent_at) = own.count.attempts.answered(request.number) else {
             return;
         };
         let answer = match reply {

@@ -16,46 +16,37 @@ use crate::lease::Time;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Doubt {
-    acquires: Acquires,
-    /// Whether the store may show another count than it last confirmed.
-    count: bool,
-    /// Whether a release has no answer.
-    release: bool,
-    reported: Option<Reported>,
+    /// How many acquires may still get an answer.
+    under_way: u8,
+    unanswered: Unanswered,
+    /// Whether an acquire may take its grant back.
+    takes_back: bool,
     /// Whether the lock was gone between two grants.
     was_gone: bool,
-}
-
-/// The acquires of the owner that have no answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Acquires {
-    /// How many may still get one.
-    under_way: u8,
-    /// Whether one gets none.
-    is_unanswered: bool,
-    /// Whether one may take its grant back.
-    take_back: bool,
-}
-
-/// The latest report, until a later request finds the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Reported {
-    at: Time,
-    /// Whether a renewal is due at once.
+    /// When the latest report came in, until a later request finds the lock.
+    reported_at: Option<Time>,
+    /// Whether a renewal is due at once then.
     is_checked: bool,
 }
 
-/// A request, as far as it can leave a doubt.
+/// Which requests get no answer, although the store may have executed them, or may yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Unanswered {
+    acquire: bool,
+    count: bool,
+    release: bool,
+}
+
+/// A request that can leave a doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// `takes_back`: whether it may take its grant back, and its answer does not tell.
+    /// `takes_back`: whether it may take its grant back, without an answer that tells.
     Acquire {
         takes_back: bool,
     },
     /// A count or a downgrade.
     Count,
     Release,
-    Renewal,
 }
 
 /// The answer to a request.
@@ -86,11 +77,10 @@ pub(super) enum Report {
     GrantedAgain,
 }
 
-/// The requests without an answer behind which the server must execute a request.
+/// The unanswered request behind which the server must execute a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Behind {
     Nothing,
-    /// An acquire, or a count.
     Request,
     /// A release, which may have ended the ownership.
     Release,
@@ -107,66 +97,75 @@ impl From<Failure> for Answer {
 }
 
 impl Doubt {
-    /// Notes that a request is about to be sent. A count or a release leaves no doubt while it is under way, because none follows
-    /// before its answer.
+    /// Notes that a request is about to be sent. Only acquires follow each other before they are answered.
     pub(super) fn sent(&mut self, asked: Asked) -> Behind {
-        let is_behind = match asked {
-            Asked::Acquire { .. } | Asked::Release => self.may_be_known(),
-            Asked::Count => self.may_be_known() || self.count,
-            Asked::Renewal => false,
+        let behind = match asked {
+            Asked::Release if self.unanswered.release => Behind::Release,
+            Asked::Count if self.hides_count() => Behind::Request,
+            _ if self.may_be_known() => Behind::Request,
+            _ => Behind::Nothing,
         };
         if let Asked::Acquire { takes_back } = asked {
-            self.acquires.under_way += 1;
-            self.acquires.take_back |= takes_back;
+            self.under_way += 1;
+            self.takes_back |= takes_back;
         }
-        match (asked, is_behind) {
-            (Asked::Release, _) if self.release => Behind::Release,
-            (_, true) => Behind::Request,
-            (_, false) => Behind::Nothing,
-        }
+        behind
     }
 
     /// Notes the answer to a request.
     pub(super) fn answered(&mut self, asked: Asked, answer: Answer, now: Time) {
+        let is_unanswered = match asked {
+            Asked::Acquire { .. } => &mut self.unanswered.acquire,
+            Asked::Count => &mut self.unanswered.count,
+            Asked::Release => &mut self.unanswered.release,
+        };
+        *is_unanswered = match answer {
+            Answer::Has(_) | Answer::HasNot | Answer::Refused => false,
+            Answer::NotExecuted => *is_unanswered,
+            Answer::Missing => true,
+        };
         match (asked, answer) {
-            (Asked::Acquire { takes_back }, answer) => {
-                self.acquires.answered(answer, takes_back);
-                if !matches!(answer, Answer::Has(_) | Answer::HasNot) {
+            (Asked::Acquire { takes_back }, _) => {
+                self.under_way -= 1;
+                if self.under_way == 0 {
+                    self.takes_back = match answer {
+                        Answer::Missing => takes_back,
+                        _ => self.takes_back && self.unanswered.acquire,
+                    };
+                }
+                if matches!(answer, Answer::NotExecuted | Answer::Missing) {
                     // The store may have taken back what the owner had, as a quorum does.
                     self.reported(Report::Changed, now);
                 }
             }
-            (Asked::Count, Answer::Has(_) | Answer::Refused) => self.count = false,
             (Asked::Count, Answer::HasNot) => {
-                self.count = true;
+                self.unanswered.count = true;
                 self.reported(Report::Changed, now);
             }
-            (Asked::Count, Answer::Missing) => self.count = true,
-            (Asked::Release, Answer::Has(_) | Answer::HasNot) => {
-                (self.acquires.is_unanswered, self.release) = (false, false);
-            }
-            (Asked::Release, Answer::Missing) => self.release = true,
-            (Asked::Count, Answer::NotExecuted)
-            | (Asked::Release, Answer::NotExecuted | Answer::Refused)
-            | (Asked::Renewal, _) => {}
+            (Asked::Release, Answer::HasNot) => self.unanswered.acquire = false,
+            (Asked::Count | Asked::Release, _) => {}
         }
         if let Answer::Has(sent_at) = answer {
-            self.reported = self.reported.filter(|reported| reported.at >= sent_at);
+            self.found(sent_at);
         }
+    }
+
+    /// Notes that a request which was sent at this time, as a renewal, found the lock.
+    pub(super) fn found(&mut self, sent_at: Time) {
+        self.reported_at = self.reported_at.filter(|at| *at >= sent_at);
+        self.is_checked &= self.must_be_confirmed();
     }
 
     /// Notes that the lock may have changed without a request of this client.
     pub(super) fn reported(&mut self, report: Report, now: Time) {
-        let is_checked = match report {
-            Report::Changed => true,
-            Report::Missed { is_heard } => is_heard || self.is_checked(),
-            Report::HandedOff => return self.reported = None,
-            Report::GrantedAgain => return self.was_gone = true,
-        };
-        self.reported = Some(Reported {
-            at: now,
-            is_checked,
-        });
+        match report {
+            Report::HandedOff => (self.reported_at, self.is_checked) = (None, false),
+            Report::GrantedAgain => self.was_gone = true,
+            Report::Changed | Report::Missed { .. } => {
+                self.reported_at = Some(now);
+                self.is_checked |= report != Report::Missed { is_heard: false };
+            }
+        }
     }
 
     /// Returns whether another hold may follow.
@@ -177,48 +176,31 @@ impl Doubt {
     /// Returns whether another hold may follow once a request has confirmed the ownership. Otherwise, the next call asks with
     /// another owner.
     pub(super) fn admits_owner(&self) -> bool {
-        !self.acquires.take_back && !self.was_gone
+        !self.takes_back && !self.was_gone
     }
 
     /// Returns whether a request must find the lock before another hold follows.
     pub(super) fn must_be_confirmed(&self) -> bool {
-        self.reported.is_some()
+        self.reported_at.is_some()
     }
 
     /// Returns whether a renewal must find that out at once.
     pub(super) fn is_checked(&self) -> bool {
-        self.reported.is_some_and(|reported| reported.is_checked)
+        self.is_checked
     }
 
     /// Returns whether the store may have granted the lock to the owner, or queued the owner, by an acquire without an answer.
     pub(super) fn may_be_known(&self) -> bool {
-        self.is_awaited() || self.acquires.is_unanswered
+        self.is_awaited() || self.unanswered.acquire
     }
 
     /// Returns whether an acquire may still get an answer.
     pub(super) fn is_awaited(&self) -> bool {
-        self.acquires.under_way > 0
+        self.under_way > 0
     }
 
     /// Returns whether the store may show another count than it last confirmed.
     pub(super) fn hides_count(&self) -> bool {
-        self.count
-    }
-}
-
-impl Acquires {
-    fn answered(&mut self, answer: Answer, takes_back: bool) {
-        self.under_way -= 1;
-        match answer {
-            Answer::Has(_) | Answer::HasNot => self.is_unanswered = false,
-            Answer::NotExecuted | Answer::Refused => {}
-            Answer::Missing => self.is_unanswered = true,
-        }
-        if self.under_way == 0 {
-            self.take_back = match answer {
-                Answer::Missing => takes_back,
-                _ => self.take_back && self.is_unanswered,
-            };
-        }
+        self.unanswered.count
     }
 }

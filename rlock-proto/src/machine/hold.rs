@@ -128,12 +128,12 @@ impl Hold {
     /// other entry.
     pub(super) fn remove(&mut self, number: u32, has_succeeded: bool) -> Option<u32> {
         let mut entries = self.entries.iter();
-        let at = entries.position(|entry| entry.number == number)?;
+        let index = entries.position(|entry| entry.number == number)?;
         let Present {
             first,
             min_hold_until,
             ..
-        } = self.entries.remove(at);
+        } = self.entries.remove(index);
         if has_succeeded {
             self.min_hold_until = self.min_hold_until.max(min_hold_until);
         }

@@ -15,7 +15,7 @@ impl Machine {
     pub fn others(&self, entry: &Entry) -> u32 {
         let own = self.own_at(entry.slot, entry.owner);
         let own = own.filter(|own| own.has(entry.number) && own.used() == LockMode::Exclusive);
-        own.map_or(0, Ownership::others)
+        own.map_or(0, |own| own.entries() - 1)
     }
 }
 
@@ -78,7 +78,7 @@ impl Slot {
             Ok(own) => own,
             Err(cause) => return Step::Left(Err(cause)),
         };
-        let others = own.others();
+        let others = own.entries() - 1;
         if own.used() == LockMode::Exclusive && others > 0 {
             return Step::Refused(Refusal::Nested(others));
         }

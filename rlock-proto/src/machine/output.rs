@@ -331,8 +331,8 @@ pub struct Renew {
     pub lease: Duration,
     /// The lease that was confirmed last.
     pub confirmed: Duration,
-    /// What is left of the confirmed lease.
-    pub left: Duration,
+    /// The rest of the confirmed lease.
+    pub rest: Duration,
     /// The least new fence, or 0.
     pub fence: u64,
     /// The last known fence, if the store may need it, or 0.

@@ -69,7 +69,7 @@ impl Ownership {
     /// Returns whether it is owned, and its lease has not ended.
     #[must_use]
     pub fn is_present(&self, now: Time) -> bool {
-        self.is_owned() && now < self.lease.valid_until
+        self.is_owned() && !self.rest(now).is_zero()
     }
 
     /// Returns the present hold, or the last one. Returns `None` before the first.
@@ -106,11 +106,6 @@ impl Ownership {
         self.hold().is_some_and(|hold| hold.has(number))
     }
 
-    /// Returns how many entries there are besides one.
-    pub(super) fn others(&self) -> u32 {
-        self.entries().saturating_sub(1)
-    }
-
     /// Returns how long the ownership is retained after the hold.
     pub(super) fn retain(&self) -> Duration {
         self.hold().map_or(Duration::ZERO, |hold| hold.retain)
@@ -123,41 +118,39 @@ impl Ownership {
         }
     }
 
-    /// Returns the end of the present hold by its `max_hold`.
-    pub(super) fn hold_until(&self) -> Time {
-        match &self.status {
-            Status::Owned(hold, Purpose::Hold) | Status::Leaving(Some(hold), Exit::Loss) => {
-                hold.until
-            }
-            _ => Time::NEVER,
-        }
-    }
-
     /// Returns until when the hold is valid, or the cause if it is lost, or has ended by the clock.
     ///
     /// # Errors
     ///
     /// The cause of the loss.
     pub fn valid_until(&self, now: Time) -> Result<Time, LostCause> {
-        match self.lost.or_else(|| self.ended_by_clock(now)) {
+        match self.lost.or_else(|| self.timed_out(now)) {
             Some(cause) => Err(cause),
-            None => Ok(self.lease.valid_until.min(self.hold_until())),
+            None => Ok(self.time_limit().0),
         }
     }
 
-    /// Returns the cause if the lease or the `max_hold` has ended. The earlier end counts.
-    pub(super) fn ended_by_clock(&self, now: Time) -> Option<LostCause> {
-        let (end, cause) = if self.hold_until() <= self.lease.valid_until {
-            (self.hold_until(), LostCause::MaxHold)
-        } else {
-            (self.lease.valid_until, LostCause::Expired)
-        };
-        (now >= end).then_some(cause)
+    /// Returns the end of the lease or of the `max_hold`, whichever comes first, and its cause.
+    pub(super) fn time_limit(&self) -> (Time, LostCause) {
+        match &self.status {
+            Status::Owned(hold, Purpose::Hold) | Status::Leaving(Some(hold), Exit::Loss)
+                if hold.until <= self.lease.valid_until =>
+            {
+                (hold.until, LostCause::MaxHold)
+            }
+            _ => (self.lease.valid_until, LostCause::Expired),
+        }
+    }
+
+    /// Returns the cause if that time has come.
+    pub(super) fn timed_out(&self, now: Time) -> Option<LostCause> {
+        let (limit, cause) = self.time_limit();
+        (now >= limit).then_some(cause)
     }
 
     /// Returns the rest of its lease.
     #[must_use]
-    pub fn left(&self, now: Time) -> Duration {
+    pub fn rest(&self, now: Time) -> Duration {
         self.lease.valid_until.since(now)
     }
 
@@ -195,7 +188,8 @@ impl Ownership {
     /// Without a `max_hold` it cannot join one that has an end.
     pub(super) fn may_join(&self, options: &LockOptions, now: Time) -> bool {
         let is_shared = self.used() == LockMode::Shared && options.mode == LockMode::Shared;
-        let ends_alike = (self.hold_until() == Time::NEVER) == options.max_hold.is_none();
+        let is_endless = self.hold().is_some_and(|hold| hold.until == Time::NEVER);
+        let ends_alike = is_endless == options.max_hold.is_none();
         let is_sure = self.valid_until(now).is_ok() && self.doubt.admits_hold();
         self.phase() == Phase::Held && is_shared && ends_alike && is_sure && self.fits(options, now)
     }
@@ -296,12 +290,23 @@ impl Ownership {
     pub(super) fn claim(&mut self, slot: SlotId, key: Key, takes_back: bool, now: Time) -> Claimed {
         let arrives = self.grant().is_none();
         self.standing.asks(now);
+        self.claimed(Asked::Acquire { takes_back }, slot, key, arrives)
+    }
+
+    /// Returns the part of a request for this lock. `arrives`: whether the request may bring a grant.
+    pub(super) fn claimed(
+        &mut self,
+        asked: Asked,
+        slot: SlotId,
+        key: Key,
+        arrives: bool,
+    ) -> Claimed {
         Claimed {
             slot,
             key,
             owner: self.owner,
             mode: self.mode,
-            behind: self.doubt.sent(Asked::Acquire { takes_back }),
+            behind: self.doubt.sent(asked),
             arrives,
         }
     }
@@ -359,9 +364,8 @@ impl Ownership {
             "the hold tolerates no more than the store",
         );
         if matches!(self.phase(), Phase::Held | Phase::Retained) {
-            let left = self.lease.valid_until.since(now);
             is(
-                left <= self.lease.full,
+                self.rest(now) <= self.lease.full,
                 "no lease ends later than the server's",
             );
         }

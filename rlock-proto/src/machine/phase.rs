@@ -94,17 +94,15 @@ impl Status {
 
     pub(super) fn hold(&self) -> Option<&Hold> {
         match self {
-            Self::Asking => None,
-            Self::Owned(hold, _) => Some(hold),
-            Self::Leaving(hold, _) => hold.as_ref(),
+            Self::Owned(hold, _) | Self::Leaving(Some(hold), _) => Some(hold),
+            Self::Asking | Self::Leaving(None, _) => None,
         }
     }
 
     pub(super) fn hold_mut(&mut self) -> Option<&mut Hold> {
         match self {
-            Self::Asking => None,
-            Self::Owned(hold, _) => Some(hold),
-            Self::Leaving(hold, _) => hold.as_mut(),
+            Self::Owned(hold, _) | Self::Leaving(Some(hold), _) => Some(hold),
+            Self::Asking | Self::Leaving(None, _) => None,
         }
     }
 
@@ -124,32 +122,33 @@ impl Status {
 
     /// Begins a hold.
     pub(super) fn begin(&mut self, hold: Hold) {
-        let before = self.phase();
-        *self = Self::Owned(hold, Purpose::Hold);
-        self.check_change(before);
+        self.change(|status| *status = Self::Owned(hold, Purpose::Hold));
     }
 
     /// Keeps the lock for this.
     pub(super) fn serve(&mut self, next: Purpose) {
-        let before = self.phase();
-        if let Self::Owned(_, purpose) = self {
-            *purpose = next;
-        }
-        self.check_change(before);
+        self.change(|status| {
+            if let Self::Owned(_, purpose) = status {
+                *purpose = next;
+            }
+        });
     }
 
     pub(super) fn leave(&mut self, exit: Exit) {
-        let before = self.phase();
-        let hold = match std::mem::replace(self, Self::Asking) {
-            Self::Asking => None,
-            Self::Owned(hold, _) => Some(hold),
-            Self::Leaving(hold, _) => hold,
-        };
-        *self = Self::Leaving(hold, exit);
-        self.check_change(before);
+        self.change(|status| {
+            let hold = match std::mem::replace(status, Self::Asking) {
+                Self::Asking => None,
+                Self::Owned(hold, _) => Some(hold),
+                Self::Leaving(hold, _) => hold,
+            };
+            *status = Self::Leaving(hold, exit);
+        });
     }
 
-    fn check_change(&self, before: Phase) {
-        debug_assert!(before.may_become(self.phase()), "from {before:?}: {self:?}");
+    /// Enters another phase. No other function does.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        let was = self.phase();
+        change(self);
+        debug_assert!(was.may_become(self.phase()), "from {was:?}: {self:?}");
     }
 }

@@ -12,7 +12,7 @@ use super::{
     call::{Call, Calls, Leaving},
     doubt::{Answer, Asked},
     input::Failure,
-    output::{Ask, Claimed, Output, Refusal, Request, Step},
+    output::{Ask, Output, Refusal, Request, Step},
     ownership::Ownership,
     patience::IDLE,
     phase::{Exit, Phase},
@@ -45,11 +45,9 @@ enum Progress {
 
 impl Release {
     fn new(ends_hold: bool, now: Time, until: Time) -> Self {
-        let mut attempts = Attempts::default();
-        attempts.restart(now);
         Self {
             progress: Progress::Due,
-            attempts,
+            attempts: Attempts::from(now),
             until,
             waiting: None,
             ends_hold,
@@ -159,7 +157,7 @@ impl Slot {
             return;
         };
         if own.leave_release_to_background(now).is_some() {
-            return self.release_ended(owner, Ok(()), calls, cx);
+            return self.tell_leaving(owner, Ok(()), calls, cx);
         }
         let Some(release) = own.status.release_mut() else {
             return;
@@ -173,7 +171,7 @@ impl Slot {
         if release.attempts.have_failed() {
             cx.outputs.push(own.given_up(key));
         }
-        self.release_ended(owner, Ok(()), calls, cx);
+        self.tell_leaving(owner, Ok(()), calls, cx);
     }
 
     /// Returns the request that releases an ownership. `by`: the call that sends it, and when it gives up.
@@ -189,14 +187,6 @@ impl Slot {
         let timeout = rest.min(cx.settings.response_timeout);
         let (slot, key) = (self.id, self.key.clone());
         let own = self.find_mut(owner)?;
-        let claim = Claimed {
-            slot,
-            key,
-            owner,
-            mode: own.mode,
-            behind: own.doubt.sent(Asked::Release),
-            arrives: false,
-        };
         let what = Ask::Release {
             fence: own.fence_to_pass(cx),
             min_hold: own.min_hold(now),
@@ -205,12 +195,12 @@ impl Slot {
             give_up,
         };
         let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
-        let release = own.status.release_mut()?;
-        release.attempts.sent(number, now, answered_by);
+        let attempts = &mut own.status.release_mut()?.attempts;
+        attempts.sent(number, now, answered_by);
         Some(Box::new(Request {
             number,
             call,
-            claims: one(claim),
+            claims: one(own.claimed(Asked::Release, slot, key, false)),
             what,
             timeout,
         }))
@@ -230,7 +220,7 @@ impl Slot {
         let owner = request.claims[0].owner;
         let own = self.find_mut(owner)?;
         let release = own.status.release_mut()?;
-        release.attempts.ended(request.number)?;
+        release.attempts.answered(request.number)?;
         let applied = match reply {
             Ok(applied) => applied,
             Err(failure) => {
@@ -245,7 +235,7 @@ impl Slot {
                         cx.outputs.push(own.given_up(key));
                     }
                 }
-                self.release_ended(owner, Ok(()), calls, cx);
+                self.tell_leaving(owner, Ok(()), calls, cx);
                 return None;
             }
         };
@@ -256,7 +246,7 @@ impl Slot {
         own.doubt.answered(Asked::Release, Answer::HasNot, now);
         let outcome = match applied {
             Applied::NotHeld if may_be_lost => {
-                Err(own.ended_by_clock(now).unwrap_or(LostCause::Removed))
+                Err(own.timed_out(now).unwrap_or(LostCause::Removed))
             }
             Applied::NotHeld | Applied::Done => Ok(()),
         };
@@ -267,12 +257,12 @@ impl Slot {
             own.lost = Some(cause);
             cx.outputs.push(Output::Lost(Box::new(loss)));
         }
-        self.release_ended(owner, outcome, calls, cx);
+        self.tell_leaving(owner, outcome, calls, cx);
         Some(outcome)
     }
 
     /// Wakes the call that waits for an attempt. If that was the last one, the call has its outcome.
-    fn release_ended(
+    fn tell_leaving(
         &mut self,
         owner: Owner,
         outcome: Result<(), LostCause>,

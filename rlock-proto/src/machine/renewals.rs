@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{
     Settings,
-    doubt::{Answer, Asked},
     output::Renew,
     ownership::Ownership,
     phase::{Purpose, Status},
@@ -77,7 +76,7 @@ impl Lease {
         }
     }
 
-    /// Returns whether enough of a lease like this is left to renew it.
+    /// Returns whether enough of a lease like this remains to renew it.
     pub(super) fn is_fresh(&self, now: Time) -> bool {
         self.confirmed().is_fresh(self.full, now)
     }
@@ -110,7 +109,7 @@ pub(super) enum Due {
 impl Ownership {
     /// Returns what is due.
     pub(super) fn come_due(&self, now: Time) -> Due {
-        let (end, due) = self.end_by_clock();
+        let (end, due) = self.time_out();
         match self.renewal(now) {
             _ if now >= end => due,
             Some(lease) if now >= self.renewal_due(now) => Due::Renewal(lease),
@@ -118,26 +117,22 @@ impl Ownership {
         }
     }
 
-    /// Returns when the hold or the ownership ends by the clock, and how, if that was not noticed yet.
-    fn end_by_clock(&self) -> (Time, Due) {
-        let end = self.lease.valid_until;
-        match &self.status {
-            Status::Owned(hold, Purpose::Hold) if self.lost.is_none() && hold.until <= end => {
-                (hold.until, Due::Lost(LostCause::MaxHold))
-            }
-            Status::Owned(_, Purpose::Retention(until)) if *until < end => (*until, Due::Nothing),
-            Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => {
-                (end, Due::Lost(LostCause::Expired))
-            }
-            Status::Asking | Status::Owned(_, Purpose::NextCall) | Status::Leaving(..) => {
-                (Time::NEVER, Due::Nothing)
-            }
+    /// Returns when its retention, its hold or its lease ends, and what is due then, if that was not noticed yet.
+    fn time_out(&self) -> (Time, Due) {
+        let (limit, cause) = match self.lost {
+            None => self.time_limit(),
+            Some(_) => (self.lease.valid_until, LostCause::Expired),
+        };
+        match self.status {
+            Status::Owned(_, Purpose::Retention(until)) if until < limit => (until, Due::Nothing),
+            Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => (limit, Due::Lost(cause)),
+            _ => (Time::NEVER, Due::Nothing),
         }
     }
 
     /// Returns when the schedule has to look at it.
     pub(super) fn next_due(&self, now: Time, counts: bool) -> (Time, Timer) {
-        let (end, what) = self.end_by_clock();
+        let (end, what) = self.time_out();
         let ends_by = match what {
             Due::Lost(LostCause::MaxHold) => Timer::MaxHold,
             Due::Nothing => Timer::RetentionEnd,
@@ -203,29 +198,24 @@ impl Ownership {
             mode: self.mode,
             lease,
             confirmed: self.lease.confirmed,
-            left: self.left(now),
+            rest: self.rest(now),
         }
     }
 
     /// Notes that the store keeps the lock for this lease at least, because of a count sent at `sent_at`. That puts no
     /// renewal off, because only renewals show that others wait, and make a quorum restore the lock.
     pub(super) fn kept(&mut self, sent_at: Time, lease: Duration, now: Time) {
-        if self.has_lease(now) {
+        if !self.rest(now).is_zero() {
             self.lease.extend(sent_at, lease);
         }
     }
 
-    /// Returns whether the lease has not ended. A late reply does not revive it, because other owners may have had the lock since.
-    fn has_lease(&self, now: Time) -> bool {
-        now < self.lease.valid_until
-    }
-
-    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`.
+    /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. A late reply does not revive
+    /// a lease that has ended, because other owners may have had the lock since.
     pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
-        if self.has_lease(now) {
+        if !self.rest(now).is_zero() {
             self.lease.confirm(sent_at, lease);
-            self.doubt
-                .answered(Asked::Renewal, Answer::Has(sent_at), now);
+            self.doubt.found(sent_at);
             self.tokens.renewed(fence, sent_at, lease);
             self.tokens.kept(sent_at, lease);
             if let Some(hold) = self.hold_mut() {

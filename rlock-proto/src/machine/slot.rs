@@ -118,7 +118,7 @@ impl Slot {
         let current = self.current();
         let is_other = move |own: &&Ownership| Some(own.owner) != self.current;
         let others = self.ownerships().iter().filter(is_other);
-        let is_held = move |own: &&Ownership| own.is_owned() && !own.left(now).is_zero();
+        let is_held = move |own: &&Ownership| own.is_owned() && !own.rest(now).is_zero();
         let held = current.into_iter().chain(others).filter(is_held);
         held.filter_map(|own| Some((own, own.hold()?)))
     }
@@ -151,7 +151,7 @@ impl Slot {
             return;
         };
         match own.fits(options, now) {
-            true if own.tokens.is_left() => own.pass_on(),
+            true if own.tokens.has_next() => own.pass_on(),
             true if own.tokens.is_coming() => {}
             _ => self.end_current(cx),
         }
@@ -214,7 +214,7 @@ impl Slot {
         if may_continue && own.is_certain(now) {
             own.tokens.run_low();
             let fits = next.is_some_and(|options| own.fits(&options, now));
-            if fits && may_serve && own.tokens.is_left() {
+            if fits && may_serve && own.tokens.has_next() {
                 own.pass_on();
                 return self.line.hands_over();
             }
@@ -282,7 +282,7 @@ impl Slot {
                 own.tokens.end_wish();
                 // A renewal of the exclusive lock may be executed when that is shared already.
                 let is_outdated = mode != own.mode;
-                let cause = own.ended_by_clock(now).unwrap_or(LostCause::Removed);
+                let cause = own.timed_out(now).unwrap_or(LostCause::Removed);
                 self.line.others_wait |= is_wanted;
                 if outcome == Some(RenewalOutcome::Lost) && !is_outdated {
                     self.lose(owner, cause, cx);
@@ -414,7 +414,7 @@ impl Slot {
             Some(Phase::Held) => is(self.line.turn().is_none(), "the hold has the turn"),
             Some(Phase::Retained) => {
                 is(self.line.turn().is_none(), "no call has the turn");
-                let waits = self.current().is_some_and(|own| !own.tokens.is_left());
+                let waits = self.current().is_some_and(|own| !own.tokens.has_next());
                 is(!self.line.is_queued() || waits, "a retained lock is free");
             }
             Some(Phase::Lost | Phase::Ended) => is(false, "what is over is not current"),

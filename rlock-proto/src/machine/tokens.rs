@@ -93,7 +93,7 @@ impl Tokens {
 
     /// Takes the next token.
     pub(super) fn take(&mut self) -> Option<u64> {
-        let token = self.is_left().then_some(self.next)?;
+        let token = self.has_next().then_some(self.next)?;
         self.next += 1;
         Some(token)
     }
@@ -125,24 +125,24 @@ impl Tokens {
 
     /// Returns whether a token is left or a new fence is asked for.
     pub(super) fn is_coming(&self) -> bool {
-        self.is_left() || self.wish != Wish::None
+        self.has_next() || self.wish != Wish::None
     }
 
     /// Returns whether a token is left.
-    pub(super) fn is_left(&self) -> bool {
+    pub(super) fn has_next(&self) -> bool {
         self.next > 0 && self.next <= self.end
     }
 
     /// Returns whether the owner has had tokens, and none is left.
     pub(super) fn are_used_up(&self) -> bool {
-        self.end > 0 && !self.is_left()
+        self.end > 0 && !self.has_next()
     }
 
     /// Makes the next renewal ask for a new fence, if the tokens run low: if fewer than half of those of a fence are left, or of
     /// those that the last one added.
     pub(super) fn run_low(&mut self) {
-        let left = (self.end + 1).saturating_sub(self.next);
-        if self.wish == Wish::None && left <= (self.per_fence / 2).max(self.added / 2) {
+        let rest = (self.end + 1).saturating_sub(self.next);
+        if self.wish == Wish::None && rest <= (self.per_fence / 2).max(self.added / 2) {
             self.wish = Wish::Due;
         }
     }
@@ -192,12 +192,12 @@ mod tests {
     #[test]
     fn each_token_of_a_grant_is_taken_once() {
         let mut tokens = Tokens::new(TOKENS);
-        assert!(!tokens.is_left());
+        assert!(!tokens.has_next());
         tokens.granted(grant(7));
         assert_eq!(tokens.take(), Some(7 * 128));
         tokens.granted(grant(7));
         assert!(all(&mut tokens).into_iter().eq(7 * 128 + 1..8 * 128));
-        assert!(!tokens.is_left());
+        assert!(!tokens.has_next());
         assert_eq!(tokens.fence(), 7);
     }
 

@@ -71,7 +71,7 @@ impl World {
         let body = Rc::new(self.body(client, &sent));
         let (timeout, owner, in_doubt) = match &sent {
             Sent::Request(asked) => (asked.timeout, asked.claims[0].owner, asked.is_in_doubt()),
-            Sent::Renew(renew) => (renew.left, renew.owner, false),
+            Sent::Renew(renew) => (renew.rest, renew.owner, false),
         };
         let state = &mut self.clients[client];
         let awaited = Awaited {
@@ -284,7 +284,7 @@ impl World {
         place.get_or_insert(vote);
         let (votes, mut least) = (&awaited.votes, decisions::SHORTEST_LATE);
         if let Sent::Renew(renew) = &awaited.sent {
-            least = renew.left / 4;
+            least = renew.rest / 4;
         }
         let is_over = match &*awaited.body {
             Body::Renew(..) => decisions::is_held(&of(votes, renewed), 0).is_some(),
@@ -366,7 +366,7 @@ impl World {
             return;
         };
         let lease = if renew.lease.is_zero() {
-            renew.left
+            renew.rest
         } else {
             renew.lease
         };

@@ -164,7 +164,7 @@ impl About {
             .filter_map(|slot| Some((slot, slot.current()?)));
         let mut about = Self::default();
         for (slot, own) in currents {
-            let is_past = own.phase() == Phase::Retained && own.left(now).is_zero();
+            let is_past = own.phase() == Phase::Retained && own.rest(now).is_zero();
             about.expires |= is_past && *input == Input::Time;
             about
                 .phases
@@ -257,7 +257,7 @@ impl World {
         let client = self.clients.iter().find(|client| owner.is_of(client.id));
         let left = client.and_then(|client| {
             let own = client.machine.own(key, owner.sequence())?;
-            Some(own.left(client.clock.time(now)))
+            Some(own.rest(client.clock.time(now)))
         });
         let others = self.servers.iter_mut().enumerate();
         let others = others.filter(|(other, state)| *other != server && state.down_until <= now);
@@ -575,7 +575,7 @@ impl World {
         let left = state
             .machine
             .own(key, owner)
-            .map_or(Duration::ZERO, |own| own.left(now));
+            .map_or(Duration::ZERO, |own| own.rest(now));
         let former = std::mem::take(state.notes.of(owner));
         let is_local = by == By::Local;
         // A call that leaves without a hold leaves the lock to a call that it was not meant for.
@@ -802,7 +802,7 @@ impl World {
         let Client { machine, notes, .. } = &mut self.clients[client];
         let own = machine.own(&loss.key, loss.owner);
         let is_held = own.is_some_and(|own| own.phase() == Phase::Held);
-        let has_expired = own.is_some_and(|own| own.left(now).is_zero());
+        let has_expired = own.is_some_and(|own| own.rest(now).is_zero());
         let note = notes.of(loss.owner);
         let was_lost = std::mem::replace(&mut note.is_lost, true);
         let (token, has_ended) = (note.token, loss.entries.is_empty());
@@ -1076,7 +1076,7 @@ impl World {
             return;
         };
         let owner = OwnerId::new(state.id, own.owner, own.mode);
-        let left = own.left(time);
+        let left = own.rest(time);
         let loses_fences = (self.plan).has_any(&[
             Part::FenceEvicted,
             Part::ServerRestartedEmpty,

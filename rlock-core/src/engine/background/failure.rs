@@ -19,7 +19,7 @@ pub(in crate::engine) struct RenewalFailure {
 /// Returns the number of an attempt. The first one starts after a quarter of the lease at the earliest.
 fn attempt_number(renew: &Renew) -> u128 {
     let lease = renew.confirmed;
-    let passed = lease.saturating_sub(renew.left).saturating_sub(lease / 4);
+    let passed = lease.saturating_sub(renew.rest).saturating_sub(lease / 4);
     1 + passed.as_nanos() / renewal_attempt(lease).as_nanos().max(1)
 }
 

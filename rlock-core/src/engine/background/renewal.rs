@@ -67,7 +67,7 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     let renewals: Vec<Renewal> = batch.iter().map(|renew| renew.for_store(core.id)).collect();
     let smallest = |of: fn(&Renew) -> Duration| batch.iter().map(of).min().unwrap_or_default();
     let (left, confirmed) = (
-        smallest(|renew| renew.left),
+        smallest(|renew| renew.rest),
         smallest(|renew| renew.confirmed),
     );
     let by = batch[0].lease;
@@ -164,7 +164,7 @@ mod tests {
             mode: LockMode::Exclusive,
             lease,
             confirmed: lease,
-            left: lease,
+            rest: lease,
             fence: 0,
             last_fence: 0,
             keeps_fence: false,
