@@ -55,7 +55,7 @@ impl Scripted {
 
     fn acquire(&mut self, ask: &AcquireRequest, floor: u64) -> Acquired {
         let mut call = self.scripts.acquire.prepare_invoke();
-        for claim in ask.claims.iter() {
+        for claim in &ask.claims {
             call.key(lock(&claim.key));
         }
         call.arg(millis(ask.lease))
@@ -64,7 +64,7 @@ impl Scripted {
             .arg(CHANNELS)
             .arg(self.waiters);
         call.arg(floor);
-        for claim in ask.claims.iter() {
+        for claim in &ask.claims {
             call.arg(claim.owner.to_string());
         }
         let mut reply: Vec<Value> = call.invoke(&mut self.commands).expect("no error");
