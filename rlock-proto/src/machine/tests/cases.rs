@@ -4,6 +4,7 @@ mod client;
 mod counts;
 mod leases;
 mod modes;
+mod places;
 mod unpolled;
 mod waits;
 
@@ -263,12 +264,19 @@ fn a_client_serves_only_calls_before_the_grant_and_no_more_than_its_limit_before
     asked(client.leave(&second));
     assert_ne!(owner(&client.next(third)), first.entry.owner);
 
-    // Its limit is not reached, but the second call came after the grant.
-    let (mut client, first) = Client::holding(terms(LEASE));
-    let (second, _) = client.acquire("k", terms(LEASE));
-    client.event(Event::Wanted);
-    asked(client.leave(&first));
-    assert_ne!(owner(&client.next(second)), first.entry.owner);
+    // Its limit is not reached, but the second call came after the grant. An attempt before it does not count.
+    for has_attempt in [false, true] {
+        let mut client = Client::new();
+        let (_, step) = client.acquire("k", terms(LEASE));
+        if has_attempt {
+            client.acquire("k", with(|terms| terms.wait = Wait::Never));
+        }
+        let first = only(client.grant(asked(step), FENCE));
+        let (second, _) = client.acquire("k", terms(LEASE));
+        client.event(Event::Wanted);
+        asked(client.leave(&first));
+        assert_ne!(owner(&client.next(second)), first.entry.owner);
+    }
 }
 
 #[test]

@@ -422,6 +422,7 @@ fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
     let (_, first) = client.acquire("k", terms(LEASE));
     let (second, _) = client.acquire("k", attempt);
     only(client.grant(asked(first), FENCE));
+    assert!(client.is_woken(second));
     let step = client.poll(second);
     assert!(
         matches!(step, Step::Refused(Refusal::Taken(..))),
@@ -440,6 +441,21 @@ fn an_attempt_in_another_mode_closes_no_shared_lock() {
             "{step:?}"
         );
     }
+    let joined = only(client.acquire("k", shared()).1);
+    assert_eq!(joined.entry.owner, first.entry.owner);
+
+    // The same if it waits for the reply to the reader.
+    let mut client = Client::new();
+    let (_, reader) = client.acquire("k", shared());
+    let (attempt, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(step, Step::Wait);
+    let first = only(client.grant(asked(reader), FENCE));
+    assert!(client.is_woken(attempt));
+    let step = client.poll(attempt);
+    assert!(
+        matches!(step, Step::Refused(Refusal::Taken(..))),
+        "{step:?}"
+    );
     let joined = only(client.acquire("k", shared()).1);
     assert_eq!(joined.entry.owner, first.entry.owner);
 }

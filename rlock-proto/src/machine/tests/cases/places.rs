@@ -1,0 +1,68 @@
+//! The places of keys: an unused one waits for the next call for its key, and goes to another key only after many others.
+
+use super::*;
+
+/// How many unused keys keep their places.
+const IDLE_KEYS: usize = 64;
+
+/// Holds each of as many keys as are remembered, one after the other.
+fn use_others(client: &mut Client) {
+    for n in 0..IDLE_KEYS {
+        use_once(client, &format!("other-{n}"));
+    }
+}
+
+fn use_once(client: &mut Client, name: &str) {
+    let (_, step) = client.acquire(name, terms(LEASE));
+    let entered = only(client.grant(asked(step), FENCE));
+    let release = asked(client.leave(&entered));
+    assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
+}
+
+fn has_place(client: &Client, name: &str) -> bool {
+    client.machine.slots.find(&key(name)).is_some()
+}
+
+#[test]
+fn an_unused_key_loses_its_place_and_its_deadline_after_many_others() {
+    let mut client = Client::new();
+    use_once(&mut client, "k");
+    assert!(has_place(&client, "k") && client.machine.due().is_some());
+    use_others(&mut client);
+    assert!(!has_place(&client, "k"));
+    client.tick(LEASE);
+    assert_eq!(client.machine.due(), None);
+    assert!(client.is_empty());
+}
+
+#[test]
+fn a_key_that_is_used_again_keeps_its_place() {
+    let mut client = Client::new();
+    use_once(&mut client, "k");
+    let entered = client.hold(terms(LEASE));
+    use_others(&mut client);
+    let release = asked(client.leave(&entered));
+    assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
+    assert!(client.is_empty());
+}
+
+/// A call for several keys has no turn for the others while it waits for one of them.
+#[test]
+fn a_key_keeps_its_place_for_a_call_that_has_nothing_of_it() {
+    let mut client = Client::new();
+    use_once(&mut client, "k");
+    let (both, step) = client.acquire("j k", terms(LEASE));
+    assert_eq!(client.refuse(asked(step), 0, 0), Step::Wait);
+    assert!(
+        client
+            .machine
+            .slot(&key("k"))
+            .expect("it is wanted")
+            .ownerships()
+            .is_empty()
+    );
+    use_others(&mut client);
+    client.on(Input::Event(key("j"), None, Event::Changed));
+    client.tick(LEASE);
+    assert_eq!(client.next(both).claims.len(), 2);
+}
