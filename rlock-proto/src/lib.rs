@@ -74,24 +74,23 @@
 //!     runs_body: false,
 //!     is_inside: false,
 //! };
-//! let mut outputs = machine.on(acquire, now);
-//! let Some(Output::Step(Step::Send(request))) = outputs.pop() else {
-//!     panic!("{outputs:?}");
+//! let Some(Output::Step(Step::Send(request))) = machine.on(acquire, now).next() else {
+//!     panic!("the first step is a request");
 //! };
 //!
 //! // The store grants the lock with the fence 5.
 //! let granted = Acquired::Granted { fences: few::one(5), wanted: false, sent_at: now };
-//! let mut outputs = machine.on(Input::Reply(request, Reply::Acquired(granted)), now);
-//! let Some(Output::Step(Step::Entered(mut entered))) = outputs.pop() else {
-//!     panic!("{outputs:?}");
+//! let reply = Input::Reply(request, Reply::Acquired(granted));
+//! let Some(Output::Step(Step::Entered(mut entered))) = machine.on(reply, now).next() else {
+//!     panic!("a grant begins the hold");
 //! };
 //! let entered = entered.pop().expect("one key");
 //! assert_eq!(entered.token, 5 * TOKENS);
 //!
 //! // The body has ended, and the background has to release the lock.
 //! let (entry, end) = (entered.entry, HoldEnd::Released);
-//! let outputs = machine.on(Input::Leave { entry, end, call: None }, now);
-//! assert!(outputs.iter().any(|output| matches!(output, Output::Send(_))));
+//! let mut outputs = machine.on(Input::Leave { entry, end, call: None }, now);
+//! assert!(outputs.any(|output| matches!(output, Output::Send(_))));
 //! # Ok::<(), rlock_proto::key::InvalidKey>(())
 //! ```
 

@@ -9,6 +9,7 @@ mod attempts;
 mod call;
 mod count;
 mod doubt;
+mod events;
 mod hold;
 mod input;
 mod leave;
@@ -18,6 +19,7 @@ mod output;
 mod ownership;
 mod patience;
 mod phase;
+mod queries;
 mod release;
 mod renewals;
 mod replies;
@@ -136,7 +138,7 @@ struct Common {
     wake_at: Time,
     /// The call that has taken its step.
     stepped: Option<CallId>,
-    outputs: Outputs,
+    outputs: Vec<Output>,
 }
 
 /// The slots that an input may have changed. They are settled when it has been applied.
@@ -156,7 +158,7 @@ impl Machine {
             polled: None,
             wake_at: Time::NEVER,
             stepped: None,
-            outputs: Outputs::new(),
+            outputs: Vec::new(),
         };
         Self {
             slots: Slots::default(),
@@ -167,7 +169,7 @@ impl Machine {
 
     /// Applies an input at this time, and returns what has to be done then, in this order.
     #[must_use = "the driver has to carry out every output"]
-    pub fn on(&mut self, input: Input, now: Time) -> Outputs {
+    pub fn on(&mut self, input: Input, now: Time) -> Outputs<'_> {
         self.cx.now = self.cx.now.max(now);
         let touched = self.apply(input);
         // What follows may concern the call that was polled.
@@ -176,19 +178,7 @@ impl Machine {
             self.slots.settle(slot, &mut self.calls, &mut self.cx);
         }
         self.cx.stepped = None;
-        std::mem::take(&mut self.cx.outputs)
-    }
-
-    /// Returns when the next deadline comes.
-    #[must_use]
-    pub fn due(&self) -> Option<Time> {
-        Some(self.cx.schedule.first()?.0)
-    }
-
-    /// Returns the next deadline, and what it is for. The machine may look earlier than it has to.
-    #[must_use]
-    pub fn next_timer(&self) -> Option<(Time, Timer)> {
-        self.cx.schedule.first()
+        self.cx.outputs.drain(..)
     }
 
     /// Applies an input. Returns the slots that it may have changed.
@@ -212,28 +202,16 @@ impl Machine {
                 self.poll(call)
             }
             Input::Leave { entry, end, call } => {
-                let step = match self.slots.get_mut(entry.slot) {
-                    Some(slot) => slot.leave(&entry, end, call, &mut self.cx),
-                    None => Step::Left(Ok(())),
-                };
-                self.step(step);
-                one(entry.slot)
+                let leave = |slot: &mut Slot, cx: &mut Common| slot.leave(&entry, end, call, cx);
+                self.at(&entry, Ok(()), leave)
             }
             Input::Downgrade(entry) => {
-                let step = match self.slots.get_mut(entry.slot) {
-                    Some(slot) => slot.downgrade(&entry, &mut self.cx),
-                    None => Step::Left(Err(LostCause::Released)),
-                };
-                self.step(step);
-                one(entry.slot)
+                let downgrade = |slot: &mut Slot, cx: &mut Common| slot.downgrade(&entry, cx);
+                self.at(&entry, Err(LostCause::Released), downgrade)
             }
             Input::Keep(entry) => {
-                let step = match self.slots.get_mut(entry.slot) {
-                    Some(slot) => slot.keep(&entry, self.cx.now),
-                    None => Step::Left(Err(LostCause::Released)),
-                };
-                self.step(step);
-                one(entry.slot)
+                let keep = |slot: &mut Slot, cx: &mut Common| slot.keep(&entry, cx.now);
+                self.at(&entry, Err(LostCause::Released), keep)
             }
             Input::Run(entry) => {
                 let own = self.slots.own_mut(entry.slot, entry.owner);
@@ -258,27 +236,17 @@ impl Machine {
             }
             Input::Cancel(id) => self.cancel(id),
             Input::Reply(request, reply) => self.reply(&request, reply),
-            Input::Event(
-                key,
-                Some(owner),
-                Event::Granted { mode, .. } | Event::Retry { mode, .. },
-            ) if self.own(&key, owner).is_none() => {
-                let id = self.slots.place(&key);
-                self.slots[id].decline(owner, mode, &self.cx);
-                one(id)
-            }
-            Input::Event(key, owner, event) => {
-                let Some(id) = self.slots.find(&key) else {
-                    return Touched::new();
-                };
-                let slot = &mut self.slots[id];
-                let owners = slot.ownerships.iter().map(|own| own.owner);
-                let meant = owners.filter(|own| owner.is_none_or(|owner| owner == *own));
-                for owner in meant.collect::<SmallVec<[Owner; 1]>>() {
-                    slot.on(owner, event, &mut self.calls, &mut self.cx);
+            Input::Renewed {
+                renew,
+                sent_at,
+                outcome,
+            } => {
+                if let Some(slot) = self.slots.get_mut(renew.slot) {
+                    slot.renewed(&renew, sent_at, outcome, &mut self.cx);
                 }
-                one(id)
+                one(renew.slot)
             }
+            Input::Event(key, owner, event) => self.event(&key, owner, event),
             Input::Time => self.time(),
             Input::Drain => {
                 self.cx.life = self.cx.life.max(Life::Draining);
@@ -290,6 +258,19 @@ impl Machine {
             Input::Close => self.close(Life::Closed),
             Input::End => self.close(Life::Ended),
         }
+    }
+
+    /// Takes the step of the call that an entry belongs to. `without`: the outcome if its hold is over.
+    fn at(
+        &mut self,
+        entry: &Entry,
+        without: Result<(), LostCause>,
+        step: impl FnOnce(&mut Slot, &mut Common) -> Step,
+    ) -> Touched {
+        let slot = self.slots.get_mut(entry.slot);
+        let step = slot.map(|slot| step(slot, &mut self.cx));
+        self.step(step.unwrap_or(Step::Left(without)));
+        one(entry.slot)
     }
 
     /// Returns the next step to the call that the input concerns.
@@ -396,78 +377,6 @@ impl Machine {
             }
         }
         touched
-    }
-
-    /// Returns an ownership.
-    #[must_use]
-    pub fn own(&self, key: &Key, owner: Owner) -> Option<&Ownership> {
-        self.slots.get(self.slots.find(key)?)?.find(owner)
-    }
-
-    /// Returns an ownership whose slot is known, from one of its entries.
-    #[must_use]
-    pub fn own_at(&self, slot: SlotId, owner: Owner) -> Option<&Ownership> {
-        self.slots.get(slot)?.find(owner)
-    }
-
-    /// Returns the slot of a key that the client uses.
-    #[must_use]
-    pub fn slot(&self, key: &Key) -> Option<&Slot> {
-        let slot = self.slots.get(self.slots.find(key)?)?;
-        (!slot.is_unused()).then_some(slot)
-    }
-
-    /// Returns the key of the lock that another client has, while this call waits for it with its turn.
-    #[must_use]
-    pub fn contended(&self, id: CallId) -> Option<&Key> {
-        let Work::Acquire(call) = &self.calls.get(&id)?.work else {
-            return None;
-        };
-        let mut slots = call.parts.iter().map(|part| &self.slots[part.slot]);
-        let slot = slots.find(|slot| {
-            let own = slot.current().filter(|_| slot.line.has_turn(id));
-            own.is_some_and(|own| own.standing.ask_at().is_some())
-        });
-        Some(&slot?.key)
-    }
-
-    /// Returns how long a lock is kept for a call that is not being polled.
-    #[must_use]
-    pub fn unpolled(&self, key: &Key, now: Time) -> Option<Duration> {
-        let slot = self.slots.get(self.slots.find(key)?)?;
-        slot.unpolled(&self.calls, now)
-    }
-
-    /// Returns the slots of all keys that the client uses.
-    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter()
-    }
-
-    /// Returns the ownerships of all keys.
-    pub fn ownerships(&self) -> impl Iterator<Item = &Ownership> {
-        self.slots.iter().flat_map(|slot| slot.ownerships.iter())
-    }
-
-    /// Returns whether no call or hold is left.
-    pub fn is_drained(&self) -> bool {
-        !self.is_called() && !self.ownerships().any(Ownership::is_owned)
-    }
-
-    /// Returns whether no call is left, and no body runs.
-    pub fn is_quiet(&self) -> bool {
-        let mut holds = self.ownerships().filter_map(Ownership::hold);
-        !self.is_called() && !holds.any(Hold::has_body)
-    }
-
-    /// Returns whether a call is left that may still have a lock. A call that was refused only has to learn of it.
-    fn is_called(&self) -> bool {
-        self.calls.values().any(|call| !call.is_refused())
-    }
-
-    /// Returns whether everything is released.
-    #[must_use]
-    pub fn is_released(&self) -> bool {
-        !self.ownerships().any(Ownership::is_releasing)
     }
 }
 

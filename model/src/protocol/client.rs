@@ -9,7 +9,7 @@ use crate::{
     key,
     lost::LostCause,
     machine::{
-        CallId, Entry, Input, Machine, Outputs, Owner, Ownership, Phase, Renew, Request, Settings,
+        CallId, Entry, Input, Machine, Output, Owner, Ownership, Phase, Renew, Request, Settings,
         Slot,
     },
     mode::LockMode,
@@ -189,8 +189,8 @@ impl Client {
     }
 
     /// Applies an input to the machine.
-    pub(super) fn on(&mut self, input: Input, now: Time) -> Outputs {
-        self.machine.on(input, super::config::time(now))
+    pub(super) fn on(&mut self, input: Input, now: Time) -> Vec<Output> {
+        self.machine.on(input, super::config::time(now)).collect()
     }
 
     pub(super) fn is_due(&self, now: Time) -> bool {

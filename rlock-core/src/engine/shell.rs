@@ -100,7 +100,7 @@ impl Shell {
 
     /// Returns the number of losses so far.
     pub(crate) fn losses(&self) -> u64 {
-        self.state().losses
+        self.state().ledger.losses
     }
 
     /// Applies an input, and acts on what follows from it. Returns the step of the call that the input is about.
@@ -115,13 +115,13 @@ impl Shell {
         self.finish(&mut effects)
     }
 
-    /// Applies events of several locks.
-    pub(super) fn on_events(&self, events: impl IntoIterator<Item = (Key, Owner, Event)>) {
+    /// Applies inputs of several locks that no call waits for.
+    pub(super) fn on_all(&self, inputs: impl IntoIterator<Item = Input>) {
         let (mut effects, now) = (Effects::default(), self.clock.now());
         let _dropped = {
             let mut state = self.state();
-            for (key, owner, event) in events {
-                state.on(Input::Event(key, Some(owner), event), now, &mut effects);
+            for input in inputs {
+                state.on(input, now, &mut effects);
             }
             state.conclude(&mut effects, now)
         };
@@ -202,25 +202,25 @@ impl Shell {
 
     /// Takes what the background has to do, and notes when it looks at the schedule next.
     pub(super) fn take_work(&self) -> (BackgroundWork, Option<Time>) {
-        let unreported = mem::take(&mut self.state().work.unreported);
+        let unreported = mem::take(&mut self.state().ledger.work.unreported);
         self.report_all(unreported);
         // Not before, because a subscriber may panic.
         let mut state = self.state();
         let due = state.machine.due();
         state.planned = due.unwrap_or(Time::NEVER);
-        (mem::take(&mut state.work), due)
+        (mem::take(&mut state.ledger.work), due)
     }
 
     /// Makes the background write something that a destructor must not.
     pub(crate) fn later(&self, write: impl FnOnce() + Send + 'static) {
         let seen = Seen::Other(Box::new(write));
-        self.state().work.unreported.push(seen);
+        self.state().ledger.work.unreported.push(seen);
         self.wake.notify_one();
     }
 
     /// Makes the background log a failed renewal, in one line with others.
     pub(super) fn fail(&self, failure: RenewalFailure) {
-        self.state().work.failures.push(failure);
+        self.state().ledger.work.failures.push(failure);
         self.wake.notify_one();
     }
 
@@ -242,7 +242,7 @@ impl Shell {
 
     /// Returns what is noted about the present hold of an owner, or the first of several.
     pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<SharedHold>> {
-        self.state().hold(owner).cloned()
+        self.state().ledger.hold(owner).cloned()
     }
 
     /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CallId, Entry, HoldEnd, Owner, Request};
+use super::{CallId, Entry, HoldEnd, Owner, Renew, Request};
 use crate::{
     few::Few,
     key::Key,
@@ -60,6 +60,15 @@ pub enum Input {
     Cancel(CallId),
     /// The store has replied to a request, or no reply will come. With a reply, the call that sent it is polled.
     Reply(Box<Request>, Reply),
+    /// The store has replied to a renewal, or no reply will come.
+    Renewed {
+        /// The renewal.
+        renew: Renew,
+        /// When it was sent.
+        sent_at: Time,
+        /// The outcome; `None` if no reply will come.
+        outcome: Option<RenewalOutcome>,
+    },
     /// Something happened to a lock. It concerns this owner, or all of the client.
     Event(Key, Option<Owner>, Event),
     /// A deadline may have come.
@@ -97,17 +106,6 @@ pub struct Inside {
 /// Something that happened to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The store has replied to a renewal by `lease` in this mode, or no reply will come.
-    Renewed {
-        /// The mode of the ownership that the renewal named.
-        mode: LockMode,
-        /// The lease that the renewal asked for.
-        lease: Duration,
-        /// When the renewal was sent.
-        sent_at: Time,
-        /// The outcome; `None` if no reply will come.
-        outcome: Option<RenewalOutcome>,
-    },
     /// The store handed the lock off to an owner in its wait queue.
     Granted {
         /// The mode of the grant.

@@ -1,23 +1,13 @@
 //! The end of an entry, its downgrade, and the further entry that a guard of it keeps.
 
 use super::{
-    CallId, Common, Entry, Life, Machine,
+    CallId, Common, Entry, Life,
     output::{HoldEnd, Refusal, Step},
     ownership::Ownership,
     phase::Phase,
     slot::Slot,
 };
 use crate::{few::one, lease::Time, lost::LostCause, mode::LockMode};
-
-impl Machine {
-    /// Returns how many other entries of its hold need the exclusive lock of this entry.
-    #[must_use]
-    pub fn others(&self, entry: &Entry) -> u32 {
-        let own = self.own_at(entry.slot, entry.owner);
-        let own = own.filter(|own| own.has(entry.number) && own.used() == LockMode::Exclusive);
-        own.map_or(0, |own| own.entries() - 1)
-    }
-}
 
 impl Slot {
     /// Removes an entry. Returns the next step of its call.

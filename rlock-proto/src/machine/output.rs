@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use uuid::Uuid;
 
 use super::{CallId, Entry, Owner, SlotId, doubt::Behind};
@@ -20,8 +19,8 @@ use crate::{
     },
 };
 
-/// What an input leads to: nearly always at most an observation and a step.
-pub type Outputs = SmallVec<[Output; 2]>;
+/// What an input leads to, in this order.
+pub type Outputs<'a> = std::vec::Drain<'a, Output>;
 
 /// An action or an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -321,6 +320,8 @@ pub enum Ask {
 /// A renewal. A lease of zero only asks whether the lock exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renew {
+    /// The place of the key.
+    pub slot: SlotId,
     /// The key of the lock.
     pub key: Key,
     /// The owner that has the lock.

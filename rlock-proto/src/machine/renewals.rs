@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use super::{
-    Settings,
+    Common, Settings, SlotId,
     output::Renew,
     ownership::Ownership,
     phase::{Purpose, Status},
-    timer::Timer,
+    slot::Slot,
+    timer::{Target, Timer},
 };
 use crate::{
     key::Key,
     lease::{Time, next_check, renewal_attempt, renewal_due, valid_until},
     lost::LostCause,
     mode::LockMode,
-    store::Grant,
+    store::{Grant, RenewalOutcome},
 };
 
 /// The time after which a lock is renewed that the store granted for less than its lease. A shorter hold saves the
@@ -131,7 +132,7 @@ impl Ownership {
     }
 
     /// Returns when the schedule has to look at it.
-    pub(super) fn next_due(&self, now: Time, counts: bool) -> (Time, Timer) {
+    pub(super) fn next_due(&self, now: Time, request_due: Time) -> (Time, Timer) {
         let (end, what) = self.time_out();
         let ends_by = match what {
             Due::Lost(LostCause::MaxHold) => Timer::MaxHold,
@@ -148,7 +149,7 @@ impl Ownership {
         let deadlines = [
             (end, ends_by),
             (renewal, Timer::Renewal),
-            (self.request_due(counts), asks_for),
+            (request_due, asks_for),
         ];
         let (due, timer) = deadlines.into_iter().min().unwrap_or((end, ends_by));
         (next_check(due, now), timer)
@@ -177,6 +178,7 @@ impl Ownership {
     /// Begins a renewal by this lease. It carries what a member of a quorum needs that lacks the lock.
     pub(super) fn begin_renewal(
         &mut self,
+        slot: SlotId,
         key: Key,
         lease: Duration,
         settings: &Settings,
@@ -193,6 +195,7 @@ impl Ownership {
             last_fence: if is_needed { self.tokens.fence() } else { 0 },
             keeps_fence,
             count: if is_counted { self.entries().max(1) } else { 1 },
+            slot,
             key,
             owner: self.owner,
             mode: self.mode,
@@ -223,5 +226,38 @@ impl Ownership {
             }
             self.lease.renewal_sent = None;
         }
+    }
+}
+
+impl Slot {
+    /// Applies the reply to a renewal.
+    pub(super) fn renewed(
+        &mut self,
+        renew: &Renew,
+        sent_at: Time,
+        outcome: Option<RenewalOutcome>,
+        cx: &mut Common,
+    ) {
+        let (owner, now) = (renew.owner, cx.now);
+        let is_current = self.current == Some(owner);
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        if let Some(RenewalOutcome::Held { fence, .. }) = outcome {
+            own.renewed(sent_at, renew.lease, fence, now);
+        }
+        own.tokens.end_wish();
+        // A renewal of the exclusive lock may be executed when that is shared already.
+        let is_outdated = renew.mode != own.mode;
+        let cause = own.timed_out(now).unwrap_or(LostCause::Removed);
+        match outcome {
+            Some(RenewalOutcome::Held { wanted, .. }) => {
+                self.line.others_wait |= wanted && is_current;
+            }
+            Some(RenewalOutcome::Lost) if !is_outdated => self.lose(owner, cause, cx),
+            Some(RenewalOutcome::Lost | RenewalOutcome::Unknown) | None => {}
+        }
+        // The next look is later.
+        cx.schedule.remove(Target::Slot(self.id), &mut self.due);
     }
 }

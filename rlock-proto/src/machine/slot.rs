@@ -15,10 +15,8 @@ use smallvec::SmallVec;
 
 use super::{
     Common, Life, Owner, SlotId,
-    call::{Calls, acquisition},
-    doubt::Report,
+    call::Calls,
     hold::Hold,
-    input::Event,
     line::Line,
     output::Output,
     ownership::Ownership,
@@ -26,14 +24,7 @@ use super::{
     renewals::Due,
     timer::{Target, Timer},
 };
-use crate::{
-    key::Key,
-    lease::Time,
-    lost::LostCause,
-    mode::LockMode,
-    options::LockOptions,
-    store::{GRACE, RenewalOutcome},
-};
+use crate::{key::Key, lease::Time, mode::LockMode, options::LockOptions};
 
 /// How long an ownership waits for a new fence while local calls wait.
 const FENCE_WAIT: Duration = Duration::from_secs(1);
@@ -169,14 +160,6 @@ impl Slot {
         (self.current, self.line.others_wait) = (None, false);
     }
 
-    /// Releases an owner that no call uses any more, if the store has granted it a lock or still has it in the wait queue.
-    /// So other waiters wait neither for the end of the grant nor behind this owner.
-    pub(super) fn decline(&mut self, owner: Owner, mode: LockMode, cx: &Common) {
-        let mut own = Ownership::new(owner, mode, GRACE, cx.settings.tokens);
-        own.end(cx.now);
-        self.ownerships.push(own);
-    }
-
     /// Returns the ownership for the call with the turn: the one that the call before left, or a fresh one.
     pub(super) fn ownership(&mut self, options: &LockOptions, cx: &mut Common) -> &mut Ownership {
         let current = self.current();
@@ -205,18 +188,18 @@ impl Slot {
             }
             return;
         }
-        let next = self.line.next().copied();
-        let may_serve = self.line.may_serve();
         let may_retain = !self.line.others_wait && !cx.is_draining();
-        let Some(own) = self.current_mut() else {
+        let (line, ownerships) = (&mut self.line, &mut self.ownerships);
+        let Some(own) = ownerships.iter_mut().find(|own| own.owner == owner) else {
             return;
         };
         if may_continue && own.is_certain(now) {
             own.tokens.run_low();
-            let fits = next.is_some_and(|options| own.fits(&options, now));
-            if fits && may_serve && own.tokens.has_next() {
+            let next = line.next();
+            let fits = next.is_some_and(|options| own.fits(options, now));
+            if fits && line.may_serve() && own.tokens.has_next() {
                 own.pass_on();
-                return self.line.hands_over();
+                return line.hands_over();
             }
             let retain = match next {
                 None => own.retain(),
@@ -245,105 +228,19 @@ impl Slot {
         }
     }
 
-    /// Wakes the call with the turn, to which the store has just handed the lock off. Unless it is polled within the
-    /// grace period, others may have the turn.
-    fn wake_for_grant(&self, calls: &mut Calls, cx: &mut Common) {
-        let turn = self.line.turn();
-        if let Some(call) = turn.and_then(|turn| acquisition(calls, turn))
-            && !call.is_asking()
-        {
-            call.patience.shorten(cx.now);
-        }
-        self.wake_turn(cx);
-    }
-
-    /// Applies what happened to the lock of this owner.
-    pub(super) fn on(&mut self, owner: Owner, event: Event, calls: &mut Calls, cx: &mut Common) {
-        let now = cx.now;
-        let is_current = self.current().is_some_and(|own| own.owner == owner);
-        let Some(own) = self.find_mut(owner) else {
-            return;
-        };
-        if matches!(event, Event::Granted { .. } | Event::Retry { .. }) {
-            own.release_again(now);
-        }
-        match event {
-            Event::Renewed {
-                mode,
-                lease,
-                sent_at,
-                outcome,
-            } => {
-                let mut is_wanted = false;
-                if let Some(RenewalOutcome::Held { wanted, fence }) = outcome {
-                    own.renewed(sent_at, lease, fence, now);
-                    is_wanted = wanted && is_current;
-                }
-                own.tokens.end_wish();
-                // A renewal of the exclusive lock may be executed when that is shared already.
-                let is_outdated = mode != own.mode;
-                let cause = own.timed_out(now).unwrap_or(LostCause::Removed);
-                self.line.others_wait |= is_wanted;
-                if outcome == Some(RenewalOutcome::Lost) && !is_outdated {
-                    self.lose(owner, cause, cx);
-                }
-                // The next look is later.
-                cx.schedule.remove(Target::Slot(self.id), &mut self.due);
-            }
-            Event::Granted {
-                fence, ttl, wanted, ..
-            } => {
-                if own.phase().is_pending() && own.standing.is_new(fence) {
-                    own.standing.handed_off(fence, ttl, wanted);
-                    own.doubt.reported(Report::HandedOff, now);
-                    self.line.arrives(wanted, cx);
-                    self.wake_for_grant(calls, cx);
-                }
-            }
-            Event::Wanted => self.line.others_wait |= is_current,
-            // Another client tries to acquire a lock that this one shares with others.
-            Event::Retry { after, .. } if own.phase() == Phase::Retained => {
-                own.end_retention(now + after);
-            }
-            Event::Retry { after, .. } => {
-                own.standing.ask_by(now + after);
-                self.wake_turn(cx);
-            }
-            Event::Changed => {
-                // Other holders come, go and renew their leases. Renewals find a loss.
-                if own.mode == LockMode::Exclusive {
-                    own.doubt.reported(Report::Changed, now);
-                }
-                own.standing.changed();
-                self.wake_turn(cx);
-            }
-            Event::Missed { is_heard } => {
-                own.doubt.reported(Report::Missed { is_heard }, now);
-                // A report of a change may be due to a renewal. This is not.
-                own.lease.renewal_sent = None;
-                own.standing.ask_by(now);
-                self.wake_turn(cx);
-            }
-            Event::Revoke { token, at_once } => {
-                let revoked = self.revoke(owner, token, at_once, cx);
-                cx.outputs.push(Output::Revoked(revoked));
-            }
-        }
-    }
-
     /// Handles the deadlines that have passed.
     pub(super) fn come_due(&mut self, cx: &mut Common) {
         self.due = None;
         let owners: SmallVec<[Owner; 1]> = self.ownerships.iter().map(|own| own.owner).collect();
         for owner in owners {
-            let (key, now) = (self.key.clone(), cx.now);
+            let (slot, key, now) = (self.id, self.key.clone(), cx.now);
             let Some(own) = self.find_mut(owner) else {
                 continue;
             };
             match own.come_due(now) {
                 Due::Lost(cause) => self.lose(owner, cause, cx),
                 Due::Renewal(lease) => {
-                    let renew = own.begin_renewal(key, lease, &cx.settings, now);
+                    let renew = own.begin_renewal(slot, key, lease, &cx.settings, now);
                     cx.outputs.push(Output::Renew(Box::new(renew)));
                 }
                 Due::Nothing => {}
@@ -357,27 +254,32 @@ impl Slot {
         let was_releasing = self.is_releasing();
         self.end_retention(cx);
         self.advance(calls, cx);
-        let is_permit =
-            (self.current()).is_some_and(|own| matches!(own.mode, LockMode::Permits(_)));
-        if self.is_shared() && (is_permit || self.line.others_wait || cx.is_draining()) {
+        if let Some(own) = self.current()
+            && own.phase() == Phase::Held
+            && (matches!(own.mode, LockMode::Permits(_))
+                || own.mode == LockMode::Shared && (self.line.others_wait || cx.is_draining()))
+        {
             self.leave_shared();
         }
         let counts = cx.settings.counts_entries;
         let (mut n, mut due) = (0, (Time::NEVER, Timer::LeaseEnd));
         while let Some(own) = self.ownerships.get(n) {
             let owner = own.owner;
-            if own.request_due(counts) <= cx.now && cx.life != Life::Ended {
+            let mut request_due = own.request_due(counts);
+            if request_due <= cx.now && cx.life != Life::Ended {
                 if own.is_releasing() {
                     self.release_in_background(owner, calls, cx);
                 } else {
                     self.show(owner, cx);
                 }
+                request_due = self.ownerships[n].request_due(counts);
             }
-            if self.ownerships[n].is_over(cx.now) {
+            let own = &self.ownerships[n];
+            if own.is_over(cx.now) {
                 self.ownerships.remove(n);
                 continue;
             }
-            due = due.min(self.ownerships[n].next_due(cx.now, counts));
+            due = due.min(own.next_due(cx.now, request_due));
             n += 1;
         }
         (cx.schedule).look_by(due, Target::Slot(self.id), &mut self.due);

@@ -12,7 +12,7 @@ use crate::key::Key;
 const MOST_IDLE: usize = 64;
 
 /// The place of a slot. When no call and no ownership uses it, another key may get it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u32);
 
 /// All slots of a machine.

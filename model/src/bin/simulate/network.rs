@@ -478,19 +478,13 @@ impl World {
         let input = match awaited.sent {
             Sent::Request(request) => Input::Reply(request, reply(outcome, sent_at)),
             Sent::Renew(renew) => {
-                let (key, owner, mode, lease) = (renew.key, renew.owner, renew.mode, renew.lease);
                 let outcome = outcome.ok();
                 let outcome = outcome.and_then(|answer| Some(renewed(&answer)?.kept[0]));
-                Input::Event(
-                    key,
-                    Some(owner),
-                    Event::Renewed {
-                        mode,
-                        lease,
-                        sent_at,
-                        outcome,
-                    },
-                )
+                Input::Renewed {
+                    renew: *renew,
+                    sent_at,
+                    outcome,
+                }
             }
         };
         let most = lease.map(|lease| (lease / 8).max(20 * MS) + ROLLBACK);

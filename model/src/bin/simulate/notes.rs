@@ -122,6 +122,15 @@ impl Notes {
                     }
                 }
             }
+            Input::Renewed {
+                renew,
+                sent_at,
+                outcome: Some(RenewalOutcome::Held { .. }),
+            } => {
+                let note = self.of(renew.owner);
+                note.confirmed(*sent_at);
+                note.attempts = 0;
+            }
             Input::Acquire { locks, options, .. } => {
                 // The call may enter these holds before it has its other locks.
                 for inside in locks.iter().filter_map(|lock| lock.inside) {
@@ -153,14 +162,6 @@ impl Note {
             }
             // A message of a grant is newer than every change reported before it.
             Event::Granted { .. } => (self.doubt, self.changed_at) = (None, None),
-            Event::Renewed {
-                sent_at,
-                outcome: Some(RenewalOutcome::Held { .. }),
-                ..
-            } => {
-                self.confirmed(*sent_at);
-                self.attempts = 0;
-            }
             Event::Revoke {
                 token: None,
                 at_once: true,

@@ -177,12 +177,12 @@ impl About {
                     && machine.own(key, *owner).is_none();
                 match event {
                     Event::Granted { .. } => about.granted = one((key.clone(), *owner)),
-                    Event::Renewed { outcome, .. } => {
-                        about.wanted =
-                            matches!(outcome, Some(RenewalOutcome::Held { wanted: true, .. }));
-                    }
                     event => about.wanted = *event == Event::Wanted,
                 }
+            }
+            Input::Renewed { renew, outcome, .. } => {
+                about.owner = Some((renew.key.clone(), renew.owner));
+                about.wanted = matches!(outcome, Some(RenewalOutcome::Held { wanted: true, .. }));
             }
             Input::Reply(request, Reply::Acquired(Acquired::Granted { .. })) => {
                 let claims = request.claims.iter();
@@ -1042,12 +1042,13 @@ impl World {
         if is_busy || state.machine.due().is_some_and(|due| due <= now) {
             return;
         }
-        let outputs = state.machine.clone().on(Input::Poll(call), now);
-        let goes_on = |output: &&Output| match output {
+        let mut machine = state.machine.clone();
+        let outputs = machine.on(Input::Poll(call), now);
+        let goes_on = |output: &Output| match output {
             Output::Step(Step::Wait) => false,
             output => matches!(output, Output::Step(_)),
         };
-        if let Some(step) = outputs.iter().find(goes_on) {
+        if let Some(step) = outputs.into_iter().find(goes_on) {
             let what = format!("client {client}: {call:?} was not woken for {step:?}");
             self.breaks(WOKEN, what);
         }

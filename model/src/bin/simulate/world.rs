@@ -275,7 +275,7 @@ impl World {
         (client, time, &input).hash(&mut self.digest);
         self.note(|| format!("client {client} <- {input:?}"));
         let about = self.before(client, &input, time);
-        let outputs = self.clients[client].machine.on(input, time);
+        let outputs: Vec<_> = self.clients[client].machine.on(input, time).collect();
         self.after(client, &about, time);
         let mut step = None;
         for output in outputs {

@@ -250,7 +250,7 @@ pub(super) fn feed(
 /// The situation in which a retained ownership is released because of an input.
 fn cause(input: &Input) -> Option<Situation> {
     match input {
-        Input::Event(_, _, Event::Wanted | Event::Renewed { .. }) => {
+        Input::Event(_, _, Event::Wanted) | Input::Renewed { .. } => {
             Some(Situation::RetainedWanted)
         }
         Input::Event(_, _, Event::Revoke { .. }) => Some(Situation::RetainedAsked),

@@ -3,7 +3,7 @@
 use super::calls::feed;
 use crate::{
     lease::Time,
-    machine::{Event, Failure, Input, Renew, Reply},
+    machine::{Event, Failure, Input, Reply},
     mode::LockMode,
     owner::OwnerId,
     protocol::{
@@ -90,26 +90,12 @@ fn renewal_ends(
     let Asked::Renewal(renew) = awaited.what else {
         return;
     };
-    let Renew {
-        key,
-        owner,
-        mode,
-        lease,
-        ..
-    } = *renew;
-    let event = Event::Renewed {
-        mode,
-        lease,
+    let input = Input::Renewed {
+        renew: *renew,
         sent_at: time(awaited.sent),
         outcome,
     };
-    feed(
-        config,
-        state,
-        name,
-        Input::Event(key, Some(owner), event),
-        None,
-    );
+    feed(config, state, name, input, None);
 }
 
 /// Fails a request. `maybe_executed`: the server may still receive it.

@@ -13,7 +13,7 @@ use super::failure::{RenewalFailure, present};
 use crate::{
     engine::{
         core::Core,
-        machine::{Event, Renew},
+        machine::{Input, Renew},
     },
     escape_control::escape_control,
     lease::renewal_attempt,
@@ -114,17 +114,15 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
             log_late(core, renew);
         }
     }
-    let events = batch.into_iter().enumerate().map(|(n, renew)| {
+    let replies = batch.into_iter().enumerate().map(|(n, renew)| {
         let outcome = kept.get(n).copied();
-        let event = Event::Renewed {
-            mode: renew.mode,
-            lease: by,
+        Input::Renewed {
+            renew,
             sent_at,
             outcome,
-        };
-        (renew.key, renew.owner, event)
+        }
     });
-    core.shell.on_events(events);
+    core.shell.on_all(replies);
     if !is_late && !unknown.is_empty() {
         let error = outcome.err().unwrap_or_else(StoreError::no_majority);
         fail(core, unknown, error);
@@ -153,12 +151,13 @@ fn log_late(core: &Core, renew: &Renew) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockClient, key::Key, mode::LockMode};
+    use crate::{LockClient, engine::machine::SlotId, key::Key, mode::LockMode};
 
     #[test]
     fn only_renewals_by_the_same_lease_share_a_batch_and_never_more_than_fit() {
         let client = LockClient::in_memory();
         let renew = |lease| Renew {
+            slot: SlotId::default(),
             key: Key::parse("k").expect("valid"),
             owner: 1,
             mode: LockMode::Exclusive,

@@ -45,7 +45,7 @@ impl Shell {
         if !effects.requests.is_empty() {
             for request in effects.requests.drain(..) {
                 let pending = request.is_release().then(metrics::PendingRelease::begin);
-                self.state().work.requests.push((request, pending));
+                self.state().ledger.work.requests.push((request, pending));
             }
         }
         // Before subscribers learn of the holds: one that panics ends them, so they have to be counted by then.

@@ -114,7 +114,7 @@ impl Shell {
                 let owner = OwnerId::new(self.client, given_up.owner, given_up.mode);
                 tracing::debug!(%key, %owner, was_held = given_up.was_held, "release given up");
                 if given_up.was_held {
-                    let given_up = &mut self.state().work.given_up;
+                    let given_up = &mut self.state().ledger.work.given_up;
                     given_up.0 += 1;
                     given_up.1.get_or_insert((key, owner));
                 }
@@ -130,7 +130,12 @@ struct Unreported<'a>(&'a Shell, vec::IntoIter<Seen>);
 impl Drop for Unreported<'_> {
     fn drop(&mut self) {
         if self.1.len() > 0 {
-            self.0.state().work.unreported.extend(self.1.by_ref());
+            self.0
+                .state()
+                .ledger
+                .work
+                .unreported
+                .extend(self.1.by_ref());
             self.0.wake.notify_one();
         }
     }

@@ -24,15 +24,21 @@ use crate::{
 
 pub(super) struct ClientState {
     pub(super) machine: Machine,
+    pub(super) ledger: Ledger,
+    /// When the background looks at the schedule next.
+    pub(super) planned: Time,
+    pub(super) is_ending: bool,
+}
+
+/// What the shell knows of its calls and holds.
+#[derive(Default)]
+pub(super) struct Ledger {
     /// The calls that wait.
     calls: BTreeMap<CallId, Waker>,
     /// The present holds by owner and first entry, each counted until it ends or is lost.
     holds: BTreeMap<(Owner, u32), (Arc<SharedHold>, metrics::Held)>,
     pub(super) work: BackgroundWork,
-    /// When the background looks at the schedule next.
-    pub(super) planned: Time,
     pub(super) losses: u64,
-    pub(super) is_ending: bool,
 }
 
 /// What the background has to do.
@@ -77,26 +83,16 @@ impl ClientState {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             machine: Machine::new(settings, Spread(fastrand::u64(..) | 1)),
-            calls: BTreeMap::new(),
-            holds: BTreeMap::new(),
-            work: BackgroundWork::default(),
+            ledger: Ledger::default(),
             planned: Time::NEVER,
-            losses: 0,
             is_ending: false,
         }
-    }
-
-    /// Returns the present hold of an owner, or the first of several.
-    pub(super) fn hold(&self, owner: Owner) -> Option<&Arc<SharedHold>> {
-        let mut holds = self.holds.range((owner, 0)..=(owner, u32::MAX));
-        let (_, (hold, _)) = holds.next()?;
-        Some(hold)
     }
 
     /// Applies an input, and notes what follows from it.
     pub(super) fn on(&mut self, input: Input, now: Time, effects: &mut Effects) {
         for output in self.machine.on(input, now) {
-            self.note(output, effects);
+            self.ledger.note(output, effects);
         }
     }
 
@@ -112,9 +108,9 @@ impl ClientState {
         effects.is_ending = self.is_ending;
         let (call, waits) = (effects.call?, matches!(effects.step, Some(Step::Wait)));
         match effects.waker.take_if(|_| waits) {
-            Some(waker) => self.calls.insert(call, waker),
+            Some(waker) => self.ledger.calls.insert(call, waker),
             None if waits => None,
-            None => self.calls.remove(&call),
+            None => self.ledger.calls.remove(&call),
         }
     }
 
@@ -128,7 +124,7 @@ impl ClientState {
         let Entered { entry, first, .. } = entered;
         let place = (entry.owner, *first);
         if entered.began.is_none()
-            && let Some((hold, _)) = self.holds.get(&place)
+            && let Some((hold, _)) = self.ledger.holds.get(&place)
             && hold.token == entered.token
         {
             return Arc::clone(hold);
@@ -142,9 +138,20 @@ impl ClientState {
         }
         if entered.began.is_some() {
             let counted = metrics::Held::begin(begins.counters, now);
-            self.holds.insert(place, (Arc::clone(&hold), counted));
+            self.ledger
+                .holds
+                .insert(place, (Arc::clone(&hold), counted));
         }
         hold
+    }
+}
+
+impl Ledger {
+    /// Returns the present hold of an owner, or the first of several.
+    pub(super) fn hold(&self, owner: Owner) -> Option<&Arc<SharedHold>> {
+        let mut holds = self.holds.range((owner, 0)..=(owner, u32::MAX));
+        let (_, (hold, _)) = holds.next()?;
+        Some(hold)
     }
 
     /// Does what an output wants, or notes it for outside of the mutex.

@@ -292,13 +292,11 @@ impl Client {
 
     /// Replies to a renewal that was sent at `sent_at`.
     pub(super) fn renewed(&mut self, renew: &Renew, sent_at: u64, outcome: Option<RenewalOutcome>) {
-        let event = Event::Renewed {
-            mode: renew.mode,
-            lease: renew.lease,
+        self.on(Input::Renewed {
+            renew: renew.clone(),
             sent_at: at(sent_at),
             outcome,
-        };
-        self.on(Input::Event(renew.key.clone(), Some(renew.owner), event));
+        });
     }
 
     /// Ends an entry, whose call waits for the store.
