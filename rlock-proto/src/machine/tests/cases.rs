@@ -734,6 +734,18 @@ fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
     // The reply that a majority is missing tells that the roll back has ended.
     assert!(again(true, "k", UNANSWERED));
     assert!(!again(true, "k", Reply::None));
+
+    // The same while the request is under way.
+    let follows = |needs_majority, keys| {
+        let mut client = Client::with(|settings| settings.needs_majority = needs_majority);
+        let (call, step) = client.acquire(keys, terms(LEASE));
+        let (next, _) = client.acquire(keys, terms(LEASE));
+        client.on(Input::Cancel(call));
+        owner(&client.next(next)) == owner(&asked(step))
+    };
+    assert!(follows(false, "k"));
+    assert!(!follows(false, "a b"));
+    assert!(!follows(true, "k"));
 }
 
 #[test]
