@@ -95,7 +95,13 @@ impl RedisStore {
     ) -> Arc<Self> {
         let of_quorum = options.run_ids.is_some();
         let floor = Arc::clone(&options.floor);
-        let commands = Commands::new(keyspace, options.fence_retention, floor, of_quorum);
+        let commands = Commands::new(
+            keyspace,
+            options.fence_retention,
+            floor,
+            options.client,
+            of_quorum,
+        );
         let commands = Arc::new(commands);
         let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));

@@ -1,6 +1,7 @@
 //! The commands of requests: scripts, names of keys, arguments.
 
 use std::{
+    io::Write,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,10 +11,13 @@ use std::{
 
 use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, cmd};
 
+use uuid::Uuid;
+
 use super::{floor::Floor, keyspace::Keyspace};
 use crate::{
     few::{Few, one},
     key::Key,
+    mode::LockMode,
     owner::OwnerId,
     store::{
         AcquireRequest, Change, DowngradeRequest, GRACE, ReleaseRequest, Renewal, SetCountRequest,
@@ -23,6 +27,7 @@ use crate::{
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
 const ARGUMENTS: usize = 8;
 const BYTES: usize = 128;
+const GROWS: &str = "a command grows";
 
 /// Defines the scripts, each with the library that it may use.
 macro_rules! scripts {
@@ -86,6 +91,8 @@ pub(in crate::store) struct Commands {
     /// The time for which the server keeps a fence after the lease of its grant.
     fence_retention: Duration,
     pub(super) floor: Arc<Floor>,
+    /// The client, and how the texts of its owners begin.
+    client: (Uuid, String),
     /// Whether the server is one of a quorum.
     of_quorum: bool,
 }
@@ -156,6 +163,7 @@ impl Commands {
         keyspace: Keyspace,
         fence_retention: Duration,
         floor: Arc<Floor>,
+        client: Uuid,
         of_quorum: bool,
     ) -> Self {
         Self {
@@ -163,6 +171,7 @@ impl Commands {
             scripts: Scripts::new(),
             fence_retention,
             floor,
+            client: (client, format!("{client}:")),
             of_quorum,
         }
     }
@@ -208,7 +217,10 @@ impl Commands {
         let mut command = Cmd::with_capacity(parts * ARGUMENTS, parts * BYTES);
         command.arg("EVALSHA").arg(&script.hash).arg(keys.len());
         for key in keys {
-            command.arg(self.keyspace.lock(key));
+            let mut name = command.writer_for_next_arg();
+            for part in self.keyspace.parts_of_lock(key) {
+                name.write_all(part.as_bytes()).expect(GROWS);
+            }
         }
         command
     }
@@ -224,9 +236,16 @@ impl Commands {
             .arg(self.waiters())
             .arg(self.floor.next());
         for claim in &*request.claims {
-            command.arg(Text(claim.owner));
+            command.arg(self.owner(claim.owner));
         }
         command
+    }
+
+    fn owner(&self, owner: OwnerId) -> Owner<'_> {
+        Owner {
+            owner,
+            commands: self,
+        }
     }
 
     /// Returns how long the server keeps the fence of a grant (ms). The request may hand the lock off, too.
@@ -242,7 +261,7 @@ impl Commands {
     fn set_count(&self, request: &SetCountRequest) -> Cmd {
         let mut command = self.begin(&self.scripts.set_count, [&request.key]);
         command
-            .arg(Text(request.owner))
+            .arg(self.owner(request.owner))
             .arg(request.count)
             .arg(millis(request.lease))
             .arg(self.fence_ttl(request.lease));
@@ -251,7 +270,7 @@ impl Commands {
 
     fn downgrade(&self, request: &DowngradeRequest) -> Cmd {
         let mut command = self.begin(&self.scripts.downgrade, [&request.key]);
-        command.arg(Text(request.owner));
+        command.arg(self.owner(request.owner));
         self.hands_off(&mut command, request.fence);
         command
     }
@@ -259,7 +278,7 @@ impl Commands {
     fn release(&self, request: &ReleaseRequest) -> Cmd {
         let mut command = self.begin(&self.scripts.release, [&request.key]);
         command
-            .arg(Text(request.owner))
+            .arg(self.owner(request.owner))
             // Rounded up: the lock stays taken for at least this long.
             .arg(millis(request.min_hold + Duration::from_nanos(999_999)));
         self.hands_off(&mut command, request.fence);
@@ -279,7 +298,7 @@ impl Commands {
     fn renew(&self, renewals: &[Renewal], lease: Duration) -> Cmd {
         let mut command = self.begin_renewals(&self.scripts.renew, renewals, lease);
         for renewal in renewals {
-            command.arg(Text(renewal.claim.owner));
+            command.arg(self.owner(renewal.claim.owner));
             if renewal.keeps_fence {
                 command.arg(format!("={}", renewal.last_fence));
             } else {
@@ -293,7 +312,7 @@ impl Commands {
         let mut command = self.begin_renewals(&self.scripts.restore, renewals, lease);
         for renewal in renewals {
             command
-                .arg(Text(renewal.claim.owner))
+                .arg(self.owner(renewal.claim.owner))
                 .arg(renewal.count)
                 .arg(renewal.last_fence);
         }
@@ -309,11 +328,22 @@ impl Commands {
 }
 
 /// An owner that is written into a command without a string in between.
-struct Text(OwnerId);
+struct Owner<'a> {
+    owner: OwnerId,
+    commands: &'a Commands,
+}
 
-impl ToRedisArgs for Text {
+impl ToRedisArgs for Owner<'_> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        out.write_arg_fmt(self.0);
+        let (owner, (client, prefix)) = (self.owner, &self.commands.client);
+        let mut text = out.writer_for_next_arg();
+        let is_usual = owner.is_of(*client) && owner.mode() == LockMode::Exclusive;
+        let written = if is_usual && !owner.is_kept() {
+            write!(text, "{prefix}{}", owner.sequence())
+        } else {
+            write!(text, "{owner}")
+        };
+        written.expect(GROWS);
     }
 }
 

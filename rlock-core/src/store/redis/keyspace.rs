@@ -49,8 +49,13 @@ impl Keyspace {
     /// A lock's name therefore ends with its only or its second closing brace. So the names of different
     /// keys differ, and no name is another's name with a suffix.
     pub(in crate::store) fn lock(&self, key: &Key) -> String {
+        self.parts_of_lock(key).concat()
+    }
+
+    /// Returns the parts of that name.
+    pub(super) fn parts_of_lock<'a>(&'a self, key: &'a Key) -> [&'a str; 4] {
         let opening = if key.has_hash_tag() { "" } else { "{" };
-        [&self.prefix, opening, key.as_str(), "}"].concat()
+        [&self.prefix, opening, key.as_str(), "}"]
     }
 
     /// Returns the prefix of the channels that clients subscribe to. The client id follows.

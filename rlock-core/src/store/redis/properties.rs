@@ -147,6 +147,7 @@ fn push(push: PushInfo) {
             names_of_locks(),
             MAX_LEASE,
             Arc::default(),
+            CLIENT,
             false,
         )),
         client: CLIENT,
