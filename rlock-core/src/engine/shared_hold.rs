@@ -30,12 +30,12 @@ pub(crate) struct SharedHold {
     /// Set if the hold leads.
     pub(crate) office: OnceLock<Box<Office>>,
     /// The cause of its loss, and its entries then.
-    lost: OnceLock<(LostCause, Arc<[u32]>)>,
+    lost: OnceLock<Box<(LostCause, Arc<[u32]>)>>,
     /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
     /// make it valid for longer.
     valid_until: AtomicU64,
-    /// Notified when an entry has ended, and of a loss.
-    ended: Notify,
+    /// Notified when an entry has ended, and of a loss, if anything waits for that.
+    ended: OnceLock<Box<Notify>>,
     /// Notified of a loss.
     loss: Notify,
 }
@@ -60,14 +60,14 @@ impl SharedHold {
             office: OnceLock::new(),
             lost: OnceLock::new(),
             valid_until: AtomicU64::new(0),
-            ended: Notify::new(),
+            ended: OnceLock::new(),
             loss: Notify::new(),
         }
     }
 
     /// Marks these entries as lost. Only the first loss counts.
     pub(super) fn lose(&self, cause: LostCause, entries: Arc<[u32]>) {
-        let _ = self.lost.set((cause, entries));
+        let _ = self.lost.set(Box::new((cause, entries)));
     }
 
     /// Wakes those who wait for a loss.
@@ -75,9 +75,10 @@ impl SharedHold {
         self.loss.notify_waiters();
     }
 
-    /// Resolves at the next end of an entry, or loss, from when it is enabled.
+    /// Resolves at the next end of an entry, or loss, from when it is enabled. Look for one under the client's mutex only
+    /// then, so that none is missed.
     pub(super) fn next_end(&self) -> Notified<'_> {
-        self.ended.notified()
+        self.ended.get_or_init(Box::default).notified()
     }
 
     /// Returns the cause if the hold was lost.
@@ -109,12 +110,14 @@ impl SharedHold {
 
     /// Wakes those who wait for the end of an entry, or for a loss.
     pub(super) fn notify(&self) {
-        self.ended.notify_waiters();
+        if let Some(ended) = self.ended.get() {
+            ended.notify_waiters();
+        }
     }
 
     /// Returns the cause if this entry was lost.
     pub(crate) fn lost(&self, number: u32) -> Option<LostCause> {
-        let (cause, entries) = self.lost.get()?;
+        let (cause, entries) = &**self.lost.get()?;
         entries.contains(&number).then_some(*cause)
     }
 
