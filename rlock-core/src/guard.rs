@@ -268,6 +268,9 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
+        if self.entries().is_empty() {
+            return;
+        }
         let entries = self.hold.take().into_iter();
         // Collected, so that the other locks are released even if the waker of a call that waits for one of them panics.
         let guards: Few<EntryGuard> = entries

@@ -92,17 +92,6 @@ impl<'a> CallGuard<'a> {
         step
     }
 
-    /// Takes steps until one that the caller has to take.
-    pub(crate) async fn run(&mut self, mut step: Step) -> Step {
-        loop {
-            step = match step {
-                Step::Send(request) => self.send(request).await,
-                Step::Wait => self.woken().await,
-                step => return step,
-            };
-        }
-    }
-
     /// Waits until the machine has another step.
     pub(crate) async fn woken(&mut self) -> Step {
         let (shell, id) = (&self.core.shell, self.id);
@@ -123,27 +112,33 @@ impl<'a> CallGuard<'a> {
 
     /// Sends a request, and returns the step that follows the reply.
     pub(crate) async fn send(&mut self, request: Box<Request>) -> Step {
-        let core = self.core;
-        let (asked, number) = (Asked::of(core, &request), request.number);
+        let (core, number) = (self.core, request.number);
+        let (asked, options) = (request.for_store(core.id), options_of(&request));
         let sending = Sending::new(core, request);
-        let reply = if core.is_closed() {
-            None
-        } else {
-            match asked.send(core) {
-                Either::Left(reply) => Some(reply.into_inner()),
-                Either::Right(reply) => {
-                    let acquires = self.begins.is_some();
-                    let unread = acquires.then(|| Unread::new(&core.shell, self.id, number));
-                    core.sent_until_closed(pin!(reply), unread).await
-                }
-            }
+        if core.is_closed() {
+            return self.unanswered(sending);
+        }
+        let reply = match ask(core, &asked, options) {
+            Either::Left(reply) => return self.answered(sending, reply.into_inner()),
+            Either::Right(reply) => reply,
         };
-        let Some(reply) = reply else {
-            drop(sending);
-            let poll = Input::Poll(self.id);
-            let step = core.shell.on_begun(poll, self.begins.as_mut());
-            return self.noted(step.unwrap_or(Step::Wait));
-        };
+        let acquires = self.begins.is_some();
+        let unread = acquires.then(|| Unread::new(&core.shell, self.id, number));
+        match core.sent_until_closed(pin!(reply), unread).await {
+            Some(reply) => self.answered(sending, reply),
+            None => self.unanswered(sending),
+        }
+    }
+
+    /// Returns the next step of a call whose client was closed before the reply.
+    fn unanswered(&mut self, sending: Sending) -> Step {
+        drop(sending);
+        let (shell, poll) = (&self.core.shell, Input::Poll(self.id));
+        let step = shell.on_begun(poll, self.begins.as_mut());
+        self.noted(step.unwrap_or(Step::Wait))
+    }
+
+    fn answered(&mut self, sending: Sending, reply: Result<Reply, StoreError>) -> Step {
         let (step, error) = sending.replied(reply, self.begins.as_mut());
         // The last request may have been cut short by the end of the wait, so an earlier error is more precise.
         let is_vague = |error: &StoreError| error.maybe_executed;
@@ -225,42 +220,33 @@ impl Drop for Sending {
 /// Sends a request of the background, and tells the machine the reply.
 pub(super) async fn perform(core: &Core, sending: Sending) {
     if let Some(request) = &sending.request {
-        let reply = Asked::of(core, request).send(core).await;
+        let asked = request.for_store(core.id);
+        let reply = ask(core, &asked, options_of(request)).await;
         sending.replied(reply, None);
     }
 }
 
-/// A request as the store gets it.
-struct Asked {
-    request: StoreRequest,
-    send: SendOptions,
+fn options_of(request: &Request) -> SendOptions {
+    SendOptions::new(request.timeout).in_doubt(request.is_in_doubt())
 }
 
-impl Asked {
-    fn of(core: &Core, request: &Request) -> Self {
-        Self {
-            request: request.for_store(core.id),
-            send: SendOptions::new(request.timeout).in_doubt(request.is_in_doubt()),
-        }
-    }
-
-    /// Sends the request. The embedded store replies at once.
-    fn send<'a>(
-        &'a self,
-        core: &'a Core,
-    ) -> Either<
-        Ready<Result<Reply, StoreError>>,
-        impl Future<Output = Result<Reply, StoreError>> + Send + 'a,
-    > {
-        match &self.request {
-            StoreRequest::Acquire(acquire) => match core.store.acquire(acquire, self.send) {
-                Either::Left(reply) => Either::Left(ready(reply.into_inner().map(Reply::Acquired))),
-                Either::Right(reply) => Either::Right(reply.map_ok(Reply::Acquired).left_future()),
-            },
-            StoreRequest::Change(change) => match core.store.apply(change, self.send) {
-                Either::Left(reply) => Either::Left(ready(reply.into_inner().map(Reply::Applied))),
-                Either::Right(reply) => Either::Right(reply.map_ok(Reply::Applied).right_future()),
-            },
-        }
+/// Sends a request to the store. The embedded store replies at once.
+fn ask<'a>(
+    core: &'a Core,
+    request: &'a StoreRequest,
+    options: SendOptions,
+) -> Either<
+    Ready<Result<Reply, StoreError>>,
+    impl Future<Output = Result<Reply, StoreError>> + Send + 'a,
+> {
+    match request {
+        StoreRequest::Acquire(acquire) => match core.store.acquire(acquire, options) {
+            Either::Left(reply) => Either::Left(ready(reply.into_inner().map(Reply::Acquired))),
+            Either::Right(reply) => Either::Right(reply.map_ok(Reply::Acquired).left_future()),
+        },
+        StoreRequest::Change(change) => match core.store.apply(change, options) {
+            Either::Left(reply) => Either::Left(ready(reply.into_inner().map(Reply::Applied))),
+            Either::Right(reply) => Either::Right(reply.map_ok(Reply::Applied).right_future()),
+        },
     }
 }

@@ -263,33 +263,36 @@ impl EntryGuard {
     }
 
     /// Removes the entry, and waits for the store's reply if that takes a request.
-    pub(crate) async fn release(mut self) -> Result<(), LockError> {
+    pub(crate) async fn release(self) -> Result<(), LockError> {
         // Until here, dropping the guard removes the entry: the future was never polled.
-        let entry = self.take();
-        let core = Arc::clone(entry.client.core());
+        let (end, entry) = (self.end.unwrap_or(HoldEnd::Released), self.into_entry());
+        let core = entry.client.core();
         let started = core.clock.now();
-        let mut call = CallGuard::new(&core);
-        let end = self.end.unwrap_or(HoldEnd::Released);
+        let mut call = CallGuard::new(core);
         let leave = |call| Input::Leave {
             entry: entry.inner(),
             end,
             call: Some(call),
         };
-        let step = call.begin(leave).await;
+        let mut step = call.begin(leave).await;
         entry.hold.notify();
-        match call.run(step).await {
-            Step::Left(outcome) => {
-                // The machine may have forgotten the ownership since.
-                let lost = entry.hold.lost(entry.number);
-                let outcome = outcome.and(lost.map_or(Ok(()), Err));
-                outcome.map_err(|cause| entry.lost_error(cause))
-            }
-            Step::Refused(Refusal::Failed) => {
-                let action = format!("release lock `{}`", entry.shown());
-                let waited = core.clock.now().since(started);
-                Err(call.error(&[&entry.hold.key], action, waited))
-            }
-            step => unreachable!("a release does not end by {step:?}"),
+        loop {
+            step = match step {
+                Step::Send(request) => call.send(request).await,
+                Step::Wait => call.woken().await,
+                Step::Left(outcome) => {
+                    // The machine may have forgotten the ownership since.
+                    let lost = entry.hold.lost(entry.number);
+                    let outcome = outcome.and(lost.map_or(Ok(()), Err));
+                    return outcome.map_err(|cause| entry.lost_error(cause));
+                }
+                Step::Refused(Refusal::Failed) => {
+                    let action = format!("release lock `{}`", entry.shown());
+                    let waited = core.clock.now().since(started);
+                    return Err(call.error(&[&entry.hold.key], action, waited));
+                }
+                step => unreachable!("a release does not lead to {step:?}"),
+            };
         }
     }
 }
