@@ -87,3 +87,31 @@ impl Attempts {
             .map_or(self.not_before, |sent| sent.answered_by)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_attempt_follows_after_pauses_that_grow_until_one_succeeds() {
+        let start = Time::from_nanos(0);
+        let mut attempts = Attempts::from(start);
+        let pause = |attempts: &mut Attempts| {
+            attempts.failed(start, Spread::default());
+            attempts.due().since(start)
+        };
+        let first = pause(&mut attempts);
+        assert!(pause(&mut attempts) > first && attempts.have_failed());
+        attempts.succeeded();
+        assert_eq!(pause(&mut attempts), first);
+    }
+
+    #[test]
+    fn an_attempt_that_waits_is_not_put_off_again() {
+        let (start, pause) = (Time::from_nanos(0), Duration::from_millis(20));
+        let mut attempts = Attempts::from(start);
+        attempts.put_off(start, pause);
+        attempts.put_off(start + pause / 2, pause);
+        assert_eq!(attempts.due(), start + pause);
+    }
+}

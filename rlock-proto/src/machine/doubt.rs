@@ -7,7 +7,7 @@
 //! | a count has no answer, or found no lock | the store shows this count, or the one before | the count again, behind it |
 //! | a release has no answer | the lock is free | the release again, behind it, and it may find no lock |
 //! | another client changed the lock, messages were missed, or an acquire failed | the lock is gone | a request that was sent since and finds the lock, before a hold follows; a renewal at once, if messages are heard |
-//! | a grant has another fence than the tokens | the lock was gone in between, for holds that may remain | no hold: the next call asks with another owner |
+//! | a grant has another fence than the tokens, or brings none | the lock was gone in between, and holds of that time may remain | no hold: the next call asks with another owner |
 //!
 //! An answer of the store settles all requests before, because a request that goes behind others is executed after them.
 
@@ -21,8 +21,8 @@ pub(super) struct Doubt {
     unanswered: Unanswered,
     /// Whether an acquire may take its grant back.
     takes_back: bool,
-    /// Whether the lock was gone between two grants.
-    was_gone: bool,
+    /// Whether the owner is of no use: its lock was gone between two grants.
+    is_spent: bool,
     /// When the latest report came in, until a later request finds the lock.
     reported_at: Option<Time>,
     /// Whether a renewal is due at once then.
@@ -73,8 +73,8 @@ pub(super) enum Report {
     Missed { is_heard: bool },
     /// The store handed the lock off to the owner, after all that was reported before.
     HandedOff,
-    /// The store granted the lock to its former owner.
-    GrantedAgain,
+    /// A grant brought no tokens, or those of another fence.
+    Spent,
 }
 
 /// The unanswered request behind which the server must execute a request.
@@ -128,10 +128,7 @@ impl Doubt {
             (Asked::Acquire { takes_back }, _) => {
                 self.under_way -= 1;
                 if self.under_way == 0 {
-                    self.takes_back = match answer {
-                        Answer::Missing => takes_back,
-                        _ => self.takes_back && self.unanswered.acquire,
-                    };
+                    self.takes_back = takes_back && answer == Answer::Missing;
                 }
                 if matches!(answer, Answer::NotExecuted | Answer::Missing) {
                     // The store may have taken back what the owner had, as a quorum does.
@@ -142,7 +139,6 @@ impl Doubt {
                 self.unanswered.count = true;
                 self.reported(Report::Changed, now);
             }
-            (Asked::Release, Answer::HasNot) => self.unanswered.acquire = false,
             (Asked::Count | Asked::Release, _) => {}
         }
         if let Answer::Has(sent_at) = answer {
@@ -160,7 +156,7 @@ impl Doubt {
     pub(super) fn reported(&mut self, report: Report, now: Time) {
         match report {
             Report::HandedOff => (self.reported_at, self.is_checked) = (None, false),
-            Report::GrantedAgain => self.was_gone = true,
+            Report::Spent => self.is_spent = true,
             Report::Changed | Report::Missed { .. } => {
                 self.reported_at = Some(now);
                 self.is_checked |= report != Report::Missed { is_heard: false };
@@ -176,7 +172,7 @@ impl Doubt {
     /// Returns whether another hold may follow once a request has confirmed the ownership. Otherwise, the next call asks with
     /// another owner.
     pub(super) fn admits_owner(&self) -> bool {
-        !self.takes_back && !self.was_gone
+        !self.takes_back && !self.is_spent
     }
 
     /// Returns whether a request must find the lock before another hold follows.
@@ -202,5 +198,86 @@ impl Doubt {
     /// Returns whether the store may show another count than it last confirmed.
     pub(super) fn hides_count(&self) -> bool {
         self.unanswered.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACQUIRE: Asked = Asked::Acquire { takes_back: false };
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    /// Returns the doubt after a request that was sent once, and this answer.
+    fn after(asked: Asked, answer: Answer) -> Doubt {
+        let mut doubt = Doubt::default();
+        assert_eq!(doubt.sent(asked), Behind::Nothing);
+        doubt.answered(asked, answer, at(9));
+        doubt
+    }
+
+    #[test]
+    fn a_request_goes_behind_each_one_before_that_may_still_be_executed() {
+        for (answer, expected) in [
+            (Answer::Missing, Behind::Request),
+            (Answer::NotExecuted, Behind::Nothing),
+            (Answer::HasNot, Behind::Nothing),
+        ] {
+            let mut doubt = after(ACQUIRE, answer);
+            assert_eq!(doubt.may_be_known(), expected == Behind::Request);
+            assert_eq!(doubt.sent(Asked::Release), expected, "{answer:?}");
+        }
+        let mut doubt = after(ACQUIRE, Answer::Missing);
+        assert_eq!(doubt.sent(ACQUIRE), Behind::Request);
+        doubt.answered(ACQUIRE, Answer::NotExecuted, at(10));
+        assert_eq!(doubt.sent(Asked::Release), Behind::Request, "the first one");
+        assert_eq!(doubt.sent(ACQUIRE), Behind::Request);
+        doubt.answered(ACQUIRE, Answer::HasNot, at(11));
+        assert_eq!(doubt.sent(ACQUIRE), Behind::Nothing, "both were executed");
+        let mut doubt = after(Asked::Release, Answer::Missing);
+        assert_eq!(doubt.sent(Asked::Release), Behind::Release);
+    }
+
+    #[test]
+    fn a_count_is_sent_again_until_the_store_is_known_to_show_it_or_refuses_it() {
+        for (answer, expected) in [
+            (Answer::Missing, true),
+            (Answer::HasNot, true),
+            (Answer::NotExecuted, false),
+        ] {
+            let mut doubt = after(Asked::Count, answer);
+            assert_eq!(doubt.hides_count(), expected, "{answer:?}");
+            assert_eq!(doubt.sent(Asked::Count) == Behind::Request, expected);
+            assert_eq!(doubt.sent(Asked::Release), Behind::Nothing);
+            doubt.answered(Asked::Count, Answer::Refused, at(10));
+            assert!(!doubt.hides_count());
+        }
+    }
+
+    #[test]
+    fn a_report_is_checked_if_messages_are_heard_and_ends_with_a_request_that_was_sent_later() {
+        let reported = |report| {
+            let mut doubt = Doubt::default();
+            doubt.reported(report, at(5));
+            doubt
+        };
+        let silent = reported(Report::Missed { is_heard: false });
+        assert!(!silent.admits_hold() && silent.admits_owner() && !silent.is_checked());
+        for report in [Report::Changed, Report::Missed { is_heard: true }] {
+            let mut doubt = reported(report);
+            assert!(!doubt.admits_hold() && doubt.is_checked());
+            doubt.found(at(5));
+            assert!(doubt.must_be_confirmed() && doubt.is_checked());
+            doubt.found(at(6));
+            assert!(doubt.admits_hold() && !doubt.is_checked());
+        }
+        let mut doubt = reported(Report::Changed);
+        doubt.reported(Report::HandedOff, at(6));
+        assert!(doubt.admits_hold() && !doubt.is_checked());
+        let failed = after(ACQUIRE, Answer::NotExecuted);
+        assert!(failed.must_be_confirmed() && failed.is_checked());
     }
 }

@@ -176,7 +176,10 @@ impl Ownership {
         now: Time,
     ) -> Option<u32> {
         self.tokens.granted(grant);
-        let token = self.tokens.take()?;
+        let Some(token) = self.tokens.take() else {
+            self.doubt.reported(Report::Spent, now);
+            return None;
+        };
         let mut hold = Hold::new(options, token, self.hold(), now);
         let number = hold.add(options, None, runs_body, now);
         self.status.begin(hold);
@@ -206,7 +209,7 @@ impl Ownership {
         let is_again = self.tokens.are_before(grant.fence);
         self.standing.granted(grant);
         if is_again {
-            self.doubt.reported(Report::GrantedAgain, grant.since);
+            self.doubt.reported(Report::Spent, grant.since);
         }
         (!is_again).then_some(grant)
     }
@@ -244,8 +247,7 @@ impl Ownership {
         }
     }
 
-    /// Returns whether a call with this lease can use it, or ask for it: it is not lost, has tokens, and its doubts
-    /// admit the owner.
+    /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and its doubts admit the owner.
     pub(super) fn is_usable(&self, options: &LockOptions, now: Time) -> bool {
         let mode = options.mode;
         let is_like = match self.phase() {
@@ -257,7 +259,7 @@ impl Ownership {
             }
             _ => return false,
         };
-        is_like && self.lost.is_none() && self.doubt.admits_owner() && !self.tokens.are_used_up()
+        is_like && self.lost.is_none() && self.doubt.admits_owner()
     }
 
     /// Returns whether this may be the token of the present hold, or of the grant that the next one begins with.

@@ -133,11 +133,6 @@ impl Tokens {
         self.next > 0 && self.next <= self.end
     }
 
-    /// Returns whether the owner has had tokens, and none is left.
-    pub(super) fn are_used_up(&self) -> bool {
-        self.end > 0 && !self.has_next()
-    }
-
     /// Makes the next renewal ask for a new fence, if the tokens run low: if fewer than half of those of a fence are left, or of
     /// those that the last one added.
     pub(super) fn run_low(&mut self) {

@@ -786,6 +786,20 @@ fn a_call_waits_for_a_silent_release_for_one_response_time_out() {
 }
 
 #[test]
+fn a_call_with_a_short_lease_waits_for_its_release_for_one_response_time_out_as_well() {
+    let unsent = Failure {
+        maybe_executed: false,
+        transient: true,
+    };
+    let (mut client, entered) = Client::holding(terms(100));
+    let release = asked(client.leave(&entered));
+    client.now = 150;
+    assert_eq!(client.reply(release, Reply::Failed(unsent)), Step::Wait);
+    client.tick(200);
+    assert!(client.sent_one().is_release());
+}
+
+#[test]
 fn a_repeated_release_that_finds_nothing_has_succeeded() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let release = asked(client.leave(&entered));
