@@ -54,7 +54,7 @@ pub use self::{
     slots::SlotId,
     timer::Timer,
 };
-use crate::{few::one, key::Key, lease::Time, lost::LostCause, wait::Spread};
+use crate::{few::one, key::Key, lease::Time, wait::Spread};
 
 /// The sequence number of an owner.
 pub type Owner = u64;
@@ -203,15 +203,15 @@ impl Machine {
             }
             Input::Leave { entry, end, call } => {
                 let leave = |slot: &mut Slot, cx: &mut Common| slot.leave(&entry, end, call, cx);
-                self.at(&entry, Ok(()), leave)
+                self.at(&entry, Step::Left(Ok(())), leave)
             }
             Input::Downgrade(entry) => {
                 let downgrade = |slot: &mut Slot, cx: &mut Common| slot.downgrade(&entry, cx);
-                self.at(&entry, Err(LostCause::Released), downgrade)
+                self.at(&entry, Step::Refused(entry.over()), downgrade)
             }
             Input::Keep(entry) => {
                 let keep = |slot: &mut Slot, cx: &mut Common| slot.keep(&entry, cx.now);
-                self.at(&entry, Err(LostCause::Released), keep)
+                self.at(&entry, Step::Refused(entry.over()), keep)
             }
             Input::Run(entry) => {
                 let own = self.slots.own_mut(entry.slot, entry.owner);
@@ -260,16 +260,16 @@ impl Machine {
         }
     }
 
-    /// Takes the step of the call that an entry belongs to. `without`: the outcome if its hold is over.
+    /// Takes the step of the call that an entry belongs to. `without`: the step if its slot is gone.
     fn at(
         &mut self,
         entry: &Entry,
-        without: Result<(), LostCause>,
+        without: Step,
         step: impl FnOnce(&mut Slot, &mut Common) -> Step,
     ) -> Touched {
         let slot = self.slots.get_mut(entry.slot);
         let step = slot.map(|slot| step(slot, &mut self.cx));
-        self.step(step.unwrap_or(Step::Left(without)));
+        self.step(step.unwrap_or(without));
         one(entry.slot)
     }
 

@@ -161,7 +161,7 @@ impl EntryHandle {
                 let kept = Self::new(&self.client, hold, number);
                 Ok(EntryGuard::of(kept, None))
             }
-            Some(Step::Left(Err(cause))) => {
+            Some(Step::Refused(Refusal::Lost(_, cause))) => {
                 let cause = self.hold.lost(self.number).unwrap_or(cause);
                 Err(self.lost_error(cause))
             }
@@ -185,7 +185,8 @@ impl EntryHandle {
     /// Downgrades the hold.
     pub(crate) fn downgrade(&self) -> Result<(), LockError> {
         match self.core().shell.on(Input::Downgrade(self.inner())) {
-            Some(Step::Left(outcome)) => outcome.map_err(|cause| self.lost_error(cause)),
+            Some(Step::Downgraded) => Ok(()),
+            Some(Step::Refused(Refusal::Lost(_, cause))) => Err(self.lost_error(cause)),
             Some(Step::Refused(Refusal::Nested(others))) => Err(self.nested_error(others)),
             step => unreachable!("a downgrade does not lead to {step:?}"),
         }

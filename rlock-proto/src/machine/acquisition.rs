@@ -104,12 +104,12 @@ impl Acquisition {
     /// Gets the turns, and then asks the store. `None` goes on.
     fn ready_step(&mut self, id: CallId, slots: &mut Slots, cx: &mut Common) -> Option<Step> {
         let now = cx.now;
-        let fresh = self.fresh();
-        for n in fresh.iter().copied() {
+        let lacking = self.lacking();
+        for n in lacking.iter().copied() {
             let options = self.options(n);
             let slot = &mut slots[self.parts[n].slot];
             // A call that waits for several locks keeps none: that would block other calls of a free lock.
-            match slot.take_turn(id, &options, fresh.len() == 1, cx) {
+            match slot.take_turn(id, &options, lacking.len() == 1, cx) {
                 Turn::Has => {}
                 Turn::Joins => {
                     let own = slot.current_mut()?;
@@ -140,11 +140,11 @@ impl Acquisition {
         };
         let patience = cx.settings.response_timeout / 2;
         let limit = self.started + patience;
-        if self.is_shorter(patience) && now < limit && fresh.iter().any(follows) {
+        if self.is_shorter(patience) && now < limit && lacking.iter().any(follows) {
             // The request would overtake the release. A call that waits for longer is queued at the store then.
             return Some(cx.wait(limit));
         }
-        for n in fresh.iter().copied() {
+        for n in lacking.iter().copied() {
             let options = self.options(n);
             let part = &mut self.parts[n];
             let own = slots[part.slot].ownership(&options, cx);
@@ -158,11 +158,11 @@ impl Acquisition {
             let present = own.standing.grant();
             part.grant = grant.or(part.grant.filter(|grant| present == Some(*grant)));
         }
-        if fresh.iter().all(|n| self.parts[*n].grant.is_some()) {
-            return self.begin(&fresh, slots, cx).map(Step::Entered);
+        if lacking.iter().all(|n| self.parts[*n].grant.is_some()) {
+            return self.begin(&lacking, slots, cx).map(Step::Entered);
         }
         // The grant that an earlier call asked for may arrive.
-        if let [n] = *fresh
+        if let [n] = *lacking
             && let Some(step) = self.wait_step(id, n, slots, cx)
         {
             return Some(step);
@@ -171,7 +171,7 @@ impl Acquisition {
             let own = slots[self.parts[**n].slot].current();
             own.is_some_and(|own| own.standing.ask_at().is_some())
         };
-        let waiting = || fresh.iter().find(waits).map(|n| (*n, None));
+        let waiting = || lacking.iter().find(waits).map(|n| (*n, None));
         if !self.asks_once()
             && now >= self.deadline
             && let Some((n, ttl)) = self.contended.or_else(waiting)
@@ -179,7 +179,7 @@ impl Acquisition {
             self.stage = Stage::Refused(self.taken(n, ttl));
             return None;
         }
-        Some(Step::Send(self.ask(id, &fresh, slots, cx)?))
+        Some(Step::Send(self.ask(id, &lacking, slots, cx)?))
     }
 
     /// Begins the renewals of an entry in a shared ownership. If that was lost since, the call gives the entry back.
@@ -212,7 +212,7 @@ impl Acquisition {
     fn ask(
         &mut self,
         id: CallId,
-        fresh: &[usize],
+        lacking: &[usize],
         slots: &mut Slots,
         cx: &mut Common,
     ) -> Option<Box<Request>> {
@@ -221,7 +221,7 @@ impl Acquisition {
             let own = slots[part.slot].current();
             part.grant.is_some() && own.is_some_and(|own| own.phase() == Phase::HandedOver)
         };
-        let asked: Few<usize> = fresh.iter().copied().filter(|n| !is_owned(n)).collect();
+        let asked: Few<usize> = lacking.iter().copied().filter(|n| !is_owned(n)).collect();
         let takes_back = asked.len() > 1 || cx.settings.needs_majority;
         let mut claims = Few::new();
         for n in asked {
@@ -238,7 +238,7 @@ impl Acquisition {
     /// Begins the holds. Returns `None` if one of the ownerships has no token, or a grant came too late.
     pub(super) fn begin(
         &mut self,
-        fresh: &[usize],
+        lacking: &[usize],
         slots: &mut Slots,
         cx: &mut Common,
     ) -> Option<Few<Entered>> {
@@ -247,12 +247,12 @@ impl Acquisition {
             let grant = self.parts[*n].grant.as_ref();
             grant.is_none_or(|grant| valid_until(grant.since, grant.ttl) <= now)
         };
-        if fresh.iter().any(is_late) {
+        if lacking.iter().any(is_late) {
             self.drop_grants();
             self.fails(Failure::UNANSWERED, cx);
             return None;
         }
-        for n in fresh.iter().copied() {
+        for n in lacking.iter().copied() {
             let options = self.options(n);
             let part = &mut self.parts[n];
             let (grant, slot) = (part.grant.take()?, &mut slots[part.slot]);

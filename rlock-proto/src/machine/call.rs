@@ -237,15 +237,15 @@ impl Acquisition {
     }
 
     /// Returns the indices of the locks that the call has not entered.
-    pub(super) fn fresh(&self) -> Few<usize> {
+    pub(super) fn lacking(&self) -> Few<usize> {
         if let [part] = &*self.parts
             && part.entered.is_none()
         {
             return one(0);
         }
         let parts = self.parts.iter().enumerate();
-        let fresh = parts.filter(|(_, part)| part.entered.is_none());
-        fresh.map(|(n, _)| n).collect()
+        let lacking = parts.filter(|(_, part)| part.entered.is_none());
+        lacking.map(|(n, _)| n).collect()
     }
 
     /// Returns the index of the lock in this slot.
@@ -278,7 +278,7 @@ impl Acquisition {
             None => self.limit(cx),
         };
         match end.since(cx.now) {
-            left if self.has_asked && !left.is_zero() => left.min(most),
+            rest if self.has_asked && !rest.is_zero() => rest.min(most),
             // The call may have been polled late.
             _ => most,
         }
@@ -317,7 +317,7 @@ impl Acquisition {
         let Stage::Queued(n) = self.stage else {
             return false;
         };
-        self.parts[n].slot == slot && self.fresh().len() == 1
+        self.parts[n].slot == slot && self.lacking().len() == 1
     }
 
     /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled, within the grace

@@ -66,7 +66,7 @@ impl Slot {
         let now = cx.now;
         let own = match self.valid(entry, now) {
             Ok(own) => own,
-            Err(cause) => return Step::Left(Err(cause)),
+            Err(why) => return Step::Refused(why),
         };
         let others = own.entries() - 1;
         if own.used() == LockMode::Exclusive && others > 0 {
@@ -75,14 +75,14 @@ impl Slot {
         if own.mode == LockMode::Exclusive {
             own.downgrade(now);
         }
-        Step::Left(Ok(()))
+        Step::Downgraded
     }
 
     /// Adds an entry to the hold of this one.
     pub(super) fn keep(&mut self, entry: &Entry, now: Time) -> Step {
         let own = match self.valid(entry, now) {
             Ok(own) => own,
-            Err(cause) => return Step::Left(Err(cause)),
+            Err(why) => return Step::Refused(why),
         };
         let mode = own.mode;
         own.entries_change(now);
@@ -94,17 +94,24 @@ impl Slot {
             };
             Some(hold.entered(entry, mode, None))
         });
-        kept.map_or(Step::Left(Err(LostCause::Released)), |kept| {
-            Step::Entered(one(kept))
-        })
+        let kept = kept.map(|kept| Step::Entered(one(kept)));
+        kept.unwrap_or_else(|| Step::Refused(entry.over()))
     }
 
-    /// Returns the ownership of an entry, unless the entry has left or its hold is no longer valid. Then returns the cause.
-    fn valid(&mut self, entry: &Entry, now: Time) -> Result<&mut Ownership, LostCause> {
+    /// Returns the ownership of an entry, unless the entry has left or its hold is no longer valid.
+    fn valid(&mut self, entry: &Entry, now: Time) -> Result<&mut Ownership, Refusal> {
         let own = self.find_mut(entry.owner);
         let own = own.filter(|own| own.has(entry.number));
-        let own = own.ok_or(LostCause::Released)?;
-        own.valid_until(now)?;
+        let own = own.ok_or_else(|| entry.over())?;
+        let valid = own.valid_until(now);
+        valid.map_err(|cause| Refusal::Lost(entry.key.clone(), cause))?;
         Ok(own)
+    }
+}
+
+impl Entry {
+    /// Returns the refusal of something that the entry is needed for.
+    pub(super) fn over(&self) -> Refusal {
+        Refusal::Lost(self.key.clone(), LostCause::Released)
     }
 }

@@ -70,9 +70,11 @@ pub enum Step {
     Wait,
     /// The call has these entries, in the order of its keys.
     Entered(Few<Entered>),
-    /// The entry has ended, or its hold is shared now. With a cause, it is not valid.
+    /// The entry has ended. With a cause, its hold was lost.
     Left(Result<(), LostCause>),
-    /// The call gets no lock.
+    /// The hold is shared now.
+    Downgraded,
+    /// The call gets no lock, or the holder cannot do what it asked for.
     Refused(Refusal),
 }
 
@@ -80,7 +82,7 @@ impl Step {
     /// Returns whether the call has ended.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        matches!(self, Self::Entered(_) | Self::Left(_) | Self::Refused(_))
+        !matches!(self, Self::Send(_) | Self::Wait)
     }
 }
 
@@ -122,7 +124,7 @@ pub enum Refusal {
     Split,
     /// Requests failed.
     Failed,
-    /// The hold that the call is inside is lost.
+    /// The hold that the call or the entry is inside has ended or is lost.
     Lost(Key, LostCause),
     /// The call is inside a hold in this mode, which does not admit it.
     Upgrade(Key, LockMode),

@@ -243,14 +243,14 @@ impl Acquisition {
         cx: &mut Common,
     ) -> Option<Few<Entered>> {
         self.stage = Stage::Ready;
-        let fresh = self.fresh();
+        let lacking = self.lacking();
         let is_certain = |n: &usize| {
             let own = slots[self.parts[*n].slot].current();
             own.is_some_and(|own| own.grant().is_some())
         };
         // If a change was reported since the request was sent, the lock may have been lost since the grant. A hold that
         // begins nevertheless is renewed at once.
-        let is_certain = fresh.iter().all(is_certain);
+        let is_certain = lacking.iter().all(is_certain);
         if !is_certain && self.confirmations < MOST_CONFIRMATIONS && cx.now < self.limit(cx) {
             self.confirmations += 1;
             self.drop_grants();
@@ -262,9 +262,9 @@ impl Acquisition {
                 self.parts[n].grant = *grant;
             }
         }
-        let has_all = fresh.iter().all(|n| self.parts[*n].grant.is_some());
+        let has_all = lacking.iter().all(|n| self.parts[*n].grant.is_some());
         if is_certain && has_all {
-            return self.begin(&fresh, slots, cx);
+            return self.begin(&lacking, slots, cx);
         }
         None
     }
@@ -282,7 +282,7 @@ impl Acquisition {
         }
         self.contended = Some((n, taken.ttl));
         self.stage = Stage::Ready;
-        if let Some(id) = request.call.filter(|_| self.fresh().len() > 1) {
+        if let Some(id) = request.call.filter(|_| self.lacking().len() > 1) {
             self.give_turns_back(id, Some(n), slots);
             self.stage = Stage::Waiting(n);
         }

@@ -845,8 +845,8 @@ impl World {
         let enters = state.is_entering() || self.plan.has(Part::CallNotPolled);
         let (used, entries) = own.map_or((held.mode, 0), |own| (own.used(), own.entries()));
         let is_right = match step {
-            Some(Step::Left(Ok(()))) => is_valid && used != LockMode::Exclusive,
-            Some(Step::Left(Err(_))) => !is_valid,
+            Some(Step::Downgraded) => is_valid && used != LockMode::Exclusive,
+            Some(Step::Refused(Refusal::Lost(..))) => !is_valid,
             Some(Step::Refused(Refusal::Nested(_))) => {
                 used == LockMode::Exclusive && (entries > 1 || enters)
             }
@@ -856,7 +856,7 @@ impl World {
             let what = format!("{key}: client {client} downgrades {held:?}: {step:?}");
             self.breaks(NO_REFUSAL, what);
         }
-        let is_done = held.mode == LockMode::Exclusive && step == Some(&Step::Left(Ok(())));
+        let is_done = held.mode == LockMode::Exclusive && step == Some(&Step::Downgraded);
         if is_done {
             let lock = self.lock(key);
             let of_hold = |hold: &&mut Hold| (hold.client, hold.owner) == (client, owner);

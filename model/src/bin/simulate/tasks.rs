@@ -319,7 +319,7 @@ impl World {
             self.is_in_time(client, task);
         }
         let longest = match step {
-            Step::Wait => return,
+            Step::Wait | Step::Downgraded => return,
             Step::Send(request) => {
                 let state = self.state(client, task);
                 state.is_sending = true;

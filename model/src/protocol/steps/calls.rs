@@ -350,6 +350,7 @@ fn take_step(config: &Config, state: &mut State, name: u8, at: usize, step: Step
             }
             goes_on(state, name, at);
         }
+        Step::Downgraded => {}
         Step::Left(outcome) => {
             if replied && outcome.is_ok() && task.was_overtaken && !config.may_overtake() {
                 state.breaks(Rule::NoReleaseAfterOthers);

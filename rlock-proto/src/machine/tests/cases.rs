@@ -11,6 +11,7 @@ mod waits;
 use self::client::*;
 use super::super::*;
 use crate::{
+    lost::LostCause,
     mode::LockMode,
     options::{LockOptions, Wait},
     store::{Acquired, QueuePlace, RenewalOutcome, TakenBy},
@@ -570,7 +571,7 @@ fn an_entry_is_kept_next_to_one_that_is_valid_and_sends_nothing() {
     assert_eq!((kept.token, kept.began), (entered.token, None));
     assert_eq!(client.leave(&entered), Step::Left(Ok(())));
     let keep = |client: &mut Client, of: &Entered| client.on(Input::Keep(of.entry.clone()));
-    let refused = |cause| Step::Left(Err(cause));
+    let refused = |cause| Step::Refused(Refusal::Lost(key("k"), cause));
     assert_eq!(keep(&mut client, &entered), refused(LostCause::Released));
     assert_eq!(client.own().entries(), 1);
     client.now = LEASE;

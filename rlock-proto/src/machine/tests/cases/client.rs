@@ -3,6 +3,7 @@
 use super::super::super::*;
 use crate::{
     few::Few,
+    lost::LostCause,
     mode::LockMode,
     options::LockOptions,
     store::{Acquired, Applied, QueuePlace, RenewalOutcome, TakenBy},

@@ -273,7 +273,7 @@ fn a_downgrade_tells_the_store_and_lets_readers_in() {
     let (mut client, writer) = Client::holding(terms(LEASE));
     let (reader, _) = client.acquire("k", shared());
     let step = client.on(Input::Downgrade(writer.entry.clone()));
-    assert_eq!(step, Step::Left(Ok(())));
+    assert_eq!(step, Step::Downgraded);
     let told = client.sent_one();
     assert_eq!(told.what, Ask::Downgrade { fence: 0 });
     assert_eq!(told.claims[0].mode, LockMode::Shared);
