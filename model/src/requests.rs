@@ -11,13 +11,11 @@ use crate::{
     machine::{self, Event, Input},
     owner::OwnerId,
     store::{
-        AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, Notification,
-        QueuePlace, ReleaseRequest, Renewal, Renewed, SetCountRequest, StoreRequest,
+        AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, FENCES_A_SECOND,
+        Notification, QueuePlace, ReleaseRequest, Renewal, Renewed, SetCountRequest, StoreRequest,
     },
 };
 
-/// A second in units of fences. A floor that is ahead of the clock by less is ignored.
-const SECOND: u64 = 15_625;
 /// How long a lock stays taken after a release at a member of a quorum, until its waiters are notified.
 const NOTIFIED: Duration = Duration::from_millis(5);
 
@@ -134,10 +132,15 @@ pub trait Fences: embedded::Fences {
     fn keep(&mut self) {}
 }
 
-/// Returns the least new fence, by the clock of a server in units of fences, or by the floor of a request.
+/// Returns the least new fence, by the clock of a server in units of fences, or by the floor of a request. A floor that is
+/// ahead of the clock by less than a second is ignored.
 #[must_use]
 pub fn least(clock: u64, floor: u64) -> u64 {
-    if floor > clock + SECOND { floor } else { clock }
+    if floor > clock + FENCES_A_SECOND {
+        floor
+    } else {
+        clock
+    }
 }
 
 /// Executes a request, on the only server or on a member of a quorum that remembers its last release for this time.

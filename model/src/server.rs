@@ -19,11 +19,11 @@ use crate::{
     mode::LockMode,
     owner::OwnerId,
     requests::{self, Answer, Body},
-    store::{Acquired, Claim, Notification, QueuePlace, RenewalOutcome, StoredLock, TakenBy},
+    store::{
+        Acquired, Claim, Notification, QUEUE_LIFETIME, QueuePlace, RenewalOutcome, StoredLock,
+        TakenBy,
+    },
 };
-
-/// The lifetime of a wait queue that no owner joins, as on a Redis server.
-const QUEUE: Duration = Duration::from_secs(20);
 
 /// How long a member of a quorum remembers its last release.
 const RELEASED: Duration = Duration::from_secs(61);
@@ -332,7 +332,7 @@ impl Server {
                 if let Some(QueuePlace { watched, .. }) = queued {
                     *watched = false;
                     let key = request.claims[*claim].key.clone();
-                    self.queues.insert(key, self.now + QUEUE);
+                    self.queues.insert(key, self.now + QUEUE_LIFETIME);
                 }
             }
             (Body::Renew(renewal, _), Answer::Renewed(renewed)) => {

@@ -50,7 +50,7 @@ use crate::{
     escape_control::escape_control,
     key::{Key, shortened},
     mode::LockMode,
-    store::TOKENS,
+    store::{TOKENS, fence_at},
     token::Token,
 };
 
@@ -77,7 +77,7 @@ pub mod sqlite;
 /// Different texts can stand for the same fence, so compare fences, not texts. The text names the key even if the
 /// client [redacts](crate::LockClientBuilder::redact_keys) keys; `Debug` does not.
 ///
-/// With the feature `serde`, a fence is `{"key": "order:42", "token": 3528710470123520}`.
+/// With the feature `serde`, a fence is `{"key": "order:42", "token": 2258374700878976}`.
 ///
 /// # Examples
 ///
@@ -91,7 +91,7 @@ pub mod sqlite;
 /// let fence = guard.fence();
 /// assert_eq!(fence.key(), "order:42");
 ///
-/// let header = fence.to_string(); // `order:42@3528710470123520`
+/// let header = fence.to_string(); // `order:42@2258374700878976`
 /// assert_eq!(header.parse::<Fence>()?, fence);
 /// # Ok(())
 /// # }
@@ -335,10 +335,11 @@ impl Error for Stale {}
 #[must_use]
 pub fn token_at(time: SystemTime) -> Token {
     let since = time.duration_since(UNIX_EPOCH);
-    let micros = since.map_or(0, |since| since.as_micros());
-    // The unit of fences, 64 microseconds, is that of `library.lua`.
-    let token = i64::try_from(micros / 64 * u128::from(TOKENS)).unwrap_or(i64::MAX);
-    Token::of_hold(token.cast_unsigned())
+    let micros = since.map_or(0, |since| {
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    });
+    let token = fence_at(micros).saturating_mul(TOKENS);
+    Token::of_hold(token.min(i64::MAX.cast_unsigned()))
 }
 
 /// Returns the fence of each exclusive lock, in ascending order of the keys.

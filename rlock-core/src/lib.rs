@@ -240,6 +240,9 @@ pub mod __private {
     #[cfg(feature = "macros")]
     pub use rlock_macros::__key as key;
 
+    // For tests that call the scripts themselves.
+    pub use crate::store::redis::scripts::script;
+
     pub use crate::private::{
         Box, KeyText, Plan, debugged, handler, hold, if_taken, returned, returned_by, run_blocking,
         run_on_error, texts,

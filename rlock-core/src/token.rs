@@ -4,7 +4,7 @@ use std::{error::Error, fmt, num::NonZeroU64, str::FromStr};
 
 use rlock_proto::{escape_control::escape_control, key::shortened};
 
-/// Tokens are below this until the year 2112.
+/// Tokens are below this until the year 2193.
 const END: u64 = 1 << 53;
 
 /// The fencing token of a hold, which is larger than that of every earlier hold of the same key.
@@ -14,7 +14,7 @@ const END: u64 = 1 << 53;
 /// ordered. Only tokens of the same key can be compared. [`fencing`](crate::fencing) has the statements with which a
 /// database checks them.
 ///
-/// A token is from 1 to 2^53 − 1 until the year 2112, so a `BIGINT` column, a JSON number and a Lua number hold it
+/// A token is from 1 to 2^53 − 1 until the year 2193, so a `BIGINT` column, a JSON number and a Lua number hold it
 /// exactly; an `INTEGER` of 32 bits is too small. `Display` writes the number and `FromStr` reads it. With the feature
 /// `serde`, a token is a number.
 ///

@@ -1,8 +1,9 @@
 //! The messages to a store, and from it.
 
 mod hash_slot;
+mod limits;
 mod notification;
 mod reply;
 mod request;
 
-pub use self::{hash_slot::HashSlot, notification::*, reply::*, request::*};
+pub use self::{hash_slot::HashSlot, limits::*, notification::*, reply::*, request::*};

@@ -20,6 +20,7 @@ use rlock_core::{
     Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause,
     election::{Election, LeaderInfo},
 };
+use rlock_proto::store::fence_at;
 use rlock_testkit::{RedisServer, Worker, eventually, within};
 use tokio::{sync::mpsc, task::JoinHandle};
 
@@ -45,11 +46,11 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Returns the time in units of 64 µs, which a server takes as the first fence of a key.
+/// Returns the fence that a server sets first for a key.
 pub(crate) fn fence_by_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = since.expect("a clock").as_micros();
-    u64::try_from(micros / 64).expect("a date")
+    fence_at(u64::try_from(micros).expect("a date"))
 }
 
 /// Returns a builder with the default options, and so with a connection on the test's runtime. Its clients may take long to connect,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use redis::{Client, aio::MultiplexedConnection};
+use redis::{Client, Value, aio::MultiplexedConnection};
 use rlock_testkit::Scripts;
 
 use super::{BoxFuture, Contestant, Inside, RETRY, Seat, inside, raw::milliseconds};
@@ -75,8 +75,9 @@ impl BareSeat {
             .arg("first")
             .arg(0)
             .arg(owner);
-        let answer: Vec<i64> = call.invoke_async(&mut self.connection).await?;
-        Ok(answer[0] == 1)
+        // A fence, or a list whose first element is the outcome.
+        let answer = call.invoke_async(&mut self.connection).await?;
+        Ok(matches!(answer, Value::BulkString(_)))
     }
 
     async fn give_back(&mut self, owner: &str) -> Result<bool> {

@@ -1,5 +1,5 @@
 //! An HTTP service with axum that refuses stale writers. A process that is paused for longer than its lease may write
-//! once more when it resumes, so each write sends the fence of its lock, such as `document:plan@3528710470123520`, in the
+//! once more when it resumes, so each write sends the fence of its lock, such as `document:plan@2258374700878976`, in the
 //! header `Fencing-Token`. The service refuses a token below the largest that it has seen for the key.
 //!
 //! Here a restart forgets the documents with their tokens, and a second instance does not know them. A real service keeps

@@ -19,6 +19,7 @@ mod options;
 pub(crate) mod properties;
 mod replicas;
 mod replies;
+pub(crate) mod scripts;
 pub(super) mod sentinel;
 mod usage;
 

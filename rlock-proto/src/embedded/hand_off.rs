@@ -8,18 +8,8 @@ use crate::{
     key::Key,
     lease::Time,
     owner::OwnerId,
-    store::{BETWEEN_PROBES, GRACE, Notification},
+    store::{BETWEEN_PROBES, GRACE, LONGEST_SILENCE, MOST_LET_IN, Notification, QUEUE_LIFETIME},
 };
-
-/// A waiter that has been silent for longer than this may be dead.
-const LONGEST_SILENCE: Duration = Duration::from_millis(50);
-/// When a waiter that keeps others out has to ask again. The notification only shows whether its client is there, because
-/// the waiter asks sooner by itself.
-const PROBE: Duration = Duration::from_secs(20);
-/// The number of waiters that one release lets in.
-const MOST_LET_IN: usize = 64;
-/// The number of waiters behind the first one among which a hand-off looks for one that the lock admits.
-const MOST_LOOKED_AT: usize = 64;
 
 impl<F: Fences> State<F> {
     /// Returns whether a lock is free, or admits an owner in addition to its holders.
@@ -94,7 +84,7 @@ impl<F: Fences> State<F> {
 
     /// Returns the first waiter that the lock would admit if the head of the queue did not precede it.
     pub(super) fn kept_out(&mut self, key: &Key, now: Time) -> Option<OwnerId> {
-        let waiters: Vec<OwnerId> = (self.queues.of(key).skip(1).take(MOST_LOOKED_AT)).collect();
+        let waiters: Vec<OwnerId> = (self.queues.of(key).skip(1).take(MOST_LET_IN)).collect();
         let lock = self.live(key, now)?;
         waiters.into_iter().find(|waiter| lock.admits(*waiter))
     }
@@ -107,7 +97,8 @@ impl<F: Fences> State<F> {
         if asks == Some(first) || !enters && self.kept_out(key, now).is_none() {
             return false;
         }
-        if !self.tell(key, first, retry(key, first, PROBE)) {
+        // Only shows whether its client is there, because the waiter asks sooner by itself.
+        if !self.tell(key, first, retry(key, first, QUEUE_LIFETIME)) {
             return true;
         }
         while !enters && let Some(next) = self.kept_out(key, now) {
@@ -330,7 +321,7 @@ mod tests {
                 if case == 0 {
                     // While the first waiter is there, a release makes the next one ask soon.
                     store.releases(2, holder);
-                    assert_eq!(store.retries(), [(3, PROBE), (4, BETWEEN_PROBES)]);
+                    assert_eq!(store.retries(), [(3, QUEUE_LIFETIME), (4, BETWEEN_PROBES)]);
                 }
                 store.goes(3);
                 assert!(!store.holds(4, waiter));

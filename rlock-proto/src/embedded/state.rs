@@ -14,15 +14,11 @@ use crate::{
     owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Applied, Claim, DowngradeRequest, KeyFilter, Listener,
-        Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
-        SetCountRequest, StoredLock, TakenBy,
+        MOST_NOTIFIED, MOST_SHOWN, Notification, QueuePlace, ReleaseRequest, Renewal,
+        RenewalOutcome, Renewed, SetCountRequest, StoredLock, TakenBy,
     },
 };
 
-/// The number of waiters and of holders that an inspection shows.
-const MOST_SHOWN: usize = 100;
-/// The number of holders that one waiter notifies.
-const MOST_NOTIFIED: usize = 256;
 /// The number of locks from which expired ones are swept.
 const SWEEP_FROM: usize = 64;
 

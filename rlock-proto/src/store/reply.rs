@@ -4,11 +4,6 @@ use std::time::Duration;
 
 use crate::{few::Few, lease::Time, owner::OwnerId};
 
-/// How long a lock is reserved for a waiter that has not confirmed its wait.
-pub const GRACE: Duration = Duration::from_secs(1);
-/// How often a waiter asks again if the lock admits it but earlier waiters precede it, because their clients may be gone.
-pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
-
 /// The outcome of an acquire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Acquired {
@@ -98,11 +93,6 @@ pub struct Grant {
     /// Whether others wait for the lock.
     pub wanted: bool,
 }
-
-/// The number of fencing tokens of a fence. The first one is this number times the fence.
-pub const TOKENS: u64 = 128;
-/// The limit of fences. Tokens are then below 2^53, which doubles represent exactly.
-pub const TOO_LARGE_FENCE: u64 = 1 << 46;
 
 impl Grant {
     /// Returns whether enough of the lease is left to renew it.

@@ -30,7 +30,7 @@ pub use exclusion::{Exclusion, Inside, Overlap};
 pub use executor::block_on;
 pub use process::Worker;
 pub use proxy::{Proxy, Request};
-pub use scripts::Scripts;
+pub use scripts::{Scripts, script_text};
 pub use server::{Authority, ClientCommand, CommandWatch, RedisServer, RedisServerBuilder};
 pub use signals::stop_ignoring_signals;
 pub use taken::assert_taken;

@@ -2,16 +2,6 @@
 
 use redis::Script;
 
-macro_rules! lua {
-    ($name:literal) => {
-        include_str!(concat!(
-            "../../../rlock-core/src/store/redis/scripts/",
-            $name,
-            ".lua"
-        ))
-    };
-}
-
 /// One script of each kind.
 pub struct Scripts {
     /// Acquires one lock or several.
@@ -40,14 +30,25 @@ impl Scripts {
     /// Creates scripts that no server has loaded yet.
     #[must_use]
     pub fn new() -> Self {
+        let script = |name| Script::new(&script_text(name));
         Self {
-            acquire: Script::new(concat!(lua!("library"), lua!("acquire"))),
-            set_count: Script::new(concat!(lua!("library"), lua!("set_count"))),
-            downgrade: Script::new(concat!(lua!("library"), lua!("downgrade"))),
-            release: Script::new(concat!(lua!("library"), lua!("release"))),
-            renew: Script::new(concat!(lua!("library"), lua!("renew"))),
-            restore: Script::new(concat!(lua!("library"), lua!("restore"))),
-            inspect: Script::new(lua!("inspect")),
+            acquire: script("acquire"),
+            set_count: script("set_count"),
+            downgrade: script("downgrade"),
+            release: script("release"),
+            renew: script("renew"),
+            restore: script("restore"),
+            inspect: script("inspect"),
         }
     }
+}
+
+/// Returns the text of the script with this name.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[must_use]
+pub fn script_text(name: &str) -> String {
+    rlock_core::__private::script(name).unwrap_or_else(|| panic!("no script is called {name}"))
 }

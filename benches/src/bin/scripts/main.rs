@@ -219,12 +219,8 @@ async fn batch(
     })?;
     if let Some(expected) = &plan.answer {
         for answer in answers {
-            let first = match &answer {
-                Value::Array(items) => items.first().unwrap_or(&Value::Nil),
-                whole => whole,
-            };
             ensure!(
-                first == expected,
+                expected.is(&answer),
                 "the script answers {answer:?} and not {expected:?}: is the state as it should be?"
             );
         }

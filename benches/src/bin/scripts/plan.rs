@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! # A free lock is taken.
-//! script ../../rlock-core/src/store/redis/scripts/renew.lua
+//! script renew
 //! before DEL lock:{<100>}
 //! keys   lock:{<100>} lock:{<100>}:fence
 //! args   30000 90000 owner:<n> 0
 //! answer 1
 //! ```
 //!
-//! `script` is a path, relative to the plan. Several paths are the parts of one script, in order.
+//! `script` is the name of a script that ships, or the path of a file that ends with `.lua`, relative to the plan.
 //! `before` is a command that is sent before each call and not measured. It may occur several
 //! times. `fill` is a number and a command that is sent so many times before the first call, and not
 //! measured. `tracking on` enables client tracking for the calling connection, as for every client.
@@ -17,13 +17,38 @@
 //!
 //! In keys, arguments and commands, `<n>` is the number of the call, `<100>` is that number modulo
 //! 100, and `''` is the empty word. `answer` is optional. It is the integer that the script
-//! returns, or the first one of a list, and `''` is the empty text. Another reply stops the
-//! measurement, because the state is not as intended.
+//! returns, or the first one of a list; `''` is the empty text, and `text` any other one. Another
+//! reply stops the measurement, because the state is not as intended.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 use redis::Value;
+use rlock_testkit::script_text;
+
+/// What a script should reply.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Answer {
+    Integer(i64),
+    NoText,
+    Text,
+}
+
+impl Answer {
+    /// Returns whether a reply, or the first element of a list, is this one.
+    pub(crate) fn is(&self, reply: &Value) -> bool {
+        let first = match reply {
+            Value::Array(items) => items.first().unwrap_or(&Value::Nil),
+            whole => whole,
+        };
+        match (self, first) {
+            (Self::Integer(number), Value::Int(first)) => number == first,
+            (Self::NoText, Value::BulkString(text)) => text.is_empty(),
+            (Self::Text, Value::BulkString(text)) => !text.is_empty(),
+            _ => false,
+        }
+    }
+}
 
 /// The calls of one script.
 pub(crate) struct Plan {
@@ -36,7 +61,7 @@ pub(crate) struct Plan {
     pub(crate) before: Vec<Vec<String>>,
     pub(crate) keys: Vec<String>,
     pub(crate) arguments: Vec<String>,
-    pub(crate) answer: Option<Value>,
+    pub(crate) answer: Option<Answer>,
     /// Whether the server tracks the keys that the calling connection reads.
     pub(crate) tracking: bool,
     /// Channels with a subscriber.
@@ -73,10 +98,12 @@ impl Plan {
                 .collect();
             match what {
                 "script" => {
-                    let script = path.parent().unwrap_or(Path::new("")).join(rest.trim());
-                    let part = fs::read_to_string(&script)
-                        .with_context(|| script.display().to_string())?;
-                    plan.script.push_str(&part);
+                    plan.script = if rest.ends_with(".lua") {
+                        let script = path.parent().unwrap_or(Path::new("")).join(rest.trim());
+                        fs::read_to_string(&script).with_context(|| script.display().to_string())?
+                    } else {
+                        script_text(rest.trim())
+                    };
                 }
                 "fill" if words.len() > 1 => {
                     let times = words[0].parse().context(line.to_owned())?;
@@ -85,10 +112,11 @@ impl Plan {
                 "before" if !words.is_empty() => plan.before.push(words),
                 "keys" => plan.keys = words,
                 "args" => plan.arguments = words,
-                "answer" if words == [""] => plan.answer = Some(Value::BulkString(Vec::new())),
+                "answer" if words == [""] => plan.answer = Some(Answer::NoText),
+                "answer" if words == ["text"] => plan.answer = Some(Answer::Text),
                 "answer" => {
                     let number = rest.trim().parse().context(line.to_owned())?;
-                    plan.answer = Some(Value::Int(number));
+                    plan.answer = Some(Answer::Integer(number));
                 }
                 "tracking" if words == ["on"] => plan.tracking = true,
                 "listens" if words.len() == 1 => plan.listens.extend(words),
@@ -139,9 +167,7 @@ fn placeholder(text: &str, number: usize) -> Option<(usize, &str)> {
 mod tests {
     use std::{fs, path::Path};
 
-    use redis::Value;
-
-    use super::{Plan, fill};
+    use super::{Answer, Plan, fill};
 
     #[test]
     fn every_plan_of_the_folder_is_understood() {
@@ -159,7 +185,7 @@ mod tests {
         let path = Path::new(folder).join("release-to-other.plan");
         let plan = Plan::read(&path).expect("it is there");
         assert_eq!(plan.listens.len(), 1);
-        assert_eq!(plan.answer, Some(Value::Int(1)));
+        assert_eq!(plan.answer, Some(Answer::Integer(1)));
         let path = Path::new(folder).join("release-shared-of-10000.plan");
         let plan = Plan::read(&path).expect("it is there");
         assert_eq!(plan.fill.last().map(|(times, _)| *times), Some(10_000));

@@ -35,7 +35,7 @@ fn fence_ttl(body: &Body) -> Duration {
     RETENTION + lease.max(GRACE)
 }
 
-/// The fences of the keys of a request: the last one, and the server's clock in units of 64 µs, or the floor.
+/// The fences of the keys of a request: the last one, and the server's clock in the unit of fences, or the floor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fences {
     last: u64,
@@ -183,7 +183,8 @@ impl Server {
     /// Returns whether the next fence of a key may be smaller than its last one, unless a request passes a floor.
     pub(crate) fn may_shrink(&mut self, now: u64, key: &Key) -> bool {
         self.forget_fences(now);
-        let is_behind = self.time(now).nanos() / 64_000 <= self.largest_fence(key);
+        let is_behind =
+            rlock_proto::store::fence_at(self.time(now).nanos() / 1_000) <= self.largest_fence(key);
         is_behind && !self.has_fence(key)
     }
 
@@ -209,7 +210,7 @@ impl Server {
         let last = keys.iter().filter_map(|key| Some(kept.get(key)?.fence));
         self.state.fences = Fences {
             last: last.max().unwrap_or_default(),
-            clock: requests::least(time.nanos() / 64_000, floor),
+            clock: requests::least(rlock_proto::store::fence_at(time.nanos() / 1_000), floor),
             is_set: false,
         };
         let reply = change(self, time);

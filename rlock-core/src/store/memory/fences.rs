@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rlock_proto::embedded::Fences;
+use rlock_proto::{embedded::Fences, store::fence_at};
 
 use crate::clock::wall_clock_micros;
 
@@ -15,7 +15,7 @@ pub(super) struct OfProcess;
 
 impl Fences for OfProcess {
     fn next(&mut self) -> u64 {
-        LAST.fetch_max(wall_clock_micros() / 64, Ordering::AcqRel);
+        LAST.fetch_max(fence_at(wall_clock_micros()), Ordering::AcqRel);
         LAST.fetch_add(1, Ordering::AcqRel) + 1
     }
 

@@ -1,4 +1,4 @@
-//! The commands of requests: scripts, names of keys, arguments.
+//! The commands of requests: names of keys, arguments.
 
 use std::{
     io::Write,
@@ -9,11 +9,14 @@ use std::{
     time::Duration,
 };
 
-use redis::{Arg, Cmd, Pipeline, RedisWrite, ToRedisArgs, cmd};
-
+use redis::{Arg, Cmd, RedisWrite, ToRedisArgs, cmd};
 use uuid::Uuid;
 
-use super::{floor::Floor, keyspace::Keyspace};
+use super::{
+    floor::Floor,
+    keyspace::Keyspace,
+    scripts::{Script, Scripts},
+};
 use crate::{
     few::{Few, one},
     key::Key,
@@ -28,62 +31,6 @@ use crate::{
 const ARGUMENTS: usize = 8;
 const BYTES: usize = 128;
 const GROWS: &str = "a command grows";
-
-/// Defines the scripts, each with the library that it may use.
-macro_rules! scripts {
-    ($($name:ident)*) => {
-        pub(super) struct Scripts {
-            $(pub(super) $name: Script,)*
-        }
-
-        impl Scripts {
-            fn new() -> Self {
-                let library = include_str!("scripts/library.lua").to_owned();
-                Self {
-                    $($name: Script::new(
-                        &(library.clone() + include_str!(concat!("scripts/", stringify!($name), ".lua"))),
-                    ),)*
-                }
-            }
-
-            fn all(&self) -> impl Iterator<Item = &Script> {
-                [$(&self.$name),*].into_iter()
-            }
-        }
-    };
-}
-
-/// A script, and the hash by which servers know it.
-pub(super) struct Script {
-    hash: String,
-    text: String,
-}
-
-impl Script {
-    /// Removes comments, except the first line, with which Dragonfly lets the script touch keys that it does not
-    /// declare. The rest has to be short: before login, a server closes a connection that sends an argument of more than 16 KiB, and does not
-    /// ask for the password.
-    fn new(text: &str) -> Self {
-        let lines = text.lines().map(str::trim_start);
-        let code: Vec<&str> = lines
-            .filter(|line| !line.is_empty() && (!line.starts_with("--") || line.starts_with("--!")))
-            .collect();
-        let text = code.join("\n");
-        let hash = redis::Script::new(&text).get_hash().to_owned();
-        Self { hash, text }
-    }
-}
-
-impl Scripts {
-    /// Adds the commands that load all scripts.
-    pub(super) fn load(&self, commands: &mut Pipeline) {
-        for script in self.all() {
-            commands.cmd("SCRIPT").arg("LOAD").arg(&script.text);
-        }
-    }
-}
-
-scripts!(acquire set_count downgrade release renew restore inspect);
 
 pub(in crate::store) struct Commands {
     pub(in crate::store) keyspace: Keyspace,
@@ -350,20 +297,4 @@ impl ToRedisArgs for Owner<'_> {
 /// Returns whole milliseconds, the unit of the server.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_takes_each_script_from_a_user_that_has_not_logged_in() {
-        for script in Scripts::new().all() {
-            let length = script.text.len();
-            assert!((500..16 * 1024).contains(&length), "{length}");
-            let first = script.text.lines().next();
-            assert_eq!(first, Some("--!df flags=allow-undeclared-keys"));
-            assert!(!script.text.contains("\n--"), "the only comment");
-        }
-    }
 }

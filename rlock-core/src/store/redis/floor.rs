@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use crate::{clock::wall_clock_micros, store::TOO_LARGE_FENCE};
+use crate::{
+    clock::wall_clock_micros,
+    store::{FENCES_A_SECOND, TOO_LARGE_FENCE, fence_at},
+};
 
 /// How far ahead of this client's clock a fence may be.
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
@@ -24,18 +27,16 @@ impl Floor {
         }
     }
 
-    /// Returns the least fence of the next grant, or 0 if no fence was seen.
+    /// Returns the least fence of the next grant, less a second. The server compares its clock with that, because a client
+    /// with quick replies has seen fences of the present moment.
     pub(super) fn next(&self) -> u64 {
-        match self.0.load(Ordering::Relaxed) {
-            0 => 0,
-            largest => largest + 1,
-        }
+        (self.0.load(Ordering::Relaxed) + 1).saturating_sub(FENCES_A_SECOND)
     }
 }
 
 fn limit() -> u64 {
     let ahead = u64::try_from(AHEAD.as_micros()).unwrap_or(u64::MAX);
-    (wall_clock_micros().saturating_add(ahead) / 64).min(TOO_LARGE_FENCE - 1)
+    fence_at(wall_clock_micros().saturating_add(ahead)).min(TOO_LARGE_FENCE - 1)
 }
 
 #[cfg(test)]
@@ -44,9 +45,9 @@ mod tests {
 
     #[test]
     fn the_floor_is_above_the_largest_fence_that_is_near_the_clock() {
-        let (floor, now) = (Floor::default(), wall_clock_micros() / 64);
+        let (floor, now) = (Floor::default(), fence_at(wall_clock_micros()));
         assert_eq!(floor.next(), 0);
-        let hours = |number: u64| now + number * 3_600_000_000 / 64;
+        let hours = |number: u64| now + number * 3_600 * FENCES_A_SECOND;
         for (fence, next) in [
             (now, now + 1),
             (now - 1, now + 1),
@@ -55,7 +56,7 @@ mod tests {
             (TOO_LARGE_FENCE - 1, hours(23) + 1),
         ] {
             floor.note(fence);
-            assert_eq!(floor.next(), next);
+            assert_eq!(floor.next(), next - FENCES_A_SECOND);
         }
     }
 }

@@ -82,7 +82,7 @@ impl Keyspace {
         .ok()
     }
 
-    /// Parses a message to this client. One of `library.lua` is `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
+    /// Parses a message to this client. One of `waiters.lua` is `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
     /// `<fence>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
     /// again. A message of another client begins with [`FROM_CLIENT`].
     pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Notification> {

@@ -43,7 +43,7 @@ fn names_of_locks() -> Keyspace {
     Keyspace::new("lock:".to_owned())
 }
 
-/// Writes an event as `library.lua` does.
+/// Writes an event as `waiters.lua` does.
 fn written(keyspace: &Keyspace, event: &Notification) -> String {
     match event {
         Notification::Granted {

@@ -6,7 +6,7 @@ use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::errors::unexpected;
 use crate::{
-    few::Few,
+    few::{Few, one},
     lease::Time,
     owner::OwnerId,
     store::{
@@ -30,15 +30,23 @@ pub(super) fn read_acquired(
     sent_at: Time,
     watched: bool,
 ) -> Result<Acquired, StoreError> {
+    let fence = |fence: &i64| {
+        u64::try_from(*fence)
+            .ok()
+            .filter(|fence| *fence < TOO_LARGE_FENCE)
+    };
+    if let (Value::BulkString(_), 1) = (&answer, claims) {
+        let number: i64 = read(answer)?;
+        return Ok(Acquired::Granted {
+            fences: one(fence(&number).ok_or_else(|| unexpected(format!("the fence {number}")))?),
+            wanted: false,
+            sent_at,
+        });
+    }
     let (answer, by) = without_holder(answer);
     let answer: Vec<i64> = read(answer)?;
     match answer.as_slice() {
         [is_wanted @ (1 | 2), fences @ ..] if fences.len() == claims => {
-            let fence = |fence: &i64| {
-                u64::try_from(*fence)
-                    .ok()
-                    .filter(|fence| *fence < TOO_LARGE_FENCE)
-            };
             let fences: Option<Few<u64>> = fences.iter().map(fence).collect();
             Ok(Acquired::Granted {
                 fences: fences.ok_or_else(|| unexpected(format!("{answer:?}")))?,

@@ -2,6 +2,7 @@
 //! fences.
 
 use rlock_core::{LockClient, LostCause};
+use rlock_proto::store::FENCES_A_SECOND;
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::{
@@ -73,7 +74,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_the_serve
         client(&server).await,
     );
     let fence = format!("{}:fence", name("a"));
-    let ahead = fence_by_clock() + 3_600_000_000 / 64;
+    let ahead = fence_by_clock() + 3_600 * FENCES_A_SECOND;
     let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
     let guard = holder.lock("a").acquire().await.expect("free");
     assert!(
@@ -115,7 +116,7 @@ async fn tokens_grow_under_a_clock_that_goes_back_and_forth() {
     let mut last = next_token(&client).await;
     for years in [1, 10, 50] {
         // A fence from a time when the clock was ahead.
-        let ahead = fence_by_clock() + years * 31_557_600_000_000 / 64;
+        let ahead = fence_by_clock() + years * 31_557_600 * FENCES_A_SECOND;
         let () = server.command(&["SET", &fence, &ahead.to_string()]).await;
         for _ in 0..3 {
             let token = next_token(&client).await;

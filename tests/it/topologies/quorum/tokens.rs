@@ -1,6 +1,7 @@
 //! Fencing tokens grow from hold to hold, whichever majority grants them.
 
 use rlock_core::{LockClient, StoreUrl, Token};
+use rlock_proto::store::FENCES_A_SECOND;
 use rlock_testkit::eventually;
 
 use super::Servers;
@@ -93,7 +94,7 @@ async fn a_client_continues_from_the_largest_token_that_it_has_seen_at_a_quorum(
     // An hour.
     let (fence, ahead) = (
         format!("{}:fence", name("k")),
-        fence_by_clock() + 3_600_000_000 / 64,
+        fence_by_clock() + 3_600 * FENCES_A_SECOND,
     );
     for server in &three.0 {
         let () = server.command(&["SET", &fence, &ahead.to_string()]).await;

@@ -1,18 +1,17 @@
 //! A release notifies all waiters of a lock on a quorum.
 
-use rlock_testkit::RedisServer;
+use rlock_testkit::{RedisServer, script_text};
 
 use crate::common::{name, queue};
-
-const LIBRARY: &str = include_str!("../../../../rlock-core/src/store/redis/scripts/library.lua");
-const RELEASE: &str = include_str!("../../../../rlock-core/src/store/redis/scripts/release.lua");
 
 /// Returns whether the lock is still taken right after a release, which makes all waiters ask.
 async fn stays_taken(server: &RedisServer) -> bool {
     let () = server.command(&["HSET", &name("k"), "owner:1", "1"]).await;
     // A script sees the time of its start until it ends.
+    let release = script_text("release");
     let script = format!(
-        "local released = (function() {LIBRARY} {RELEASE} end)()
+        "local released = (function() {release}
+         end)()
          return {{released, redis.call('EXISTS', KEYS[1])}}"
     );
     let words = [

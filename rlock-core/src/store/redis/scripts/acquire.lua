@@ -1,8 +1,9 @@
 -- Acquires locks, all or none.
 -- KEYS  lock, lock, …
 -- ARGV  lease (ms), time to keep the fence (ms), 1 to join the wait queue, channel prefix, `first` if
---       waiters come before other owners or `all` if they do not, the floor of new fences or 0, owner, owner, …
--- Replies  {1, fence, fence, …}  every owner holds its lock
+--       waiters come before other owners or `all` if they do not, the floor of new fences less a second or 0, owner, owner, …
+-- Replies  '<fence>'             the only owner holds its lock, and no other waits for it
+--          {1, fence, fence, …}  every owner holds its lock
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
 --                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue,
@@ -13,39 +14,10 @@
 -- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) has this number of
 -- permits, and the owner another one.
 -- An owner that holds its lock keeps its count, so a repeated request changes nothing.
-local lock = KEYS[1]
-floor = tonumber(ARGV[6])
-
--- The usual case: one free lock without waiters, and an owner that ends with a digit, so it is exclusive.
-if not KEYS[2] and string.byte(ARGV[7], -1) < 58 and redis.pcall('EXISTS', lock, lock .. ':queue') == 0
-  and (ARGV[5] ~= 'all' or redis.pcall('GET', lock .. ':released') ~= ARGV[7]) then
-  local fence, done = next_fence(lock, ARGV[2])
-  if fence then
-    done = redis.pcall('HSET', lock, ARGV[7], '1')
-    if done == 1 then
-      done = redis.pcall('PEXPIRE', lock, ARGV[1])
-      if done == 1 then
-        redis.pcall('EXISTS', lock)
-        return {1, fence}
-      end
-      redis.call('HDEL', lock, ARGV[7])
-    end
-  end
-  return done
-end
-
 local lib = library()
+lib.floor = tonumber(ARGV[6])
 local lease, fence_ttl, waits, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', ARGV[4]
 local held, ttls, modes, fences, taken, handed_off = {}, {}, {}, {}, nil, nil
--- Returns the last fence of a lock, or nil and the error if the server refuses that.
-local function last_fence(lock)
-  local text = redis.pcall('GET', lock .. ':fence')
-  local fence = type(text) == 'string' and string.find(text, '^%d+$') and tonumber(text)
-  if fence and fence < TOO_LARGE then
-    return fence
-  end
-  return nil, type(text) == 'table' and not string.find(text.err, 'WRONGTYPE', 1, true) and text or nil
-end
 
 -- Hands a lock off to its waiters, and returns whether the owner that `asks` has to wait.
 local function hand_off(lock, asks, shared)
@@ -56,12 +28,35 @@ local function hand_off(lock, asks, shared)
   return lib.hand_off(channel, lock, fence_ttl, asks, asks and waits, shared)
 end
 
+-- Appends to a reply the number of permits of the holder whose lease ends first, if the owner has another number.
+local function with_number(reply)
+  for n, lock in ipairs(KEYS) do
+    local mode, most = lib.mode(ARGV[n + 6])
+    local holder = mode == 'permits' and redis.pcall('ZRANGE', lock .. ':shared', '0', '0')[1]
+    local other, number = lib.mode(holder or '')
+    if other == mode and number and number ~= most then
+      reply[#reply + 1] = (n - 1) .. '/' .. number
+      break
+    end
+  end
+  return reply
+end
+
+-- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
+local function give_back(n)
+  if lib.leave(KEYS[n], ARGV[n + 6]) == 1 then
+    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 6]))
+  end
+end
+
+-- First, a late copy of a request that was answered before.
 for n, lock in ipairs(ARGV[5] == 'all' and KEYS or {}) do
   if lib.was_released(lock, ARGV[n + 6]) then
     return {-1}
   end
 end
 
+-- Finds a lock that other owners hold and that does not admit this one.
 for n, lock in ipairs(KEYS) do
   local owner = ARGV[n + 6]
   ttls[n], modes[n] = redis.call('PTTL', lock), lib.mode(owner)
@@ -89,47 +84,27 @@ for n, lock in ipairs(KEYS) do
   end
 end
 
+-- Finds a lock whose lease ended and whose waiters precede this owner. Sets the fences.
 for n, lock in ipairs(taken and {} or KEYS) do
-  -- If the lease of the lock ended, its waiters precede this owner.
   if not held[n] and hand_off(lock, ARGV[n + 6], modes[n]) then
-    taken, ttls[n], handed_off = n, modes[n] and lib.rest(lock, ARGV[n + 6]) or tonumber(lib.GRACE), true
+    taken, ttls[n], handed_off = n, lib.rest(lock, ARGV[n + 6]), true
     break
   end
   local refused
   if held[n] and not modes[n] then
     -- The fence of a hand-off, or of a grant whose reply was lost, is kept as that of a new grant.
     redis.pcall('PEXPIRE', lock .. ':fence', fence_ttl)
+    fences[n], refused = lib.last_fence(lock)
   end
-  fences[n], refused = (held[n] and not modes[n] and last_fence or next_fence)(lock, fence_ttl)
   if not fences[n] and not refused then
-    fences[n], refused = next_fence(lock, fence_ttl)
+    fences[n], refused = lib.next_fence(lock, fence_ttl)
   end
   if refused then
     return refused
   end
 end
 
--- Appends to a reply the number of permits of the holder whose lease ends first, if the owner has another number.
-local function with_number(reply)
-  for n, lock in ipairs(KEYS) do
-    local mode, most = lib.mode(ARGV[n + 6])
-    local holder = mode == 'permits' and redis.pcall('ZRANGE', lock .. ':shared', '0', '0')[1]
-    local other, number = lib.mode(holder or '')
-    if other == mode and number and number ~= most then
-      reply[#reply + 1] = (n - 1) .. '/' .. number
-      break
-    end
-  end
-  return reply
-end
-
--- Undoes a grant of this request, or a hand-off to the owner since it joined the queue.
-local function give_back(n)
-  if lib.leave(KEYS[n], ARGV[n + 6]) == 1 then
-    hand_off(KEYS[n], nil, lib.mode(ARGV[n + 6]))
-  end
-end
-
+-- Refuses the request: the owner has none of the locks, and may join the queue of the one that is taken.
 if taken then
   for n, lock in ipairs(KEYS[2] and KEYS or {}) do
     give_back(n)
@@ -140,8 +115,7 @@ if taken then
   end
   local lock, owner, place = KEYS[taken], ARGV[taken + 6], 0
   local queue = lock .. ':queue'
-  if waits and type(redis.pcall('ZADD', queue, 'NX', string.format('%.0f', micros()), owner)) == 'number' then
-    redis.pcall('PEXPIRE', queue, lib.QUEUE)
+  if waits and lib.join(lock, owner) then
     place = redis.pcall('ZRANGE', queue, '0', '0')[1] == owner and 2 or 1
     if place == 1 and handed_off and modes[taken] and lib.admits(lock, owner)
       and (lib.kept_out(lock) == owner or redis.pcall('ZRANGE', queue, '-1', '-1')[1] == owner) then
@@ -153,26 +127,12 @@ if taken then
   local asks, names = (place == 2 or place == 0) and not handed_off, ARGV[5] == 'all'
   local entry = (asks or names) and redis.pcall('HGETALL', lock)[1]
   if asks then
-    local holders, what = {entry}, 'wanted'
-    if entry == 'shared' then
-      lib.purge(lock)
-      -- An owner that is not in the queue ends retentions. The calls of a holder continue to share it.
-      what = place == 0 and '' or what
-      holders = redis.pcall('ZRANGE', lock .. ':shared', '0', '255')
-    elseif entry == 'permits' then
-      -- Permits are never retained.
-      holders = {}
-    end
-    for _, holder in ipairs(holders) do
-      if string.sub(holder, 1, 4) ~= 'kept' then
-        lib.tell_holder(channel, holder, lock, what, '0')
-      end
-    end
+    lib.ask_holders(channel, lock, entry, place == 0)
   end
   local refusal = {0, taken - 1, ttls[taken], place}
   for n, lock in ipairs(KEYS) do
     -- A fence that has expired was smaller.
-    refusal[n + 4] = last_fence(lock) or math.floor(micros() / 64) - 1
+    refusal[n + 4] = lib.last_fence(lock) or lib.clock() - 1
   end
   if names then
     refusal[#refusal + 1] = entry or ''
@@ -180,6 +140,7 @@ if taken then
   return with_number(refusal)
 end
 
+-- Grants all locks.
 local reply = 1
 for n, lock in ipairs(KEYS) do
   local refused

@@ -2,7 +2,7 @@
 -- KEYS  lock
 -- Replies  {owner, count, ttl (ms, -1: no end), fence or '', {first waiter, …}, number of holders (at most 1000), {other holder, …}}, or {}
 --          if the lock is free
-local lock = KEYS[1]
+local lock, lib = KEYS[1], library()
 local entry = redis.pcall('HGETALL', lock)
 if entry.err then
   -- A key of another type has the lock's name.
@@ -12,7 +12,7 @@ elseif #entry == 0 then
   return {}
 end
 -- A foreign key with the name of the queue or the fence, or a missing permission, must not hide the owner.
-local queue = redis.pcall('ZRANGE', lock .. ':queue', 0, 99)
+local queue = redis.pcall('ZRANGE', lock .. ':queue', '0', lib.MOST_SHOWN - 1)
 local fence = redis.pcall('GET', lock .. ':fence')
 local owner, count, others = entry[1], 1, {}
 if owner == 'shared' or owner == 'permits' then
@@ -23,7 +23,7 @@ if owner == 'shared' or owner == 'permits' then
   if not owner then
     return {}
   end
-  for n = 2, math.min(count, 100) do
+  for n = 2, math.min(count, lib.MOST_SHOWN) do
     others[n - 1] = all[n]
   end
 end

@@ -1,7 +1,7 @@
 -- Releases a lock: hands it off to the first waiter or, without one, deletes it.
 -- KEYS  lock
 -- ARGV  owner, at least (ms), a fence to raise that of the lock to or 0, time to keep the fence (ms), channel prefix,
---       `first` to hand the lock off or `all` to make all waiters ask again, the floor of new fences or 0
+--       `first` to hand the lock off or `all` to make all waiters ask again, the floor of new fences less a second or 0
 -- Replies  1  done
 --          0  the owner does not hold the lock
 local lock, owner, min_hold = KEYS[1], ARGV[1], ARGV[2]
@@ -23,8 +23,9 @@ elseif redis.call('HEXISTS', lock, owner) == 1 then
 end
 if (held == 1 or ARGV[6] == 'all') and ARGV[3] ~= '0' then
   -- Another owner may have the lock, and its fence is kept for longer.
+  lib = lib or library()
   local others = (is_shared or held ~= 1) and redis.call('PTTL', lock .. ':fence') or 0
-  next_fence(lock, math.max(tonumber(ARGV[4]), others), tonumber(ARGV[3]))
+  lib.next_fence(lock, math.max(tonumber(ARGV[4]), others), tonumber(ARGV[3]))
 end
 if ARGV[6] == 'all' and (held == 1 or ARGV[3] ~= '0') then
   -- No late or repeated request brings the lock back. An owner that only waited does not displace one that had the lock.
@@ -33,7 +34,8 @@ end
 if nobody_waits then
   return held or 0
 end
-lib, floor = lib or library(), tonumber(ARGV[7])
+lib = lib or library()
+lib.floor = tonumber(ARGV[7])
 if held == 1 and ARGV[6] == 'all' and is_shared and redis.pcall('EXISTS', lock) == 1 then
   return held
 elseif held == 1 and ARGV[6] == 'all' then

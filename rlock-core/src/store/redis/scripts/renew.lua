@@ -19,6 +19,8 @@ local function holds(lock, owner)
   return 1 - added
 end
 
+local lib
+
 -- Keeps the last fence of a lock for this time, or sets it again if the server has lost it. Other holders of a shared lock may
 -- have set it for longer.
 local function keep_fence(lock, ttl, fence, is_shared)
@@ -27,11 +29,12 @@ local function keep_fence(lock, ttl, fence, is_shared)
     return
   end
   if redis.pcall('PEXPIRE', key, ttl) == 0 then
-    next_fence(lock, ttl, tonumber(fence), true)
+    lib = lib or library()
+    lib.next_fence(lock, ttl, tonumber(fence), true)
   end
 end
 
-local replies, queues, all, refused, lib = {}, {}, 1, nil, nil
+local replies, queues, all, refused = {}, {}, 1, nil
 for n, lock in ipairs(KEYS) do
   queues[n] = lock .. ':queue'
   local owner, held = ARGV[2 * n + 1], nil
@@ -60,7 +63,8 @@ for n, lock in ipairs(KEYS) do
     if string.byte(fence) == 61 then
       keep_fence(lock, ARGV[1] + ARGV[2], string.sub(fence, 2), is_shared)
     elseif fence ~= '0' then
-      replies[n], all = next_fence(lock, ARGV[2], tonumber(fence)) or 1, nil
+      lib = lib or library()
+      replies[n], all = lib.next_fence(lock, ARGV[2], tonumber(fence)) or 1, nil
     end
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
     replies[n], all = 0, nil

@@ -12,7 +12,7 @@ for n, lock in ipairs(KEYS) do
   end
   replies[n] = 0
   if not held and lib.admits(lock, owner) then
-    refused = select(2, next_fence(lock, ARGV[2], tonumber(fence), true))
+    refused = select(2, lib.next_fence(lock, ARGV[2], tonumber(fence), true))
     if not refused and is_shared then
       refused = lib.grant(lock, owner, tonumber(ARGV[1]))
     elseif not refused then

@@ -1,0 +1,134 @@
+//! The Lua scripts: the files of which each of them consists, and the hash by which servers know it.
+
+use redis::Pipeline;
+
+use super::commands::millis;
+use crate::store::{
+    BETWEEN_PROBES, FENCES_A_SECOND, GRACE, LONGEST_SILENCE, MOST_LET_IN, MOST_NOTIFIED,
+    MOST_SHOWN, QUEUE_LIFETIME, TOO_LARGE_FENCE,
+};
+
+macro_rules! lua {
+    ($name:expr) => {
+        include_str!(concat!("scripts/", $name, ".lua"))
+    };
+}
+
+/// Defines the scripts. Each may have a file for the usual case, which runs first, and parts of the library.
+macro_rules! scripts {
+    ($($name:ident: [$($first:literal)?] [$($part:literal)*],)*) => {
+        pub(super) struct Scripts {
+            $(pub(super) $name: Script,)*
+        }
+
+        impl Scripts {
+            pub(super) fn new() -> Self {
+                Self {
+                    $($name: Script::new(&text(
+                        concat!($(lua!($first))?),
+                        concat!($(lua!($part)),*),
+                        lua!(stringify!($name)),
+                    )),)*
+                }
+            }
+
+            pub(super) fn all(&self) -> impl Iterator<Item = &Script> {
+                [$(&self.$name),*].into_iter()
+            }
+        }
+
+        /// Returns the text of the script with this name.
+        #[must_use]
+        pub fn script(name: &str) -> Option<String> {
+            let scripts = Scripts::new();
+            match name {
+                $(stringify!($name) => Some(scripts.$name.text),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+scripts! {
+    acquire: ["acquire_free"] ["fences" "holders" "waiters"],
+    set_count: [] [],
+    downgrade: [] ["fences" "holders" "waiters"],
+    release: [] ["fences" "holders" "waiters"],
+    renew: [] ["fences" "holders"],
+    restore: [] ["fences" "holders"],
+    inspect: [] [],
+}
+
+/// Puts a script together. The library is a function, which scripts call only if they need it, because each function and
+/// each variable that a function uses costs time to create. It may not use variables outside of it for the same reason.
+fn text(first: &str, parts: &str, script: &str) -> String {
+    let constants = constants();
+    format!(
+        "{first}\nlocal function library()\nlocal lib = {{{constants}}}\n{parts}\nreturn lib\nend\n{script}"
+    )
+}
+
+/// Returns the numbers of the protocol as fields of a table. Times are texts in milliseconds: the server formats each number
+/// among the arguments of a command with `printf`.
+fn constants() -> String {
+    let times = [
+        ("GRACE", GRACE),
+        ("QUEUE_LIFETIME", QUEUE_LIFETIME),
+        ("LONGEST_SILENCE", LONGEST_SILENCE),
+        ("BETWEEN_PROBES", BETWEEN_PROBES),
+    ];
+    let times = times.map(|(name, time)| format!("{name} = '{}', ", millis(time)));
+    format!(
+        "{}MOST_LET_IN = {MOST_LET_IN}, MOST_NOTIFIED = {MOST_NOTIFIED}, MOST_SHOWN = {MOST_SHOWN}, \
+         SECOND = {FENCES_A_SECOND}, TOO_LARGE = {TOO_LARGE_FENCE}",
+        times.concat()
+    )
+}
+
+/// A script, and the hash by which servers know it.
+pub(super) struct Script {
+    pub(super) hash: String,
+    pub(super) text: String,
+}
+
+impl Script {
+    /// Removes comments, and adds the first line, with which Dragonfly lets the script touch keys that it does not
+    /// declare. The rest has to be short: before login, a server closes a connection that sends an argument of more than 16 KiB, and does not
+    /// ask for the password.
+    fn new(text: &str) -> Self {
+        let lines = text.lines().map(str::trim_start);
+        let code = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+        let lines: Vec<&str> = ["--!df flags=allow-undeclared-keys"]
+            .into_iter()
+            .chain(code)
+            .collect();
+        let text = lines.join("\n");
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { hash, text }
+    }
+}
+
+impl Scripts {
+    /// Adds the commands that load all scripts.
+    pub(super) fn load(&self, commands: &mut Pipeline) {
+        for script in self.all() {
+            commands.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_takes_each_script_from_a_user_that_has_not_logged_in() {
+        for script in Scripts::new().all() {
+            let length = script.text.len();
+            assert!((500..16 * 1024).contains(&length), "{length}");
+            let first = script.text.lines().next();
+            assert_eq!(first, Some("--!df flags=allow-undeclared-keys"));
+            assert!(!script.text.contains("\n--"), "the only comment");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+-- The holders of locks.
+--
+-- The keys of a lock have one hash tag:
+--   <lock>         a hash of the owner to the count of its entries; or of `shared` or `permits` to 1, until the last lease
+--                  of the holders ends
+--   <lock>:shared  the holders of a shared lock or of permits: a sorted set of owners by the end of their leases (ms)
+--   <lock>:fence   the last fence
+--   <lock>:queue   the wait queue: a sorted set of owners, one for each client, by the server's time (µs) at joining
+--   <lock>:released  at a member of a quorum, the owner whose lock was released last, without the `s`
+-- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits.
+--
+-- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
+-- read, and would report irrelevant changes. The last command on each lock reads it, so that tracking reports the
+-- changes by other clients.
+--
+-- Each script is idempotent, and returns no error after a write that took effect. A full server refuses commands that
+-- may take memory only until a script has written. Commands that an ACL may refuse after that are called by pcall.
+-- Constant arguments are strings, because the server formats each number with printf.
+
+-- Returns the field that stands for the holders in the mode of an owner, and how many there may be; nil if it is
+-- exclusive.
+function lib.mode(owner)
+  local last = string.sub(owner, -1)
+  if last == 's' then
+    return 'shared', math.huge
+  elseif last == 'p' then
+    return 'permits', tonumber(string.match(owner, '%.(%d+)p$'))
+  end
+end
+
+-- Returns whether a member of a quorum released this owner last. A shared owner may have been an exclusive one, and was
+-- released as either.
+function lib.was_released(lock, owner)
+  return redis.pcall('GET', lock .. ':released') == string.match(owner, '^[^s]+')
+end
+
+-- Returns the server's time (ms).
+local function millis()
+  return math.floor(lib.micros() / 1000)
+end
+
+-- Sets the TTL of a lock with several holders: the last lease of them. Without holders, the lock is free.
+local function keep(lock, mode)
+  local last = redis.pcall('ZRANGE', lock .. ':shared', '-1', '-1', 'WITHSCORES')
+  if last.err then
+    return last
+  elseif last[2] then
+    local ttl = string.format('%.0f', last[2] - millis())
+    redis.pcall('PEXPIRE', lock .. ':shared', ttl)
+    return redis.pcall('PEXPIRE', lock, ttl)
+  end
+  return redis.pcall('HDEL', lock, mode)
+end
+lib.keep = keep
+
+-- Removes the holders whose leases ended.
+function lib.purge(lock)
+  local shared, now = lock .. ':shared', string.format('%.0f', millis())
+  repeat
+    local ended = redis.pcall('ZRANGE', shared, '-inf', now, 'BYSCORE', 'LIMIT', '0', '1000')
+    local removed = ended[1] and redis.pcall('ZREM', shared, unpack(ended))
+  until not ended[1000] or type(removed) ~= 'number'
+end
+
+-- Returns whether an owner that is not exclusive has its lease, or an error if the server refuses a write. The owner
+-- may have had the exclusive lock before: then it shares the lock from now on.
+function lib.shares(lock, owner)
+  local mode, shared, former = lib.mode(owner), lock .. ':shared', string.sub(owner, 1, -2)
+  local ends = redis.pcall('HGET', lock, mode)
+  if type(ends) == 'string' then
+    ends = redis.pcall('ZSCORE', shared, owner)
+  end
+  if type(ends) == 'string' then
+    return tonumber(ends) > millis()
+  elseif type(ends) == 'table' then
+    return ends
+  elseif mode ~= 'shared' or type(redis.pcall('HGET', lock, former)) ~= 'string' then
+    return false
+  end
+  local ttl = redis.call('PTTL', lock)
+  -- Whatever the server refuses, the lock keeps a holder and a TTL.
+  ttl = ttl > 0 and ttl or lib.GRACE
+  redis.pcall('PEXPIRE', lock, ttl)
+  redis.pcall('PEXPIRE', shared, '0')
+  local refused = redis.pcall('ZADD', shared, string.format('%.0f', millis() + ttl), owner)
+  if type(refused) == 'table' then
+    return refused
+  end
+  refused = redis.pcall('HSET', lock, mode, '1')
+  if type(refused) == 'table' then
+    return refused
+  end
+  redis.pcall('HDEL', lock, former)
+  keep(lock, mode)
+  return true
+end
+
+-- Returns whether an owner may hold a lock together with the other holders.
+function lib.admits(lock, owner)
+  local entry, mode, most = redis.pcall('HGETALL', lock), lib.mode(owner)
+  local present = entry[1]
+  if present == 'shared' or present == 'permits' then
+    lib.purge(lock)
+    local first = redis.pcall('ZRANGE', lock .. ':shared', '0', '0')
+    if not first[1] and not first.err then
+      return redis.pcall('HDEL', lock, present) == 1
+    end
+    local last = mode == 'permits' and string.format('%.0f', most - 1)
+    return mode == present and not (last and redis.pcall('ZRANGE', lock .. ':shared', last, last)[1])
+  end
+  return not present and not entry.err
+end
+
+-- Gives an owner a lock that admits it, for this time (ms). A shared lease only grows. Returns an error if the server
+-- refuses that.
+function lib.grant(lock, owner, ttl)
+  local mode, refused = lib.mode(owner), nil
+  if not mode then
+    refused = redis.pcall('HSET', lock, owner, '1')
+    return type(refused) == 'table' and refused or redis.pcall('PEXPIRE', lock, ttl)
+  end
+  local shared, ends = lock .. ':shared', millis() + ttl
+  local added = redis.pcall('HSET', lock, mode, '1')
+  if type(added) == 'table' then
+    return added
+  end
+  local is_new = added == 1
+  if is_new then
+    redis.pcall('PEXPIRE', lock, ttl)
+    -- Removes the remains of a deleted lock.
+    redis.pcall('PEXPIRE', shared, '0')
+  end
+  local before = redis.pcall('ZSCORE', shared, owner)
+  if type(before) == 'string' and tonumber(before) > ends then
+    ends = tonumber(before)
+  end
+  refused = redis.pcall('ZADD', shared, string.format('%.0f', ends), owner)
+  if type(refused) == 'table' and is_new then
+    redis.pcall('HDEL', lock, mode)
+  end
+  local kept = keep(lock, mode)
+  return type(refused) == 'table' and refused or kept
+end
+
+-- Renews the lease of an owner that is not exclusive. Returns an error if the server refuses that.
+function lib.extend(lock, owner, ttl)
+  -- A write that takes no memory precedes the other, which then does not fail on a full server.
+  redis.pcall('PEXPIRE', lock, ttl)
+  local refused = redis.pcall('ZADD', lock .. ':shared', string.format('%.0f', millis() + ttl), owner)
+  local kept = keep(lock, lib.mode(owner))
+  return type(refused) == 'table' and refused or kept
+end
+
+-- Takes a lock from an owner, and returns 1 if the owner held it. A lock that is shared is kept for `min_hold` (ms).
+function lib.leave(lock, owner, min_hold)
+  local mode, shared = lib.mode(owner), lock .. ':shared'
+  if not mode then
+    return redis.pcall('HDEL', lock, owner)
+  end
+  if not min_hold and mode == 'shared' and redis.pcall('HDEL', lock, string.sub(owner, 1, -2)) == 1 then
+    return 1
+  end
+  local held = lib.shares(lock, owner)
+  if held ~= true then
+    return held or 0
+  end
+  -- In a slot that migrates, a set that is empty cannot be read, nor be created again.
+  local is_last = not min_hold and #redis.pcall('ZRANGE', shared, '0', '1') == 1
+  if min_hold then
+    -- A write that takes no memory precedes the other, as in `extend`.
+    redis.pcall('PEXPIRE', lock, min_hold)
+    redis.pcall('ZADD', shared, string.format('%.0f', millis() + min_hold), 'kept:' .. owner)
+  end
+  local removed = redis.pcall('ZREM', shared, owner)
+  if is_last and removed == 1 then
+    redis.pcall('HDEL', lock, mode)
+  elseif removed == 1 then
+    keep(lock, mode)
+  end
+  return removed
+end
+
+-- Returns how long a lock is not free for an owner (ms): a permit, until the first lease ends.
+function lib.rest(lock, owner)
+  local mode = lib.mode(owner)
+  local first = mode == 'permits' and redis.pcall('HGET', lock, mode)
+    and redis.pcall('ZRANGE', lock .. ':shared', '0', '0', 'WITHSCORES')
+  return first and first[2] and first[2] - millis() or redis.call('PTTL', lock)
+end

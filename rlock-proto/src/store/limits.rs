@@ -1,0 +1,33 @@
+//! The numbers by which every store and its clients go. The Lua scripts get theirs from here.
+
+use std::time::Duration;
+
+/// How long a lock is reserved for a waiter that has not confirmed its wait.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// The lifetime of a wait queue that no owner joins. Each waiter asks sooner by itself.
+pub const QUEUE_LIFETIME: Duration = Duration::from_secs(20);
+/// A waiter that has been silent for longer than this may be dead.
+pub const LONGEST_SILENCE: Duration = Duration::from_millis(50);
+/// How often a waiter asks again if the lock admits it but earlier waiters precede it, because their clients may be gone.
+pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
+/// The number of waiters that one hand-off lets in, and of those behind the first one among which it looks for one that the
+/// lock admits.
+pub const MOST_LET_IN: usize = 64;
+/// The number of holders that one waiter notifies.
+pub const MOST_NOTIFIED: usize = 256;
+/// The number of waiters and of holders that an inspection shows.
+pub const MOST_SHOWN: usize = 100;
+
+/// The number of fencing tokens of a fence. The first one is this number times the fence.
+pub const TOKENS: u64 = 128;
+/// The limit of fences. Tokens are then below 2^53, which doubles represent exactly.
+pub const TOO_LARGE_FENCE: u64 = 1 << 46;
+/// How many fences a second has: a new fence is the store's time in this unit, unless the last one is larger. The unit is a
+/// decimal fraction of a second, so that a script gets a fence from the server's time without arithmetic.
+pub const FENCES_A_SECOND: u64 = 10_000;
+
+/// Returns the fence of a time, in microseconds since 1970.
+#[must_use]
+pub const fn fence_at(micros: u64) -> u64 {
+    micros / (1_000_000 / FENCES_A_SECOND)
+}
