@@ -2,13 +2,16 @@
 //!
 //! `LockClient::in_memory` keeps its locks in a [`State`] behind a mutex, and a simulated server in one with faults.
 
+mod acquire;
 mod hand_off;
+mod lock;
 mod restore;
 mod state;
 mod wait_queues;
 
 pub use self::{
-    state::{LeaseHolder, LockState, State},
+    lock::{LeaseHolder, LockState},
+    state::State,
     wait_queues::WaitQueues,
 };
 

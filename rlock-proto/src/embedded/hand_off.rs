@@ -28,6 +28,9 @@ impl<F: Fences> State<F> {
         joins: bool,
         now: Time,
     ) -> bool {
+        if !self.is_wanted(key) {
+            return asks.is_some_and(|asks| !self.admits(key, asks, now));
+        }
         let (mut served, mut longest) = (0, Duration::ZERO);
         let (mut has_to_wait, mut is_full);
         loop {
@@ -63,7 +66,7 @@ impl<F: Fences> State<F> {
                     served += 1;
                     longest = longest.max(now.since(since));
                 } else {
-                    self.remove(key, owner);
+                    self.leave(key, owner, now);
                     is_deaf = true;
                 }
             }

@@ -19,12 +19,14 @@ impl<F: Fences> State<F> {
             return false;
         }
         self.queues.leave(key, owner);
-        let lock = self.locks.entry(key.clone()).or_insert_with(LockState::new);
+        let lock = self
+            .locks
+            .entry(key.clone())
+            .or_insert_with(LockState::empty);
         lock.fence = lock.fence.max(renewal.last_fence);
         lock.holders.push(LeaseHolder {
-            owner,
             count: renewal.count,
-            expires: now + lease,
+            ..LeaseHolder::new(owner, now + lease)
         });
         true
     }

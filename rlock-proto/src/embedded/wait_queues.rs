@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use uuid::Uuid;
 
 use crate::{key::Key, lease::Time, owner::OwnerId};
 
 /// One owner for each client, and since when it waits. A lock without waiters has no queue.
 #[derive(Clone, Default)]
-pub struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>>);
+pub struct WaitQueues(pub(super) HashMap<Key, VecDeque<(OwnerId, Time)>, RandomState>);
 
 impl WaitQueues {
     /// Returns the owners that wait for a lock, the first one first.

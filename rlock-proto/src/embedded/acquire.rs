@@ -1,0 +1,185 @@
+//! Grants the locks of a request, or refuses all of them: decides who precedes the owner that asks.
+
+use std::{collections::hash_map::Entry, time::Duration};
+
+use super::{Fences, LeaseHolder, LockState, State, hand_off::retry};
+use crate::{
+    few::{Few, one},
+    key::Key,
+    lease::Time,
+    mode::LockMode,
+    owner::OwnerId,
+    store::{AcquireRequest, Acquired, Claim, MOST_NOTIFIED, Notification, QueuePlace, TakenBy},
+};
+
+impl<F: Fences> State<F> {
+    /// Grants all locks of the request or none. Hands a lock whose lease has ended to its first waiters before.
+    pub fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+        if let Some(fence) = self.acquire_free(request, now) {
+            return Acquired::Granted {
+                fences: one(fence),
+                wanted: false,
+                sent_at: now,
+            };
+        }
+        let acquired = self.acquire_all(request, now);
+        for Claim { key, owner } in &request.claims {
+            self.compare_permits(key, *owner, now);
+        }
+        acquired
+    }
+
+    /// Acquires one free lock without waiters for an exclusive owner: the usual case, with one look-up. Returns the fence.
+    fn acquire_free(&mut self, request: &AcquireRequest, now: Time) -> Option<u64> {
+        let [Claim { key, owner }] = &*request.claims else {
+            return None;
+        };
+        if owner.mode() != LockMode::Exclusive || self.is_wanted(key) {
+            return None;
+        }
+        self.sweep(now);
+        let Entry::Vacant(place) = self.locks.entry(key.clone()) else {
+            return None;
+        };
+        let holder = LeaseHolder::new(*owner, now + request.lease);
+        let lock = LockState::new(one(holder), self.fences.next());
+        Some(place.insert(lock).fence)
+    }
+
+    /// Notifies an owner's client if the holder whose lease ends first has a different number of permits.
+    fn compare_permits(&mut self, key: &Key, owner: OwnerId, now: Time) {
+        let LockMode::Permits(mine) = owner.mode() else {
+            return;
+        };
+        let holders = self.live(key, now).map(|lock| &lock.holders[..]);
+        let others = holders.unwrap_or_default().iter();
+        let next = others.min_by_key(|holder| holder.expires);
+        if let Some(LockMode::Permits(theirs)) = next.map(|holder| holder.owner.mode())
+            && mine != theirs
+        {
+            let key = key.clone();
+            let differ = Notification::PermitsDiffer { key, mine, theirs };
+            self.notify(owner.client(), differ);
+        }
+    }
+
+    fn acquire_all(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
+        let (claims, waits) = (&request.claims, request.waits);
+        let (mut taken, mut held) = (None, Few::new());
+        for (n, Claim { key, owner }) in claims.iter().enumerate() {
+            self.share(key, *owner, now);
+            let lock = self.live(key, now);
+            let is_held = lock.as_ref().is_some_and(|lock| lock.has(*owner));
+            if lock.is_some_and(|lock| !is_held && !lock.admits(*owner)) {
+                taken = Some(n);
+                break;
+            }
+            held.push(is_held);
+        }
+        let was_taken = taken.is_some();
+        // A lock that ended by its lease goes to its first waiters.
+        let taken = taken.or_else(|| {
+            let mut claims = claims.iter().zip(&held);
+            claims.position(|(Claim { key, owner }, is_held)| {
+                if *is_held {
+                    return false;
+                }
+                let has_to_wait = self.hand_off(key, Some(*owner), waits, now);
+                let is_exclusive = owner.mode() == LockMode::Exclusive;
+                if !has_to_wait && !is_exclusive && self.live(key, now).is_some() {
+                    // The request takes a fence, although a later lock may be taken.
+                    self.set_next_fence(key);
+                }
+                has_to_wait
+            })
+        });
+        let Some(taken) = taken else {
+            let lease = request.lease;
+            let grant = |Claim { key, owner }: &Claim| self.grant(key, *owner, lease, now);
+            let fences = claims.iter().map(grant).collect();
+            for Claim { key, owner } in claims {
+                if owner.mode() != LockMode::Exclusive {
+                    self.hand_off(key, None, false, now);
+                }
+            }
+            return Acquired::Granted {
+                fences,
+                wanted: claims.iter().any(|claim| self.is_wanted(&claim.key)),
+                sent_at: now,
+            };
+        };
+        let Claim { key, owner } = &claims[taken];
+        let lock = self.live(key, now);
+        let free_at = lock.map_or(now, |lock| lock.free_at(*owner));
+        if claims.len() > 1 {
+            self.hand_off_others(claims, taken, now);
+        }
+        if waits {
+            self.queues.join(key, *owner, now);
+        }
+        let first = self.queues.first(key) == Some(*owner);
+        // Only earlier waiters keep it out, and their clients may be gone.
+        let probes = waits
+            && !was_taken
+            && !first
+            && self.admits(key, *owner, now)
+            && (self.kept_out(key, now) == Some(*owner)
+                || self.queues.of(key).last() == Some(*owner));
+        // A caller that does not wait can get the lock at its next attempt.
+        if was_taken && (first || !waits) {
+            self.ask_holders(key, !waits, now);
+        }
+        let fences = claims.iter().map(|claim| self.last_fence(&claim.key));
+        let fences = fences.collect();
+        let watched = true;
+        let holder = self.live(key, now).and_then(|lock| lock.holders.first());
+        let owner = holder.map(|holder| holder.owner);
+        let named = owner.filter(|owner| owner.mode() == LockMode::Exclusive && !owner.is_kept());
+        let by = named.map_or(TakenBy::Unnamed, TakenBy::Owner);
+        Acquired::Taken {
+            claim: taken,
+            ttl: Some(free_at.since(now)),
+            queued: waits.then_some(QueuePlace {
+                first,
+                watched,
+                probes,
+            }),
+            sent_at: now,
+            fences,
+            retired: false,
+            by,
+        }
+    }
+
+    /// Notifies the holders of a lock that another client waits for it, or `tries` once.
+    fn ask_holders(&mut self, key: &Key, tries: bool, now: Time) {
+        let lock = self.live(key, now);
+        let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))
+            .map(|holder| holder.owner)
+            // Permits are never retained.
+            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), LockMode::Permits(_)))
+            .take(MOST_NOTIFIED)
+            .collect();
+        for owner in holders {
+            if tries && owner.mode() == LockMode::Shared {
+                // Ends a retention. The calls of a holder continue to share it.
+                self.notify(owner.client(), retry(key, owner, Duration::ZERO));
+                continue;
+            }
+            let key = key.clone();
+            self.notify(owner.client(), Notification::Wanted { key, owner });
+        }
+    }
+
+    /// Hands off the locks that one of several claims must not keep: those that were handed to it while it
+    /// waited, and free ones before the one that is taken.
+    fn hand_off_others(&mut self, claims: &[Claim], taken: usize, now: Time) {
+        for (n, Claim { key, owner }) in claims.iter().enumerate() {
+            self.share(key, *owner, now);
+            let was_held = self.leave(key, *owner, now);
+            if was_held || n < taken && self.live(key, now).is_none() {
+                self.hand_off(key, None, false, now);
+            }
+        }
+    }
+}
