@@ -13,11 +13,9 @@ use crate::{
     store::{
         AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, FENCES_A_SECOND,
         Notification, QueuePlace, ReleaseRequest, Renewal, Renewed, SetCountRequest, StoreRequest,
+        UNTIL_NOTIFIED,
     },
 };
-
-/// How long a lock stays taken after a release at a member of a quorum, until its waiters are notified.
-const NOTIFIED: Duration = Duration::from_millis(5);
 
 /// A request to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -300,7 +298,7 @@ fn release_of_member<F: Fences>(
     }
     let waiters = take_waiters(state, key);
     if release.min_hold.is_zero() && !waiters.is_empty() {
-        release.min_hold = NOTIFIED;
+        release.min_hold = UNTIL_NOTIFIED;
     }
     let released = state.release(&release, now);
     ask_again(state, key, waiters, release.min_hold);

@@ -50,7 +50,7 @@ use crate::{
     escape_control::escape_control,
     key::{Key, shortened},
     mode::LockMode,
-    store::{TOKENS, fence_at},
+    store::TOKENS,
     token::Token,
 };
 
@@ -338,7 +338,7 @@ pub fn token_at(time: SystemTime) -> Token {
     let micros = since.map_or(0, |since| {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     });
-    let token = fence_at(micros).saturating_mul(TOKENS);
+    let token = rlock_proto::store::fence_at(micros).saturating_mul(TOKENS);
     Token::of_hold(token.min(i64::MAX.cast_unsigned()))
 }
 

@@ -24,11 +24,9 @@ use std::{
 use futures_util::future::Either;
 
 pub(crate) use rlock_proto::store::{
-    AcquireRequest, Acquired, Applied, BETWEEN_PROBES, Change, Claim, DowngradeRequest,
-    FENCES_A_SECOND, GRACE, HashSlot, KeyFilter, LONGEST_SILENCE, Listener, MOST_LET_IN,
-    MOST_NOTIFIED, MOST_SHOWN, Notification, QUEUE_LIFETIME, QueuePlace, ReleaseRequest, Renewal,
-    RenewalOutcome, Renewed, SetCountRequest, StoreRequest, StoredLock, TOKENS, TOO_LARGE_FENCE,
-    TakenBy, fence_at,
+    AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, GRACE, HashSlot, KeyFilter,
+    Listener, Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
+    SetCountRequest, StoreRequest, StoredLock, TOKENS, TOO_LARGE_FENCE, TakenBy,
 };
 
 use self::directory::Directory;

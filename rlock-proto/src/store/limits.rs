@@ -10,6 +10,9 @@ pub const QUEUE_LIFETIME: Duration = Duration::from_secs(20);
 pub const LONGEST_SILENCE: Duration = Duration::from_millis(50);
 /// How often a waiter asks again if the lock admits it but earlier waiters precede it, because their clients may be gone.
 pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
+/// How long a lock with waiters stays taken after a release at a member of a quorum, until the waiters are notified. Otherwise the
+/// releasing client would precede them.
+pub const UNTIL_NOTIFIED: Duration = Duration::from_millis(5);
 /// The number of waiters that one hand-off lets in, and of those behind the first one among which it looks for one that the
 /// lock admits.
 pub const MOST_LET_IN: usize = 64;

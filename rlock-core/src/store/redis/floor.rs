@@ -5,10 +5,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    clock::wall_clock_micros,
-    store::{FENCES_A_SECOND, TOO_LARGE_FENCE, fence_at},
-};
+use rlock_proto::store::{FENCES_A_SECOND, TOO_LARGE_FENCE, fence_at};
+
+use crate::clock::wall_clock_micros;
 
 /// How far ahead of this client's clock a fence may be.
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);

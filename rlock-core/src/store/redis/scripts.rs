@@ -1,12 +1,12 @@
 //! The Lua scripts: the files of which each of them consists, and the hash by which servers know it.
 
 use redis::Pipeline;
+use rlock_proto::store::{
+    BETWEEN_PROBES, FENCES_A_SECOND, GRACE, LONGEST_SILENCE, MOST_LET_IN, MOST_NOTIFIED,
+    MOST_SHOWN, QUEUE_LIFETIME, TOO_LARGE_FENCE, UNTIL_NOTIFIED,
+};
 
 use super::commands::millis;
-use crate::store::{
-    BETWEEN_PROBES, FENCES_A_SECOND, GRACE, LONGEST_SILENCE, MOST_LET_IN, MOST_NOTIFIED,
-    MOST_SHOWN, QUEUE_LIFETIME, TOO_LARGE_FENCE,
-};
 
 macro_rules! lua {
     ($name:expr) => {
@@ -76,6 +76,7 @@ fn constants() -> String {
         ("QUEUE_LIFETIME", QUEUE_LIFETIME),
         ("LONGEST_SILENCE", LONGEST_SILENCE),
         ("BETWEEN_PROBES", BETWEEN_PROBES),
+        ("UNTIL_NOTIFIED", UNTIL_NOTIFIED),
     ];
     let times = times.map(|(name, time)| format!("{name} = '{}', ", millis(time)));
     format!(

@@ -41,7 +41,7 @@ if held == 1 and ARGV[6] == 'all' and is_shared and redis.pcall('EXISTS', lock) 
 elseif held == 1 and ARGV[6] == 'all' then
   if min_hold == '0' and redis.pcall('HSET', lock, 'kept', '1') == 1 then
     -- No owner gets the lock until the notifications have arrived: the releasing client would precede all others.
-    min_hold = '5'
+    min_hold = lib.UNTIL_NOTIFIED
     redis.call('PEXPIRE', lock, min_hold)
   end
   lib.ask_all(ARGV[5], lock, min_hold)
