@@ -16,7 +16,7 @@ use crate::{
     },
     mode::LockMode,
     notes::Note,
-    options::{LockOptions, Wait},
+    options::LockOptions,
     owner::OwnerId,
     plan::{Effect, Part, WorldKind},
     store::{Acquired, GRACE, RenewalOutcome, TOKENS},
@@ -1035,10 +1035,7 @@ impl World {
             return;
         };
         let now = state.clock.time(self.now);
-        // A call that does not wait is woken late, if the release that it waits for is given up when the call is polled.
-        let is_attempt = waiting.terms.wait == Wait::Never;
         let is_busy = waiting.is_sending || waiting.is_planned || state.paused_until > self.now;
-        let is_busy = is_busy || is_attempt;
         if is_busy || state.machine.due().is_some_and(|due| due <= now) {
             return;
         }
