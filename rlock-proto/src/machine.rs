@@ -310,7 +310,7 @@ impl Machine {
         (self.cx.polled, self.cx.wake_at) = (Some(id), Time::NEVER);
         let step = match &mut call.work {
             Work::Acquire(acquisition) => acquisition.step(id, &mut self.slots, &mut self.cx),
-            Work::Leave(leaving) => leaving.step(id, &mut self.slots, &mut self.cx),
+            Work::End(ending) => ending.step(id, &mut self.slots, &mut self.cx),
         };
         self.take_step(id, step)
     }
@@ -370,7 +370,10 @@ impl Machine {
                     self.look_at_call(id, at);
                     let slots = self.calls.get(&id).map(Call::slots).unwrap_or_default();
                     for slot in &slots {
-                        self.slots[*slot].look_at(id, &mut self.calls, &mut self.cx);
+                        // The slot of a call that ends its entry may be gone.
+                        if let Some(slot) = self.slots.get_mut(*slot) {
+                            slot.look_at(id, &mut self.calls, &mut self.cx);
+                        }
                     }
                     touched.extend(slots);
                 }

@@ -47,12 +47,13 @@ impl Acquisition {
                 }
                 Stage::Queued(n) => {
                     let (n, limit) = (*n, self.limit(cx));
-                    let slot = &slots[self.parts[n].slot];
+                    let slot = &mut slots[self.parts[n].slot];
                     if !slot.line.has_turn(id) {
                         if now < self.deadline {
                             return cx.wait(self.deadline);
                         }
-                        if now < limit && slot.may_decide_soon(self.asks_once()) {
+                        if now < limit && slot.waits_for_decision(self.asks_once()) {
+                            slot.line.attempt(id);
                             return cx.wait(limit);
                         }
                         self.stage = Stage::Refused(self.taken(n, None));
@@ -119,12 +120,13 @@ impl Acquisition {
                 }
                 turn => {
                     // While a call waits for one turn it keeps no other: that would block other calls of a free lock.
-                    self.give_turns_back(id, None, slots);
+                    if self.parts.len() > 1 {
+                        self.give_turns_back(id, None, slots);
+                    }
                     let waits = turn == Turn::WaitsForDecision || !self.asks_once();
                     self.stage = if waits {
-                        let (since, until) = (self.started, self.deadline);
                         let line = &mut slots[self.parts[n].slot].line;
-                        line.wait(id, options, since, until);
+                        line.wait(id, options, self.started);
                         self.contended = Some((n, None));
                         Stage::Queued(n)
                     } else {

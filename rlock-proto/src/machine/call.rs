@@ -41,7 +41,7 @@ pub(super) struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
     Acquire(Box<Acquisition>),
-    Leave(Leaving),
+    End(Ending),
 }
 
 /// A call that acquires locks, all or none.
@@ -99,7 +99,7 @@ pub(super) enum Stage {
 
 /// A call that waits until its entry has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Leaving {
+pub(super) struct Ending {
     pub(super) slot: SlotId,
     pub(super) owner: Owner,
     /// The outcome of the hold itself.
@@ -117,7 +117,7 @@ impl Call {
     pub(super) fn slots(&self) -> Few<SlotId> {
         match &self.work {
             Work::Acquire(call) => few::collect(call.parts.iter().map(|part| part.slot)),
-            Work::Leave(leaving) => one(leaving.slot),
+            Work::End(ending) => one(ending.slot),
         }
     }
 
@@ -130,14 +130,14 @@ impl Call {
     pub(super) fn acquisition(&mut self) -> Option<&mut Acquisition> {
         match &mut self.work {
             Work::Acquire(acquisition) => Some(acquisition),
-            Work::Leave(_) => None,
+            Work::End(_) => None,
         }
     }
 
-    pub(super) fn leaving(&mut self) -> Option<&mut Leaving> {
+    pub(super) fn ending(&mut self) -> Option<&mut Ending> {
         match &mut self.work {
             Work::Acquire(_) => None,
-            Work::Leave(leaving) => Some(leaving),
+            Work::End(ending) => Some(ending),
         }
     }
 
@@ -145,7 +145,7 @@ impl Call {
     pub(super) fn patience(&self) -> Option<&Patience> {
         match &self.work {
             Work::Acquire(call) => Some(&call.patience),
-            Work::Leave(_) => None,
+            Work::End(_) => None,
         }
     }
 

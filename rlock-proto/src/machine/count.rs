@@ -67,7 +67,7 @@ impl Ownership {
     }
 
     /// Returns what the store should show, while this client has the lock. `counts`: whether the store counts nested entries.
-    fn shows(&self, counts: bool) -> Option<Shown> {
+    fn should_show(&self, counts: bool) -> Option<Shown> {
         match &self.status {
             // A lock that is lost is not extended any more.
             _ if self.lost.is_some() => None,
@@ -91,7 +91,7 @@ impl Ownership {
     pub fn is_told(&self, counts: bool) -> bool {
         let is_idle = !self.count.attempts.is_under_way();
         let is_shown = |shows| self.count.shown == shows && !self.doubt.hides_count();
-        self.shows(counts)
+        self.should_show(counts)
             .is_none_or(|shows| is_idle && is_shown(shows))
     }
 
@@ -106,13 +106,13 @@ impl Ownership {
 
 impl Slot {
     /// Makes the background tell the store what it should show of this owner.
-    pub(super) fn show(&mut self, owner: Owner, cx: &mut Common) {
+    pub(super) fn send_count(&mut self, owner: Owner, cx: &mut Common) {
         let (now, counts) = (cx.now, cx.settings.counts_entries);
         let (slot, key) = (self.id, self.key.clone());
         let Some(own) = self.find_mut(owner) else {
             return;
         };
-        let Some(shows) = own.shows(counts) else {
+        let Some(shows) = own.should_show(counts) else {
             return;
         };
         let number = cx.number();
@@ -140,7 +140,7 @@ impl Slot {
     ///
     /// A lock that the store does not have may be lost. The renewal decides that, which is due at once then, because a quorum may be
     /// about to restore the lock at some of its members.
-    pub(super) fn shown(
+    pub(super) fn count_answered(
         &mut self,
         request: &Request,
         reply: Result<Applied, Failure>,

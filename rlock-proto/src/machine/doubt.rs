@@ -26,7 +26,7 @@ pub(super) struct Doubt {
     /// When the latest report came in, until a later request finds the lock.
     reported_at: Option<Time>,
     /// Whether a renewal is due at once then.
-    is_checked: bool,
+    is_urgent: bool,
 }
 
 /// Which requests get no answer, although the store may have executed them, or may yet.
@@ -149,17 +149,17 @@ impl Doubt {
     /// Notes that a request which was sent at this time, as a renewal, found the lock.
     pub(super) fn found(&mut self, sent_at: Time) {
         self.reported_at = self.reported_at.filter(|at| *at >= sent_at);
-        self.is_checked &= self.must_be_confirmed();
+        self.is_urgent &= self.must_be_confirmed();
     }
 
     /// Notes that the lock may have changed without a request of this client.
     pub(super) fn reported(&mut self, report: Report, now: Time) {
         match report {
-            Report::HandedOff => (self.reported_at, self.is_checked) = (None, false),
+            Report::HandedOff => (self.reported_at, self.is_urgent) = (None, false),
             Report::Spent => self.is_spent = true,
             Report::Changed | Report::Missed { .. } => {
                 self.reported_at = Some(now);
-                self.is_checked |= report != Report::Missed { is_heard: false };
+                self.is_urgent |= report != Report::Missed { is_heard: false };
             }
         }
     }
@@ -181,8 +181,8 @@ impl Doubt {
     }
 
     /// Returns whether a renewal must find that out at once.
-    pub(super) fn is_checked(&self) -> bool {
-        self.is_checked
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 
     /// Returns whether the store may have granted the lock to the owner, or queued the owner, by an acquire without an answer.
@@ -265,19 +265,19 @@ mod tests {
             doubt
         };
         let silent = reported(Report::Missed { is_heard: false });
-        assert!(!silent.admits_hold() && silent.admits_owner() && !silent.is_checked());
+        assert!(!silent.admits_hold() && silent.admits_owner() && !silent.is_urgent());
         for report in [Report::Changed, Report::Missed { is_heard: true }] {
             let mut doubt = reported(report);
-            assert!(!doubt.admits_hold() && doubt.is_checked());
+            assert!(!doubt.admits_hold() && doubt.is_urgent());
             doubt.found(at(5));
-            assert!(doubt.must_be_confirmed() && doubt.is_checked());
+            assert!(doubt.must_be_confirmed() && doubt.is_urgent());
             doubt.found(at(6));
-            assert!(doubt.admits_hold() && !doubt.is_checked());
+            assert!(doubt.admits_hold() && !doubt.is_urgent());
         }
         let mut doubt = reported(Report::Changed);
         doubt.reported(Report::HandedOff, at(6));
-        assert!(doubt.admits_hold() && !doubt.is_checked());
+        assert!(doubt.admits_hold() && !doubt.is_urgent());
         let failed = after(ACQUIRE, Answer::NotExecuted);
-        assert!(failed.must_be_confirmed() && failed.is_checked());
+        assert!(failed.must_be_confirmed() && failed.is_urgent());
     }
 }

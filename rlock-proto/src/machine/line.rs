@@ -21,6 +21,8 @@ pub(super) struct Line {
     /// The call that may ask the store, or has the lock and has not begun its hold.
     turn: Option<CallId>,
     queue: VecDeque<Waiter>,
+    /// How many of them are attempts.
+    attempts: usize,
     /// Whether other clients wait for the lock, as far as is known.
     pub(super) others_wait: bool,
     /// How many further calls are served before other clients are.
@@ -34,8 +36,8 @@ struct Waiter {
     /// The options of the call, with its mode for this key.
     options: LockOptions,
     since: Time,
-    /// The end of its wait.
-    until: Time,
+    /// Whether the call waits no longer than until it is known who has the lock.
+    is_attempt: bool,
 }
 
 /// What a call that wants to use a key does next.
@@ -49,13 +51,6 @@ pub(super) enum Turn {
     Waits,
     /// It waits for its turn even if it asks only once, because it is known soon who has the lock.
     WaitsForDecision,
-}
-
-impl Waiter {
-    /// Returns whether the call waits no longer than until it is known who has the lock.
-    fn is_attempt(&self, now: Time) -> bool {
-        self.until <= now
-    }
 }
 
 impl Line {
@@ -89,15 +84,26 @@ impl Line {
         Some(&self.queue.front()?.options)
     }
 
-    /// Makes a call wait behind the others.
-    pub(super) fn wait(&mut self, call: CallId, options: LockOptions, since: Time, until: Time) {
-        if self.queue.iter().all(|waiter| waiter.call != call) {
-            self.queue.push_back(Waiter {
-                call,
-                options,
-                since,
-                until,
-            });
+    /// Makes a call that is not in the line wait behind the others.
+    pub(super) fn wait(&mut self, call: CallId, options: LockOptions, since: Time) {
+        debug_assert!(self.calls().all(|other| other != call), "{self:?}");
+        let is_attempt = options.wait.is_none();
+        self.attempts += usize::from(is_attempt);
+        self.queue.push_back(Waiter {
+            call,
+            options,
+            since,
+            is_attempt,
+        });
+    }
+
+    /// Makes a call whose wait is over an attempt.
+    pub(super) fn attempt(&mut self, call: CallId) {
+        let mut queue = self.queue.iter_mut();
+        if let Some(waiter) = queue.find(|waiter| waiter.call == call)
+            && !std::mem::replace(&mut waiter.is_attempt, true)
+        {
+            self.attempts += 1;
         }
     }
 
@@ -105,9 +111,15 @@ impl Line {
     pub(super) fn give_back(&mut self, call: CallId) {
         if self.turn == Some(call) {
             self.turn = None;
-        } else {
-            self.queue.retain(|waiter| waiter.call != call);
+        } else if let Some(at) = self.queue.iter().position(|waiter| waiter.call == call) {
+            self.remove(at);
         }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waiter> {
+        let waiter = self.queue.remove(at)?;
+        self.attempts -= usize::from(waiter.is_attempt);
+        Some(waiter)
     }
 
     /// Ends the turn of a call that begins its hold.
@@ -117,8 +129,7 @@ impl Line {
 
     /// Notes that the store granted the lock. The calls that wait by then come before the other clients, up to a limit.
     pub(super) fn arrives(&mut self, others_wait: bool, cx: &Common) {
-        let waits = |waiter: &&Waiter| !waiter.is_attempt(cx.now);
-        let waiting = self.queue.iter().filter(waits).count();
+        let waiting = self.queue.len() - self.attempts;
         self.handovers = waiting.min(cx.settings.local_handovers);
         self.others_wait |= others_wait;
     }
@@ -128,7 +139,7 @@ impl Line {
         !self.others_wait || self.handovers > 0
     }
 
-    /// Notes that a hold leaves its lock to the next call.
+    /// Notes that the next call has the lock before the other clients.
     pub(super) fn hands_over(&mut self) {
         self.handovers = self.handovers.saturating_sub(1);
     }
@@ -154,7 +165,7 @@ impl Slot {
                         return Turn::Joins;
                     }
                     let is_vain = options.wait.is_none() && own.excludes(options.mode, now);
-                    if self.is_shared() && !is_vain {
+                    if self.is_shared_on_store() && !is_vain {
                         self.leave_shared();
                     }
                 }
@@ -189,9 +200,10 @@ impl Slot {
         }
     }
 
-    /// Returns whether a call whose wait is over waits on until it is known who has the lock. The exclusive lock that was granted
-    /// already is lost to a call with a wait; one that asks only once learns whether the call with the turn uses it.
-    pub(super) fn may_decide_soon(&self, asks_once: bool) -> bool {
+    /// Returns whether a call whose wait is over waits on until it is known who has the lock. Once the exclusive lock is granted to
+    /// the call with the turn, a call that has waited gives up. One that asks once waits on, because that call may still not use
+    /// the lock.
+    pub(super) fn waits_for_decision(&self, asks_once: bool) -> bool {
         let is_granted = self
             .current()
             .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing.grant().is_some());
@@ -209,15 +221,14 @@ impl Slot {
         {
             match self.current() {
                 Some(own) if own.phase() == Phase::Held => {
-                    let is_vain =
-                        next.is_attempt(cx.now) && own.excludes(next.options.mode, cx.now);
+                    let is_vain = next.is_attempt && own.excludes(next.options.mode, cx.now);
                     // Those that waited before the hold began come before the other clients.
                     let is_served = !self.line.others_wait
                         || own.hold().is_some_and(|hold| next.since <= hold.since);
                     let joins = is_served && own.may_join(&next.options, cx.now);
                     if joins && self.admit(calls, cx) {
                         continue;
-                    } else if self.is_shared() && !is_vain {
+                    } else if self.is_shared_on_store() && !is_vain {
                         self.leave_shared();
                     } else if !self.refuse_attempts(calls, cx) {
                         return;
@@ -243,11 +254,14 @@ impl Slot {
 
     /// Gives the next call the turn, with the current ownership.
     fn pass_turn(&mut self, calls: &mut Calls, cx: &mut Common) {
-        let next = self.line.queue.pop_front();
+        let next = self.line.remove(0);
         self.line.turn = next.map(|next| next.call);
         if let Some(turn) = self.line.turn {
             if let Some(call) = acquisition(calls, turn) {
                 call.patience.extend(cx.now);
+            }
+            if let Some(call) = calls.get_mut(&turn).filter(|_| cx.is_draining()) {
+                call.look_whether_polled(turn, cx);
             }
             cx.wake(turn);
         }
@@ -273,7 +287,8 @@ impl Slot {
         hold.pick_up(number, false);
         call.joins(id, own, number, now);
         let ends = call.patience.ends();
-        self.line.queue.pop_front();
+        self.line.remove(0);
+        self.line.hands_over();
         if let Some(call) = calls.get_mut(&waiter) {
             call.look_by((ends, Timer::Unpolled), waiter, cx);
         }
@@ -283,11 +298,14 @@ impl Slot {
 
     /// Refuses the attempts that wait for nothing any more. Returns whether there were any.
     fn refuse_attempts(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
-        let now = cx.now;
-        let may_wait = [false, true].map(|asks_once| self.may_decide_soon(asks_once));
+        let waits = self.waits_for_decision(false);
+        let asks_once = self.waits_for_decision(true);
         let is_vain = |waiter: &Waiter| {
-            let asks_once = waiter.options.wait.is_none();
-            waiter.is_attempt(now) && !may_wait[usize::from(asks_once)]
+            if waiter.options.wait.is_none() {
+                !asks_once
+            } else {
+                !waits
+            }
         };
         self.refuse(is_vain, calls, cx)
     }
@@ -300,29 +318,34 @@ impl Slot {
         calls: &mut Calls,
         cx: &mut Common,
     ) {
-        let now = cx.now;
-        let is_alike = |waiter: &Waiter| {
-            waiter.is_attempt(now) && waiter.options.mode == mode && waiter.since < sent_at
-        };
+        let is_alike = |waiter: &Waiter| waiter.options.mode == mode && waiter.since < sent_at;
         self.refuse(is_alike, calls, cx);
     }
 
+    /// Refuses those attempts that are meant. Returns whether there were any.
     fn refuse(
         &mut self,
         is_meant: impl Fn(&Waiter) -> bool,
         calls: &mut Calls,
         cx: &mut Common,
     ) -> bool {
-        let (id, before) = (self.id, self.line.queue.len());
-        self.line.queue.retain(|waiter| {
-            let is_meant = is_meant(waiter);
-            if is_meant && let Some(call) = acquisition(calls, waiter.call) {
-                call.stage = Stage::Refused(call.taken(call.part_of(id), None));
-                cx.wake(waiter.call);
+        let (id, before) = (self.id, self.line.attempts);
+        let mut at = 0;
+        while self.line.attempts > 0
+            && let Some(waiter) = self.line.queue.get(at)
+        {
+            if !waiter.is_attempt || !is_meant(waiter) {
+                at += 1;
+                continue;
             }
-            !is_meant
-        });
-        self.line.queue.len() < before
+            let waiter = waiter.call;
+            self.line.remove(at);
+            if let Some(call) = acquisition(calls, waiter) {
+                call.stage = Stage::Refused(call.taken(call.part_of(id), None));
+                cx.wake(waiter);
+            }
+        }
+        self.line.attempts < before
     }
 
     pub(super) fn wake_turn(&self, cx: &mut Common) {

@@ -1,7 +1,8 @@
 //! How long a call that is not polled keeps what it has: the turn, or an entry in a shared ownership.
 //!
 //! A future may be dropped late, or never be polled again. So each call says until when it acts next, and what it has is taken
-//! back after that, but only if others wait for it.
+//! back after that, but only if others wait for it or the client drains. A call that waits without a limit acts next when it has
+//! got something.
 
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ impl Machine {
         acquisition.patience.shorten(now);
         let ends = acquisition.patience.ends();
         let mut slots = acquisition.parts.iter().map(|part| &self.slots[part.slot]);
-        let is_wanted = slots.any(|slot| slot.line.has_turn(id) && slot.is_turn_wanted(true));
+        let is_wanted = slots.any(|slot| slot.line.has_turn(id) && slot.blocks_others(true));
         if self.cx.is_draining() {
             call.look_whether_polled(id, &mut self.cx);
         } else if is_wanted {
@@ -98,9 +99,13 @@ impl Machine {
             return;
         };
         let is_late = now.since(due) >= GRACE / 2;
+        // A look in time finds the end of the patience: the slots take back what the call has, and nothing is reminded.
         let is_unpolled = now > acquisition.patience.ends();
-        let is_given_up = is_unpolled && (drains || is_late) && acquisition.patience.remind(now);
-        if drains && is_given_up {
+        let mut had_reminder = false;
+        if is_unpolled && (drains || is_late) {
+            had_reminder = acquisition.patience.remind(now);
+        }
+        if drains && had_reminder {
             self.give_up(id, Refusal::Draining);
         } else if drains {
             call.look_whether_polled(id, &mut self.cx);
@@ -120,7 +125,7 @@ impl Call {
 
 impl Slot {
     /// Returns whether others wait while the call with the turn has the lock, or may have it: local calls, or other clients.
-    pub(super) fn is_turn_wanted(&self, is_asking: bool) -> bool {
+    pub(super) fn blocks_others(&self, is_asking: bool) -> bool {
         let has_grant = (self.current()).is_some_and(|own| own.standing.grant().is_some());
         self.line.is_queued() || self.line.others_wait && (has_grant || is_asking)
     }
@@ -129,7 +134,7 @@ impl Slot {
     pub(super) fn watch_turn(&self, calls: &mut Calls, cx: &mut Common) {
         if let Some(id) = self.line.turn()
             && let Some(call) = calls.get_mut(&id)
-            && self.is_turn_wanted(call.is_asking())
+            && self.blocks_others(call.is_asking())
             && let Some(acquisition) = call.acquisition()
         {
             // A time in the past would look as if the process had stood still.
@@ -168,7 +173,7 @@ impl Slot {
                     self.leave(&entered.entry, HoldEnd::Cancelled, None, cx);
                 }
             }
-            _ if is_over && self.line.has_turn(id) && self.is_turn_wanted(call.is_asking()) => {
+            _ if is_over && self.line.has_turn(id) && self.blocks_others(call.is_asking()) => {
                 call.lose_turn(self.id);
                 self.end_current(cx);
                 self.line.give_back(id);

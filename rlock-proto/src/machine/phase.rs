@@ -46,7 +46,7 @@ pub(super) enum Exit {
 /// The phase of an ownership: its state without the data. The module draws the transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// The client asks for the lock.
+    /// The client asks for the lock, or a message has granted it and no hold has begun.
     Asking,
     /// A hold has left the lock to the next call of the client.
     HandedOver,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{
     CallId, Common, Life, Owner,
     attempts::Attempts,
-    call::{Call, Calls, Leaving},
+    call::{Call, Calls, Ending},
     doubt::{Answer, Asked},
     input::Failure,
     output::{Ask, Output, Refusal, Request, Step},
@@ -157,7 +157,7 @@ impl Slot {
             return;
         };
         if own.leave_release_to_background(now).is_some() {
-            return self.tell_leaving(owner, Ok(()), calls, cx);
+            return self.tell_ending(owner, Ok(()), calls, cx);
         }
         let Some(release) = own.status.release_mut() else {
             return;
@@ -171,7 +171,7 @@ impl Slot {
         if release.attempts.have_failed() {
             cx.outputs.push(own.given_up(key));
         }
-        self.tell_leaving(owner, Ok(()), calls, cx);
+        self.tell_ending(owner, Ok(()), calls, cx);
     }
 
     /// Returns the request that releases an ownership. `by`: the call that sends it, and when it gives up.
@@ -228,20 +228,20 @@ impl Slot {
                 own.doubt.answered(Asked::Release, failure.into(), now);
                 if !failure.transient {
                     let waiting = release.waiting.and_then(|call| calls.get_mut(&call));
-                    if let Some(leaving) = waiting.and_then(Call::leaving) {
-                        leaving.give_up = now;
+                    if let Some(ending) = waiting.and_then(Call::ending) {
+                        ending.give_up = now;
                     } else {
                         release.progress = Progress::GivenUp;
                         cx.outputs.push(own.given_up(key));
                     }
                 }
-                self.tell_leaving(owner, Ok(()), calls, cx);
+                self.tell_ending(owner, Ok(()), calls, cx);
                 return None;
             }
         };
         release.progress = Progress::Done;
-        // Within its lease a lock is not lost by itself, so an earlier copy released it. No hold loses a lock that was passed on
-        // or retained, or whose release was sent after its lease.
+        // Only a hold can lose a lock that the client has not passed on or retained, only a release that was sent within its lease
+        // can find that, and not a repeated one: the first may have ended the ownership.
         let may_be_lost = release.ends_hold && held.is_ok() && !request.repeats();
         own.doubt.answered(Asked::Release, Answer::HasNot, now);
         let outcome = match applied {
@@ -257,12 +257,12 @@ impl Slot {
             own.lost = Some(cause);
             cx.outputs.push(Output::Lost(Box::new(loss)));
         }
-        self.tell_leaving(owner, outcome, calls, cx);
+        self.tell_ending(owner, outcome, calls, cx);
         Some(outcome)
     }
 
     /// Wakes the call that waits for an attempt. If that was the last one, the call has its outcome.
-    fn tell_leaving(
+    fn tell_ending(
         &mut self,
         owner: Owner,
         outcome: Result<(), LostCause>,
@@ -278,14 +278,14 @@ impl Slot {
         };
         cx.wake(call);
         if release.progress == Progress::Done
-            && let Some(leaving) = calls.get_mut(&call).and_then(Call::leaving)
+            && let Some(ending) = calls.get_mut(&call).and_then(Call::ending)
         {
-            leaving.outcome = Some(outcome.and(leaving.held));
+            ending.outcome = Some(outcome.and(ending.held));
         }
     }
 }
 
-impl Leaving {
+impl Ending {
     /// Returns the next step of a call that ends its entry, and when to wake it.
     pub(super) fn step(&mut self, id: CallId, slots: &mut Slots, cx: &mut Common) -> Step {
         if let Some(outcome) = self.outcome {

@@ -171,7 +171,7 @@ impl Ownership {
     }
 
     fn renewal_due(&self, now: Time) -> Time {
-        let is_urgent = self.doubt.is_checked() || self.tokens.is_fence_due();
+        let is_urgent = self.doubt.is_urgent() || self.tokens.is_fence_due();
         self.lease.renewal_due(is_urgent, now)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Common, Machine, Touched,
-    call::{Acquisition, Call, Leaving, Stage, Work},
+    call::{Acquisition, Call, Ending, Stage, Work},
     doubt::{Answer, Asked},
     input::{Failure, Reply},
     output::{Ask, Entered, Request, Step},
@@ -36,7 +36,7 @@ impl Machine {
             Ask::Acquire { .. } => self.acquired(request, reply),
             Ask::SetCount { .. } | Ask::Downgrade { .. } => {
                 if let Some(slot) = self.slots.get_mut(request.claims[0].slot) {
-                    slot.shown(request, reply.applied(), &mut self.cx);
+                    slot.count_answered(request, reply.applied(), &mut self.cx);
                 }
                 request.slots()
             }
@@ -69,14 +69,14 @@ impl Machine {
                 self.step(Step::Left(outcome));
             }
             (Some(id), outcome) => {
-                let leaving = Leaving {
+                let ending = Ending {
                     slot: claim.slot,
                     owner: claim.owner,
                     held,
                     outcome,
                     give_up: if is_final { self.cx.now } else { give_up },
                 };
-                self.calls.insert(id, Call::new(Work::Leave(leaving)));
+                self.calls.insert(id, Call::new(Work::End(ending)));
                 if !is_dropped {
                     return self.poll(id);
                 }
@@ -137,7 +137,7 @@ impl Machine {
                     } else {
                         own.standing.not_granted(sent_at);
                     }
-                    // An owner is granted a lock once.
+                    // What an earlier hold left is gone at the store: the next call asks with another owner.
                     slots[claimed.slot].lose(claimed.owner, LostCause::Removed, cx);
                 }
                 let taken = Taken {

@@ -3,11 +3,12 @@
 //! At each moment, a call has the turn and may ask the store, or the current ownership has a hold or is retained, or
 //! no call uses the key.
 //!
-//! Further shared calls join the current shared ownership under four conditions. They lock one key, ask for its lease and
-//! use the watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed
-//! since its last confirmation. When another client or a local call waits, the ownership stops being current
-//! (`leave_shared`). Its calls continue, and later calls ask with another owner, behind the earlier waiters. A permit is
-//! never current while it is held.
+//! Further shared calls join the current shared hold under four conditions. They lock one key, ask for its lease and use the
+//! watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed since its last
+//! confirmation. While other clients wait, only those join that waited before the hold began. An ownership that is shared on the
+//! store stops being current when another client or a local call waits (`leave_shared`). Its calls continue, and later calls ask
+//! with another owner, behind the earlier waiters. A shared hold that uses an exclusive lock stays current, and later calls wait
+//! in the line. A permit is never current while it is held.
 
 use std::time::Duration;
 
@@ -41,8 +42,8 @@ pub struct Slot {
     pub(super) line: Line,
     /// How many calls may use the slot.
     pub(super) users: u32,
-    /// Whether it was unused, and is remembered as such.
-    pub(super) is_idle: bool,
+    /// Whether it was unused at some time, and is in the list of such slots. It may be in use again.
+    pub(super) is_listed: bool,
     /// When the schedule looks at it.
     pub(super) due: Option<Time>,
 }
@@ -56,7 +57,7 @@ impl Slot {
             current: None,
             line: Line::default(),
             users: 0,
-            is_idle: false,
+            is_listed: false,
             due: None,
         }
     }
@@ -124,7 +125,7 @@ impl Slot {
     }
 
     /// Returns whether the current hold is shared or a permit on the store.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) fn is_shared_on_store(&self) -> bool {
         (self.current())
             .is_some_and(|own| own.phase() == Phase::Held && own.mode != LockMode::Exclusive)
     }
@@ -270,7 +271,7 @@ impl Slot {
                 if own.is_releasing() {
                     self.release_in_background(owner, calls, cx);
                 } else {
-                    self.show(owner, cx);
+                    self.send_count(owner, cx);
                 }
                 request_due = self.ownerships[n].request_due(counts);
             }
@@ -284,7 +285,7 @@ impl Slot {
         }
         (cx.schedule).look_by(due, Target::Slot(self.id), &mut self.due);
         self.watch_turn(calls, cx);
-        // A call that has taken its step may wait for a release that has ended since.
+        // The call that has just taken its step is not woken again, unless it waits for a release that has ended since.
         let has_released = was_releasing && !self.is_releasing();
         if self.current.is_none() && (self.line.turn() != cx.stepped || has_released) {
             self.wake_turn(cx);

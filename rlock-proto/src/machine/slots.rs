@@ -21,7 +21,7 @@ pub(super) struct Slots {
     by_key: BTreeMap<Key, SlotId>,
     places: Vec<Option<Box<Slot>>>,
     free: Vec<SlotId>,
-    /// Slots that were unused when they came here, the longest ago first.
+    /// Slots that were unused when they came here, the longest ago first. Some are in use again.
     idle: VecDeque<SlotId>,
 }
 
@@ -89,7 +89,8 @@ impl Slots {
         self.places.iter_mut().flatten().map(|slot| &mut **slot)
     }
 
-    /// Does what follows from the state of a slot, and forgets a slot that has been unused for the longest time.
+    /// Does what follows from the state of a slot. An unused one is listed; if the list is full, its first slot is forgotten,
+    /// unless that is in use again.
     pub(super) fn settle(&mut self, id: SlotId, calls: &mut Calls, cx: &mut Common) {
         let Some(slot) = self.get_mut(id) else {
             return;
@@ -99,7 +100,7 @@ impl Slots {
             if cfg!(debug_assertions) {
                 slot.check(calls, cx);
             }
-        } else if !std::mem::replace(&mut slot.is_idle, true) {
+        } else if !std::mem::replace(&mut slot.is_listed, true) {
             self.idle.push_back(id);
             if self.idle.len() > MOST_IDLE
                 && let Some(oldest) = self.idle.pop_front()
@@ -113,7 +114,7 @@ impl Slots {
         let Some(slot) = self.get_mut(id) else {
             return;
         };
-        slot.is_idle = false;
+        slot.is_listed = false;
         if slot.is_unused() {
             cx.schedule.remove(Target::Slot(id), &mut slot.due);
             let slot = self.places[id.0 as usize].take();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{CallId, SlotId};
 use crate::lease::Time;
 
-/// Why the machine looks at something.
+/// A deadline, by what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// The lease of an ownership ends: its hold is lost.

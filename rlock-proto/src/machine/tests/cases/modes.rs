@@ -352,6 +352,23 @@ fn no_reader_joins_in_an_exclusive_lock_that_others_wait_for() {
     assert_eq!(request.claims[0].mode, LockMode::Shared);
 }
 
+/// Two readers wait when the lock arrives: one gets it, and the other one joins.
+#[test]
+fn a_reader_that_joins_is_one_of_the_calls_that_come_before_the_other_clients() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let readers = [(); 2].map(|()| client.acquire("k", shared()).0);
+    let writer = only(client.grant(asked(step), FENCE));
+    client.event(Event::Wanted);
+    client.leave(&writer);
+    let [first, second] = readers.map(|reader| only(client.poll(reader)));
+    client.now = 1;
+    let (late, _) = client.acquire("k", shared());
+    client.leave(&first);
+    assert!(asked(client.leave(&second)).is_release());
+    assert_ne!(owner(&client.next(late)), first.entry.owner);
+}
+
 #[test]
 fn all_entries_of_an_exclusive_lock_are_in_one_hold() {
     let mut client = Client::with(|settings| settings.counts_entries = false);

@@ -292,3 +292,20 @@ fn a_lock_that_an_operator_released_before_its_grant_was_read_is_not_held() {
         "the call has ended"
     );
 }
+
+#[test]
+fn a_call_without_a_limit_that_gets_the_turn_while_the_client_drains_does_not_keep_it_from_ending()
+{
+    let (mut client, entered) = Client::holding(terms(LONG));
+    let forever = with(|terms| (terms.lease, terms.wait) = (ms(LONG), Wait::Forever));
+    let (call, step) = client.acquire("k", forever);
+    assert_eq!(step, Step::Wait);
+    client.on(Input::Drain);
+    client.leave(&entered);
+    assert!(client.is_woken(call));
+    for now in [1_001, 2_002] {
+        client.tick(now);
+    }
+    assert!(client.machine.is_drained());
+    assert_eq!(client.poll(call), Step::Refused(Refusal::Draining));
+}
