@@ -31,7 +31,8 @@ impl Acquisition {
                     return self.refuse(id, why, slots, cx);
                 }
                 Stage::Pausing(_, otherwise)
-                    if *otherwise != Refusal::Split && self.is_over(now) =>
+                    if *otherwise != Refusal::Split && self.is_over(now)
+                        || now >= self.limit(cx) =>
                 {
                     // Gives up before the deadline only if requests failed, and otherwise waits until then.
                     if *otherwise != Refusal::Failed && now < self.deadline {
@@ -179,6 +180,11 @@ impl Acquisition {
             && let Some((n, ttl)) = self.contended.or_else(waiting)
         {
             self.stage = Stage::Refused(self.taken(n, ttl));
+            return None;
+        }
+        if self.request_timeout(cx).is_zero() {
+            // It was polled late, and what the last request got was of no use.
+            self.stage = Stage::Refused(Refusal::Failed);
             return None;
         }
         Some(Step::Send(self.ask(id, &lacking, slots, cx)?))

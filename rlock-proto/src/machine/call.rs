@@ -270,17 +270,18 @@ impl Acquisition {
     }
 
     /// Returns the time-out of the next request. The first one has the whole response time-out, because a wait that is shorter
-    /// than a round trip must not look like an outage. Once the call knows that the lock is taken, its wait decides.
+    /// than a round trip must not look like an outage. Once the call knows that the lock is taken, its wait decides. Zero means that
+    /// no further request is sent.
     pub(super) fn request_timeout(&self, cx: &Common) -> Duration {
         let most = cx.settings.response_timeout;
         let end = match self.contended {
-            Some(_) => self.deadline,
-            None => self.limit(cx),
+            Some(_) if !self.asks_once() => self.deadline,
+            _ => self.limit(cx),
         };
-        match end.since(cx.now) {
-            rest if self.has_asked && !rest.is_zero() => rest.min(most),
-            // The call may have been polled late.
-            _ => most,
+        if self.has_asked {
+            end.since(cx.now).min(most)
+        } else {
+            most
         }
     }
 
