@@ -66,3 +66,22 @@ fn a_key_keeps_its_place_for_a_call_that_has_nothing_of_it() {
     client.tick(LEASE);
     assert_eq!(client.next(both).claims.len(), 2);
 }
+
+/// The background has released the lock meanwhile, so nothing but the call knows the place.
+#[test]
+fn a_call_that_waits_for_a_release_outlives_the_place_of_its_key() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let release = asked(client.leave(&entered));
+    let call = CallId(client.calls);
+    assert_eq!(client.reply(release, UNANSWERED), Step::Wait);
+    client.tick(1_000);
+    let again = client.sent_one();
+    client.on(Input::Reply(again, DONE));
+    assert!(client.is_woken(call));
+    use_others(&mut client);
+    assert!(!has_place(&client, "k"));
+    client.tick(LEASE);
+    assert!(client.is_woken(call));
+    assert_eq!(client.poll(call), Step::Left(Ok(())));
+    assert!(client.is_empty());
+}
