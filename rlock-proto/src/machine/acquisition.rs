@@ -53,7 +53,7 @@ impl Acquisition {
                         if now < self.deadline {
                             return cx.wait(self.deadline);
                         }
-                        if now < limit && slot.waits_for_decision(self.asks_once()) {
+                        if now < limit && slot.waits_for_decision(self.asks_once(), now) {
                             slot.line.attempt(id);
                             return cx.wait(limit);
                         }

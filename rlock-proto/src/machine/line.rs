@@ -177,7 +177,7 @@ impl Slot {
                 return Turn::Has;
             }
         }
-        if self.is_decided_soon() {
+        if self.is_decided_soon(now) {
             Turn::WaitsForDecision
         } else {
             Turn::Waits
@@ -190,12 +190,15 @@ impl Slot {
         phase.is_none_or(Phase::is_pending)
     }
 
-    /// Returns whether it is known soon who has the lock: the call with the turn asks, or tokens of the retained lock are on
-    /// their way.
-    pub(super) fn is_decided_soon(&self) -> bool {
+    /// Returns whether it is known soon who has the lock: the call with the turn asks, or has to ask by now and loses the turn
+    /// otherwise, or tokens of the retained lock are on their way.
+    fn is_decided_soon(&self, now: Time) -> bool {
         match self.current() {
             Some(own) if own.phase() == Phase::Retained => own.tokens.is_coming(),
-            Some(own) => self.line.turn.is_some() && own.standing.ask_at().is_none(),
+            Some(own) => {
+                let asks_by = own.standing.ask_at();
+                self.line.turn.is_some() && asks_by.is_none_or(|at| at <= now)
+            }
             None => self.line.turn.is_some(),
         }
     }
@@ -203,11 +206,11 @@ impl Slot {
     /// Returns whether a call whose wait is over waits on until it is known who has the lock. Once the exclusive lock is granted to
     /// the call with the turn, a call that has waited gives up. One that asks once waits on, because that call may still not use
     /// the lock.
-    pub(super) fn waits_for_decision(&self, asks_once: bool) -> bool {
+    pub(super) fn waits_for_decision(&self, asks_once: bool, now: Time) -> bool {
         let is_granted = self
             .current()
             .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing.grant().is_some());
-        self.is_decided_soon() && (asks_once || !is_granted)
+        self.is_decided_soon(now) && (asks_once || !is_granted)
     }
 
     /// Serves the calls of the line in their order, as far as the state of the slot allows:
@@ -298,8 +301,7 @@ impl Slot {
 
     /// Refuses the attempts that wait for nothing any more. Returns whether there were any.
     fn refuse_attempts(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
-        let waits = self.waits_for_decision(false);
-        let asks_once = self.waits_for_decision(true);
+        let [waits, asks_once] = [false, true].map(|once| self.waits_for_decision(once, cx.now));
         let is_vain = |waiter: &Waiter| {
             if waiter.options.wait.is_none() {
                 !asks_once

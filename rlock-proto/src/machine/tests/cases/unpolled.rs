@@ -309,3 +309,34 @@ fn a_call_without_a_limit_that_gets_the_turn_while_the_client_drains_does_not_ke
     assert!(client.machine.is_drained());
     assert_eq!(client.poll(call), Step::Refused(Refusal::Draining));
 }
+
+/// Each attempt is alone, so no other call takes the turn.
+#[test]
+fn an_attempt_takes_the_turn_of_a_waiter_that_does_not_ask_again_in_time() {
+    for is_polled in [false, true] {
+        let mut client = Client::new();
+        let (waiter, step) = client.acquire("k", terms(LEASE));
+        client.refuse(asked(step), 0, 0);
+        let ask_at = client.machine.due().expect("it asks again");
+        client.now = ask_at.nanos() / 1_000_000 - 1;
+        assert!(is_taken(&client.acquire("k", attempt()).1), "it waits");
+        client.tick(client.now + 1);
+        assert!(client.is_woken(waiter));
+        if is_polled {
+            let again = asked(client.poll(waiter));
+            let (call, step) = client.acquire("k", attempt());
+            assert_eq!(step, Step::Wait, "the waiter is asking");
+            client.refuse(again, 0, 0);
+            assert!(client.is_woken(call) && is_taken(&client.poll(call)));
+            continue;
+        }
+        client.tick(client.now + 2_000);
+        let (call, step) = client.acquire("k", attempt());
+        assert_eq!(step, Step::Wait);
+        client.tick(client.now);
+        let release = client.sent_one();
+        client.on(Input::Reply(release, DONE));
+        let request = client.next(call);
+        only(client.grant(request, FENCE));
+    }
+}
