@@ -128,7 +128,8 @@ impl Acquisition {
                     self.stage = if waits {
                         let line = &mut slots[self.parts[n].slot].line;
                         line.wait(id, options, self.started);
-                        self.contended = Some((n, None));
+                        // An attempt waits before it is known whether another owner has the lock.
+                        self.contended = Some((n, None)).filter(|_| !self.asks_once());
                         Stage::Queued(n)
                     } else {
                         Stage::Refused(self.taken(n, None))

@@ -120,3 +120,20 @@ fn a_short_wait_asks_again_while_no_owner_has_a_majority() {
         only(client.grant(request, FENCE));
     }
 }
+
+#[test]
+fn an_attempt_behind_a_request_without_a_reply_does_not_call_the_lock_taken() {
+    for wait in [Wait::Never, Wait::For(Duration::ZERO)] {
+        let mut client = Client::new();
+        let (_, first) = client.acquire("k", waits(wait));
+        client.now = 1;
+        let (call, step) = client.acquire("k", waits(wait));
+        assert_eq!(step, Step::Wait);
+        client.now = 2_000;
+        let failed = Step::Refused(Refusal::Failed);
+        assert_eq!(client.reply(asked(first), UNANSWERED), failed);
+        let request = client.next(call);
+        client.now = 4_000;
+        assert_eq!(client.reply(request, UNANSWERED), failed);
+    }
+}
