@@ -273,7 +273,12 @@ impl World {
         self.inputs += 1;
         let time = self.clients[client].clock.time(self.now);
         (client, time, &input).hash(&mut self.digest);
-        self.note(|| format!("client {client} <- {input:?}"));
+        let timer = self.clients[client].machine.next_timer();
+        let timer = timer.filter(|_| input == Input::Time);
+        self.note(|| match timer {
+            Some((_, timer)) => format!("client {client} <- {input:?}, for {timer:?}"),
+            None => format!("client {client} <- {input:?}"),
+        });
         let about = self.before(client, &input, time);
         let outputs: Vec<_> = self.clients[client].machine.on(input, time).collect();
         self.after(client, &about, time);
