@@ -301,6 +301,9 @@ impl Slot {
 
     /// Refuses the attempts that wait for nothing any more. Returns whether there were any.
     fn refuse_attempts(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
+        if self.line.attempts == 0 {
+            return false;
+        }
         let [waits, asks_once] = [false, true].map(|once| self.waits_for_decision(once, cx.now));
         let is_vain = |waiter: &Waiter| {
             if waiter.options.wait.is_none() {

@@ -62,14 +62,19 @@ scripts! {
 /// Puts a script together. The library is a function, which scripts call only if they need it, because each function and
 /// each variable that a function uses costs time to create. It may not use variables outside of it for the same reason.
 fn text(first: &str, parts: &str, script: &str) -> String {
-    let constants = constants();
+    // A table of more than 32 fields would take longer to create.
+    let constants = if parts.is_empty() {
+        format!("MOST_SHOWN = {MOST_SHOWN}")
+    } else {
+        constants()
+    };
     format!(
         "{first}\nlocal function library()\nlocal lib = {{{constants}}}\n{parts}\nreturn lib\nend\n{script}"
     )
 }
 
-/// Returns the numbers of the protocol as fields of a table. Times are texts in milliseconds: the server formats each number
-/// among the arguments of a command with `printf`.
+/// Returns the numbers of the protocol that the library uses as fields of a table. Times are texts in milliseconds: the server
+/// formats each number among the arguments of a command with `printf`.
 fn constants() -> String {
     let times = [
         ("GRACE", GRACE),
@@ -80,7 +85,7 @@ fn constants() -> String {
     ];
     let times = times.map(|(name, time)| format!("{name} = '{}', ", millis(time)));
     format!(
-        "{}MOST_LET_IN = {MOST_LET_IN}, MOST_NOTIFIED = {MOST_NOTIFIED}, MOST_SHOWN = {MOST_SHOWN}, \
+        "{}MOST_LET_IN = {MOST_LET_IN}, MOST_NOTIFIED = {MOST_NOTIFIED}, \
          SECOND = {FENCES_A_SECOND}, TOO_LARGE = {TOO_LARGE_FENCE}",
         times.concat()
     )
