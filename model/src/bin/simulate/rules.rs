@@ -1163,6 +1163,8 @@ impl World {
                 == (Phase::Held, LockMode::Shared, LockMode::Exclusive)
                 && own.is_told(true)
                 && holder.is_idle()
+                // Nothing more is told about a lock that is lost.
+                && own.lost().is_none()
         };
         if let (Some(id), Some(own), Some(holder)) = (id, own, holder)
             && is_untold(id, own, holder)
