@@ -275,9 +275,9 @@ impl Lock {
     /// call ends after the client's
     /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default.
     ///
-    /// If another call of this client has a request for this key in flight, the call first waits for the reply, at most
-    /// for the response time-out. Then it returns `None`, joins the other call in a [shared](Self::shared) lock, or
-    /// sends a request of its own, which may take another response time-out.
+    /// If another call of this client has a request for this key in flight, the call first waits for that reply, for at most
+    /// the response time-out. Depending on the reply, it then returns `None`, joins the other call in a
+    /// [shared](Self::shared) lock, or sends a request of its own, which may take another response time-out.
     ///
     /// On a [quorum](crate::StoreUrl::quorum), calls that begin at the same time may each get some of the
     /// servers, but none of them a majority. The lock is not taken then, so the call asks again until one of them has

@@ -188,8 +188,8 @@ macro_rules! lock_option_setters {
         /// for the reply to its first request, so it takes a free lock even if a round trip is longer than the wait. If that
         /// reply is late or missing, the acquire therefore ends later than its wait, by at most the client's
         /// [`response_timeout`](crate::LockClientBuilder::response_timeout), 2 seconds by default. If the reply to a
-        /// release of this client is missing, too, it ends later by at most one and a half times that, and by at most
-        /// twice that if it has waited for the reply to another call of this client.
+        /// release of this client is missing, too, it ends later by at most one and a half times that time-out. If it has
+        /// waited for the reply to another call of this client, it ends later by at most twice that time-out.
         ///
         /// # Errors
         ///

@@ -112,9 +112,9 @@ enum Life {
 ///
 /// The driver passes everything that happens to [`on`](Self::on), in the order in which it happened, with a time that never runs
 /// back, and carries out all outputs of an input before it passes the next. It sends each request and returns it with its
-/// [`Reply`], which may be that none will come; it passes [`Input::Time`] when [`due`](Self::due) has come; it polls a call
-/// that an output wakes, and cancels a call whose future was dropped. It must not answer a request twice, and must not pass an
-/// entry again that has left.
+/// [`Reply`], or with [`Reply::None`] if none will come. It passes [`Input::Time`] when [`due`](Self::due) has come. It polls a
+/// call that an output wakes, and cancels a call whose future was dropped. It must not answer a request twice, nor pass an entry
+/// that has left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
     slots: Slots,
@@ -136,7 +136,7 @@ struct Common {
     /// The call that is polled, and when it wants to be woken.
     polled: Option<CallId>,
     wake_at: Time,
-    /// The call that has taken its step.
+    /// The call that has taken its step, while the slots are settled.
     stepped: Option<CallId>,
     outputs: Vec<Output>,
 }
@@ -273,7 +273,7 @@ impl Machine {
         one(entry.slot)
     }
 
-    /// Returns the next step to the call that the input concerns.
+    /// Emits the next step of the call that the input concerns.
     fn step(&mut self, step: Step) {
         self.cx.outputs.push(Output::Step(step));
     }
@@ -294,7 +294,7 @@ impl Machine {
         }
     }
 
-    /// Refuses a call that acquires. Its future may never be polled again, so it keeps no lock and no turn.
+    /// Refuses a call that acquires. It keeps no lock and no turn, because its future may never be polled again.
     fn give_up(&mut self, id: CallId, why: Refusal) {
         if let Some(acquisition) = call::acquisition(&mut self.calls, id) {
             acquisition.abandon(id, &mut self.slots, &mut self.cx);

@@ -35,7 +35,7 @@ pub(crate) struct CheckedLock {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
     pub(crate) keys: Few<(Key, LockMode)>,
     pub(crate) order: KeyOrder,
-    /// All but the wait, which each call has for itself.
+    /// The options without the wait, which each call has for itself.
     pub(crate) options: LockOptions,
 }
 

@@ -1,4 +1,4 @@
-//! What the handles of a hold share, and keep after its end.
+//! A hold as its handles see it. They share its state, and keep that after its end.
 
 use std::{
     pin::pin,
@@ -70,13 +70,13 @@ impl SharedHold {
         let _ = self.lost.set(Box::new((cause, entries)));
     }
 
-    /// Wakes those who wait for a loss.
+    /// Wakes the futures that wait for a loss.
     pub(super) fn notify_loss(&self) {
         self.loss.notify_waiters();
     }
 
-    /// Resolves at the next end of an entry, or loss, from when it is enabled. Look for one under the client's mutex only
-    /// then, so that none is missed.
+    /// Resolves at the next end of an entry, or loss, after it was enabled. Enable it before you look for one under the client's
+    /// mutex, so that none is missed.
     pub(super) fn next_end(&self) -> Notified<'_> {
         self.ended.get_or_init(Box::default).notified()
     }
@@ -108,7 +108,7 @@ impl SharedHold {
         self.valid_until.fetch_max(end.nanos(), Ordering::AcqRel);
     }
 
-    /// Wakes those who wait for the end of an entry, or for a loss.
+    /// Wakes the futures that wait for the end of an entry, or for a loss.
     pub(super) fn notify(&self) {
         if let Some(ended) = self.ended.get() {
             ended.notify_waiters();

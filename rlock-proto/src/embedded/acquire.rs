@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl<F: Fences> State<F> {
-    /// Grants all locks of the request or none. Hands a lock whose lease has ended to its first waiters before.
+    /// Grants all locks of the request or none. A lock whose lease has ended goes to its first waiters before.
     pub fn acquire(&mut self, request: &AcquireRequest, now: Time) -> Acquired {
         if let Some(fence) = self.acquire_free(request, now) {
             return Acquired::Granted {
@@ -151,7 +151,7 @@ impl<F: Fences> State<F> {
         }
     }
 
-    /// Notifies the holders of a lock that another client waits for it, or `tries` once.
+    /// Notifies the holders of a lock that another client waits for it, or only `tries` to get it.
     fn ask_holders(&mut self, key: &Key, tries: bool, now: Time) {
         let lock = self.live(key, now);
         let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))

@@ -251,7 +251,7 @@ impl<F: Fences> State<F> {
         next
     }
 
-    /// Removes expired locks, seldom enough to cost little for each new one.
+    /// Removes expired locks, but only when the number of locks has doubled, so that it costs little for each new lock.
     pub(super) fn sweep(&mut self, now: Time) {
         if self.locks.len() >= SWEEP_FROM.max(self.swept * 2) {
             self.locks.retain(|_, lock| lock.expires() > now);

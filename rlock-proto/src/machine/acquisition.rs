@@ -110,7 +110,7 @@ impl Acquisition {
         for n in lacking.iter().copied() {
             let options = self.options(n);
             let slot = &mut slots[self.parts[n].slot];
-            // A call that waits for several locks keeps none: that would block other calls of a free lock.
+            // While a call lacks several locks, it joins none, because it would block other calls of a free lock.
             match slot.take_turn(id, &options, lacking.len() == 1, cx) {
                 Turn::Has => {}
                 Turn::Joins => {
@@ -120,7 +120,7 @@ impl Acquisition {
                     return Some(Step::Entered(self.take_entered()));
                 }
                 turn => {
-                    // While a call waits for one turn it keeps no other: that would block other calls of a free lock.
+                    // While a call waits for one turn, it keeps no other, because it would block other calls of a free lock.
                     if self.parts.len() > 1 {
                         self.give_turns_back(id, None, slots);
                     }
@@ -128,7 +128,7 @@ impl Acquisition {
                     self.stage = if waits {
                         let line = &mut slots[self.parts[n].slot].line;
                         line.wait(id, options, self.started);
-                        // An attempt waits before it is known whether another owner has the lock.
+                        // While an attempt waits, it is not known whether another owner has the lock.
                         self.contended = Some((n, None)).filter(|_| !self.asks_once());
                         Stage::Queued(n)
                     } else {
@@ -184,7 +184,7 @@ impl Acquisition {
             return None;
         }
         if self.request_timeout(cx).is_zero() {
-            // It was polled late, and what the last request got was of no use.
+            // The call was polled late, when the reply to its last request was of no use.
             self.stage = Stage::Refused(Refusal::Failed);
             return None;
         }

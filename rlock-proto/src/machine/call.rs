@@ -113,7 +113,7 @@ impl Call {
         Self { work, due: None }
     }
 
-    /// Returns the slots that the call concerns.
+    /// Returns the slots of the locks that the call acquires or releases.
     pub(super) fn slots(&self) -> Few<SlotId> {
         match &self.work {
             Work::Acquire(call) => few::collect(call.parts.iter().map(|part| part.slot)),
@@ -292,7 +292,7 @@ impl Acquisition {
         self.deadline.max(least)
     }
 
-    /// Returns a request, which is sent now.
+    /// Returns a request, and notes that the call sends it.
     pub(super) fn sends(
         &mut self,
         id: CallId,
@@ -313,7 +313,7 @@ impl Acquisition {
         })
     }
 
-    /// Returns whether the call is queued for this slot, and wants nothing but to join its shared ownership.
+    /// Returns whether the call is queued for this slot and lacks no other lock, so that it may join a shared ownership.
     pub(super) fn may_join(&self, slot: SlotId) -> bool {
         let Stage::Queued(n) = self.stage else {
             return false;

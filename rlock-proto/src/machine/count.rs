@@ -69,7 +69,7 @@ impl Ownership {
     /// Returns what the store should show, while this client has the lock. `counts`: whether the store counts nested entries.
     fn should_show(&self, counts: bool) -> Option<Shown> {
         match &self.status {
-            // A lock that is lost is not extended any more.
+            // A count would extend the lock, which is lost.
             _ if self.lost.is_some() => None,
             Status::Owned(_, Purpose::Hold | Purpose::Retention(_))
                 if self.mode != LockMode::Exclusive =>
@@ -138,8 +138,8 @@ impl Slot {
 
     /// Applies the reply to a request that told the store what to show.
     ///
-    /// A lock that the store does not have may be lost. The renewal decides that, which is due at once then, because a quorum may be
-    /// about to restore the lock at some of its members.
+    /// If the store does not have the lock, a renewal is due at once and decides whether the lock is lost, because a quorum may be
+    /// about to restore it at some of its members.
     pub(super) fn count_answered(
         &mut self,
         request: &Request,

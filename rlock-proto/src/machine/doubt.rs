@@ -2,14 +2,14 @@
 //!
 //! | what happened | what may be true at the store | what must follow |
 //! | --- | --- | --- |
-//! | an acquire has no answer, or not yet | it grants the lock or queues the owner, now or later | a release, even if nothing else is known of the owner; until then, each request goes behind the acquire |
-//! | … of several locks, or at several servers | the same, and it takes the grant back, now or later | no hold: the next call asks with another owner |
+//! | an acquire has no answer, or not yet | it has granted the lock or queued the owner, or will | a release, even if nothing else is known of the owner; until then, the server executes each request behind the acquire |
+//! | … of several locks, or at several servers | the same, and it has taken its grant back, or will | no hold: the next call asks with another owner |
 //! | a count has no answer, or found no lock | the store shows this count, or the one before | the count again, behind it |
 //! | a release has no answer | the lock is free | the release again, behind it, and it may find no lock |
-//! | another client changed the lock, messages were missed, or an acquire failed | the lock is gone | a request that was sent since and finds the lock, before a hold follows; a renewal at once, if messages are heard |
+//! | another client changed the lock, messages were missed, or an acquire failed | the lock is gone | a request that is sent later and finds the lock, before another hold; if messages are heard, a renewal at once |
 //! | a grant has another fence than the tokens, or brings none | the lock was gone in between, and holds of that time may remain | no hold: the next call asks with another owner |
 //!
-//! An answer of the store settles all requests before, because a request that goes behind others is executed after them.
+//! An answer of the store ends the doubt about all earlier requests of its kind, because the server executed them before.
 
 use super::input::Failure;
 use crate::lease::Time;
@@ -25,7 +25,7 @@ pub(super) struct Doubt {
     is_spent: bool,
     /// When the latest report came in, until a later request finds the lock.
     reported_at: Option<Time>,
-    /// Whether a renewal is due at once then.
+    /// Whether a renewal is due at once because of that report.
     is_urgent: bool,
 }
 
@@ -40,7 +40,7 @@ struct Unanswered {
 /// A request that can leave a doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// `takes_back`: whether it may take its grant back, without an answer that tells.
+    /// `takes_back`: whether it may take its grant back without an answer that says so.
     Acquire {
         takes_back: bool,
     },
@@ -69,7 +69,7 @@ pub(super) enum Answer {
 pub(super) enum Report {
     /// Another client has changed the lock.
     Changed,
-    /// Another client may have changed the lock, because messages were missed, and are until they are heard again.
+    /// Messages were missed, so another client may have changed the lock. `is_heard`: whether messages arrive again.
     Missed { is_heard: bool },
     /// The store handed the lock off to the owner, after all that was reported before.
     HandedOff,
@@ -180,7 +180,7 @@ impl Doubt {
         self.reported_at.is_some()
     }
 
-    /// Returns whether a renewal must find that out at once.
+    /// Returns whether a renewal must look for the lock at once.
     pub(super) fn is_urgent(&self) -> bool {
         self.is_urgent
     }

@@ -70,7 +70,7 @@ impl Slot {
                 self.wake_turn(cx);
             }
             Event::Changed => {
-                // Other holders come, go and renew their leases. Renewals find a loss.
+                // The other holders of a shared lock change it, too, so only its renewals find a loss.
                 if own.mode == LockMode::Exclusive {
                     own.doubt.reported(Report::Changed, now);
                 }
@@ -79,7 +79,7 @@ impl Slot {
             }
             Event::Missed { is_heard } => {
                 own.doubt.reported(Report::Missed { is_heard }, now);
-                // A report of a change may be due to a renewal. This is not.
+                // The last renewal may have caused a report of a change, but not this one, so the next renewal is not put off.
                 own.lease.renewal_sent = None;
                 own.standing.ask_by(now);
                 self.wake_turn(cx);
@@ -103,8 +103,8 @@ impl Slot {
         self.wake_turn(cx);
     }
 
-    /// Releases an owner that no call uses any more, if the store has granted it a lock or still has it in the wait queue.
-    /// So other waiters wait neither for the end of the grant nor behind this owner.
+    /// Releases an owner that the machine has forgotten, because the store has granted it a lock or still has it in the wait
+    /// queue. So other waiters wait neither for the end of the grant nor behind this owner.
     pub(super) fn decline(&mut self, owner: Owner, mode: LockMode, cx: &Common) {
         let mut own = Ownership::new(owner, mode, GRACE, cx.settings.tokens);
         own.end(cx.now);

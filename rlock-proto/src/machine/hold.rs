@@ -225,7 +225,7 @@ impl Hold {
     }
 }
 
-/// Returns when a hold with these options ends that begins now.
+/// Returns the end of a hold that begins at this time with these options.
 fn end(options: &LockOptions, now: Time) -> Time {
     options.max_hold.map_or(Time::NEVER, |most| now + most)
 }

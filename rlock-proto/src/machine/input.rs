@@ -1,4 +1,4 @@
-//! What the machine is told.
+//! The inputs of the machine.
 
 use std::time::Duration;
 
@@ -128,9 +128,9 @@ pub enum Event {
     },
     /// Another client changed the lock.
     Changed,
-    /// The lock may have changed: messages were missed, and are until they are heard again.
+    /// Messages were missed, so the lock may have changed.
     Missed {
-        /// Whether messages are heard again.
+        /// Whether messages arrive again. Otherwise, more may be missed.
         is_heard: bool,
     },
     /// Another client revokes the lock, or takes it `at_once`, if its hold has this token.

@@ -1,7 +1,8 @@
 //! Who is next for a key: the call with the turn, the calls behind it, and the other clients.
 //!
 //! To the store, all calls of a client are one waiter. So one of them has the turn and asks, and the others wait in their order.
-//! [`Slot::advance`] is the one rule of who is next; whatever else happens only takes somebody out of the line.
+//! [`Slot::advance`] alone decides who of them is next. A call that finds the line empty may get the turn at once, and a call
+//! leaves the line when its wait ends. An *attempt* is a call that waits only until it is known who has the lock.
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,7 @@ pub(super) struct Line {
     /// The call that may ask the store, or has the lock and has not begun its hold.
     turn: Option<CallId>,
     queue: VecDeque<Waiter>,
-    /// How many of them are attempts.
+    /// How many calls of the queue are attempts.
     attempts: usize,
     /// Whether other clients wait for the lock, as far as is known.
     pub(super) others_wait: bool,
@@ -49,7 +50,7 @@ pub(super) enum Turn {
     Joins,
     /// It waits for its turn.
     Waits,
-    /// It waits for its turn even if it asks only once, because it is known soon who has the lock.
+    /// It waits for its turn even if it asks only once, because it will soon be known who has the lock.
     WaitsForDecision,
 }
 
@@ -97,7 +98,7 @@ impl Line {
         });
     }
 
-    /// Makes a call whose wait is over an attempt.
+    /// Turns a queued call whose wait has ended into an attempt.
     pub(super) fn attempt(&mut self, call: CallId) {
         let mut queue = self.queue.iter_mut();
         if let Some(waiter) = queue.find(|waiter| waiter.call == call)
@@ -127,7 +128,7 @@ impl Line {
         self.turn = None;
     }
 
-    /// Notes that the store granted the lock. The calls that wait by then come before the other clients, up to a limit.
+    /// Notes that the store granted the lock. Calls that wait at this time come before the other clients, up to a limit.
     pub(super) fn arrives(&mut self, others_wait: bool, cx: &Common) {
         let waiting = self.queue.len() - self.attempts;
         self.handovers = waiting.min(cx.settings.local_handovers);
@@ -146,7 +147,8 @@ impl Line {
 }
 
 impl Slot {
-    /// Returns what a call with these options does that wants to use the key. A call that `may_join` need not have the turn.
+    /// Gives a call with these options the turn if the line is empty and the lock is free for it. Otherwise, returns whether it
+    /// joins the shared ownership, if it `may_join` one, or waits.
     pub(super) fn take_turn(
         &mut self,
         call: CallId,
@@ -190,8 +192,8 @@ impl Slot {
         phase.is_none_or(Phase::is_pending)
     }
 
-    /// Returns whether it is known soon who has the lock: the call with the turn asks, or has to ask by now and loses the turn
-    /// otherwise, or tokens of the retained lock are on their way.
+    /// Returns whether it will soon be known who has the lock: the call with the turn is asking, or it has to ask by this time and
+    /// otherwise loses the turn, or tokens for the retained lock are on their way.
     fn is_decided_soon(&self, now: Time) -> bool {
         match self.current() {
             Some(own) if own.phase() == Phase::Retained => own.tokens.is_coming(),
@@ -203,9 +205,9 @@ impl Slot {
         }
     }
 
-    /// Returns whether a call whose wait is over waits on until it is known who has the lock. Once the exclusive lock is granted to
-    /// the call with the turn, a call that has waited gives up. One that asks once waits on, because that call may still not use
-    /// the lock.
+    /// Returns whether a call whose wait has ended stays in the line until it is known who has the lock. A call that has waited
+    /// leaves once the store has granted the exclusive lock to the call with the turn. One that asks only once stays, because the
+    /// call with the turn may still not use the lock.
     pub(super) fn waits_for_decision(&self, asks_once: bool, now: Time) -> bool {
         let is_granted = self
             .current()
@@ -215,9 +217,10 @@ impl Slot {
 
     /// Serves the calls of the line in their order, as far as the state of the slot allows:
     ///
-    /// - They join the shared hold, or it is left to its calls, and the next one asks with another owner.
-    /// - The next one gets the turn unless a hold uses the lock.
-    /// - Attempts are refused once a hold uses the lock, or the store has told that another client does.
+    /// - The next call joins a shared hold if it may. If it may not, and the lock is shared on the store, it asks with another
+    ///   owner.
+    /// - The next call gets the turn unless a hold uses the lock.
+    /// - Attempts are refused once a hold uses the lock, or the store has replied that another client does.
     pub(super) fn advance(&mut self, calls: &mut Calls, cx: &mut Common) {
         while self.line.turn.is_none()
             && let Some(next) = self.line.queue.front()
@@ -270,7 +273,7 @@ impl Slot {
         }
     }
 
-    /// Lets the first call of the queue join a shared ownership, if it wants nothing else. Returns whether it has joined.
+    /// Lets the first call of the queue join a shared ownership, if it lacks no other lock. Returns whether it has joined.
     fn admit(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
         let (id, now) = (self.id, cx.now);
         let Some(next) = self.line.queue.front() else {
@@ -299,7 +302,7 @@ impl Slot {
         true
     }
 
-    /// Refuses the attempts that wait for nothing any more. Returns whether there were any.
+    /// Refuses the attempts that have nothing left to wait for. Returns whether there were any.
     fn refuse_attempts(&mut self, calls: &mut Calls, cx: &mut Common) -> bool {
         if self.line.attempts == 0 {
             return false;
@@ -315,7 +318,7 @@ impl Slot {
         self.refuse(is_vain, calls, cx)
     }
 
-    /// Refuses the attempts in the same mode as one whose request the store has refused, if they began before it was sent.
+    /// Refuses the attempts in the mode of a request that the store has refused, if they began before it was sent.
     pub(super) fn refuse_alike(
         &mut self,
         mode: LockMode,
@@ -327,7 +330,7 @@ impl Slot {
         self.refuse(is_alike, calls, cx);
     }
 
-    /// Refuses those attempts that are meant. Returns whether there were any.
+    /// Refuses the attempts for which `is_meant` returns true. Returns whether there were any.
     fn refuse(
         &mut self,
         is_meant: impl Fn(&Waiter) -> bool,

@@ -39,7 +39,7 @@ impl Slot {
         }
     }
 
-    /// Takes a lost ownership out of the turn.
+    /// Stops using a lost ownership, and ends it if it has no entries.
     fn drop_lost(&mut self, owner: Owner, cx: &mut Common) {
         if let Some(own) = self.find_mut(owner) {
             own.drop_lost();
@@ -74,7 +74,7 @@ impl Slot {
         }
     }
 
-    /// Takes the lock from its owner at once, as another client has from the store.
+    /// Takes the lock from its owner at once, because another client has taken it at the store.
     pub(super) fn take_away(&mut self, owner: Owner, cx: &mut Common) {
         self.lose(owner, LostCause::Revoked, cx);
         let Some(own) = self.find_mut(owner) else {

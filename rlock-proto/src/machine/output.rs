@@ -1,4 +1,4 @@
-//! What the machine wants to be done, and what it tells.
+//! The outputs of the machine: what its driver has to do, and what the machine reports.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// What an input leads to, in this order.
+/// The outputs of an input, in the order in which the driver carries them out.
 pub type Outputs<'a> = std::vec::Drain<'a, Output>;
 
 /// An action or an observation.
@@ -29,7 +29,7 @@ pub enum Output {
     Step(Step),
     /// Another call has to be polled.
     Wake(CallId),
-    /// The background sends this, and tells the reply.
+    /// The background sends this request, and passes its reply to the machine.
     Send(Box<Request>),
     /// The background sends this renewal, with others.
     Renew(Box<Renew>),
@@ -64,7 +64,7 @@ pub enum Output {
 /// The next step of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Send this, and tell the reply.
+    /// Send this request, and pass its reply to the machine.
     Send(Box<Request>),
     /// Wait until [`Output::Wake`].
     Wait,
@@ -72,7 +72,7 @@ pub enum Step {
     Entered(Few<Entered>),
     /// The entry has ended. With a cause, its hold was lost.
     Left(Result<(), LostCause>),
-    /// The hold is shared now.
+    /// The hold has been downgraded to a shared one.
     Downgraded,
     /// The call gets no lock, or the holder cannot do what it asked for.
     Refused(Refusal),

@@ -1,8 +1,8 @@
 //! How long a call that is not polled keeps what it has: the turn, or an entry in a shared ownership.
 //!
-//! A future may be dropped late, or never be polled again. So each call says until when it acts next, and what it has is taken
-//! back after that, but only if others wait for it or the client drains. A call that waits without a limit acts next when it has
-//! got something.
+//! A future may be dropped late, or never be polled again. So each call says by when it acts next, and if it has not acted by
+//! then, the machine takes back what it has, but only if others wait for that or the client drains. A call that waits without a
+//! limit has to act only when it has got something.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{lease::Time, store::GRACE};
 /// How long a call may take until its next request, including its pauses after failures.
 pub(super) const IDLE: Duration = GRACE.saturating_mul(2);
 
-/// Until when a call acts next. After that, it is not being polled.
+/// The time by which a call acts next. If it has not acted by then, its future is not being polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Patience {
     acts_by: Time,
@@ -27,7 +27,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Returns the patience with a call that was polled, and acts again by itself until then.
+    /// Returns the patience with a call that was polled and acts again by itself at this time.
     pub(super) fn until(next: Time) -> Self {
         Self {
             acts_by: next + IDLE,
@@ -54,7 +54,7 @@ impl Patience {
         was_reminded
     }
 
-    /// Returns the latest time at which the call acts next.
+    /// Returns the time by which the call acts next.
     pub(super) fn ends(&self) -> Time {
         self.acts_by
     }
@@ -86,8 +86,8 @@ impl Machine {
         }
     }
 
-    /// Looks at a call whose deadline has come at `due`: wakes it, and reminds it or gives it up if it has not been polled. Its slots
-    /// decide about what it has.
+    /// Wakes a call whose deadline came at `due`, and reminds it or gives it up if it has not been polled. Its slots decide whether
+    /// to take back what it has.
     pub(super) fn look_at_call(&mut self, id: CallId, due: Time) {
         let (now, drains) = (self.cx.now, self.cx.is_draining());
         let Some(call) = self.calls.get_mut(&id) else {
@@ -99,7 +99,7 @@ impl Machine {
             return;
         };
         let is_late = now.since(due) >= GRACE / 2;
-        // A look in time finds the end of the patience: the slots take back what the call has, and nothing is reminded.
+        // If the look is in time, the patience ends just then: the slots take back what the call has, without a reminder.
         let is_unpolled = now > acquisition.patience.ends();
         let mut had_reminder = false;
         if is_unpolled && (drains || is_late) {
@@ -114,7 +114,7 @@ impl Machine {
 }
 
 impl Call {
-    /// Makes the schedule look at the call when it is known whether it is polled.
+    /// Makes the schedule look at the call as soon as its patience has ended.
     pub(super) fn look_whether_polled(&mut self, id: CallId, cx: &mut Common) {
         if let Some(patience) = self.patience() {
             let after = patience.ends() + Duration::from_nanos(1);

@@ -6,7 +6,7 @@
 //! | `Held` | `HandedOver` to the next local call, `Retained`, `Lost` (entries may remain), `Ended` |
 //! | `HandedOver`: no hold | `Held` when the next hold begins, `Ended` |
 //! | `Retained`: no hold | `HandedOver` to the next local call, `Lost`, `Ended` |
-//! | `Lost`: no longer renewed | `Ended` |
+//! | `Lost`: not renewed | `Ended` |
 //! | `Ended`: to be released, or released | none |
 
 use super::{hold::Hold, release::Release};

@@ -1,4 +1,4 @@
-//! What a machine tells without changing: who has which lock, who waits, and whether the client may end.
+//! The questions that a machine answers without changing: who has which lock, who waits, and whether the client may end.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Machine {
         (!slot.is_unused()).then_some(slot)
     }
 
-    /// Returns the key of the lock that another client has, while this call waits for it with its turn.
+    /// Returns the key of the lock that another client has, if this call has the turn for it and waits.
     #[must_use]
     pub fn contended(&self, id: CallId) -> Option<&Key> {
         let Work::Acquire(call) = &self.calls.get(&id)?.work else {

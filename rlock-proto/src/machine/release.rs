@@ -1,8 +1,8 @@
 //! The release of an ownership. The call that ends it sends the first request, and the background any further ones, until the
 //! lease has ended the lock at the store.
 //!
-//! A release that the store refuses for good is given up. Its owner stays known until then, because a message may show that the
-//! store has it in its wait queue. It is released again then, with its fence.
+//! If the store refuses a release for good, the client gives it up, but remembers the owner until the lease ends: a message may
+//! show that the store has the owner in its wait queue, and then the client releases it again, with its fence.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl Release {
 }
 
 impl Ownership {
-    /// Ends it: from now on it is released.
+    /// Ends the ownership, which is released from then on.
     pub(super) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
         let until = now + self.lease.full;
@@ -98,7 +98,7 @@ impl Ownership {
         if let Some(release) = self.status.release_mut()
             && release.progress != Progress::Due
         {
-            // Its hold has ended well.
+            // The outcome of its hold is known, so this release finds no loss.
             *release = Release::new(false, now, until);
         }
     }
@@ -240,8 +240,8 @@ impl Slot {
             }
         };
         release.progress = Progress::Done;
-        // Only a hold can lose a lock that the client has not passed on or retained, only a release that was sent within its lease
-        // can find that, and not a repeated one: the first may have ended the ownership.
+        // A missing lock is a loss only if a hold ended with the ownership, the hold was valid when the release was sent, and no
+        // earlier release may have taken the lock.
         let may_be_lost = release.ends_hold && held.is_ok() && !request.repeats();
         own.doubt.answered(Asked::Release, Answer::HasNot, now);
         let outcome = match applied {

@@ -97,7 +97,7 @@ impl Lease {
     }
 }
 
-/// What is due.
+/// What an ownership is due for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The lease or the `max_hold` has ended.
@@ -175,7 +175,7 @@ impl Ownership {
         self.lease.renewal_due(is_urgent, now)
     }
 
-    /// Begins a renewal by this lease. It carries what a member of a quorum needs that lacks the lock.
+    /// Begins a renewal by this lease. It carries what a quorum needs to restore the lock at a member that lacks it.
     pub(super) fn begin_renewal(
         &mut self,
         slot: SlotId,
@@ -247,7 +247,7 @@ impl Slot {
             own.renewed(sent_at, renew.lease, fence, now);
         }
         own.tokens.end_wish();
-        // A renewal of the exclusive lock may be executed when that is shared already.
+        // The store may execute a renewal of the exclusive lock after a downgrade has made the lock a shared one.
         let is_outdated = renew.mode != own.mode;
         let cause = own.timed_out(now).unwrap_or(LostCause::Removed);
         match outcome {
@@ -257,7 +257,7 @@ impl Slot {
             Some(RenewalOutcome::Lost) if !is_outdated => self.lose(owner, cause, cx),
             Some(RenewalOutcome::Lost | RenewalOutcome::Unknown) | None => {}
         }
-        // The next look is later.
+        // The reply puts the next look off.
         cx.schedule.remove(Target::Slot(self.id), &mut self.due);
     }
 }

@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// Applies the reply to a release. A call that has its outcome ends; the background makes further attempts.
+    /// Applies the reply to a release. A call ends when it has its outcome, and the background makes any further attempts.
     fn released(&mut self, request: &Request, reply: Reply) -> Touched {
         let claim = &request.claims[0];
         let Ask::Release { held, give_up, .. } = request.what else {
@@ -164,7 +164,7 @@ impl Machine {
             let now = cx.now;
             if let Some(slot) = slots.get_mut(claim.slot) {
                 slot.wake_turn(cx);
-                // The turn was taken back, and the release may have been executed before this request.
+                // If the turn was taken back, the store may have executed the release before this request.
                 if let Some(own) = slot.find_mut(claim.owner) {
                     own.release_again(now);
                 }
@@ -187,7 +187,7 @@ impl Machine {
     }
 }
 
-/// Notes for its ownerships that an acquire has ended.
+/// Notes for the ownerships of an acquire that it was answered, or will not be.
 fn replied(
     request: &Request,
     reply: &Result<Acquired, Failure>,
@@ -202,7 +202,7 @@ fn replied(
         Ok(Acquired::Taken { .. } | Acquired::Outdated) => Answer::Missing,
         Err(failure) => (*failure).into(),
     };
-    // Only a quorum's reply tells that its members have taken back what they granted.
+    // Without its reply, it is not known whether the members of a quorum have taken back what they granted.
     let is_untold = is_dropped && cx.settings.needs_majority;
     let takes_back = is_retired || is_untold || request.claims.len() > 1;
     for claim in &request.claims {
@@ -234,7 +234,7 @@ fn grant(
 }
 
 impl Acquisition {
-    /// Applies the reply that granted what the call asked for. Returns its entries if it now has all its locks.
+    /// Applies the reply that granted what the call asked for. Returns the entries of the call if it then has all its locks.
     fn on_granted(
         &mut self,
         request: &Request,

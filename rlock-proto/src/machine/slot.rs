@@ -5,10 +5,11 @@
 //!
 //! Further shared calls join the current shared hold under four conditions. They lock one key, ask for its lease and use the
 //! watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed since its last
-//! confirmation. While other clients wait, only those join that waited before the hold began. An ownership that is shared on the
-//! store stops being current when another client or a local call waits (`leave_shared`). Its calls continue, and later calls ask
-//! with another owner, behind the earlier waiters. A shared hold that uses an exclusive lock stays current, and later calls wait
-//! in the line. A permit is never current while it is held.
+//! confirmation. While other clients wait, only calls that waited before the hold began may join.
+//!
+//! An ownership that is shared on the store stops being current when another client or a local call waits (`leave_shared`). Its
+//! calls continue, and later calls ask with another owner, behind the earlier waiters. A shared hold that uses an exclusive lock
+//! stays current, and later calls wait in the line. A permit is never current while it is held.
 
 use std::time::Duration;
 
@@ -40,9 +41,9 @@ pub struct Slot {
     /// The ownership that the call with the turn asks for, or that has a hold or is retained.
     pub(super) current: Option<Owner>,
     pub(super) line: Line,
-    /// How many calls may use the slot.
+    /// How many calls have entered the slot and have not left it.
     pub(super) users: u32,
-    /// Whether it was unused at some time, and is in the list of such slots. It may be in use again.
+    /// Whether the list of unused slots has it. It may be in use again.
     pub(super) is_listed: bool,
     /// When the schedule looks at it.
     pub(super) due: Option<Time>,

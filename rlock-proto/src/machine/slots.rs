@@ -1,4 +1,5 @@
-//! Where the slot of a key is. A call looks its slots up once; its entries and requests know their places.
+//! The slots of a client, and where each key has its own. A call looks its slots up once, because its entries and requests know
+//! their places from then on.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,7 +9,7 @@ use std::{
 use super::{Common, Owner, call::Calls, ownership::Ownership, slot::Slot, timer::Target};
 use crate::key::Key;
 
-/// How many unused slots wait for the next call for their key. That call then makes no new one.
+/// How many unused slots are kept, so that the next call for their key need not make a new one.
 const MOST_IDLE: usize = 64;
 
 /// The place of a slot. When no call and no ownership uses it, another key may get it.
@@ -21,7 +22,7 @@ pub(super) struct Slots {
     by_key: BTreeMap<Key, SlotId>,
     places: Vec<Option<Box<Slot>>>,
     free: Vec<SlotId>,
-    /// Slots that were unused when they came here, the longest ago first. Some are in use again.
+    /// Slots that became unused, in this order. Some may be in use again.
     idle: VecDeque<SlotId>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{CallId, SlotId};
 use crate::lease::Time;
 
-/// A deadline, by what it is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// The lease of an ownership ends: its hold is lost.
@@ -38,7 +38,7 @@ pub(super) enum Target {
 pub(super) struct Schedule(BTreeMap<(Time, Target), Timer>);
 
 impl Schedule {
-    /// Returns the first deadline, and its name.
+    /// Returns the first deadline, and its purpose.
     pub(super) fn first(&self) -> Option<(Time, Timer)> {
         let ((at, _), timer) = self.0.first_key_value()?;
         Some((*at, *timer))
@@ -64,7 +64,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the first deadline, if that has come, and its target.
+    /// Removes the first deadline if it has come, and returns it with its target.
     pub(super) fn take_due(&mut self, now: Time) -> Option<(Time, Target)> {
         let first = self.0.first_entry().filter(|first| first.key().0 <= now)?;
         Some(first.remove_entry().0)

@@ -19,7 +19,7 @@ const LONGEST_LATE: Duration = Duration::from_millis(250);
 /// The longest pause of a waiter after a notification. Waiters that ask at the same moment split the members, and
 /// none of them gets the lock.
 const SPREAD: Duration = Duration::from_millis(10);
-/// How much a new fence exceeds the last known one at least, in their unit. Members whose last fence is larger set
+/// By how much a new fence exceeds the last known one at least, in the unit of fences. Members whose last fence is larger set
 /// no new one. The fences of a hold differ by less, unless the clocks of the members differ.
 const FENCE_STEP: u64 = 1024;
 

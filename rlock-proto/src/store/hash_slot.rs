@@ -12,8 +12,8 @@ impl HashSlot {
     /// The number of slots of a cluster.
     pub const COUNT: u16 = 16_384;
 
-    /// Returns the slot of all that belongs to the lock of this key: the names on the server share the
-    /// key's hash tag, or the whole key as one.
+    /// Returns the slot of all names on the server for the lock of this key. They share the key's hash tag, or have the whole
+    /// key as one.
     #[must_use]
     pub fn of(key: &Key) -> Self {
         const CHECKSUM: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);

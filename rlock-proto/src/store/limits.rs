@@ -1,4 +1,4 @@
-//! The numbers by which every store and its clients go. The Lua scripts get theirs from here.
+//! The numbers that all stores and clients share. The Lua scripts get theirs from here.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub const BETWEEN_PROBES: Duration = Duration::from_millis(900);
 /// How long a lock with waiters stays taken after a release at a member of a quorum, until the waiters are notified. Otherwise the
 /// releasing client would precede them.
 pub const UNTIL_NOTIFIED: Duration = Duration::from_millis(5);
-/// The number of waiters that one hand-off lets in, and of those behind the first one among which it looks for one that the
-/// lock admits.
+/// How many waiters one hand-off lets in, and among how many waiters behind the first one it looks for one that the lock
+/// admits.
 pub const MOST_LET_IN: usize = 64;
 /// The number of holders that one waiter notifies.
 pub const MOST_NOTIFIED: usize = 256;
@@ -25,8 +25,8 @@ pub const MOST_SHOWN: usize = 100;
 pub const TOKENS: u64 = 128;
 /// The limit of fences. Tokens are then below 2^53, which doubles represent exactly.
 pub const TOO_LARGE_FENCE: u64 = 1 << 46;
-/// How many fences a second has: a new fence is the store's time in this unit, unless the last one is larger. The unit is a
-/// decimal fraction of a second, so that a script gets a fence from the server's time without arithmetic.
+/// How many fences a second has. A new fence is the store's time in this unit, or the last fence plus one if that is larger.
+/// The unit is a decimal fraction of a second, so that a script gets a fence from the server's time without arithmetic.
 pub const FENCES_A_SECOND: u64 = 10_000;
 
 /// Returns the fence of a time, in microseconds since 1970.

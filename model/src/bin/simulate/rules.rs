@@ -762,7 +762,7 @@ impl World {
             .own(&renew.key, renew.owner)
             .map(Ownership::phase);
         let note = state.notes.of(renew.owner);
-        // After an attempt of the hold before, the next one follows with a pause.
+        // If the hold before has tried a renewal, the next one follows after a pause.
         let is_first = std::mem::take(&mut note.is_brief) && note.attempts == 0;
         note.attempts += 1;
         let retained_until = note.ended_at + note.retain.max(FOR_TOKENS);

@@ -26,9 +26,9 @@ pub(super) struct Effects {
     pub(super) requests: Vec<Request>,
     pub(super) deeds: Few<Deed>,
     pub(super) seen: Vec<Seen>,
-    /// Whether the background has to look what there is to do.
+    /// Whether the background has to look for work.
     pub(super) has_work: bool,
-    /// Whether the client ends, which waits for what inputs change.
+    /// Whether the client is ending. Its end waits for changes by inputs.
     pub(super) is_ending: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Deed {
 }
 
 impl Shell {
-    /// Does what follows from an input, except for the step of the call and what is logged.
+    /// Carries out the effects of an input, except for the step of the call and the logs.
     pub(super) fn act(&self, effects: &mut Effects, begins: Option<&mut Begins>, now: Time) {
         if !effects.requests.is_empty() {
             for request in effects.requests.drain(..) {

@@ -57,7 +57,7 @@ pub(in crate::engine) struct BackgroundWork {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AcquiredFor {
     Guard,
-    /// A body, which a loss stops. A client that closes does not release its locks before it has stopped.
+    /// A body, which a loss stops. A client that closes releases the locks of a body only once the body has stopped.
     Body,
 }
 
@@ -99,7 +99,7 @@ impl ClientState {
     /// Registers the waker of a call that has to wait, forgets that of a call that does not, and plans when the background
     /// looks at the schedule. Returns a waker that is no longer registered, which is dropped outside of the mutex, too.
     pub(super) fn conclude(&mut self, effects: &mut Effects, now: Time) -> Option<Waker> {
-        // A sleep of the computer may have passed what was planned.
+        // If the computer has slept, the planned time may have passed.
         if let Some(due) = self.machine.due()
             && (due < self.planned || self.planned < now)
         {
@@ -154,7 +154,7 @@ impl Ledger {
         Some(hold)
     }
 
-    /// Does what an output wants, or notes it for outside of the mutex.
+    /// Carries out an output, or notes it for outside of the mutex.
     fn note(&mut self, output: Output, effects: &mut Effects) {
         match output {
             Output::Step(step) => effects.step = Some(step),

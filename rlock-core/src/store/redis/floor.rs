@@ -26,8 +26,8 @@ impl Floor {
         }
     }
 
-    /// Returns the least fence of the next grant, less a second. The server compares its clock with that, because a client
-    /// with quick replies has seen fences of the present moment.
+    /// Returns the least fence of the next grant, less a second. The server compares its clock with that, because the latest fence
+    /// that a client with quick replies has seen is hardly behind the clock.
     pub(super) fn next(&self) -> u64 {
         (self.0.load(Ordering::Relaxed) + 1).saturating_sub(FENCES_A_SECOND)
     }

@@ -52,7 +52,7 @@ impl Keyspace {
         self.parts_of_lock(key).concat()
     }
 
-    /// Returns the parts of that name.
+    /// Returns the parts of a lock's name.
     pub(super) fn parts_of_lock<'a>(&'a self, key: &'a Key) -> [&'a str; 4] {
         let opening = if key.has_hash_tag() { "" } else { "{" };
         [&self.prefix, opening, key.as_str(), "}"]

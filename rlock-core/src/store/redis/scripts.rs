@@ -1,4 +1,4 @@
-//! The Lua scripts: the files of which each of them consists, and the hash by which servers know it.
+//! The Lua scripts: which files each one consists of, and the hash by which servers know it.
 
 use redis::Pipeline;
 use rlock_proto::store::{
@@ -14,7 +14,7 @@ macro_rules! lua {
     };
 }
 
-/// Defines the scripts. Each may have a file for the usual case, which runs first, and parts of the library.
+/// Defines the scripts. Each may begin with a file for the usual case, and may use parts of the library.
 macro_rules! scripts {
     ($($name:ident: [$($first:literal)?] [$($part:literal)*],)*) => {
         pub(super) struct Scripts {
@@ -59,10 +59,10 @@ scripts! {
     inspect: [] [],
 }
 
-/// Puts a script together. The library is a function, which scripts call only if they need it, because each function and
-/// each variable that a function uses costs time to create. It may not use variables outside of it for the same reason.
+/// Puts a script together. The library is one function, which a script calls only if it needs it, because Lua takes time to
+/// create each function, and each variable that a function captures. So the library captures no variable from outside.
 fn text(first: &str, parts: &str, script: &str) -> String {
-    // A table of more than 32 fields would take longer to create.
+    // Not all constants, because a table of more than 32 fields would take longer to create.
     let constants = if parts.is_empty() {
         format!("MOST_SHOWN = {MOST_SHOWN}")
     } else {
@@ -73,8 +73,8 @@ fn text(first: &str, parts: &str, script: &str) -> String {
     )
 }
 
-/// Returns the numbers of the protocol that the library uses as fields of a table. Times are texts in milliseconds: the server
-/// formats each number among the arguments of a command with `printf`.
+/// Returns the numbers of the protocol as fields of the library's table. Times are texts in milliseconds, because the server
+/// would format each number among the arguments of a command with `printf`.
 fn constants() -> String {
     let times = [
         ("GRACE", GRACE),
@@ -99,8 +99,8 @@ pub(super) struct Script {
 
 impl Script {
     /// Removes comments, and adds the first line, with which Dragonfly lets the script touch keys that it does not
-    /// declare. The rest has to be short: before login, a server closes a connection that sends an argument of more than 16 KiB, and does not
-    /// ask for the password.
+    /// declare. The text has to be short, because a server that has not seen the password closes a connection that sends an
+    /// argument of more than 16 KiB, instead of asking for the password.
     fn new(text: &str) -> Self {
         let lines = text.lines().map(str::trim_start);
         let code = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));

@@ -6,13 +6,13 @@
 --          {1, fence, fence, …}  every owner holds its lock
 --          {2, fence, fence, …}  the same, and others wait for one of the locks
 --          {0, n, ttl, place, fence, fence, …}  another owner holds the n-th lock (from 0), for ttl ms (-1: no end).
---                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue,
---                               3 if the lock admits the owner, which asks again, as the waiters before it may be gone.
---                               Earlier grants up to these fences are void. With `all`, the last element is the holder
---          {-1}                  with `all`: an owner was released last, so this request is a repeated one that no call
---                               waits for
--- The last element of the first three may be `<n>/<number>`: another holder of the n-th lock (from 0) has this number of
--- permits, and the owner another one.
+--                               place: 2 for the first waiter, 1 behind others, 0 if the owner did not join the queue, 3
+--                               if the lock admits the owner, which asks again because the waiters before it may be gone.
+--                               Earlier grants up to these fences are void. With `all`, the holder follows the fences
+--          {-1}                  with `all`: an owner was released before, so this is a late copy of a request, for which
+--                               no call waits
+-- A list that begins with 1, 2 or 0 may end with `<n>/<number>`: another holder of the n-th lock (from 0) has this number
+-- of permits, and the owner has another number.
 -- An owner that holds its lock keeps its count, so a repeated request changes nothing.
 local lib = library()
 lib.floor = tonumber(ARGV[6])

@@ -1,9 +1,9 @@
--- Acquires one free lock without waiters for an exclusive owner, whose last character is a digit: the usual case, in as few
--- commands as possible. In any other case, `acquire.lua` continues, which describes the arguments and the replies.
+-- Acquires one free lock without waiters for an exclusive owner, whose last character is a digit. This is the usual case, so
+-- it takes as few commands as possible. In any other case `acquire.lua` follows, which describes the arguments and replies.
 --
--- The fence is the server's time as text, seconds and four digits of their fraction, because the server would take longer to
--- print a number. Texts are in the order of their numbers if they are equally long, so one with fewer digits, which a clock
--- before 2001 makes, is left to the other script, too.
+-- The fence is a text, the seconds of the server's time and four digits of their fraction, because the server would take longer
+-- to print a number. Texts of equal length have the order of their numbers. A clock before 2001 makes a shorter text, which is
+-- therefore left to `acquire.lua`, too.
 local lock, call = KEYS[1], redis.pcall
 if not KEYS[2] and string.byte(ARGV[7], -1) < 58 and call('EXISTS', lock, lock .. ':queue') == 0
   and (ARGV[5] ~= 'all' or call('GET', lock .. ':released') ~= ARGV[7]) then
@@ -25,7 +25,7 @@ if not KEYS[2] and string.byte(ARGV[7], -1) < 58 and call('EXISTS', lock, lock .
     elseif type(last) == 'string' then
       call('SET', lock .. ':fence', last, 'PX', ARGV[2])
     elseif not string.find(last.err, 'WRONGTYPE', 1, true) then
-      -- The other script may write first, and a full server would grant the lock after that.
+      -- Not left to `acquire.lua`, which may write first, so that even a full server would then grant the lock.
       return last
     end
   end

@@ -1,7 +1,7 @@
--- The fences of locks. Each grant sets the next one, so that a database refuses what a late owner writes.
+-- The fences of locks. Each grant sets the next one, so that a database can refuse what a late owner writes.
 
--- A request's floor less a second. The next fence is not below the floor if the server's clock is behind it by more than that.
--- Without the second, clients with quick replies would make fences run ahead of the clock.
+-- The floor of a request, less a second. If the server's clock is behind this, the next fence is the floor at least. Without
+-- the second, clients with quick replies would make fences run ahead of the clock.
 lib.floor = 0
 
 local time
@@ -18,9 +18,9 @@ function lib.clock()
   return time[1] * lib.SECOND + math.floor(time[2] * lib.SECOND / 1000000)
 end
 
--- Sets the next fence of a lock, and returns it, or nil and an error. It is the server's time, but larger than the last fence,
--- and not below the floor. With `least`, it is at least that instead of the floor, or just that if `is_exact`. A last fence
--- that is not below `least` stays, and the function returns nil.
+-- Sets the next fence of a lock, and returns it, or nil and an error. The fence is the server's time, but larger than the last
+-- fence, and not below the floor. `least` replaces the floor, or with `is_exact` the floor and the time. A last fence that is
+-- not below `least` stays, and the function returns nil.
 function lib.next_fence(lock, ttl, least, is_exact)
   local key, now = lock .. ':fence', is_exact and 0 or lib.clock()
   local fence = math.max(now, least or lib.floor > now and lib.floor + lib.SECOND or 0)

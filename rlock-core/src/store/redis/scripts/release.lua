@@ -9,7 +9,7 @@ local queue, held = lock .. ':queue', nil
 -- An owner that does not end with a digit may share the lock.
 local lib = string.byte(owner, -1) > 57 and library() or nil
 local is_shared = lib ~= nil
--- Before the lock changes: after a later read, the server would report the next acquire as a foreign change.
+-- Read before the lock changes. After a later read, the server would report the next acquire as a change by another client.
 local nobody_waits = redis.pcall('EXISTS', queue) == 0
 if lib then
   held = lib.leave(lock, owner, min_hold ~= '0' and min_hold)

@@ -14,8 +14,8 @@ function lib.tell_holder(channel, owner, lock, what, ms)
   return receivers
 end
 
--- Makes the holders release a lock that they retain: the owner, or what stands for the holders. `tries`: the owner that asks
--- does not wait.
+-- Makes the holders release a lock that they retain. `entry`: the only owner, or the field that stands for the holders.
+-- `tries`: the owner that asks does not wait.
 function lib.ask_holders(channel, lock, entry, tries)
   local holders, what = {entry}, 'wanted'
   if entry == 'shared' then
@@ -42,8 +42,8 @@ function lib.join(lock, owner)
   return type(added) == 'number'
 end
 
--- Notifies the client of a waiter in the same way as that of a holder. Removes the waiter from the queue if its client certainly does not
--- listen. Returns whether the client listens, and whether the waiter was removed. Only this function notifies waiters,
+-- Notifies the client of a waiter as `tell_holder` does, and removes the waiter from the queue if its client certainly does
+-- not listen. Returns whether the client listens, and whether the waiter was removed. Only this function notifies waiters,
 -- so that no waiter stays behind one whose client is gone.
 function lib.tell(channel, waiter, lock, what, ms)
   local receivers = lib.tell_holder(channel, waiter, lock, what, ms)
