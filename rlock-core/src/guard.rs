@@ -252,7 +252,7 @@ impl LockGuard {
         self.end = Some(end);
     }
 
-    /// Notes that its call has the locks. From now on, they end as the guard is released or dropped.
+    /// Notes that the call of the guard has the locks. From then on, their end is that of the guard: released or dropped.
     pub(crate) fn begins(&mut self) {
         self.end = None;
     }

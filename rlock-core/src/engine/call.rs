@@ -72,7 +72,7 @@ impl<'a> CallGuard<'a> {
         self.is_registered
     }
 
-    /// Begins the call with this input, and returns its first step. The machine wakes a call that has to wait.
+    /// Begins the call with this input, and returns its first step. The shell wakes a call that has to wait.
     ///
     /// The input is made when it is needed, so that the future does not keep it.
     pub(crate) async fn begin(&mut self, input: impl FnOnce(CallId) -> Input) -> Step {

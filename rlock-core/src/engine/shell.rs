@@ -1,4 +1,4 @@
-//! The machine of a client behind its mutex: applies inputs, and acts on what follows once the mutex is free.
+//! The machine of a client behind its mutex: applies inputs, and carries out their effects once the mutex is free.
 
 mod effects;
 mod report;
@@ -103,7 +103,7 @@ impl Shell {
         self.state().ledger.losses
     }
 
-    /// Applies an input, and acts on what follows from it. Returns the step of the call that the input is about.
+    /// Applies an input, and carries out its effects. Returns the step of the call that the input concerns.
     pub(crate) fn on(&self, input: Input) -> Option<Step> {
         self.on_begun(input, None)
     }
@@ -167,7 +167,7 @@ impl Shell {
         self.after_drop(effects);
     }
 
-    /// Applies an input of a call, and returns its next step. If it has to wait, it is woken.
+    /// Applies an input of a call, and returns its next step. The shell wakes a call that has to wait.
     pub(super) fn on_call(
         &self,
         input: Input,
@@ -185,7 +185,7 @@ impl Shell {
         self.finish(&mut effects).unwrap_or_else(|| Step::Wait)
     }
 
-    /// Applies an input, and does what follows from it, except for what is logged.
+    /// Applies an input, and carries out its effects, except for the logs.
     fn apply(&self, input: Input, effects: &mut Effects, mut begins: Option<&mut Begins>) {
         let now = self.clock.now();
         let _dropped = {
@@ -211,7 +211,7 @@ impl Shell {
         (mem::take(&mut state.ledger.work), due)
     }
 
-    /// Makes the background write something that a destructor must not.
+    /// Makes the background write a log that a destructor must not write.
     pub(crate) fn later(&self, write: impl FnOnce() + Send + 'static) {
         let seen = Seen::Other(Box::new(write));
         self.state().ledger.work.unreported.push(seen);
@@ -224,7 +224,7 @@ impl Shell {
         self.wake.notify_one();
     }
 
-    /// Resolves when this holds.
+    /// Resolves when this condition holds.
     pub(crate) async fn until(&self, holds: impl Fn(&Machine) -> bool) {
         loop {
             let mut ended = pin!(self.ended.notified());

@@ -142,7 +142,7 @@ impl Ownership {
         }
     }
 
-    /// Returns the cause if that time has come.
+    /// Returns the cause if the lease or the `max_hold` has ended.
     pub(super) fn timed_out(&self, now: Time) -> Option<LostCause> {
         let (limit, cause) = self.time_limit();
         (now >= limit).then_some(cause)
@@ -187,8 +187,8 @@ impl Ownership {
         Some(number)
     }
 
-    /// Returns whether a further call can join the shared ownership. With another lease it cannot: the renewals set one.
-    /// Without a `max_hold` it cannot join one that has an end.
+    /// Returns whether a further call can join the shared ownership. It needs the same lease, because the renewals set only one.
+    /// Both have a `max_hold` or neither has, because the hold ends for all of its calls at once.
     pub(super) fn may_join(&self, options: &LockOptions, now: Time) -> bool {
         let is_shared = self.used() == LockMode::Shared && options.mode == LockMode::Shared;
         let is_endless = self.hold().is_some_and(|hold| hold.until == Time::NEVER);
@@ -197,7 +197,7 @@ impl Ownership {
         self.phase() == Phase::Held && is_shared && ends_alike && is_sure && self.fits(options, now)
     }
 
-    /// Returns whether the store would refuse another owner in this mode: the lock is shared, and the other one is not.
+    /// Returns whether the store would refuse another owner in this mode, because this lock is shared and the other would not be.
     pub(super) fn excludes(&self, mode: LockMode, now: Time) -> bool {
         let is_valid = self.valid_until(now).is_ok();
         is_valid && self.mode == LockMode::Shared && mode != LockMode::Shared
@@ -220,14 +220,14 @@ impl Ownership {
         self.standing.grant().filter(|_| may_begin)
     }
 
-    /// Leaves it to the next call of this client, as it was confirmed last.
+    /// Leaves the lock to the next call of this client, with the lease that was confirmed last.
     pub(super) fn pass_on(&mut self) {
         let grant = self.lease.confirmed();
         self.standing.passed_on(grant);
         self.status.serve(Purpose::NextCall);
     }
 
-    /// Keeps it for a later call of this client.
+    /// Retains the lock for a later call of this client.
     pub(super) fn retain_until(&mut self, end: Time) {
         self.status.serve(Purpose::Retention(end));
     }
@@ -269,8 +269,8 @@ impl Ownership {
         self.token().map_or_else(is_next, |last| token == last)
     }
 
-    /// Returns whether a call with these options can follow the present hold. With another lease it cannot: a late renewal
-    /// would set the old one.
+    /// Returns whether a call with these options can follow the present hold. It needs the same lease, because a late renewal
+    /// would set that of the present hold.
     pub(super) fn fits(&self, options: &LockOptions, now: Time) -> bool {
         let is_like = options.watchdog
             && options.lease == self.lease.full
@@ -318,7 +318,7 @@ impl Ownership {
         self.standing.is_known() || self.doubt.may_be_known()
     }
 
-    /// Returns what is told about the loss of its hold.
+    /// Builds the report of the loss of its hold.
     pub(super) fn loss(&self, key: &Key, hold: &Hold, cause: LostCause) -> Loss {
         Loss {
             key: key.clone(),

@@ -80,7 +80,7 @@ impl Slot {
         self.line.others_wait
     }
 
-    /// Returns the ownerships, those included that have ended and are not forgotten yet.
+    /// Returns the ownerships, including those that have ended and are not forgotten yet.
     #[must_use]
     pub fn ownerships(&self) -> &[Ownership] {
         &self.ownerships
@@ -131,7 +131,7 @@ impl Slot {
             .is_some_and(|own| own.phase() == Phase::Held && own.mode != LockMode::Exclusive)
     }
 
-    /// Lets no further call join a shared ownership or use a held permit: the next call asks the store with another owner.
+    /// Stops using a shared ownership or a held permit for new calls, so that the next call asks the store with another owner.
     pub(super) fn leave_shared(&mut self) {
         (self.current, self.line.others_wait) = (None, false);
     }
@@ -162,7 +162,7 @@ impl Slot {
         (self.current, self.line.others_wait) = (None, false);
     }
 
-    /// Returns the ownership for the call with the turn: the one that the call before left, or a fresh one.
+    /// Returns the ownership for the call with the turn: the one that the call before left, or a new one.
     pub(super) fn ownership(&mut self, options: &LockOptions, cx: &mut Common) -> &mut Ownership {
         let current = self.current();
         if current.is_none_or(|own| !own.is_usable(options, cx.now)) {
@@ -223,7 +223,7 @@ impl Slot {
         let Some(until) = own.retained_until() else {
             return;
         };
-        // It may have waited for tokens on behalf of calls that are gone.
+        // Without `retain`, it only waited for tokens, and the calls that needed them may be gone.
         let is_kept = cx.now < until && (self.line.is_queued() || !own.retain().is_zero());
         if self.line.others_wait || cx.is_draining() || !is_kept {
             self.end_current(cx);

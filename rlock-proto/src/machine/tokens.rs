@@ -18,7 +18,7 @@ pub(super) struct Tokens {
     end: u64,
     /// How many tokens the last fence added.
     added: u64,
-    /// When the store got the last fence, at the earliest, and the lease after which it keeps it for its retention.
+    /// The earliest time at which the store set the last fence. It keeps the fence for this lease, and then for the retention.
     fenced_at: Time,
     kept_for: Duration,
     /// When a renewal was sent that makes the store keep the fence for longer.
@@ -103,8 +103,8 @@ impl Tokens {
         self.end / self.per_fence
     }
 
-    /// Returns whether the store may forget the fence sooner than its retention after now. The lease of another owner in the
-    /// same mode, which may be the grace period, decides how long the store keeps the fence of a lock that is not exclusive.
+    /// Returns whether the store may forget the fence before another retention has passed. If the lock is not exclusive, the
+    /// lease of another owner, which may be the grace period, decides how long the store keeps the fence.
     pub(super) fn may_be_forgotten(&self, mode: LockMode, now: Time) -> bool {
         let kept_for = match mode {
             LockMode::Exclusive => self.kept_for,

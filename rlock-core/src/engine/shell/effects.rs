@@ -1,4 +1,4 @@
-//! What follows from an input: noted under the mutex, and done as soon as it is free.
+//! The effects of an input, which the shell notes under the mutex and carries out as soon as it is free.
 
 use std::{mem, sync::Arc, task::Waker};
 
@@ -14,7 +14,7 @@ use crate::{
     observe::HoldEnd,
 };
 
-/// The call that an input comes from, and what follows from the input.
+/// The call that an input comes from, and the effects of the input.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) call: Option<CallId>,
@@ -32,7 +32,7 @@ pub(super) struct Effects {
     pub(super) is_ending: bool,
 }
 
-/// What is done as soon as the mutex is free, because wakers and recorders of metrics are foreign code.
+/// An effect that waits until the mutex is free, because wakers and recorders of metrics are foreign code.
 pub(super) enum Deed {
     Wake(Waker),
     /// The hold has ended or is lost.

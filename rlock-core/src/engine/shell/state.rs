@@ -89,7 +89,7 @@ impl ClientState {
         }
     }
 
-    /// Applies an input, and notes what follows from it.
+    /// Applies an input, and notes its effects.
     pub(super) fn on(&mut self, input: Input, now: Time, effects: &mut Effects) {
         for output in self.machine.on(input, now) {
             self.ledger.note(output, effects);

@@ -1,4 +1,4 @@
-//! The commands of requests: names of keys, arguments.
+//! The commands of requests, with the names of their keys and their arguments.
 
 use std::{
     io::Write,
@@ -38,7 +38,7 @@ pub(in crate::store) struct Commands {
     /// The time for which the server keeps a fence after the lease of its grant.
     fence_retention: Duration,
     pub(super) floor: Arc<Floor>,
-    /// The client, and how the texts of its owners begin.
+    /// The client, and the beginning of the texts of its owners.
     client: (Uuid, String),
     /// Whether the server is one of a quorum.
     of_quorum: bool,
