@@ -48,7 +48,7 @@ pub enum Output {
     Lost(Box<Loss>),
     /// The outcome of a revocation by another client.
     Revoked(Revoked),
-    /// The background could not release the lock in time. Its lease ends it.
+    /// The client gave up releasing the lock: its lease has ended, or the store refuses the release for good.
     GaveUp {
         /// The key of the lock.
         key: Key,

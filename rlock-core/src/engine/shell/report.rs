@@ -27,7 +27,7 @@ pub(super) enum Seen {
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// A lock that the background could not release in time.
+/// A lock whose release the client gave up.
 pub(super) struct GivenUp {
     pub(super) key: Key,
     pub(super) owner: Owner,
