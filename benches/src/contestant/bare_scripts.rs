@@ -75,9 +75,12 @@ impl BareSeat {
             .arg("first")
             .arg(0)
             .arg(owner);
-        // A fence, or a list whose first element is the outcome.
-        let answer = call.invoke_async(&mut self.connection).await?;
-        Ok(matches!(answer, Value::BulkString(_)))
+        // A fence, or a list whose first element is the outcome, which is 1 for a grant.
+        Ok(match call.invoke_async(&mut self.connection).await? {
+            Value::BulkString(_) => true,
+            Value::Array(reply) => reply.first() == Some(&Value::Int(1)),
+            _ => false,
+        })
     }
 
     async fn give_back(&mut self, owner: &str) -> Result<bool> {
