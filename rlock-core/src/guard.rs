@@ -13,7 +13,6 @@ use crate::{
     error::LockError,
     few::Few,
     hold::Hold,
-    lock::in_order,
     observe::HoldEnd,
 };
 
@@ -68,14 +67,6 @@ impl LockGuard {
     /// Makes a guard of entries that were added to holds.
     pub(crate) fn of_kept(kept: Few<EntryGuard>) -> Self {
         Self::new(kept.into_iter().map(EntryGuard::into_entry).collect())
-    }
-
-    /// Puts the keys, which may be in any order, into this one.
-    pub(crate) fn in_order(mut self, order: Option<&[usize]>) -> Self {
-        if self.entries().len() > 1 {
-            self.hold = Hold::new(in_order(self.hold.take(), order));
-        }
-        self
     }
 
     /// Runs a future inside this hold, so that acquires of the same key in it re-enter the lock.
@@ -250,11 +241,6 @@ impl LockGuard {
     /// Notes why the locks are about to end.
     pub(crate) fn ends_by(&mut self, end: HoldEnd) {
         self.end = Some(end);
-    }
-
-    /// Notes that the call of the guard has the locks. From then on, their end is that of the guard: released or dropped.
-    pub(crate) fn begins(&mut self) {
-        self.end = None;
     }
 }
 

@@ -11,17 +11,17 @@ use std::{
 
 use futures_util::FutureExt;
 
-pub(crate) use self::keys::{KeyOrder, in_order};
-use self::keys::{ascending, unique};
+use self::keys::{ascending, in_order, unique};
 use crate::{
     blocking::block_on,
     engine::{
         acquire::{self, CheckedLock, LockRequest},
         driver::ClientHandle,
+        entry::EntryGuard,
         shell::AcquiredFor,
     },
     error::LockError,
-    few::Few,
+    few::{self, Few},
     guard::LockGuard,
     key::Key,
     limits,
@@ -187,7 +187,12 @@ impl Lock {
             // Borrowed, because moving the value doubles the size of the future.
             let request = request.as_ref().map_err(LockError::clone)?;
             // Boxed, because each caller's future would otherwise be as large as this one.
-            Box::pin(acquire::acquire(&client, request)).await
+            let guards = Box::pin(acquire::acquire(&client, request)).await?;
+            let entries = few::collect(guards.into_iter().map(EntryGuard::into_entry));
+            Ok(LockGuard::new(in_order(
+                entries,
+                request.lock.order.as_deref(),
+            )))
         }
     }
 

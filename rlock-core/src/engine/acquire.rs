@@ -5,23 +5,23 @@ mod observed;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
+
 use crate::{
     engine::{
         call::CallGuard,
         call_chain,
         core::Core,
         driver::ClientHandle,
-        entry::EntryHandle,
+        entry::{EntryGuard, EntryHandle},
         machine::{Entered, Input, Refusal, Step, WantedLock},
         shared_hold::{Notes, SharedHold},
         shell::AcquiredFor,
     },
     error::LockError,
     few::{self, Few},
-    guard::LockGuard,
     key::Key,
     lease::Time,
-    lock::KeyOrder,
     metrics,
     mode::LockMode,
     observe::HoldEnd,
@@ -34,7 +34,8 @@ use crate::{
 pub(crate) struct CheckedLock {
     /// In ascending order, each once, so that calls for the same keys never wait for each other.
     pub(crate) keys: Few<(Key, LockMode)>,
-    pub(crate) order: KeyOrder,
+    /// The place of each key of a guard among them, unless the guard has them in ascending order, too.
+    pub(crate) order: Option<Vec<usize>>,
     /// The options without the wait, which each call has for itself.
     pub(crate) options: LockOptions,
 }
@@ -63,7 +64,7 @@ impl LockRequest {
 pub(crate) async fn acquire(
     client: &ClientHandle,
     request: &LockRequest,
-) -> Result<LockGuard, LockError> {
+) -> Result<Few<EntryGuard>, LockError> {
     let core = client.core();
     let observed = observed::ObservedAcquire::begin(core, request);
     let attempt = Attempt {
@@ -111,7 +112,7 @@ pub(crate) async fn acquire(
     };
     attempt.report_disputes();
     observed.ends(&outcome);
-    outcome.map(|guard| guard.in_order(request.lock.order.as_deref()))
+    outcome
 }
 
 /// One call on its way to its locks.
@@ -130,17 +131,17 @@ impl Attempt<'_> {
         &self,
         entered: Few<Entered>,
         holds: Few<Arc<SharedHold>>,
-    ) -> Result<LockGuard, LockError> {
+    ) -> Result<Few<EntryGuard>, LockError> {
         let site = self.request.site();
-        let entries = entered.iter().zip(holds).map(|(entered, hold)| {
+        let guards = entered.iter().zip(holds).map(|(entered, hold)| {
             let number = entered.entry.number;
-            EntryHandle::new(self.client, hold, number)
+            EntryGuard::of(EntryHandle::new(self.client, hold, number), None)
         });
-        // Before the holds are reported: if a subscriber panics, the guard releases the locks.
-        let guard = LockGuard::new(few::collect(entries));
+        // Before the holds are reported: if a subscriber panics, the guards release the locks.
+        let guards = few::collect(guards);
         let trace_id = self.core().options.trace_id.as_ref();
         let mut is_new = false;
-        for (entered, entry) in entered.iter().zip(guard.entries()) {
+        for (entered, entry) in entered.iter().zip(&guards) {
             if let Some(by) = entered.began {
                 is_new = true;
                 entry.hold.note(Notes {
@@ -152,38 +153,39 @@ impl Attempt<'_> {
             }
         }
         if self.core().options.replicas.is_none() {
-            return Ok(guard);
+            return Ok(guards);
         }
-        let guard = if is_new {
-            Box::pin(self.replicated(guard)).await?
+        let guards = if is_new {
+            Box::pin(self.replicated(guards)).await?
         } else {
-            guard
+            guards
         };
         if self.request.purpose == AcquiredFor::Body {
-            guard.entries().iter().for_each(EntryHandle::runs_body);
+            guards.iter().for_each(|guard| guard.runs_body());
         }
-        Ok(guard)
+        Ok(guards)
     }
 
-    /// Returns the guard once enough replicas have its locks; otherwise releases them. Until then, the watchdog renews
+    /// Returns the guards once enough replicas have its locks; otherwise releases them. Until then, the watchdog renews
     /// them, and a cancelled call drops them.
-    async fn replicated(&self, mut guard: LockGuard) -> Result<LockGuard, LockError> {
+    async fn replicated(&self, mut guards: Few<EntryGuard>) -> Result<Few<EntryGuard>, LockError> {
         // Nothing has run, so no `min_hold` keeps a lock without replicas.
-        guard.ends_by(HoldEnd::Cancelled);
-        let claim = |entry: &EntryHandle| Claim {
+        let cancelled = Some(HoldEnd::Cancelled);
+        guards.iter_mut().for_each(|guard| guard.ends_by(cancelled));
+        let claim = |entry: &EntryGuard| Claim {
             key: entry.hold.key.clone(),
             owner: entry.owner(),
         };
-        let claims: Few<Claim> = guard.entries().iter().map(claim).collect();
+        let claims: Few<Claim> = guards.iter().map(claim).collect();
         let lease = self.request.lock.options.lease;
         let replicated = self.core().store.replicate(&claims, lease);
         if let Err(error) = self.core().in_runtime(replicated).await {
             // A release that fails is repeated in the background.
-            let _ = guard.release().await;
+            join_all(guards.into_iter().map(EntryGuard::release)).await;
             return Err(self.failed(error));
         }
-        guard.begins();
-        Ok(guard)
+        guards.iter_mut().for_each(|guard| guard.ends_by(None));
+        Ok(guards)
     }
 
     fn refused(

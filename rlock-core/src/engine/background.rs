@@ -11,7 +11,6 @@ use tokio::{
     time::timeout,
 };
 
-pub(super) use self::failure::RenewalFailure;
 use super::{
     call::{Sending, perform},
     core::Core,

@@ -254,6 +254,11 @@ impl EntryGuard {
         Self { entry, end }
     }
 
+    /// Makes the entry end for this reason unless it is released.
+    pub(crate) fn ends_by(&mut self, end: Option<HoldEnd>) {
+        self.end = end;
+    }
+
     /// Returns the entry to a guard that keeps it from now on.
     pub(crate) fn into_entry(mut self) -> EntryHandle {
         self.take()

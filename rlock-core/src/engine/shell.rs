@@ -18,10 +18,9 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub(crate) use self::state::AcquiredFor;
-pub(super) use self::state::{BackgroundWork, Begins};
+pub(super) use self::state::{BackgroundWork, Begins, RenewalFailure};
 use self::{effects::Effects, report::Seen, state::ClientState};
 use super::{
-    background::RenewalFailure,
     elections::Elections,
     holders::Disputes,
     machine::{CallId, Event, Input, Machine, Owner, Settings, Step},

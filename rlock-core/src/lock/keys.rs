@@ -6,11 +6,8 @@ use rlock_proto::{few::Few, key::Key, mode::LockMode};
 
 use crate::engine::entry::EntryHandle;
 
-/// The place of each key of a guard among the ascending keys, unless the guard has them in that order, too.
-pub(crate) type KeyOrder = Option<Vec<usize>>;
-
-/// Sorts the keys, and returns the order in which they were given.
-pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, KeyOrder) {
+/// Sorts the keys. Also returns the place of each given key among them, unless the keys were given in this order.
+pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, Option<Vec<usize>>) {
     let key = |at: usize| given[at].0.as_str();
     if (1..given.len()).all(|at| key(at - 1) < key(at)) {
         return (given, None);
@@ -26,7 +23,10 @@ pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, K
 }
 
 /// Puts entries into the order in which their keys were given.
-pub(crate) fn in_order(mut entries: Few<EntryHandle>, order: Option<&[usize]>) -> Few<EntryHandle> {
+pub(super) fn in_order(mut entries: Few<EntryHandle>, order: Option<&[usize]>) -> Few<EntryHandle> {
+    if entries.len() == 1 {
+        return entries;
+    }
     entries.sort_unstable_by(|one, other| one.key().cmp(other.key()));
     let Some(order) = order else {
         return entries;

@@ -98,7 +98,7 @@ impl Plan {
                 .collect();
             match what {
                 "script" => {
-                    plan.script = if rest.ends_with(".lua") {
+                    plan.script = if Path::new(rest).extension().is_some_and(|end| end == "lua") {
                         let script = path.parent().unwrap_or(Path::new("")).join(rest.trim());
                         fs::read_to_string(&script).with_context(|| script.display().to_string())?
                     } else {

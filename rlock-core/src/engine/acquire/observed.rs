@@ -11,10 +11,11 @@ use super::LockRequest;
 use crate::{
     engine::{
         core::Core,
+        entry::EntryGuard,
         machine::{By, Entered},
     },
     error::LockError,
-    guard::LockGuard,
+    few::Few,
     lease::Time,
     metrics,
     observe::{
@@ -72,7 +73,7 @@ impl<'a> ObservedAcquire<'a> {
         spans::may_be_wanted().then(span).flatten()
     }
 
-    pub(crate) fn ends(mut self, result: &Result<LockGuard, LockError>) {
+    pub(crate) fn ends(mut self, result: &Result<Few<EntryGuard>, LockError>) {
         let outcome = match result {
             Ok(_) => Outcome::Granted,
             Err(LockError::Taken { .. }) if self.request.wait.is_none() => Outcome::Busy,
@@ -86,11 +87,11 @@ impl<'a> ObservedAcquire<'a> {
     }
 
     #[cold]
-    fn close(&self, span: &Span, outcome: Outcome, result: &Result<LockGuard, LockError>) {
+    fn close(&self, span: &Span, outcome: Outcome, result: &Result<Few<EntryGuard>, LockError>) {
         self.end(outcome)(span);
         match result {
-            Ok(guard) => {
-                span.record("lock.token", guard.first().token().as_u64());
+            Ok(guards) => {
+                span.record("lock.token", guards[0].token().as_u64());
             }
             Err(error) => {
                 if let Some(holder) = error.holder() {

@@ -3,18 +3,11 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::{core::Core, machine::Renew, shared_hold::SharedHold},
+    engine::{core::Core, machine::Renew, shared_hold::SharedHold, shell::RenewalFailure},
     error::shown,
     escape_control::escape_control,
     lease::{Time, renewal_attempt},
-    store::StoreError,
 };
-
-/// Locks whose renewal failed for the same reason.
-pub(in crate::engine) struct RenewalFailure {
-    pub(super) batch: Vec<Renew>,
-    pub(super) error: StoreError,
-}
 
 /// Returns the number of an attempt. The first one starts after a quarter of the lease at the earliest.
 fn attempt_number(renew: &Renew) -> u128 {

@@ -9,11 +9,12 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::failure::{RenewalFailure, present};
+use super::failure::present;
 use crate::{
     engine::{
         core::Core,
         machine::{Input, Renew},
+        shell::RenewalFailure,
     },
     escape_control::escape_control,
     lease::renewal_attempt,

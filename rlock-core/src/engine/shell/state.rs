@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     engine::{
-        background::RenewalFailure,
         machine::{CallId, Entered, Input, Machine, Output, Owner, Renew, Request, Settings, Step},
         shared_hold::SharedHold,
     },
@@ -19,6 +18,7 @@ use crate::{
     observe::{EndedHold, HoldEnd},
     options::Site,
     owner::OwnerId,
+    store::StoreError,
     wait::Spread,
 };
 
@@ -51,6 +51,12 @@ pub(in crate::engine) struct BackgroundWork {
     pub(in crate::engine) given_up: (usize, Option<(String, OwnerId)>),
     /// What a destructor has noticed, which must not log.
     pub(super) unreported: Vec<Seen>,
+}
+
+/// Locks whose renewal failed for the same reason.
+pub(in crate::engine) struct RenewalFailure {
+    pub(in crate::engine) batch: Vec<Renew>,
+    pub(in crate::engine) error: StoreError,
 }
 
 /// What a call acquires its locks for.
