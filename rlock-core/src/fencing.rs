@@ -315,7 +315,7 @@ impl fmt::Display for Stale {
 impl Error for Stale {}
 
 /// Returns the smallest token of a lock that the store grants at this time, by the clock of the store. Tokens grow by
-/// two each microsecond, starting in 1970.
+/// 128 in each 100 µs, starting in 1970.
 ///
 /// Use it to delete old rows of [`fencing`](self)'s table: rows with smaller tokens are no longer needed when no
 /// process that was paused before this time can resume and write. A client that keeps a lock for its next calls gives

@@ -61,7 +61,7 @@ impl Ownership {
     pub(super) fn downgrade(&mut self, now: Time) {
         self.mode = LockMode::Shared;
         if let Some(hold) = self.hold_mut() {
-            hold.used = LockMode::Shared;
+            (hold.used, hold.open_since) = (LockMode::Shared, now);
         }
         self.count.attempts.follow_at(now);
     }

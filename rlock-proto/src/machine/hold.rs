@@ -29,6 +29,8 @@ pub struct Hold {
     pub renewals: u32,
     /// When another client revoked the lock, or took it.
     pub revoked_at: Option<Time>,
+    /// When it began, or was downgraded: shared calls that waited by then join it before other clients.
+    pub(super) open_since: Time,
     /// The end by its `max_hold`.
     pub(super) until: Time,
     /// Until when the lock stays taken after the last entry, because of the entries that have succeeded.
@@ -64,6 +66,7 @@ impl Hold {
             since: now,
             renewals: 0,
             revoked_at: None,
+            open_since: now,
             until: end(options, now),
             min_hold_until: None,
             retain: Duration::ZERO,

@@ -230,7 +230,7 @@ impl Slot {
                     let is_vain = next.is_attempt && own.excludes(next.options.mode, cx.now);
                     // Those that waited before the hold began come before the other clients.
                     let is_served = !self.line.others_wait
-                        || own.hold().is_some_and(|hold| next.since <= hold.since);
+                        || own.hold().is_some_and(|hold| next.since <= hold.open_since);
                     let joins = is_served && own.may_join(&next.options, cx.now);
                     if joins && self.admit(calls, cx) {
                         continue;

@@ -286,6 +286,21 @@ fn a_downgrade_tells_the_store_and_lets_readers_in() {
     assert_eq!(release.claims[0].mode, LockMode::Shared);
 }
 
+/// To the store, the calls of a client are one waiter, which precedes those that came after it.
+#[test]
+fn a_downgrade_lets_readers_in_that_wait_although_other_clients_do() {
+    let (mut client, writer) = Client::holding(terms(LEASE));
+    client.now = 10;
+    let (reader, _) = client.acquire("k", shared());
+    client.event(Event::Wanted);
+    client.now = 20;
+    client.on(Input::Downgrade(writer.entry.clone()));
+    assert_eq!(only(client.poll(reader)).token, writer.token);
+    client.now = 30;
+    let (_, step) = client.acquire("k", shared());
+    assert_ne!(owner(&asked(step)), writer.entry.owner);
+}
+
 #[test]
 fn a_downgrade_is_told_again_until_the_store_confirms_it() {
     let (mut client, writer) = Client::holding(terms(LEASE));
