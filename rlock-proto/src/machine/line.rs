@@ -228,7 +228,7 @@ impl Slot {
             match self.current() {
                 Some(own) if own.phase() == Phase::Held => {
                     let is_vain = next.is_attempt && own.excludes(next.options.mode, cx.now);
-                    // Those that waited before the hold began come before the other clients.
+                    // Those that waited when the hold began, or was downgraded, come before the other clients.
                     let is_served = !self.line.others_wait
                         || own.hold().is_some_and(|hold| next.since <= hold.open_since);
                     let joins = is_served && own.may_join(&next.options, cx.now);

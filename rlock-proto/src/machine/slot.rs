@@ -5,7 +5,7 @@
 //!
 //! Further shared calls join the current shared hold under four conditions. They lock one key, ask for its lease and use the
 //! watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed since its last
-//! confirmation. While other clients wait, only calls that waited before the hold began may join.
+//! confirmation. While other clients wait, only calls that waited when the hold began, or was downgraded, may join.
 //!
 //! An ownership that is shared on the store stops being current when another client or a local call waits (`leave_shared`). Its
 //! calls continue, and later calls ask with another owner, behind the earlier waiters. A shared hold that uses an exclusive lock

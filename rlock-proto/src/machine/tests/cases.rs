@@ -820,26 +820,6 @@ fn a_repeated_release_that_finds_nothing_has_succeeded() {
     assert!(client.losses().is_empty() && client.is_empty());
 }
 
-#[test]
-fn a_call_that_learns_late_that_its_lock_is_released_outlives_the_place_of_its_key() {
-    let (mut client, entered) = Client::holding(terms(LEASE));
-    let release = asked(client.leave(&entered));
-    let call = CallId(client.calls);
-    assert_eq!(client.reply(release, UNANSWERED), Step::Wait);
-    client.tick(20);
-    let again = client.sent_one();
-    client.on(Input::Reply(again, DONE));
-    for other in 0..100 {
-        let (_, step) = client.acquire(&format!("other{other}"), terms(LEASE));
-        let entered = only(client.grant(asked(step), FENCE));
-        let release = asked(client.leave(&entered));
-        client.reply(release, DONE);
-    }
-    client.tick(LONG);
-    assert_eq!(client.poll(call), Step::Left(Ok(())));
-    assert!(client.is_empty());
-}
-
 /// The store may still have its lock, or a copy of its acquire that joins the queue.
 #[test]
 fn an_owner_whose_release_is_refused_for_good_is_released_with_its_fence_when_the_store_tells_it() {
