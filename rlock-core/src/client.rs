@@ -13,6 +13,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use rlock_proto::few::Few;
 use smallvec::smallvec;
 
 #[cfg(feature = "testing")]
@@ -21,7 +22,6 @@ pub use self::{builder::LockClientBuilder, closing::DrainOutcome, list::LockList
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},
     error::LockError,
-    few::Few,
     lock::Lock,
     store_url::StoreUrl,
 };

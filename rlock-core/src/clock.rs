@@ -8,12 +8,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use rlock_proto::lease::Time;
 #[cfg(feature = "testing")]
 use tokio::runtime::Handle;
 
 #[cfg(feature = "testing")]
 pub use self::ahead::Clock;
-use crate::lease::Time;
 
 /// The longest sleep. Timers stand still while the computer sleeps, leases do not.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use rlock_proto::{key::Key, wait::Spread};
 use tokio::time::sleep;
 
 pub use self::{
@@ -17,6 +18,7 @@ pub use self::{
     term::{LeaderGuard, Term},
 };
 use crate::{
+    backoff::Backoff,
     client::LockClient,
     engine::{
         messages::{Answer, Question, Report},
@@ -25,12 +27,10 @@ use crate::{
     },
     error::{ErrorKind, LockError},
     guard::LockGuard,
-    key::Key,
     limits::{MOST_LABELS, OTHER_LABEL},
     lock::Lock,
     metrics,
     scope::current,
-    wait::{Backoff, Spread},
 };
 
 /// After so many failures in a row, an observer or a candidate asks less often.

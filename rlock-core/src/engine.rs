@@ -15,5 +15,3 @@ pub(crate) mod shared_hold;
 pub(crate) mod shell;
 pub(crate) mod thread;
 mod unread;
-
-pub(crate) use rlock_proto::machine;

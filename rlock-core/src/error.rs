@@ -4,10 +4,12 @@ mod kind;
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-pub use rlock_proto::lost::LostCause;
+use rlock_proto::{
+    escape_control::escape_control, key::InvalidKey, lost::LostCause, mode::LockMode,
+};
 
 pub use self::kind::ErrorKind;
-use crate::{escape_control::escape_control, info::Holder, key::InvalidKey, mode::LockMode};
+use crate::info::Holder;
 
 /// The reason why a lock could not be acquired, kept or released.
 ///

@@ -45,14 +45,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{
-    engine::entry::EntryHandle,
+use rlock_proto::{
     escape_control::escape_control,
     key::{Key, shortened},
     mode::LockMode,
     store::TOKENS,
-    token::Token,
 };
+
+use crate::{engine::entry::EntryHandle, token::Token};
 
 pub use crate::token::InvalidToken;
 

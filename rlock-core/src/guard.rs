@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, ops::Deref};
 
 use futures_util::future::join_all;
+use rlock_proto::{few::Few, machine::HoldEnd};
 
 use crate::{
     blocking::block_on,
@@ -11,9 +12,7 @@ use crate::{
         entry::{EntryGuard, EntryHandle},
     },
     error::LockError,
-    few::Few,
     hold::Hold,
-    observe::HoldEnd,
 };
 
 /// A guard, which holds its lock until it is released or dropped.

@@ -4,12 +4,11 @@ use std::{fmt, time::Duration};
 
 use crate::{
     engine::entry::{self, EntryHandle},
-    error::{LockError, LostCause},
+    error::LockError,
     fencing::{self, Fence},
-    mode::LockMode,
     token::Token,
 };
-use rlock_proto::few::Few;
+use rlock_proto::{few::Few, lost::LostCause, mode::LockMode};
 
 /// A hold of one lock, or of several that were acquired together.
 ///

@@ -2,7 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{mode::LockMode, owner::OwnerId, token::Token};
+use rlock_proto::{mode::LockMode, owner::OwnerId};
+
+use crate::token::Token;
 
 /// The state of a lock, from [`LockClient::inspect`](crate::LockClient::inspect) and
 /// [`LockClient::list`](crate::LockClient::list).

@@ -84,6 +84,7 @@
     not(all(feature = "macros", feature = "testing")),
     allow(rustdoc::broken_intra_doc_links)
 )]
+mod backoff;
 mod blocking;
 mod caller;
 mod client;
@@ -115,20 +116,17 @@ mod store_url;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
-mod wait;
 
-use rlock_proto::{escape_control, few, key, lease, mode, owner};
+pub use rlock_proto::{key::escape, lost::LostCause, mode::LockMode};
 
 #[cfg(feature = "tls")]
 pub use crate::store::tls::ClientCertificate;
 pub use crate::{
     client::{DrainOutcome, LockClient, LockClientBuilder},
-    error::{ErrorKind, LockError, LostCause},
+    error::{ErrorKind, LockError},
     guard::LockGuard,
     hold::Hold,
-    key::escape,
     lock::Lock,
-    mode::LockMode,
     options::Reentry,
     scope::{CurrentHold, InCurrentScope, current},
     store::credentials::Credentials,

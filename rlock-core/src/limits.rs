@@ -2,13 +2,17 @@
 
 use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 
-use crate::{
-    error::{LockError, duration},
+use rlock_proto::{
     escape_control::MOST_SHOWN,
     key::MAX_KEY_BYTES,
     lease::{MAX_LEASE, MAX_WAIT, MIN_LEASE},
     mode::LockMode,
-    options::{Identity, LockOptions, Replicas, Wait},
+    options::{LockOptions, Wait},
+};
+
+use crate::{
+    error::{LockError, duration},
+    options::{Identity, Replicas},
 };
 
 /// The most values of the label `lock`, and the most names of elections. All further ones share [`OTHER_LABEL`].

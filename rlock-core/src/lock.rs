@@ -10,6 +10,12 @@ use std::{
 };
 
 use futures_util::FutureExt;
+use rlock_proto::{
+    few::{self, Few},
+    key::Key,
+    mode::LockMode,
+    options::{LockOptions, Wait},
+};
 
 use self::keys::{ascending, in_order, unique};
 use crate::{
@@ -21,12 +27,9 @@ use crate::{
         shell::AcquiredFor,
     },
     error::LockError,
-    few::{self, Few},
     guard::LockGuard,
-    key::Key,
     limits,
-    mode::LockMode,
-    options::{LockOptions, Site, Wait, lock_option_setters},
+    options::lock_option_setters,
     run::{BlockingBody, OnLost, Run, Session, has_failed},
 };
 

@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::{
-    engine::machine::By,
-    error::LostCause,
+use rlock_proto::{
     lease::Time,
-    observe::{HoldEnd, Outcome},
+    lost::LostCause,
+    machine::{By, HoldEnd},
     options::Site,
 };
+use tokio::time::Instant;
+
+use crate::observe::Outcome;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LockCounters;

@@ -3,7 +3,6 @@
 pub(crate) mod spans;
 
 pub(crate) use self::spans::EndedHold;
-pub(crate) use rlock_proto::machine::HoldEnd;
 
 /// The end of an acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

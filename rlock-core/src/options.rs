@@ -1,4 +1,4 @@
-//! The options of locks and clients.
+//! The options of clients, and the setters of a lock's options (`rlock_proto::options`).
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use rlock_proto::options::{LockOptions, Site, Wait};
+use rlock_proto::options::LockOptions;
 
 /// Where nested entries are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +93,7 @@ macro_rules! lock_option_setters {
         /// Choose one label for many keys, such as `order:<id>` for `order:42`, because metrics have one series for
         /// each label.
         pub fn label(mut self, label: &'static str) -> Self {
-            self.options().site = Site::new(label);
+            self.options().site = rlock_proto::options::Site::new(label);
             self
         }
 
@@ -196,13 +196,13 @@ macro_rules! lock_option_setters {
         /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption)
         /// for a longer wait.
         pub fn wait(mut self, wait: Duration) -> Self {
-            self.options().wait = Wait::For(wait);
+            self.options().wait = rlock_proto::options::Wait::For(wait);
             self
         }
 
         /// Lets an acquire wait without a limit.
         pub fn wait_forever(mut self) -> Self {
-            self.options().wait = Wait::Forever;
+            self.options().wait = rlock_proto::options::Wait::Forever;
             self
         }
 

@@ -4,15 +4,19 @@
 
 use std::{fmt::Display, future::Future, ops::Deref, pin::Pin, time::Duration};
 
+use rlock_proto::{
+    few::Few,
+    key::{escaped, shortened},
+    mode::LockMode,
+    options::{LockOptions, Site},
+};
+
 use crate::{
     client::LockClient,
     engine::{call_chain, shell::AcquiredFor},
     error::LockError,
-    few::Few,
-    key::{escaped, shortened},
     lock::Lock,
-    mode::LockMode,
-    options::{LockOptions, Site, Wait, lock_option_setters},
+    options::lock_option_setters,
     run::{BlockingBody, OnLost, Run, Session, has_failed},
     scope::{CurrentHold, current},
 };

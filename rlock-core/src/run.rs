@@ -13,15 +13,15 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use rlock_proto::{lost::LostCause, machine::HoldEnd};
 use tracing::{Span, span::EnteredSpan};
 
 pub(crate) use self::{outcome::has_failed, session::Session};
 use crate::{
     blocking::block_on,
     engine::{call_chain::Scope, entry::EntryHandle},
-    error::{LockError, LostCause},
+    error::LockError,
     guard::LockGuard,
-    observe::HoldEnd,
 };
 
 mod outcome;

@@ -2,13 +2,14 @@
 
 use std::{fmt, future::Future, ops::Deref, sync::Arc};
 
+use rlock_proto::{few::Few, lost::LostCause};
+
 use crate::{
     engine::{
         call_chain::{ChainLink, Scope, innermost},
         entry::{EntryGuard, EntryHandle},
     },
-    error::{LockError, LostCause},
-    few::Few,
+    error::LockError,
     guard::LockGuard,
     hold::Hold,
 };

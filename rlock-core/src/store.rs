@@ -1,4 +1,4 @@
-//! The store of ownerships. Modules above this one use the trait; only modules below it know servers.
+//! The trait of stores, which take the messages of `rlock_proto::store`. Only the rooms below know servers.
 
 pub(crate) mod cluster;
 pub(crate) mod credentials;
@@ -22,16 +22,13 @@ use std::{
 };
 
 use futures_util::future::Either;
-
-pub(crate) use rlock_proto::store::{
-    AcquireRequest, Acquired, Applied, Change, Claim, DowngradeRequest, GRACE, HashSlot, KeyFilter,
-    Listener, Notification, QueuePlace, ReleaseRequest, Renewal, RenewalOutcome, Renewed,
-    SetCountRequest, StoreRequest, StoredLock, TOKENS, TOO_LARGE_FENCE, TakenBy,
+use rlock_proto::{
+    key::Key,
+    store::{AcquireRequest, Acquired, Applied, Change, Claim, Renewal, Renewed, StoredLock},
 };
 
 use self::directory::Directory;
 pub(crate) use self::{error::StoreError, retry::retry_within, send::SendOptions};
-use crate::key::Key;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) type ReplyFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;

@@ -8,11 +8,13 @@ mod start;
 
 use std::{error::Error, fmt, time::Duration};
 
+use rlock_proto::options::{LockOptions, Wait};
+
 pub(crate) use self::clock::ClockOption;
 use crate::{
     error::LockError,
     limits,
-    options::{Identity, LockOptions, Options, Reentry, Replicas, Wait},
+    options::{Identity, Options, Reentry, Replicas},
     store::{credentials::Credentials, provider::Provider, redis::RedisOptions},
 };
 

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
+use rlock_proto::machine::{Input, Machine, Ownership};
 use tokio::time::timeout;
 
 use super::LockClient;
-use crate::{
-    blocking::block_on,
-    engine::machine::{Input, Machine, Ownership},
-    error::LockError,
-    store::StoreError,
-};
+use crate::{blocking::block_on, error::LockError, store::StoreError};
 
 impl LockClient {
     /// Shuts the client down: stops the running bodies and releases every lock.

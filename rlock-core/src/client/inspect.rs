@@ -3,6 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use futures_util::future::join;
+use rlock_proto::{key::Key, options::Site, store::StoredLock};
 
 use super::LockClient;
 use crate::{
@@ -12,9 +13,7 @@ use crate::{
     },
     error::LockError,
     info::LockInfo,
-    key::Key,
-    options::Site,
-    store::{SendOptions, StoreError, StoredLock, retry_within},
+    store::{SendOptions, StoreError, retry_within},
 };
 
 impl LockClient {

@@ -12,6 +12,7 @@ use futures_util::{
     future::{BoxFuture, join_all},
     stream::{self, BoxStream},
 };
+use rlock_proto::{key::Key, mode::LockMode, owner::OwnerId};
 use uuid::Uuid;
 
 use super::LockClient;
@@ -24,11 +25,7 @@ use crate::{
     },
     error::LockError,
     info::LockInfo,
-    key::Key,
-    limits,
-    mode::LockMode,
-    owner::OwnerId,
-    pattern,
+    limits, pattern,
     store::{SendOptions, StoreError, directory::Cursor},
 };
 

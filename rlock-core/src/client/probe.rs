@@ -3,14 +3,13 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use futures_util::future::try_join_all;
-
-use super::LockClient;
-use crate::{
-    error::LockError,
+use rlock_proto::{
     few,
-    lock::Lock,
     options::{LockOptions, Site, Wait},
 };
+
+use super::LockClient;
+use crate::{error::LockError, lock::Lock};
 
 /// The label of the locks in metrics and spans. Their keys begin with it, too.
 const LABEL: &str = "rlock:probe";

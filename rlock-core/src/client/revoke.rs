@@ -3,6 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use rlock_proto::{
+    key::Key,
+    mode::LockMode,
+    owner::OwnerId,
+    store::{Applied, Change, ReleaseRequest, StoredLock, TOKENS},
+};
 
 use super::LockClient;
 use crate::{
@@ -11,10 +17,7 @@ use crate::{
         queries::ask,
     },
     error::LockError,
-    key::Key,
-    mode::LockMode,
-    owner::OwnerId,
-    store::{Applied, Change, ReleaseRequest, SendOptions, StoreError, StoredLock, TOKENS},
+    store::{SendOptions, StoreError},
     token::Token,
 };
 

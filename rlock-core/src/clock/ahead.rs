@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
+use rlock_proto::lease::Time;
 use tokio::{sync::watch, time::sleep};
 
 use super::{LONGEST_SLEEP, system};
-use crate::lease::Time;
 
 /// A clock that goes on like the system's, and that a test can advance. [`use_clock`](crate::testing::use_clock) gives
 /// it to a client.

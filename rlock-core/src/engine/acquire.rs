@@ -6,6 +6,15 @@ mod observed;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use rlock_proto::{
+    few::{self, Few},
+    key::Key,
+    lease::Time,
+    machine::{Entered, HoldEnd, Input, Refusal, Step, WantedLock},
+    mode::LockMode,
+    options::{LockOptions, Site, Wait},
+    store::Claim,
+};
 
 use crate::{
     engine::{
@@ -14,19 +23,12 @@ use crate::{
         core::Core,
         driver::ClientHandle,
         entry::{EntryGuard, EntryHandle},
-        machine::{Entered, Input, Refusal, Step, WantedLock},
         shared_hold::{Notes, SharedHold},
         shell::AcquiredFor,
     },
     error::LockError,
-    few::{self, Few},
-    key::Key,
-    lease::Time,
     metrics,
-    mode::LockMode,
-    observe::HoldEnd,
-    options::{LockOptions, Site, Wait},
-    store::{Claim, StoreError},
+    store::StoreError,
 };
 
 /// The keys and options of a lock, checked.

@@ -5,6 +5,7 @@ mod renewal;
 
 use std::{collections::VecDeque, mem, pin::pin, sync::Arc, time::Duration};
 
+use rlock_proto::{lease::Time, machine::Input};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
@@ -14,9 +15,8 @@ use tokio::{
 use super::{
     call::{Sending, perform},
     core::Core,
-    machine::Input,
 };
-use crate::{clock::LONGEST_SLEEP, lease::Time, metrics};
+use crate::{clock::LONGEST_SLEEP, metrics};
 
 /// The number of background requests that are under way at once, without renewals and the slow ones.
 const AT_ONCE: usize = 256;

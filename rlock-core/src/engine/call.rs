@@ -9,20 +9,23 @@ use std::{
 };
 
 use futures_util::{FutureExt, TryFutureExt, future::Either};
+use rlock_proto::{
+    few::Few,
+    key::Key,
+    machine::{CallId, Failure, Input, Reply, Request, Step},
+    options::Site,
+    store::StoreRequest,
+};
 
 use crate::{
     engine::{
         core::Core,
-        machine::{CallId, Failure, Input, Reply, Request, Step},
         shared_hold::SharedHold,
         shell::{Begins, Shell},
         unread::Unread,
     },
     error::LockError,
-    few::Few,
-    key::Key,
-    options::Site,
-    store::{SendOptions, StoreError, StoreRequest},
+    store::{SendOptions, StoreError},
 };
 
 /// A call that has not ended.

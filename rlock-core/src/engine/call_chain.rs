@@ -12,13 +12,11 @@ use std::{
     task::Poll,
 };
 
+use rlock_proto::{few::Few, machine::Inside};
 use tokio::task;
 use uuid::Uuid;
 
-use crate::{
-    engine::{driver::ClientHandle, entry::EntryHandle, machine::Inside},
-    few::Few,
-};
+use crate::engine::{driver::ClientHandle, entry::EntryHandle};
 
 thread_local! {
     static SCOPE: RefCell<Scope> = RefCell::default();

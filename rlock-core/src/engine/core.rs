@@ -7,24 +7,22 @@ use std::{
     task::{Context, Poll},
 };
 
+use rlock_proto::{
+    key::Key,
+    machine::{Event, Input, Machine, Owner},
+    mode::LockMode,
+    owner::OwnerId,
+    store::{KeyFilter, Listener, Notification},
+};
 use tokio::{runtime::Handle, sync::SetOnce};
 use uuid::Uuid;
 
 use crate::{
     caller::note_caller,
     clock::ClientClock,
-    engine::{
-        holders::HolderReplies,
-        machine::{Event, Input, Machine, Owner},
-        shell::Shell,
-        thread::ClientThread,
-        unread::Unread,
-    },
-    key::Key,
-    mode::LockMode,
+    engine::{holders::HolderReplies, shell::Shell, thread::ClientThread, unread::Unread},
     options::Options,
-    owner::OwnerId,
-    store::{KeyFilter, Listener, Notification, Store, quorum::IsHeld},
+    store::{Store, quorum::IsHeld},
 };
 
 pub(crate) struct Core {

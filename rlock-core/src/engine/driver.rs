@@ -8,15 +8,10 @@ use std::{
     time::Duration,
 };
 
+use rlock_proto::machine::{Input, Machine};
 use tokio::{sync::SetOnce, task::JoinSet, time::timeout};
 
-use crate::engine::{
-    background,
-    core::Core,
-    elections,
-    machine::{Input, Machine},
-    queries,
-};
+use crate::engine::{background, core::Core, elections, queries};
 
 /// How long a client continues to release dropped locks after its last handle was dropped.
 const DRAIN: Duration = Duration::from_secs(5);

@@ -10,10 +10,12 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use rlock_proto::{key::Key, options::Site, store::KeyFilter};
 use tokio::sync::{Notify, SetOnce, watch};
 use uuid::Uuid;
 
 use crate::{
+    backoff::Backoff,
     engine::{
         core::Core,
         messages::{Message, written},
@@ -21,11 +23,8 @@ use crate::{
         shared_hold::SharedHold,
     },
     info::{Holder, LockInfo},
-    key::Key,
     metrics,
-    options::Site,
-    store::{KeyFilter, StoreError},
-    wait::Backoff,
+    store::StoreError,
 };
 
 /// How many clients get the message at once.

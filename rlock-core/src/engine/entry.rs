@@ -9,15 +9,17 @@ use std::{
 };
 
 use futures_util::future::select_all;
+use rlock_proto::{
+    lease::Time,
+    lost::LostCause,
+    machine::{self, HoldEnd, Input, Ownership, Refusal, Step},
+    owner::OwnerId,
+};
 use tracing::Span;
 
-use super::machine::{self, Input, Ownership, Refusal, Step};
 use crate::{
     engine::{call::CallGuard, core::Core, driver::ClientHandle, shared_hold::SharedHold},
-    error::{LockError, LostCause},
-    lease::Time,
-    observe::HoldEnd,
-    owner::OwnerId,
+    error::LockError,
     token::Token,
 };
 

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{info::LockInfo, key::Key, lease::Time};
+use rlock_proto::{key::Key, lease::Time};
+
+use crate::info::LockInfo;
 
 /// How many replies, and how many disputes, a client remembers.
 const MOST: usize = 256;

@@ -7,6 +7,14 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use rlock_proto::{
+    escape_control::shown,
+    key::Key,
+    lease::Time,
+    machine::{Event, Hold, Ownership, Phase, Revoked, Slot},
+    owner::OwnerId,
+    store::{StoredLock, TOKENS},
+};
 use tokio::time::timeout;
 use tracing::field::display;
 use uuid::Uuid;
@@ -14,17 +22,12 @@ use uuid::Uuid;
 use crate::{
     engine::{
         core::Core,
-        machine::{Event, Hold, Ownership, Phase, Revoked, Slot},
         messages::{Answer, Message, Question, Report, fill, written},
     },
-    escape_control::shown,
     info::{Holder, LockInfo, Waiter},
-    key::Key,
-    lease::Time,
     options::Identity,
-    owner::OwnerId,
     pattern,
-    store::{StoreError, StoredLock, TOKENS},
+    store::StoreError,
 };
 
 /// Asks a client. Returns `None` if it does not exist or is silent.

@@ -8,14 +8,18 @@ use std::{
     },
 };
 
+use rlock_proto::{
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    machine::{Entered, Owner, SlotId},
+    mode::LockMode,
+    options::Site,
+};
 use tokio::sync::{Notify, futures::Notified};
 use tracing::Span;
 
-use super::{
-    elections::Office,
-    machine::{Entered, Owner, SlotId},
-};
-use crate::{error::LostCause, key::Key, lease::Time, mode::LockMode, options::Site};
+use super::elections::Office;
 
 /// What the handles of a hold share, and keep after its end.
 pub(crate) struct SharedHold {

@@ -14,29 +14,26 @@ use std::{
     task::Context,
 };
 
+use rlock_proto::{
+    escape_control::escape_control,
+    few,
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    machine::{CallId, Event, Input, Machine, Owner, Settings, Step},
+    owner::OwnerId,
+    store::TOKENS,
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub(crate) use self::state::AcquiredFor;
 pub(super) use self::state::{BackgroundWork, Begins, RenewalFailure};
 use self::{effects::Effects, report::Seen, state::ClientState};
-use super::{
-    elections::Elections,
-    holders::Disputes,
-    machine::{CallId, Event, Input, Machine, Owner, Settings, Step},
-    messages::Messages,
-    shared_hold::SharedHold,
-};
+use super::{elections::Elections, holders::Disputes, messages::Messages, shared_hold::SharedHold};
 use crate::{
     clock::ClientClock,
-    error::LostCause,
-    escape_control::escape_control,
-    few,
-    key::Key,
-    lease::Time,
     options::{Options, Reentry},
-    owner::OwnerId,
-    store::TOKENS,
 };
 
 pub(crate) struct Shell {

@@ -9,11 +9,9 @@ use std::{
 };
 
 use futures_util::task::AtomicWaker;
+use rlock_proto::machine::{CallId, Input};
 
-use super::{
-    machine::{CallId, Input},
-    shell::Shell,
-};
+use super::shell::Shell;
 
 /// Watches whether a call is polled after its task was woken, while a request of it is under way.
 pub(super) struct Unread {
@@ -82,17 +80,13 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::{
-        LockClient,
-        engine::{
-            core::Core,
-            machine::{Owner, Step, WantedLock},
-        },
+    use crate::{LockClient, engine::core::Core, testing::use_tokio_clock};
+    use rlock_proto::{
         few::one,
         key::Key,
+        machine::{Owner, Step, WantedLock},
         mode::LockMode,
         options::LockOptions,
-        testing::use_tokio_clock,
     };
 
     const LONG: Duration = Duration::from_secs(30);

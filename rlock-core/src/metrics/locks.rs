@@ -10,16 +10,18 @@ use std::{
 };
 
 use metrics::{Counter, Gauge, Histogram, Label, with_recorder};
+use rlock_proto::{
+    lease::Time,
+    lost::LostCause,
+    machine::{By, HoldEnd},
+    mode::LockMode,
+    options::Site,
+};
 
 use super::{counter, gauge, handles, histogram, label, list};
 use crate::{
-    engine::machine::By,
-    error::LostCause,
-    lease::Time,
     limits::{MOST_LABELS, OTHER_LABEL},
-    mode::LockMode,
-    observe::{HoldEnd, Outcome},
-    options::Site,
+    observe::Outcome,
 };
 
 /// The label of a lock, and the mode in which it is taken.

@@ -10,10 +10,10 @@ use std::{
 };
 
 use metrics::{Counter, Gauge, Histogram, Recorder, with_recorder};
+use rlock_proto::options::Site;
 use tokio::time::Instant;
 
 use super::{counter, gauge, handles, histogram, label, list};
-use crate::options::Site;
 
 pub(super) struct Process {
     /// By result: ok, late, failed, gone.

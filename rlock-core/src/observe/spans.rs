@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use rlock_proto::{key::Key, machine::HoldEnd, options::Site};
 use tracing::{
     Level, Span,
     field::{Empty, display},
 };
-
-use super::HoldEnd;
-use crate::{key::Key, options::Site};
 
 /// Returns whether a subscriber may want the spans. Without one, this costs two loads.
 pub(crate) fn may_be_wanted() -> bool {

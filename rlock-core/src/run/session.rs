@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use rlock_proto::machine::HoldEnd;
 use tracing::Span;
 
 use super::{Body, BodyEnd, OnLost, scope_of};
@@ -18,7 +19,6 @@ use crate::{
     },
     error::LockError,
     guard::LockGuard,
-    observe::HoldEnd,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;

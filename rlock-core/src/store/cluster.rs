@@ -20,6 +20,13 @@ pub(in crate::store) mod slots;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all, try_join_all};
+use rlock_proto::{
+    key::Key,
+    store::{
+        AcquireRequest, Acquired, Applied, Change, Claim, HashSlot, Listener, Renewal,
+        RenewalOutcome, Renewed, StoredLock,
+    },
+};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout},
@@ -31,15 +38,13 @@ use self::{
     routing::{Needs, is_unsettled},
 };
 use super::{
-    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, HashSlot, Listener, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
+    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
     endpoint::ClusterEndpoint,
     redis::{
         RedisOptions, SHORTEST_SILENCE,
         errors::{MOST_REPEATS, may_be_repeated},
     },
 };
-use crate::key::Key;
 
 pub(crate) struct ClusterStore {
     nodes: Nodes,

@@ -10,7 +10,7 @@ use std::{collections::HashMap, iter};
 
 use futures_util::future::join_all;
 use redis::{RedisError, RedisResult, Value, cmd};
-use rlock_proto::redlock::majority;
+use rlock_proto::{redlock::majority, store::HashSlot};
 
 pub(crate) use self::findings::ServerReport;
 pub use self::findings::{Finding, Severity};
@@ -19,7 +19,6 @@ use self::{
     connection::Peer,
 };
 use super::{
-    HashSlot,
     cluster::slots::{Layout, NodeAddr},
     endpoint::{ClusterEndpoint, ServerEndpoint},
     redis::{

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use rlock_proto::key::Key;
 use uuid::Uuid;
 
 use super::{ReplyFuture, StoreError};
-use crate::key::Key;
 
 /// What a message of a client begins with. Messages of the store begin with an owner.
 pub(crate) const FROM_CLIENT: &[u8] = b"@";

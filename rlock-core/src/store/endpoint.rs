@@ -7,11 +7,12 @@ mod tests;
 use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use rlock_proto::{escape_control::escape_control, redlock::MOST_SERVERS};
 
 pub(crate) use self::parts::redacted;
 use self::parts::{SEVERAL, UrlKind, UrlParts, no_scheme};
-use super::{quorum::MOST_SERVERS, tls::Tls};
-use crate::{error::LockError, escape_control::escape_control};
+use super::tls::Tls;
+use crate::error::LockError;
 
 /// The store that a URL names.
 pub(crate) enum Endpoint {

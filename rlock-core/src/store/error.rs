@@ -2,10 +2,9 @@
 
 use std::{error::Error, iter::successors, sync::Arc, time::Duration};
 
-use crate::{
-    error::{LockError, shown},
-    key::Key,
-};
+use rlock_proto::key::Key;
+
+use crate::error::{LockError, shown};
 
 /// A request that failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -88,7 +87,7 @@ impl StoreError {
     /// The owner of a lock was not written by a client.
     pub(crate) fn foreign_owner(owner: &str) -> Self {
         let owner: String = owner.chars().take(80).collect();
-        let owner = crate::escape_control::escape_control(&owner);
+        let owner = rlock_proto::escape_control::escape_control(&owner);
         let source =
             format!("its owner `{owner}` was not written by rlock; delete the key on the server");
         Self::new(false, false, source)

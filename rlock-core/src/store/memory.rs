@@ -17,18 +17,25 @@ use std::{
 use futures_util::future::Either;
 use uuid::Uuid;
 
-use rlock_proto::embedded;
+use rlock_proto::{
+    embedded,
+    key::Key,
+    lease::Time,
+    store::{
+        AcquireRequest, Acquired, Applied, Change, Listener, Notification, Renewal, Renewed,
+        StoredLock,
+    },
+};
 
 #[cfg(feature = "testing")]
 pub use self::simulated::SimulatedOutage;
 
 use self::fences::OfProcess;
 use super::{
-    AcquireRequest, Acquired, Applied, BoxFuture, Change, Listener, Notification, Renewal, Renewed,
-    ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
+    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
     directory::{Cursor, Directory, Page},
 };
-use crate::{clock::ClientClock, key::Key, lease::Time};
+use crate::clock::ClientClock;
 
 type State = embedded::State<OfProcess>;
 
@@ -220,7 +227,7 @@ impl Directory for MemoryStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use rlock_proto::{
         mode::LockMode,
         owner::OwnerId,
         store::{Claim, ReleaseRequest},
@@ -233,7 +240,7 @@ mod tests {
             owner: OwnerId::new(Uuid::nil(), 1, LockMode::Exclusive),
         };
         let request = AcquireRequest {
-            claims: crate::few::one(claim.clone()),
+            claims: rlock_proto::few::one(claim.clone()),
             lease: Duration::from_secs(30),
             waits: false,
         };

@@ -13,18 +13,23 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{Either, join_all};
 
-pub(super) use rlock_proto::redlock::MOST_SERVERS;
-use rlock_proto::redlock::{SHORTEST_LATE, majority, of_member};
+use rlock_proto::{
+    key::Key,
+    lease::MAX_LEASE,
+    redlock::{SHORTEST_LATE, majority, of_member},
+    store::{
+        AcquireRequest, Acquired, Applied, Change, Claim, Listener, Renewal, Renewed, StoredLock,
+    },
+};
 
 use self::call::{LateReplies, Members, QuorumCall};
 use super::{
-    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Renewal, Renewed,
-    ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
+    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError,
     endpoint::ServerEndpoint,
     redis::{Floor, RedisOptions, RedisStore, RunIds, SameServer},
     retry_within,
 };
-use crate::{clock::ClientClock, error::LockError, key::Key, lease::MAX_LEASE};
+use crate::{clock::ClientClock, error::LockError};
 
 /// How long a new client waits for further members once a majority is connected.
 const LATE_CONNECTIONS: Duration = Duration::from_millis(500);

@@ -31,6 +31,16 @@ use std::{
 
 use futures_util::future::{Either, OptionFuture};
 use redis::{Value, cmd};
+use rlock_proto::{
+    escape_control::escape_control,
+    key::Key,
+    lease::Time,
+    mode::LockMode,
+    store::{
+        AcquireRequest, Acquired, Applied, Change, Claim, Listener, Notification, Renewal,
+        RenewalOutcome, Renewed, StoredLock,
+    },
+};
 use tokio::{
     runtime::Handle,
     time::{Instant, timeout_at},
@@ -57,11 +67,9 @@ pub(crate) use self::{
     options::RedisOptions,
 };
 use super::{
-    AcquireRequest, Acquired, Applied, BoxFuture, Change, Claim, Listener, Notification, Renewal,
-    RenewalOutcome, Renewed, ReplyFuture, Replying, SendOptions, Store, StoreError, StoredLock,
-    endpoint::ServerEndpoint,
+    BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
 };
-use crate::{escape_control::escape_control, key::Key, lease::Time, metrics, mode::LockMode};
+use crate::metrics;
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::StoreError;
-use crate::wait::Backoff;
+use crate::backoff::Backoff;
 
 /// Repeats a question, after growing pauses, until it succeeds or the time has passed, because the client may still be connecting,
 /// or may see the members of a quorum at different moments of one change. Each attempt gets the time that is left.

@@ -2,7 +2,9 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use crate::error::{ErrorKind, LockError, LostCause};
+use rlock_proto::lost::LostCause;
+
+use crate::error::{ErrorKind, LockError};
 
 /// Makes an error of this kind, about a lock of this key. Use it to test code that handles errors, such as a
 /// `From<LockError>` or a handler that turns errors into statuses.

@@ -2,8 +2,10 @@
 
 use std::{env, ffi::OsString, time::Duration};
 
+use rlock_proto::options::Wait;
+
 use super::LockClientBuilder;
-use crate::{error::LockError, limits, options::Wait, store_url::StoreUrl};
+use crate::{error::LockError, limits, store_url::StoreUrl};
 
 const URL: &str = "RLOCK_URL";
 const PREFIX: &str = "RLOCK_PREFIX";

@@ -3,6 +3,16 @@
 use std::{future::poll_fn, mem, pin::pin, process, task::Poll, time::Duration};
 
 use futures_util::future::{Either, select};
+use rlock_proto::{
+    escape_control::{escape_control, shown},
+    few::Few,
+    key::Key,
+    lease::Time,
+    machine::{CallId, Step},
+    mode::LockMode,
+    options::Wait,
+    owner::OwnerId,
+};
 
 use super::Attempt;
 use crate::{
@@ -10,18 +20,11 @@ use crate::{
         call::CallGuard,
         call_chain,
         entry::EntryHandle,
-        machine::{CallId, Step},
         queries::{Unanswered, ask_holder, describe, info_of},
     },
     error::{LockError, names},
-    escape_control::{escape_control, shown},
-    few::Few,
     info::{Holder, LockInfo},
-    key::Key,
-    lease::Time,
-    mode::LockMode,
-    options::{Identity, Wait},
-    owner::OwnerId,
+    options::Identity,
     store::SendOptions,
 };
 

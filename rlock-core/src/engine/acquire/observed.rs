@@ -5,18 +5,17 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use rlock_proto::{
+    few::Few,
+    lease::Time,
+    machine::{By, Entered},
+};
 use tracing::{Span, field::Empty};
 
 use super::LockRequest;
 use crate::{
-    engine::{
-        core::Core,
-        entry::EntryGuard,
-        machine::{By, Entered},
-    },
+    engine::{core::Core, entry::EntryGuard},
     error::LockError,
-    few::Few,
-    lease::Time,
     metrics,
     observe::{
         Outcome,

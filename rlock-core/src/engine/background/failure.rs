@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::{
-    engine::{core::Core, machine::Renew, shared_hold::SharedHold, shell::RenewalFailure},
-    error::shown,
+use rlock_proto::{
     escape_control::escape_control,
     lease::{Time, renewal_attempt},
+    machine::Renew,
+};
+
+use crate::{
+    engine::{core::Core, shared_hold::SharedHold, shell::RenewalFailure},
+    error::shown,
 };
 
 /// Returns the number of an attempt. The first one starts after a quarter of the lease at the earliest.

@@ -3,6 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
+use rlock_proto::{
+    escape_control::escape_control,
+    lease::renewal_attempt,
+    machine::{Input, Renew},
+    store::{Renewal, RenewalOutcome},
+};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -11,15 +17,9 @@ use tokio::{
 
 use super::failure::present;
 use crate::{
-    engine::{
-        core::Core,
-        machine::{Input, Renew},
-        shell::RenewalFailure,
-    },
-    escape_control::escape_control,
-    lease::renewal_attempt,
+    engine::{core::Core, shell::RenewalFailure},
     metrics,
-    store::{Renewal, RenewalOutcome, SendOptions, StoreError},
+    store::{SendOptions, StoreError},
 };
 
 /// The number of locks that one script renews. A server that tracks keys goes through all the keys of a
@@ -152,7 +152,8 @@ fn log_late(core: &Core, renew: &Renew) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockClient, engine::machine::SlotId, key::Key, mode::LockMode};
+    use crate::LockClient;
+    use rlock_proto::{key::Key, machine::SlotId, mode::LockMode};
 
     #[test]
     fn only_renewals_by_the_same_lease_share_a_batch_and_never_more_than_fit() {

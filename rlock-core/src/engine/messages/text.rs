@@ -20,15 +20,17 @@
 
 use std::{iter, str, time::Duration};
 
+use rlock_proto::{
+    escape_control::shown,
+    key::{Key, escape, unescape},
+    owner::OwnerId,
+    store::{TOKENS, TOO_LARGE_FENCE},
+};
 use uuid::Uuid;
 
 use crate::{
-    escape_control::shown,
     info::{Holder, LockInfo},
-    key::{Key, escape, unescape},
     limits::{LONGEST_PATTERN, MAX_VALUE},
-    owner::OwnerId,
-    store::{TOKENS, TOO_LARGE_FENCE},
 };
 
 /// Tokens from here on cannot come from a fence, so a message that has one is forged.
@@ -292,7 +294,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
+    use rlock_proto::{
         escape_control::{MOST_SHOWN, shown},
         key::MAX_KEY_BYTES,
         mode::LockMode,

@@ -2,17 +2,14 @@
 
 use std::{mem, sync::Arc, task::Waker};
 
-use super::{Shell, report::Seen, state::Begins};
-use crate::{
-    engine::{
-        machine::{CallId, Request, Revoked, Step},
-        shared_hold::SharedHold,
-    },
+use rlock_proto::{
     few::Few,
     lease::Time,
-    metrics,
-    observe::HoldEnd,
+    machine::{CallId, HoldEnd, Request, Revoked, Step},
 };
+
+use super::{Shell, report::Seen, state::Begins};
+use crate::{engine::shared_hold::SharedHold, metrics};
 
 /// The call that an input comes from, and the effects of the input.
 #[derive(Default)]

@@ -2,22 +2,19 @@
 
 use std::{mem, sync::Arc, vec};
 
-use tracing::field;
-
-use super::{Shell, effects::Effects};
-use crate::{
-    engine::{
-        machine::{Entered, Event, Input, Loss, Owner, Reply, Revoked, Step},
-        shared_hold::SharedHold,
-    },
-    error::{LostCause, shown},
+use rlock_proto::{
     escape_control::escape_control,
     key::Key,
+    lost::LostCause,
+    machine::{Entered, Event, HoldEnd, Input, Loss, Owner, Reply, Revoked, Step},
     mode::LockMode,
-    observe::{EndedHold, HoldEnd},
     options::Site,
     owner::OwnerId,
 };
+use tracing::field;
+
+use super::{Shell, effects::Effects};
+use crate::{engine::shared_hold::SharedHold, error::shown, observe::EndedHold};
 
 /// Something to log or to close outside of the mutex.
 pub(super) enum Seen {

@@ -2,25 +2,23 @@
 
 use std::{collections::BTreeMap, mem, sync::Arc, task::Waker};
 
+use rlock_proto::{
+    few::Few,
+    lease::Time,
+    lost::LostCause,
+    machine::{
+        CallId, Entered, HoldEnd, Input, Machine, Output, Owner, Renew, Request, Settings, Step,
+    },
+    options::Site,
+    owner::OwnerId,
+    wait::Spread,
+};
+
 use super::{
     effects::{Deed, Effects},
     report::{GivenUp, Seen},
 };
-use crate::{
-    engine::{
-        machine::{CallId, Entered, Input, Machine, Output, Owner, Renew, Request, Settings, Step},
-        shared_hold::SharedHold,
-    },
-    error::LostCause,
-    few::Few,
-    lease::Time,
-    metrics,
-    observe::{EndedHold, HoldEnd},
-    options::Site,
-    owner::OwnerId,
-    store::StoreError,
-    wait::Spread,
-};
+use crate::{engine::shared_hold::SharedHold, metrics, observe::EndedHold, store::StoreError};
 
 pub(super) struct ClientState {
     pub(super) machine: Machine,

@@ -3,17 +3,15 @@
 
 use futures_util::future::try_join_all;
 use redis::cmd;
-
-use super::{ClusterStore, Needs};
-use crate::{
+use rlock_proto::{
     few::Few,
     key::Key,
     lease::Time,
-    store::{
-        AcquireRequest, Acquired, Change, Claim, HashSlot, ReleaseRequest, SendOptions, Store,
-        StoreError,
-    },
+    store::{AcquireRequest, Acquired, Change, Claim, HashSlot, ReleaseRequest},
 };
+
+use super::{ClusterStore, Needs};
+use crate::store::{SendOptions, Store, StoreError};
 
 impl ClusterStore {
     /// Acquires locks of any slots. If another owner holds one, releases those that were granted before and leaves

@@ -5,6 +5,10 @@ use std::{
     sync::Arc,
 };
 
+use rlock_proto::{
+    key::Key,
+    store::{HashSlot, KeyFilter, Listener, Notification},
+};
 use tokio::{
     runtime::Handle,
     sync::{Notify, watch},
@@ -15,17 +19,14 @@ use super::{
     discovery::Seeds,
     slots::{Layout, NodeAddr},
 };
-use crate::{
-    key::Key,
-    store::{
-        HashSlot, KeyFilter, Listener, Notification, StoreError,
-        endpoint::ServerEndpoint,
-        redis::{
-            RedisOptions, RedisStore,
-            dial::AbortOnDrop,
-            errors::{not_yet, unexpected},
-            keyspace::Keyspace,
-        },
+use crate::store::{
+    StoreError,
+    endpoint::ServerEndpoint,
+    redis::{
+        RedisOptions, RedisStore,
+        dial::AbortOnDrop,
+        errors::{not_yet, unexpected},
+        keyspace::Keyspace,
     },
 };
 

@@ -4,16 +4,16 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, try_join_all};
 use redis::{ErrorKind, ServerErrorKind, Value, cmd};
+use rlock_proto::{key::Key, store::HashSlot};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{ClusterStore, nodes::Node, slots::NodeAddr};
 use crate::{
-    key::Key,
+    backoff::Backoff,
     store::{
-        HashSlot, ReplyFuture, SendOptions, Store, StoreError,
+        ReplyFuture, SendOptions, Store, StoreError,
         redis::errors::{Elsewhere, is_settling, is_split, not_yet},
     },
-    wait::Backoff,
 };
 
 /// The longest pause between tries while a slot migrates.

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use redis::{FromRedisValue, Value};
-
-use crate::store::HashSlot;
+use rlock_proto::store::HashSlot;
 
 /// Host and port of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::escape_control::escape_control;
+use rlock_proto::escape_control::escape_control;
 
 /// What a check of [`diagnose::store`](crate::diagnose::store) has found at one server, or at all of a store.
 ///

@@ -2,8 +2,10 @@
 
 use std::{fmt, sync::Arc, sync::atomic::Ordering};
 
+use rlock_proto::key::Key;
+
 use super::{MemoryStore, SharedStore};
-use crate::{clock::ClientClock, error::LockError, key::Key, store::StoreError};
+use crate::{clock::ClientClock, error::LockError, store::StoreError};
 
 /// An outage of an embedded store, which lasts until this is dropped.
 /// [`simulate_outage`](crate::testing::simulate_outage) makes it.

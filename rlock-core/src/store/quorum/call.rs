@@ -260,7 +260,8 @@ mod tests {
     use rlock_proto::redlock::SHORTEST_LATE;
 
     use super::*;
-    use crate::store::{Listener, endpoint::Endpoint, redis::RedisOptions};
+    use crate::store::{endpoint::Endpoint, redis::RedisOptions};
+    use rlock_proto::store::Listener;
 
     /// Makes members that are not connected.
     fn members(many: usize) -> Members {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use rlock_proto::redlock::{SHORTEST_LATE, fences_of_hold, majority_has};
-
-use super::{QuorumStore, call::QuorumCall};
-use crate::{
+use rlock_proto::{
     key::Key,
     owner::OwnerId,
-    store::{SendOptions, Store, StoreError, StoredLock, retry_within},
+    redlock::{SHORTEST_LATE, fences_of_hold, majority_has},
+    store::StoredLock,
 };
+
+use super::{QuorumStore, call::QuorumCall};
+use crate::store::{SendOptions, Store, StoreError, retry_within};
 
 impl QuorumStore {
     pub(super) async fn inspect_all(

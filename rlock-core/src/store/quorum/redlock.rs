@@ -19,19 +19,19 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use rlock_proto::redlock::{
-    SHORTEST_LATE, acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held,
-    renewed, to_restore, with_step,
+use rlock_proto::{
+    redlock::{
+        SHORTEST_LATE, acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held,
+        renewed, to_restore, with_step,
+    },
+    store::{AcquireRequest, Acquired, Applied, Change, ReleaseRequest, Renewal, Renewed},
 };
 
 use super::{
     IsHeld, QuorumStore,
     call::{LateReplies, QuorumCall},
 };
-use crate::store::{
-    AcquireRequest, Acquired, Applied, Change, ReleaseRequest, Renewal, Renewed, SendOptions,
-    Store, StoreError, redis::RedisStore,
-};
+use crate::store::{SendOptions, Store, StoreError, redis::RedisStore};
 
 /// The time-out of a rollback.
 const ROLLBACK: Duration = Duration::from_millis(250);

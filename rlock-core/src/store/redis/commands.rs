@@ -10,14 +10,7 @@ use std::{
 };
 
 use redis::{Arg, Cmd, RedisWrite, ToRedisArgs, cmd};
-use uuid::Uuid;
-
-use super::{
-    floor::Floor,
-    keyspace::Keyspace,
-    scripts::{Script, Scripts},
-};
-use crate::{
+use rlock_proto::{
     few::{Few, one},
     key::Key,
     mode::LockMode,
@@ -25,6 +18,13 @@ use crate::{
     store::{
         AcquireRequest, Change, DowngradeRequest, GRACE, ReleaseRequest, Renewal, SetCountRequest,
     },
+};
+use uuid::Uuid;
+
+use super::{
+    floor::Floor,
+    keyspace::Keyspace,
+    scripts::{Script, Scripts},
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.

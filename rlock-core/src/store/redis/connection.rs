@@ -14,6 +14,7 @@ use redis::{
     aio::{MultiplexedConnection, PubSubSink},
     cmd, from_redis_value, pipe,
 };
+use rlock_proto::store::{KeyFilter, Listener, Notification};
 use tokio::task::coop::unconstrained;
 use uuid::Uuid;
 
@@ -28,7 +29,6 @@ use super::{
     link::Link,
     usage::Usage,
 };
-use crate::store::{KeyFilter, Listener, Notification};
 
 /// A connection, which may have failed since it was opened.
 pub(in crate::store) struct Connection {

@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, cmd, from_redis_value};
+use rlock_proto::escape_control::shown;
 use uuid::Uuid;
 
 use super::{RedisStore, commands::Operation, errors::unexpected, keyspace::connection_name};
-use crate::{
-    escape_control::shown,
-    store::{
-        ReplyFuture, SendOptions, StoreError,
-        directory::{Cursor, Directory, Page},
-    },
+use crate::store::{
+    ReplyFuture, SendOptions, StoreError,
+    directory::{Cursor, Directory, Page},
 };
 
 /// How many keys the server looks at for one part of a scan, during which it serves no other client.

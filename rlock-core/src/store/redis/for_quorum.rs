@@ -8,8 +8,10 @@ use std::{
     time::Duration,
 };
 
+use rlock_proto::store::{AcquireRequest, Acquired, Renewal};
+
 use super::{RedisStore, commands::Operation, replies};
-use crate::store::{AcquireRequest, Acquired, Renewal, SendOptions, StoreError};
+use crate::store::{SendOptions, StoreError};
 
 impl RedisStore {
     /// Returns whether there is a connection, which may be silent.

@@ -3,13 +3,14 @@
 
 use std::{fmt::Display, time::Duration};
 
-use uuid::Uuid;
-
-use crate::{
+use rlock_proto::{
     key::Key,
     owner::OwnerId,
-    store::{GRACE, Notification, TOO_LARGE_FENCE, directory::FROM_CLIENT},
+    store::{GRACE, Notification, TOO_LARGE_FENCE},
 };
+use uuid::Uuid;
+
+use crate::store::directory::FROM_CLIENT;
 
 /// Returns the name of a client's connections.
 pub(super) fn connection_name(client: Uuid) -> String {
@@ -124,7 +125,7 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::LockMode;
+    use rlock_proto::mode::LockMode;
 
     #[test]
     fn names_are_those_that_the_documentation_promises() {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use redis::{ProtocolVersion, RedisResult, ServerErrorKind, Value};
+use rlock_proto::store::{KeyFilter, Listener, Notification};
 use tokio::{sync::watch, time::timeout};
 
 use super::{
@@ -24,10 +25,10 @@ use super::{
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
 use crate::{
+    backoff::Backoff,
     error::shown,
     metrics,
-    store::{KeyFilter, Listener, Notification, SendOptions, StoreError, retry_within},
-    wait::Backoff,
+    store::{SendOptions, StoreError, retry_within},
 };
 
 /// The time-out of the first attempt to reconnect.

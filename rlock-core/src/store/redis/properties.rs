@@ -7,6 +7,13 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use redis::{PushInfo, Value};
+use rlock_proto::{
+    escape_control::breaks_the_line,
+    key::Key,
+    lease::{MAX_LEASE, Time},
+    owner::OwnerId,
+    store::{Acquired, GRACE, Notification, TOO_LARGE_FENCE},
+};
 use uuid::Uuid;
 
 use super::{
@@ -17,13 +24,7 @@ use super::{
     keyspace::Keyspace,
     replies::{read_acquired, read_applied, read_entry, read_renewed},
 };
-use crate::{
-    escape_control::breaks_the_line,
-    key::Key,
-    lease::{MAX_LEASE, Time},
-    owner::OwnerId,
-    store::{Acquired, GRACE, Notification, TOO_LARGE_FENCE, endpoint::Endpoint},
-};
+use crate::store::endpoint::Endpoint;
 
 impl RedisOptions {
     pub(in crate::store) fn for_tests(client: Uuid) -> Self {

@@ -13,6 +13,7 @@ use redis::{
     Pipeline, ProtocolVersion, RedisResult, Value, aio::MultiplexedConnection, from_redis_value,
     pipe,
 };
+use rlock_proto::{mode::LockMode, store::Claim};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout, timeout_at},
@@ -21,14 +22,7 @@ use tokio::{
 use super::{
     address::LOGIN, commands::millis, connection::gone, dial::plain, errors::not_yet, link::Link,
 };
-use crate::{
-    error::shown,
-    metrics,
-    mode::LockMode,
-    options::Replicas,
-    store::{Claim, StoreError},
-    wait::Backoff,
-};
+use crate::{backoff::Backoff, error::shown, metrics, options::Replicas, store::StoreError};
 
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use redis::{FromRedisValue, Value, from_redis_value};
-
-use super::errors::unexpected;
-use crate::{
+use rlock_proto::{
     few::{Few, one},
     lease::Time,
     owner::OwnerId,
     store::{
-        Acquired, Applied, QueuePlace, RenewalOutcome, Renewed, StoreError, StoredLock,
-        TOO_LARGE_FENCE, TakenBy,
+        Acquired, Applied, QueuePlace, RenewalOutcome, Renewed, StoredLock, TOO_LARGE_FENCE,
+        TakenBy,
     },
 };
+
+use super::errors::unexpected;
+use crate::store::StoreError;
 
 fn read<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     from_redis_value(answer).map_err(unexpected)

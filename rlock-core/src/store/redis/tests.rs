@@ -3,16 +3,14 @@ use std::sync::{
     mpsc,
 };
 
+use rlock_proto::{owner::OwnerId, store::SetCountRequest};
 use uuid::Uuid;
 
 use super::{
     fake::{FakeSentinels, FakeServer, REFUSED},
     *,
 };
-use crate::{
-    owner::OwnerId,
-    store::{SetCountRequest, endpoint::Endpoint},
-};
+use crate::store::endpoint::Endpoint;
 
 const SILENCE: Duration = Duration::from_millis(200);
 /// After this time, a test hangs.
@@ -168,7 +166,7 @@ async fn acquires_that_may_grant_a_lock_are_held_back_while_a_replica_is_promote
         async move {
             let key = Key::parse("k").expect("valid");
             let request = AcquireRequest {
-                claims: crate::few::one(Claim { key, owner }),
+                claims: rlock_proto::few::one(Claim { key, owner }),
                 lease: LONG,
                 waits: false,
             };

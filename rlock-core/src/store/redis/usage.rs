@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::wait::Spread;
+use rlock_proto::wait::Spread;
 
 /// After this time without requests, a connection counts as idle, so that its loss is logged at DEBUG.
 const IDLE: Duration = Duration::from_secs(15);

@@ -1,9 +1,9 @@
 //! Checks the properties with random input.
 
 use proptest::{collection::vec, prelude::*};
+use rlock_proto::mode::LockMode;
 
 use super::*;
-use crate::mode::LockMode;
 
 /// Generates strings of parts with a meaning in keys and names, and of other text.
 fn texts() -> impl Strategy<Value = String> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use rlock_proto::wait::Spread;
+use rlock_proto::wait::Spread;
 
 /// Growing pauses between tries at a store that fails.
 #[derive(Default)]
