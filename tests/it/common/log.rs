@@ -1,6 +1,7 @@
 //! The log of this process, including its libraries.
 
 use std::{
+    cell::Cell,
     io::{self, Write},
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
@@ -8,6 +9,11 @@ use std::{
 use tracing_subscriber::fmt::MakeWriter;
 
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Where the log of this test begins.
+    static START: Cell<usize> = const { Cell::new(0) };
+}
 
 fn log() -> MutexGuard<'static, Vec<u8>> {
     LOG.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +40,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// Records all log lines of all threads, at every level, from now on.
+/// Records all log lines of all threads, at every level. What this thread reads of them begins here.
 pub(crate) fn keep_log() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -44,17 +50,19 @@ pub(crate) fn keep_log() {
             .with_writer(Log)
             .init();
     });
+    START.set(log().len());
 }
 
-/// Returns the log so far.
+/// Returns the log since this thread began to keep it. All threads that log wait for the copy, so it is not searched under the
+/// mutex.
 pub(crate) fn logged() -> String {
-    String::from_utf8_lossy(&log()).into_owned()
+    let bytes = log()[START.get()..].to_vec();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the lines of the log so far that contain this text.
+/// Returns the lines of that log that contain this text.
 pub(crate) fn logged_of(what: &str) -> Vec<String> {
-    let log = log();
-    let text = String::from_utf8_lossy(&log);
+    let text = logged();
     let lines = text.lines().filter(|line| line.contains(what));
     lines.map(str::to_owned).collect()
 }
