@@ -1,7 +1,7 @@
 //! The log of this process, including its libraries.
 
 use std::{
-    cell::Cell,
+    cell::OnceCell,
     io::{self, Write},
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
@@ -12,7 +12,7 @@ static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// Where the log of this test begins.
-    static START: Cell<usize> = const { Cell::new(0) };
+    static START: OnceCell<usize> = const { OnceCell::new() };
 }
 
 fn log() -> MutexGuard<'static, Vec<u8>> {
@@ -50,13 +50,14 @@ pub(crate) fn keep_log() {
             .with_writer(Log)
             .init();
     });
-    START.set(log().len());
+    START.with(|start| *start.get_or_init(|| log().len()));
 }
 
 /// Returns the log since this thread began to keep it. All threads that log wait for the copy, so it is not searched under the
 /// mutex.
 pub(crate) fn logged() -> String {
-    let bytes = log()[START.get()..].to_vec();
+    let start = START.with(|start| start.get().copied()).unwrap_or_default();
+    let bytes = log()[start..].to_vec();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
