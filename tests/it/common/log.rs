@@ -1,7 +1,6 @@
 //! The log of this process, including its libraries.
 
 use std::{
-    cell::OnceCell,
     io::{self, Write},
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
@@ -9,11 +8,6 @@ use std::{
 use tracing_subscriber::fmt::MakeWriter;
 
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-thread_local! {
-    /// Where the log of this test begins.
-    static START: OnceCell<usize> = const { OnceCell::new() };
-}
 
 fn log() -> MutexGuard<'static, Vec<u8>> {
     LOG.lock().unwrap_or_else(PoisonError::into_inner)
@@ -40,7 +34,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// Records all log lines of all threads, at every level. What this thread reads of them begins here.
+/// Records all log lines of all threads, at every level, from now on.
 pub(crate) fn keep_log() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -50,20 +44,17 @@ pub(crate) fn keep_log() {
             .with_writer(Log)
             .init();
     });
-    START.with(|start| *start.get_or_init(|| log().len()));
 }
 
-/// Returns the log since this thread began to keep it. All threads that log wait for the copy, so it is not searched under the
-/// mutex.
+/// Returns the log so far.
 pub(crate) fn logged() -> String {
-    let start = START.with(|start| start.get().copied()).unwrap_or_default();
-    let bytes = log()[start..].to_vec();
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&log()).into_owned()
 }
 
-/// Returns the lines of that log that contain this text.
+/// Returns the lines of the log so far that contain this text.
 pub(crate) fn logged_of(what: &str) -> Vec<String> {
-    let text = logged();
+    let log = log();
+    let text = String::from_utf8_lossy(&log);
     let lines = text.lines().filter(|line| line.contains(what));
     lines.map(str::to_owned).collect()
 }
