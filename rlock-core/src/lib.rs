@@ -116,6 +116,7 @@ mod store_url;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
+mod wording;
 
 pub use rlock_proto::{key::escape, lost::LostCause, mode::LockMode};
 

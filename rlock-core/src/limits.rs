@@ -11,8 +11,9 @@ use rlock_proto::{
 };
 
 use crate::{
-    error::{LockError, duration},
+    error::LockError,
     options::{Identity, Replicas},
+    wording::duration,
 };
 
 /// The most values of the label `lock`, and the most names of elections. All further ones share [`OTHER_LABEL`].

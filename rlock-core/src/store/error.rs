@@ -4,7 +4,7 @@ use std::{error::Error, iter::successors, sync::Arc, time::Duration};
 
 use rlock_proto::key::Key;
 
-use crate::error::{LockError, shown};
+use crate::{error::LockError, wording::shown};
 
 /// A request that failed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -22,10 +22,11 @@ use crate::{
         entry::EntryHandle,
         queries::{Unanswered, ask_holder, describe, info_of},
     },
-    error::{LockError, names},
+    error::LockError,
     info::{Holder, LockInfo},
     options::Identity,
     store::SendOptions,
+    wording::names,
 };
 
 /// The last part of a wait, in which the holder is asked who it is.

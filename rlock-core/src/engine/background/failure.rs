@@ -10,7 +10,7 @@ use rlock_proto::{
 
 use crate::{
     engine::{core::Core, shared_hold::SharedHold, shell::RenewalFailure},
-    error::shown,
+    wording::shown,
 };
 
 /// Returns the number of an attempt. The first one starts after a quarter of the lease at the earliest.

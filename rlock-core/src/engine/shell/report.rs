@@ -14,7 +14,7 @@ use rlock_proto::{
 use tracing::field;
 
 use super::{Shell, effects::Effects};
-use crate::{engine::shared_hold::SharedHold, error::shown, observe::EndedHold};
+use crate::{engine::shared_hold::SharedHold, observe::EndedHold, wording::shown};
 
 /// Something to log or to close outside of the mutex.
 pub(super) enum Seen {

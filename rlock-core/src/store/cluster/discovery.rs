@@ -11,7 +11,6 @@ use super::{
     routing::down,
     slots::{Layout, NodeAddr},
 };
-use crate::error::shown;
 use crate::store::{
     StoreError,
     endpoint::ClusterEndpoint,
@@ -22,6 +21,7 @@ use crate::store::{
         sentinel::highest_epoch,
     },
 };
+use crate::wording::shown;
 
 /// The time-out of the first discovery. A short one notices the end of an outage sooner.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(500);

@@ -26,9 +26,9 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
-    error::shown,
     metrics,
     store::{SendOptions, StoreError, retry_within},
+    wording::shown,
 };
 
 /// The time-out of the first attempt to reconnect.

@@ -22,7 +22,7 @@ use tokio::{
 use super::{
     address::LOGIN, commands::millis, connection::gone, dial::plain, errors::not_yet, link::Link,
 };
-use crate::{backoff::Backoff, error::shown, metrics, options::Replicas, store::StoreError};
+use crate::{backoff::Backoff, metrics, options::Replicas, store::StoreError, wording::shown};
 
 /// The number of requests that share one `WAIT`.
 const PER_WAIT: usize = 256;

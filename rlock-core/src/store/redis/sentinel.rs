@@ -26,7 +26,7 @@ use super::{
     dial::{boxed, multiplexed, plain, without_time_outs},
     errors::timed_out,
 };
-use crate::{error::shown, store::BoxFuture};
+use crate::{store::BoxFuture, wording::shown};
 
 /// Advice about the login of the Sentinels in a URL.
 pub(super) const LOGIN: &str = "for the Sentinels, user and password stand behind the `?`: \
