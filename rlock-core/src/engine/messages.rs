@@ -1,5 +1,6 @@
-//! Messages between clients: the questions that this client received, and those that it has asked.
+//! Which questions of other clients wait for this client's reply, and which reply ends which of its own questions.
 
+mod fields;
 mod text;
 
 use std::{
@@ -41,8 +42,8 @@ impl Messages {
         }
     }
 
-    /// Handles a message of another client. Returns the leader that it announces, and that client's databases. Messages that
-    /// make no sense are ignored.
+    /// Handles a message of another client. Returns the leader that it announces, and that client's databases. Text that
+    /// no client writes is ignored.
     pub(crate) fn on_message(&self, message: &[u8]) -> Option<(String, LockInfo)> {
         match text::read(message) {
             Some(Message::Question(from, number, question)) if self.answers => {
