@@ -23,7 +23,7 @@ use crate::{
         core::Core,
         driver::ClientHandle,
         entry::{EntryGuard, EntryHandle},
-        shared_hold::{Notes, SharedHold},
+        hold::{HoldRecord, Notes},
         shell::AcquiredFor,
     },
     error::LockError,
@@ -132,7 +132,7 @@ impl Attempt<'_> {
     async fn entered(
         &self,
         entered: Few<Entered>,
-        holds: Few<Arc<SharedHold>>,
+        holds: Few<Arc<HoldRecord>>,
     ) -> Result<Few<EntryGuard>, LockError> {
         let site = self.request.site();
         let guards = entered.iter().zip(holds).map(|(entered, hold)| {

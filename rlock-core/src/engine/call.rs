@@ -20,7 +20,7 @@ use rlock_proto::{
 use crate::{
     engine::{
         core::Core,
-        shared_hold::SharedHold,
+        hold::HoldRecord,
         shell::{Begins, Shell},
         unread::Unread,
     },
@@ -61,7 +61,7 @@ impl<'a> CallGuard<'a> {
     }
 
     /// Returns the hold of each entry, after the call has its entries.
-    pub(crate) fn take_holds(&mut self) -> Few<Arc<SharedHold>> {
+    pub(crate) fn take_holds(&mut self) -> Few<Arc<HoldRecord>> {
         let begins = self.begins.as_mut();
         begins.map_or_else(Few::new, |begins| std::mem::take(&mut begins.holds))
     }

@@ -18,9 +18,9 @@ use crate::{
     backoff::Backoff,
     engine::{
         core::Core,
+        hold::HoldRecord,
         messages::{Message, written},
         queries::describe,
-        shared_hold::SharedHold,
     },
     info::{Holder, LockInfo},
     metrics,
@@ -130,7 +130,7 @@ pub(crate) struct Elections {
     pub(super) databases: OnceLock<String>,
     observed: Mutex<HashMap<Key, watch::Sender<Observed>>>,
     /// The leaders whose term or value is not announced yet.
-    due: Mutex<VecDeque<Arc<SharedHold>>>,
+    due: Mutex<VecDeque<Arc<HoldRecord>>>,
     wake: Notify,
 }
 
@@ -179,7 +179,7 @@ impl Elections {
     }
 
     /// Makes the background announce this leader's term and value.
-    pub(crate) fn announce(&self, hold: &Arc<SharedHold>) {
+    pub(crate) fn announce(&self, hold: &Arc<HoldRecord>) {
         let mut due = lock(&self.due);
         if !due.iter().any(|other| Arc::ptr_eq(other, hold)) {
             due.push_back(Arc::clone(hold));
@@ -216,7 +216,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-async fn announce(core: &Core, hold: &SharedHold) -> Result<(), StoreError> {
+async fn announce(core: &Core, hold: &HoldRecord) -> Result<(), StoreError> {
     let is_it = |info: &LockInfo| info.token == Some(hold.token);
     // A term that has ended is not announced.
     let Some(info) = describe(core, &hold.key).into_iter().find(is_it) else {

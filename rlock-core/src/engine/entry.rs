@@ -18,7 +18,7 @@ use rlock_proto::{
 use tracing::Span;
 
 use crate::{
-    engine::{call::CallGuard, core::Core, driver::ClientHandle, shared_hold::SharedHold},
+    engine::{call::CallGuard, core::Core, driver::ClientHandle, hold::HoldRecord},
     error::LockError,
     token::Token,
 };
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct EntryHandle {
     pub(crate) client: ClientHandle,
-    pub(crate) hold: Arc<SharedHold>,
+    pub(crate) hold: Arc<HoldRecord>,
     number: u32,
 }
 
@@ -35,7 +35,7 @@ impl UnwindSafe for EntryHandle {}
 impl RefUnwindSafe for EntryHandle {}
 
 impl EntryHandle {
-    pub(crate) fn new(client: &ClientHandle, hold: Arc<SharedHold>, number: u32) -> Self {
+    pub(crate) fn new(client: &ClientHandle, hold: Arc<HoldRecord>, number: u32) -> Self {
         Self {
             client: client.clone(),
             hold,
@@ -147,7 +147,8 @@ impl EntryHandle {
 
     /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
     pub(crate) fn left(&self) -> Option<LostCause> {
-        self.core().shell.left(&self.hold, self.number)
+        let is_present = self.read(|own, _| own.has(self.number)) == Some(true);
+        (!is_present).then(|| self.hold.lost(self.number).unwrap_or(LostCause::Released))
     }
 
     /// Returns the cause if the entry has left or is not valid now.
@@ -209,7 +210,8 @@ impl EntryHandle {
 
     /// Resolves when the entry has left or the lock is lost.
     pub(crate) async fn lost(&self) -> LostCause {
-        self.core().shell.lost(&self.hold, self.number).await
+        let ended = || self.hold.lost(self.number).or_else(|| self.left());
+        self.hold.until_entry_ends(ended).await
     }
 
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
@@ -283,7 +285,7 @@ impl EntryGuard {
             call: Some(call),
         };
         let mut step = call.begin(leave).await;
-        entry.hold.notify();
+        entry.hold.notify_entry_end();
         loop {
             step = match step {
                 Step::Send(request) => call.send(request).await,
@@ -328,7 +330,7 @@ impl Drop for EntryGuard {
                 call: None,
             };
             entry.core().shell.on_drop(leave);
-            entry.hold.notify();
+            entry.hold.notify_entry_end();
         }
     }
 }

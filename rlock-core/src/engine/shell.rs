@@ -19,7 +19,6 @@ use rlock_proto::{
     few,
     key::Key,
     lease::Time,
-    lost::LostCause,
     machine::{CallId, Event, Input, Machine, Owner, Settings, Step},
     owner::OwnerId,
     store::TOKENS,
@@ -30,7 +29,7 @@ use uuid::Uuid;
 pub(crate) use self::state::AcquiredFor;
 pub(super) use self::state::{BackgroundWork, Begins, RenewalFailure};
 use self::{effects::Effects, report::Seen, state::ClientState};
-use super::{elections::Elections, holders::Disputes, messages::Messages, shared_hold::SharedHold};
+use super::{elections::Elections, hold::HoldRecord, holders::Disputes, messages::Messages};
 use crate::{
     clock::ClientClock,
     options::{Options, Reentry},
@@ -237,29 +236,7 @@ impl Shell {
     }
 
     /// Returns what is noted about the present hold of an owner, or the first of several.
-    pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<SharedHold>> {
+    pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<HoldRecord>> {
         self.state().ledger.hold(owner).cloned()
-    }
-
-    /// Returns the cause if the entry has left: `Released`, unless the lock was lost before.
-    pub(super) fn left(&self, hold: &SharedHold, number: u32) -> Option<LostCause> {
-        let is_present = self.read(|machine, _| {
-            let own = machine.own_at(hold.slot, hold.owner);
-            own.is_some_and(|own| own.has(number))
-        });
-        (!is_present).then(|| hold.lost(number).unwrap_or(LostCause::Released))
-    }
-
-    /// Resolves when the entry has left, or its ownership was marked as lost.
-    pub(super) async fn lost(&self, hold: &SharedHold, number: u32) -> LostCause {
-        loop {
-            let mut ended = pin!(hold.next_end());
-            ended.as_mut().enable();
-            let lost = || self.read(|machine, _| machine.own_at(hold.slot, hold.owner)?.lost());
-            if let Some(cause) = self.left(hold, number).or_else(lost) {
-                return cause;
-            }
-            ended.await;
-        }
     }
 }

@@ -9,7 +9,7 @@ use rlock_proto::{
 };
 
 use crate::{
-    engine::{core::Core, shared_hold::SharedHold, shell::RenewalFailure},
+    engine::{core::Core, hold::HoldRecord, shell::RenewalFailure},
     wording::shown,
 };
 
@@ -22,7 +22,7 @@ fn attempt_number(renew: &Renew) -> u128 {
 
 /// Returns a hold and until when it is valid. Locks that are no longer held have none: a loss is the last log line of a
 /// hold.
-pub(super) fn present(core: &Core, renew: &Renew) -> Option<(Time, Arc<SharedHold>)> {
+pub(super) fn present(core: &Core, renew: &Renew) -> Option<(Time, Arc<HoldRecord>)> {
     let until = core.shell.read(|machine, now| {
         let own = machine.own(&renew.key, renew.owner)?;
         own.valid_until(now).ok()

@@ -9,7 +9,7 @@ use rlock_proto::{
 };
 
 use super::{Shell, report::Seen, state::Begins};
-use crate::{engine::shared_hold::SharedHold, metrics};
+use crate::{engine::hold::HoldRecord, metrics};
 
 /// The call that an input comes from, and the effects of the input.
 #[derive(Default)]
@@ -33,7 +33,7 @@ pub(super) struct Effects {
 pub(super) enum Deed {
     Wake(Waker),
     /// The hold has ended or is lost.
-    End(Arc<SharedHold>, HoldEnd, metrics::Held),
+    End(Arc<HoldRecord>, HoldEnd, metrics::Held),
 }
 
 impl Shell {
@@ -79,7 +79,6 @@ impl Deed {
                 if end == HoldEnd::Lost {
                     hold.notify_loss();
                 }
-                hold.notify();
             }
         }
     }

@@ -14,11 +14,11 @@ use rlock_proto::{
 use tracing::field;
 
 use super::{Shell, effects::Effects};
-use crate::{engine::shared_hold::SharedHold, observe::EndedHold, wording::shown};
+use crate::{engine::hold::HoldRecord, observe::EndedHold, wording::shown};
 
 /// Something to log or to close outside of the mutex.
 pub(super) enum Seen {
-    Lost(Box<Loss>, Option<Arc<SharedHold>>),
+    Lost(Box<Loss>, Option<Arc<HoldRecord>>),
     Ended(EndedHold),
     GaveUp(GivenUp),
     Other(Box<dyn FnOnce() + Send>),
@@ -82,7 +82,7 @@ impl Shell {
     fn write_loss(
         &self,
         loss: &Loss,
-        hold: Option<&SharedHold>,
+        hold: Option<&HoldRecord>,
         write: impl FnOnce(&str, OwnerId),
     ) {
         let key = escape_control(loss.key.shown(loss.site));

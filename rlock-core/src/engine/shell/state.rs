@@ -18,7 +18,7 @@ use super::{
     effects::{Deed, Effects},
     report::{GivenUp, Seen},
 };
-use crate::{engine::shared_hold::SharedHold, metrics, observe::EndedHold, store::StoreError};
+use crate::{engine::hold::HoldRecord, metrics, observe::EndedHold, store::StoreError};
 
 pub(super) struct ClientState {
     pub(super) machine: Machine,
@@ -34,7 +34,7 @@ pub(super) struct Ledger {
     /// The calls that wait.
     calls: BTreeMap<CallId, Waker>,
     /// The present holds by owner and first entry, each counted until it ends or is lost.
-    holds: BTreeMap<(Owner, u32), (Arc<SharedHold>, metrics::Held)>,
+    holds: BTreeMap<(Owner, u32), (Arc<HoldRecord>, metrics::Held)>,
     pub(super) work: BackgroundWork,
     pub(super) losses: u64,
 }
@@ -70,7 +70,7 @@ pub(in crate::engine) struct Begins {
     site: Site,
     pub(super) counters: metrics::LockCounters,
     /// The hold of each entry, once the call has them.
-    pub(in crate::engine) holds: Few<Arc<SharedHold>>,
+    pub(in crate::engine) holds: Few<Arc<HoldRecord>>,
 }
 
 impl Begins {
@@ -124,7 +124,7 @@ impl ClientState {
         entered: &Entered,
         begins: &Begins,
         now: Time,
-    ) -> Arc<SharedHold> {
+    ) -> Arc<HoldRecord> {
         let Entered { entry, first, .. } = entered;
         let place = (entry.owner, *first);
         if entered.began.is_none()
@@ -133,7 +133,7 @@ impl ClientState {
         {
             return Arc::clone(hold);
         }
-        let hold = Arc::new(SharedHold::new(entered, begins.site));
+        let hold = Arc::new(HoldRecord::new(entered, begins.site));
         let own = self.machine.own_at(entry.slot, entry.owner);
         match own.map_or(Err(LostCause::Released), |own| own.valid_until(now)) {
             Ok(end) => hold.lasts_until(end),
@@ -152,7 +152,7 @@ impl ClientState {
 
 impl Ledger {
     /// Returns the present hold of an owner, or the first of several.
-    pub(super) fn hold(&self, owner: Owner) -> Option<&Arc<SharedHold>> {
+    pub(super) fn hold(&self, owner: Owner) -> Option<&Arc<HoldRecord>> {
         let mut holds = self.holds.range((owner, 0)..=(owner, u32::MAX));
         let (_, (hold, _)) = holds.next()?;
         Some(hold)

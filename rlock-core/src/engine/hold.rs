@@ -1,0 +1,228 @@
+//! The record of a hold, which its handles and its body share and keep after its end: until when it is valid, and
+//! whether it is lost.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use rlock_proto::{
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    machine::{Entered, Owner, SlotId},
+    mode::LockMode,
+    options::Site,
+};
+use tokio::sync::Notify;
+use tracing::Span;
+
+use super::elections::Office;
+
+/// The record of a hold.
+pub(crate) struct HoldRecord {
+    pub(super) slot: SlotId,
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) mode: LockMode,
+    /// Its fencing token.
+    pub(crate) token: u64,
+    pub(crate) site: Site,
+    notes: OnceLock<Box<Notes>>,
+    /// Set if the hold leads.
+    pub(crate) office: OnceLock<Box<Office>>,
+    /// The cause of its loss, and its entries then. The shell sets it under its mutex.
+    lost: OnceLock<Box<(LostCause, Arc<[u32]>)>>,
+    /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
+    /// make it valid for longer.
+    valid_until: AtomicU64,
+    /// Notified of a loss, and when an entry has ended if a future waits for that.
+    changed: Notify,
+    /// Whether a future waits for the end of an entry. A body that waits only for a loss is not woken by nested calls.
+    awaits_entries: AtomicBool,
+}
+
+/// What observers learn of a hold.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) span: Option<Arc<Span>>,
+    pub(crate) trace_id: Option<String>,
+}
+
+impl HoldRecord {
+    pub(super) fn new(entered: &Entered, site: Site) -> Self {
+        Self {
+            slot: entered.entry.slot,
+            key: entered.entry.key.clone(),
+            owner: entered.entry.owner,
+            mode: entered.mode,
+            token: entered.token,
+            site,
+            notes: OnceLock::new(),
+            office: OnceLock::new(),
+            lost: OnceLock::new(),
+            valid_until: AtomicU64::new(0),
+            changed: Notify::new(),
+            awaits_entries: AtomicBool::new(false),
+        }
+    }
+
+    /// Marks these entries as lost. Only the first loss counts.
+    pub(super) fn lose(&self, cause: LostCause, entries: Arc<[u32]>) {
+        let _ = self.lost.set(Box::new((cause, entries)));
+    }
+
+    /// Returns the cause if the hold was lost.
+    pub(super) fn cause(&self) -> Option<LostCause> {
+        Some(self.lost.get()?.0)
+    }
+
+    /// Returns the cause if this entry was lost.
+    pub(super) fn lost(&self, number: u32) -> Option<LostCause> {
+        let (cause, entries) = &**self.lost.get()?;
+        entries.contains(&number).then_some(*cause)
+    }
+
+    /// Resolves when the hold is lost.
+    pub(super) async fn until_lost(&self) -> LostCause {
+        self.until(|| self.cause()).await
+    }
+
+    /// Resolves when this function returns a cause, which reads the machine. It is called again after each end of an
+    /// entry.
+    pub(super) async fn until_entry_ends(
+        &self,
+        ended: impl Fn() -> Option<LostCause>,
+    ) -> LostCause {
+        // Relaxed, because the client's mutex orders it: it is set before the machine is read, and read after the
+        // machine has changed.
+        self.awaits_entries.store(true, Ordering::Relaxed);
+        self.until(ended).await
+    }
+
+    async fn until(&self, ended: impl Fn() -> Option<LostCause>) -> LostCause {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Before it looks, so that it misses no change.
+            changed.as_mut().enable();
+            if let Some(cause) = ended() {
+                return cause;
+            }
+            changed.await;
+        }
+    }
+
+    /// Wakes the futures that wait for a loss.
+    pub(super) fn notify_loss(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Wakes the futures that wait for the end of an entry.
+    pub(super) fn notify_entry_end(&self) {
+        if self.awaits_entries.load(Ordering::Relaxed) {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Returns whether the hold is known to be valid at this time, unless it is lost.
+    pub(super) fn lasts(&self, now: Time) -> bool {
+        now.nanos() < self.valid_until.load(Ordering::Acquire)
+    }
+
+    /// Notes until when the hold is valid. A hold never becomes valid for a shorter time.
+    pub(super) fn lasts_until(&self, end: Time) {
+        self.valid_until.fetch_max(end.nanos(), Ordering::AcqRel);
+    }
+
+    pub(super) fn note(&self, notes: Notes) {
+        if notes.span.is_some() || notes.trace_id.is_some() {
+            let _ = self.notes.set(Box::new(notes));
+        }
+    }
+
+    pub(super) fn span(&self) -> Option<&Arc<Span>> {
+        self.notes.get()?.span.as_ref()
+    }
+
+    pub(super) fn trace_id(&self) -> Option<&str> {
+        self.notes.get()?.trace_id.as_deref()
+    }
+
+    /// Writes an event in the span of the hold, or in the current span without one.
+    pub(super) fn in_span(&self, write: impl FnOnce()) {
+        match self.span() {
+            Some(span) => span.in_scope(write),
+            None => write(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::pending,
+        pin::Pin,
+        sync::{
+            Arc, Mutex,
+            atomic::{AtomicU32, Ordering},
+        },
+        task::{Context, Poll, Wake, Waker},
+    };
+
+    use super::*;
+    use crate::{LockClient, current};
+
+    #[derive(Default)]
+    struct Wakes(AtomicU32);
+
+    impl Wakes {
+        fn poll<F: Future>(self: &Arc<Self>, future: Pin<&mut F>) -> Poll<F::Output> {
+            let waker = Waker::from(Arc::clone(self));
+            future.poll(&mut Context::from_waker(&waker))
+        }
+
+        fn count(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_entry_wakes_the_futures_that_wait_for_it_and_otherwise_not_even_the_body() {
+        let client = LockClient::in_memory();
+        let (of_body, of_handle) = (Arc::<Wakes>::default(), Arc::<Wakes>::default());
+        let inside = Mutex::new(None);
+        let mut run = Box::pin(client.lock("k").run(async {
+            let hold = current().expect("inside");
+            let guards = [hold.guard(), hold.guard()].map(|guard| guard.expect("held"));
+            *inside.lock().expect("no panic") = Some((hold, guards));
+            pending::<()>().await;
+        }));
+        assert!(of_body.poll(run.as_mut()).is_pending());
+        let (hold, [first, second]) = inside.lock().expect("no panic").take().expect("it ran");
+        drop(first);
+        assert_eq!(of_body.count(), 0);
+        let mut lost = pin!(hold.lost());
+        assert!(of_handle.poll(lost.as_mut()).is_pending());
+        drop(second);
+        assert_eq!(of_handle.count(), 1);
+        assert!(
+            of_handle.poll(lost.as_mut()).is_pending(),
+            "another entry has ended"
+        );
+        drop(run);
+        assert_eq!(of_handle.count(), 2);
+        assert_eq!(
+            of_handle.poll(lost.as_mut()),
+            Poll::Ready(LostCause::Released)
+        );
+    }
+}
