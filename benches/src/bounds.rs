@@ -1,4 +1,4 @@
-//! The bounds of the figures.
+//! The bounds that figures must meet, and which of them a run misses.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Clocks.
+//! Measures processor time and real time.
 
 use rustix::time::{ClockId, clock_gettime};
 

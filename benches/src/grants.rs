@@ -1,4 +1,4 @@
-//! The grants of a run, and their figures.
+//! Collects the grants of a run: finds violations of exclusion, and computes waits, throughput and fairness.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A fixed number of uncontended acquires and releases.
+//! Acquires and releases an uncontended lock a fixed number of times.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The results as JSON.
+//! Writes the results as JSON.
 
 use std::collections::BTreeMap;
 

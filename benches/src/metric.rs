@@ -1,4 +1,4 @@
-//! The metrics, and their format.
+//! The measured quantities, and how each is written.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of the benchmark.
 
 use std::path::PathBuf;
 

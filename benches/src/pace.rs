@@ -1,4 +1,4 @@
-//! The durations of all measurements.
+//! How long each measurement runs.
 
 use std::time::Duration;
 

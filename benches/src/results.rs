@@ -1,4 +1,4 @@
-//! The results of all rounds of a scenario.
+//! Collects the results of all rounds of a scenario.
 
 use std::collections::BTreeMap;
 

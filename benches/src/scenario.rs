@@ -1,4 +1,4 @@
-//! The scenarios: each file in the directory is one of them.
+//! The scenarios of the benchmark, a file each.
 
 mod cluster;
 mod handovers;

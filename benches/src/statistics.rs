@@ -1,4 +1,4 @@
-//! Medians and percentiles.
+//! Computes medians and percentiles.
 
 /// Returns the value below which `percent` of the sorted values lie; NaN without values.
 #[must_use]

@@ -1,4 +1,4 @@
-//! The results as Markdown tables.
+//! Writes the results as Markdown tables.
 
 use std::fmt::Write as _;
 

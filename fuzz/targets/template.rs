@@ -1,4 +1,4 @@
-//! Key templates of the attribute: `rlock-macros/src/template/properties.rs`.
+//! Fuzzes the parser of key templates.
 #![no_main]
 
 // A crate of macros has nothing that others could call, so its module is taken in here.

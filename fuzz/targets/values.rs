@@ -1,4 +1,4 @@
-//! Values in key templates: `rlock-macros/src/template/properties.rs`.
+//! Fuzzes values in key templates: different ones give different keys.
 #![no_main]
 
 // A crate of macros has nothing that others could call, so its module is taken in here.

@@ -1,4 +1,4 @@
-//! Explores all states of a world.
+//! Explores all states of a world, and reports violated properties with the steps that lead there.
 
 use std::{
     fmt,

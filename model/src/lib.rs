@@ -1,4 +1,4 @@
-//! The locking protocol as a model that is explored exhaustively, and its comparison with the Lua scripts.
+//! A model of the locking protocol that is explored exhaustively, and its comparison with the Lua scripts.
 //!
 //! The clients run [`rlock_proto::machine`], and the [`server`] runs [`rlock_proto::embedded`], as they ship. [`protocol`] combines
 //! both with a network and time, and `stateright` explores it. [`differential`] runs random operations on the same server and on a

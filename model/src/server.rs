@@ -1,4 +1,4 @@
-//! A server whose clock and fences move only when the model moves them.
+//! A server of the model, whose clock and fences move only when the model moves them.
 //!
 //! It sends nothing: a step returns its notifications and grants in [`Effects`]. So it can be explored exhaustively, and compared
 //! with real servers.

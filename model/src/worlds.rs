@@ -1,4 +1,4 @@
-//! The explored worlds, one a line.
+//! Lists the explored worlds, one a line.
 
 use crate::{
     mode::LockMode,

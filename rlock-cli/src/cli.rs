@@ -1,4 +1,4 @@
-//! The command line.
+//! The subcommands and options of `rlock`, as clap parses them.
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! The client of the store that the options name.
+//! Makes the client of the store that the options name.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Locks and their holders, as text and as JSON.
+//! Shows a lock and its holders as text and as JSON.
 
 use std::{iter, time::Duration};
 

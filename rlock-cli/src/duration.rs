@@ -1,4 +1,4 @@
-//! Durations on the command line: `500ms`, `30s`, `1h 30m`.
+//! Parses durations on the command line, such as `500ms` or `1h 30m`.
 
 use std::{ops::RangeInclusive, time::Duration};
 

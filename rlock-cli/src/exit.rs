@@ -1,4 +1,4 @@
-//! Exit statuses, and the failures that lead to them.
+//! The exit status of each outcome, and the failures that lead to it.
 
 use std::{fmt::Display, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Log lines on standard error: those of `rlock`, and those of the client library.
+//! Formats log lines on standard error, and chooses which lines of the library appear.
 
 use std::{
     fmt::{self, Write as _},

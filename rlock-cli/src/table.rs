@@ -1,4 +1,4 @@
-//! Rows as aligned columns.
+//! Aligns rows as columns.
 
 use crate::text::{cut, width};
 

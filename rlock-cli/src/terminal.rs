@@ -1,4 +1,4 @@
-//! The terminal that is the standard output.
+//! The size of the terminal that is the standard output, and how a page is drawn again on it.
 
 use std::io::{self, IsTerminal as _};
 

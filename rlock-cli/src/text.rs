@@ -1,4 +1,4 @@
-//! Text from outside on a terminal, such as keys and the names of holders.
+//! Makes text from outside, such as keys and holders' names, safe to print on a terminal.
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `rlock top`: the locks that are held, again and again.
+//! `rlock top`: shows the locks that are held, and refreshes them.
 
 #[cfg(feature = "top")]
 mod live;

@@ -1,4 +1,4 @@
-//! The user on whose behalf `rlock` runs, for the logs of holders.
+//! Names the user on whose behalf `rlock` runs, for the logs of holders.
 
 use std::env;
 

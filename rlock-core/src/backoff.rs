@@ -1,4 +1,4 @@
-//! Pauses between tries at a store that fails.
+//! How long the client pauses before it tries a failing store again.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Blocking calls of futures.
+//! Waits for a future from synchronous code (`block_on`), and refuses to where that would block a runtime.
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! Which runtime polls the present call.
+//! Finds the Tokio runtime that polls the current call, which decides on which connection its requests go.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! A client: its connections to a store, and the handles that share them.
+//! `LockClient`: connects to a store, and makes the handles of locks and elections.
 
 mod builder;
 mod closing;

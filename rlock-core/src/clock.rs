@@ -1,4 +1,4 @@
-//! What a client takes the time from.
+//! The clock by which a client counts leases and waits: the system's, Tokio's, or one that a test advances.
 
 #[cfg(feature = "testing")]
 mod ahead;

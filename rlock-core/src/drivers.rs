@@ -1,5 +1,5 @@
-//! Detection of a Tokio runtime without timers or I/O. Tokio reports a missing driver only by a panic,
-//! so a program whose panics abort tries nothing.
+//! Detects a Tokio runtime without timers or I/O, so that an error can name the missing driver. Tokio reports a
+//! missing driver only by a panic, so a program whose panics abort tries nothing.
 
 use std::{panic::catch_unwind, time::Duration};
 

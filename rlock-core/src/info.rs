@@ -1,4 +1,4 @@
-//! What inspection shows of a lock, its holders and its waiters.
+//! The types that inspection returns: a lock, its holders, its waiters and its queue.
 
 use std::{fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The bounds of options, and the errors for values out of bounds.
+//! The smallest and largest values of options, the options that exclude each other, and the errors for both.
 
 use std::{fmt::Display, ops::RangeInclusive, time::Duration};
 

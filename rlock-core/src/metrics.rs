@@ -1,4 +1,5 @@
-//! The metrics of locks, by the facade `metrics`. `docs/operations.md` explains each of them.
+//! Records the metrics of locks through the facade `metrics`, and finds the recorder to which they go.
+//! `docs/operations.md` explains each of them.
 //!
 //! The handles of a lock's metrics are made once for each name, so an acquire does not allocate for them. Handles
 //! that were made without a recorder never record anything. They are therefore replaced when a recorder has been

@@ -1,4 +1,4 @@
-//! Stands in for the metrics without the feature `metrics`: types without a size, and functions without an effect.
+//! Replaces the metrics without the feature `metrics`: types without a size, and functions without an effect.
 
 #![allow(clippy::unused_self, clippy::needless_pass_by_value)]
 

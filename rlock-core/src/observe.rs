@@ -1,4 +1,4 @@
-//! The spans of locks, and the outcomes that spans and metrics share.
+//! The outcomes of an acquire by which spans and metrics tell it apart.
 
 pub(crate) mod spans;
 

@@ -1,4 +1,4 @@
-//! The options of clients, and the setters of a lock's options (`rlock_proto::options`).
+//! The setters of a lock's options, which `Lock` and the attribute share, and the options of clients.
 
 use std::{
     fmt,

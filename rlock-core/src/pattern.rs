@@ -1,4 +1,4 @@
-//! Patterns of keys.
+//! Which keys a pattern such as `order:*` selects in lists of locks.
 
 /// Returns whether the key matches the pattern: `*` stands for any text, `?` for one character, and `\` takes the
 /// character after it literally.

@@ -1,4 +1,4 @@
-//! The address of a store, which becomes an endpoint when a client is made of it.
+//! `StoreUrl`: the address of a store as a user writes it: memory, one server, Sentinel, Cluster or a quorum.
 
 use std::{borrow::Cow, fmt};
 

@@ -1,4 +1,4 @@
-//! Fencing tokens: the numbers by which storage refuses a holder that has lost its lock.
+//! `Token`: the fencing token by which storage refuses the writes of a holder that has lost its lock.
 
 use std::{error::Error, fmt, num::NonZeroU64, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! The options in the parentheses: each at most once, each with a value of the right kind.
+//! Reads the options in the attribute's parentheses: each at most once, each with a value of the right kind.
 
 mod answers;
 mod errors;

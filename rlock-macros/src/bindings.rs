@@ -1,4 +1,4 @@
-//! The variables that parameters bring into scope.
+//! Finds the variables that a function's parameters bring into scope.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt;

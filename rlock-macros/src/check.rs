@@ -1,4 +1,4 @@
-//! The checks of a function.
+//! Rejects functions that cannot be locked, and placeholders that name no parameter.
 
 use std::fmt::Write;
 

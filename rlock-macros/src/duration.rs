@@ -1,4 +1,4 @@
-//! Durations: a string checked at compile time, or any expression of type `Duration`.
+//! Reads the value of a duration: a string checked at compile time, or an expression of type `Duration`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The mistakes found in one attribute, all to be reported in one compile.
+//! Collects all mistakes in one attribute, so that one compile reports them together.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 

@@ -1,4 +1,4 @@
-//! The expansion: render the key, box the body, hand both to the core.
+//! Expands an annotated function: renders its key, boxes its body, and hands both to the core.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};

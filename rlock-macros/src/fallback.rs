@@ -1,4 +1,4 @@
-//! The expansion of a rejected attribute: the errors, and the item as it was.
+//! Expands a rejected attribute: emits the errors, and keeps the function as it was.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};

@@ -1,5 +1,4 @@
-//! Functions that are not `async` and return a future: what async-trait makes of a method, and what
-//! is written by hand.
+//! Recognizes functions that are not `async` but return a future, as async-trait makes them.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;

@@ -1,4 +1,4 @@
-//! The macro `key!`: the text of a key for code without the attribute.
+//! Expands the macro `key!`, which renders a key for code without the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;

@@ -1,4 +1,4 @@
-//! Finds out whether tokens mention a name: as an identifier, also inside macro calls, or in a format string.
+//! Finds out whether tokens mention a variable, also inside macro calls and format strings.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;

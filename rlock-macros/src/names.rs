@@ -1,4 +1,4 @@
-//! Names in error messages: lists of them, and "did you mean".
+//! Lists names in error messages, and suggests the one that was meant ("did you mean").
 
 use strsim::osa_distance;
 

@@ -1,4 +1,4 @@
-//! The options of the attribute, and the error for an unknown one.
+//! Lists the options of the attribute, and words the error for an unknown one.
 
 use crate::names::{list, nearest};
 

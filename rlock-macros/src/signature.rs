@@ -1,4 +1,4 @@
-//! The annotated function: what stays as it is, and what the expansion needs to know of it.
+//! Reads the annotated function: its kind, its parameters and its return type.
 
 mod item;
 

@@ -1,4 +1,4 @@
-//! Key templates: literal text, and placeholders in angle brackets.
+//! Parses key templates: literal text, and placeholders in angle brackets.
 
 use syn::LitStr;
 

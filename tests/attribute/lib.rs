@@ -1,1 +1,2 @@
-//! What the attribute rejects is in `ui`; `tests/ui.rs` tries it. `shapes` has functions with it and without.
+//! Cases for the attribute: `ui` has what it rejects (`tests/ui.rs`), and `shapes` functions with it and without.
+//! `shapes` has functions with it and without.

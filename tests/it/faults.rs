@@ -1,4 +1,4 @@
-//! Locks under faults.
+//! Locks under faults of clients, networks and servers.
 
 mod clients;
 mod combined;

@@ -1,4 +1,4 @@
-//! What is logged.
+//! What logs, metrics and spans show of locks.
 
 mod capabilities;
 mod diagnose;

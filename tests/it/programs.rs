@@ -1,4 +1,4 @@
-//! The lists and programs that other tests rely on.
+//! The lists that tests are guided by: failures, mutants, the gate and the histories.
 
 mod catalogue;
 mod gate;

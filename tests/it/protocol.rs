@@ -1,4 +1,4 @@
-//! The scripts on the server.
+//! The scripts on a real server: their effects on keys, and what other software may write there.
 
 mod differential;
 mod redisson;

@@ -1,4 +1,4 @@
-//! The semantics of locks and of annotated functions.
+//! What locks and annotated functions do, where the kind of store does not matter.
 
 mod asked;
 mod attribute;

@@ -1,4 +1,4 @@
-//! All topologies: a suite of semantics and a suite of faults for each, and special tests for some.
+//! Runs one suite of semantics and one of faults on every topology, and special tests for some.
 
 mod cluster;
 mod conformance;

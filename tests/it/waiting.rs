@@ -1,4 +1,4 @@
-//! Waits for a lock, and the transfer from one holder to the next.
+//! Waits for a lock, and how it changes hands: hand-off by the store and hand-over within a client.
 
 pub(crate) mod elections;
 mod handoff;

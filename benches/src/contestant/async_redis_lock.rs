@@ -1,4 +1,4 @@
-//! async-redis-lock. It waits by polling, and renews in a task for each lock.
+//! The peer async-redis-lock. It waits by polling, and renews in a task for each lock.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! distributed-lock on its Redis backend. It cannot wait, so the benchmark polls for it. It renews
-//! in a task for each lock, starting at once.
+//! The peer distributed-lock on its Redis backend. It cannot wait, so the benchmark polls for it. It renews in a task
+//! for each lock, starting at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! redis-lock. It runs a future inside a lock, waits by polling, and has no renewal.
+//! The peer redis-lock. It runs a future inside a lock, waits by polling, and has no renewal.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! rlock, the peer of that name. It waits by polling, and renews in a task for each lock.
+//! The peer of the name rlock. It waits by polling, and renews in a task for each lock.
 
 use std::time::Duration;
 

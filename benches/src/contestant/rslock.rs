@@ -1,5 +1,5 @@
-//! rslock. It waits by polling, after random times up to the retry delay. `using` renews, but
-//! `acquire` does not.
+//! The peer rslock. It waits by polling, after random times up to the retry delay. `using` renews, but `acquire` does
+//! not.
 
 use std::{future::pending, time::Duration};
 

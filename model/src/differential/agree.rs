@@ -1,4 +1,4 @@
-//! The equality of replies.
+//! Decides whether two stores' replies to one operation agree.
 
 use std::time::Duration;
 

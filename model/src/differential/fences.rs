@@ -1,4 +1,4 @@
-//! The fences of each side.
+//! Compares the fences of two stores, which differ in value but must agree in order.
 
 use std::collections::BTreeMap;
 

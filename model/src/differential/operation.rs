@@ -1,4 +1,4 @@
-//! Operations, and their random generation.
+//! Draws random operations on locks.
 
 use std::time::Duration;
 

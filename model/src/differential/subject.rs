@@ -1,4 +1,4 @@
-//! The stores under comparison.
+//! Executes operations on one of the stores under comparison.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A client: the machine that ships, its callers, and its outstanding requests.
+//! A client of the model: the machine that ships, its callers, and its outstanding requests.
 
 use super::{
     Config, Time,

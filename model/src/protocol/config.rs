@@ -1,4 +1,4 @@
-//! The size of a world, and its possible faults.
+//! The size of a world, and the faults that are possible in it.
 
 use std::time::Duration;
 

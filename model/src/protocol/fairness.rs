@@ -1,4 +1,4 @@
-//! What a server owes to waiters: none is overtaken, and none waits without a reason.
+//! Checks what a server owes to waiters: none is overtaken, and none waits without a reason.
 
 use super::{State, client::Life, state::Rule};
 use crate::{

@@ -1,4 +1,4 @@
-//! Messages in flight.
+//! The messages in flight, which the model delivers, loses, repeats or reorders.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 

@@ -1,4 +1,4 @@
-//! Properties that always hold, and states that must occur.
+//! The properties that hold in every state, such as mutual exclusion and growing tokens.
 
 use stateright::Property;
 

@@ -1,4 +1,4 @@
-//! Situations that must occur in a world.
+//! Situations that must occur in a world, so that its exploration proves something.
 
 use std::{
     hash::{Hash, Hasher},

@@ -1,4 +1,4 @@
-//! The state of the world.
+//! The state of a world: clients, server, resource and network.
 
 use super::{
     Config, Faults, Time,

@@ -1,4 +1,4 @@
-//! The possible steps.
+//! Lists the steps that are possible in a state, and takes them.
 
 mod calls;
 mod delivery;

@@ -1,4 +1,4 @@
-//! The sections of the subcommands for elections.
+//! The manual's sections on `rlock elect` and `rlock leader`.
 
 use super::{Section, UNAVAILABLE};
 

@@ -1,4 +1,4 @@
-//! The sections of the subcommands that look at locks and take them from their holders.
+//! The manual's sections on the subcommands that look at locks, or take them from their holders.
 
 use super::{Section, UNAVAILABLE, USAGE};
 

@@ -1,4 +1,4 @@
-//! Ticks: the scheduled times of a job, how long after a tick the job may still run, and how long the store remembers the run.
+//! The rules of a tick: when it is due, how late it may start, and how long its record lasts.
 
 use std::{
     fmt,

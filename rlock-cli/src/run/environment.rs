@@ -1,4 +1,4 @@
-//! The environment of the command: which locks it has, and their fencing tokens.
+//! Sets the command's environment: its locks and their fencing tokens.
 
 use std::{env, ffi::OsString, process::Command};
 

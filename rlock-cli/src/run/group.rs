@@ -1,4 +1,4 @@
-//! The command's process group.
+//! Starts the command's process group, signals it, and waits for its end.
 
 use std::{io, os::unix::process::CommandExt as _};
 

@@ -1,4 +1,4 @@
-//! The step between `rlock` and the command: a process of this program that prepares itself, and then becomes the command.
+//! Becomes the command: a process of `rlock` that joins the process group, and then execs the command.
 //!
 //! Only the process itself can ask to be told of its parent's death, and can take the terminal without a race.
 

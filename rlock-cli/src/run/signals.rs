@@ -1,4 +1,4 @@
-//! Which signals `rlock run` passes on, and how it receives them.
+//! Which signals `rlock run` passes on to the command, and how it receives them.
 
 use std::{
     fs,

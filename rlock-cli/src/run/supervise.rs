@@ -1,4 +1,4 @@
-//! What happens while the command runs: signals, the loss of a lock, and the end of the process group.
+//! Watches the command while it runs: passes signals on, stops it after a loss, and waits for its process group.
 
 use std::{future::pending, time::Duration};
 

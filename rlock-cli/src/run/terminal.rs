@@ -1,4 +1,4 @@
-//! The terminal: the command's process group has it while the command runs.
+//! Gives the terminal to the command's process group while it runs.
 
 use std::{
     fs::File,

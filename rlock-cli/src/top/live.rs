@@ -1,4 +1,4 @@
-//! The table on the terminal: what moves it, and how the terminal is restored.
+//! Draws the table of `rlock top`, reads its keys, and restores the terminal.
 
 use std::{
     io::{self, IsTerminal as _},

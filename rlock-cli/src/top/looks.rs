@@ -1,4 +1,4 @@
-//! What the latest look has found, and what has changed in the looks before.
+//! Compares the latest list of locks with earlier ones, to show what has changed.
 
 use std::{
     cmp::Reverse,

@@ -1,4 +1,4 @@
-//! How the table looks.
+//! Lays out the rows and colours of `rlock top`.
 
 use ratatui::{
     Frame,

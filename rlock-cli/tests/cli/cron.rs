@@ -1,4 +1,4 @@
-//! Runs `examples/cron.sh`.
+//! Runs `examples/cron.sh` as a scheduler would.
 
 use std::{env, fs, path::Path, process::Command};
 

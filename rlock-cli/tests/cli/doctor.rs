@@ -1,4 +1,4 @@
-//! `rlock doctor`.
+//! `rlock doctor`: its findings about real servers, and its exit status.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `rlock elect` and `rlock leader`.
+//! `rlock elect` and `rlock leader`: one host leads, and the command runs in each of its terms.
 
 use std::{iter, process::Command};
 

@@ -1,4 +1,4 @@
-//! `rlock inspect`.
+//! `rlock inspect` shows one lock with its holder and its queue.
 
 use rlock_testkit::{RedisServer, eventually};
 

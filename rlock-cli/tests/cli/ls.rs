@@ -1,4 +1,4 @@
-//! `rlock ls`.
+//! `rlock ls` lists the locks that are held.
 
 use std::{collections::BTreeSet, process::Command};
 

@@ -1,4 +1,5 @@
-//! Processes that the command leaves behind, and processes that `rlock` leaves behind.
+//! Processes that are left behind: children of a command that has ended, and the command of an `rlock` that was
+//! killed.
 
 use rlock_testkit::{RedisServer, eventually};
 use rustix::process::Signal;

@@ -1,4 +1,4 @@
-//! `rlock release`.
+//! `rlock release` takes a lock from its holder, after a question.
 
 use rlock_testkit::{RedisServer, eventually, within};
 

@@ -1,4 +1,5 @@
-//! Tests of bounds on time. `scripts/test-all timing` runs them one after another, because they need a quiet machine.
+//! Bounds on time of the command, for a quiet machine. `scripts/test-all timing` runs them one after another, because
+//! they need a quiet machine.
 //!
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 

@@ -1,4 +1,4 @@
-//! `rlock top`.
+//! `rlock top` shows changes, and restores the terminal.
 
 use std::{fs, os::fd::OwnedFd, process::Stdio};
 

@@ -1,4 +1,4 @@
-//! `rlock wait`.
+//! `rlock wait` ends when no call holds the lock, and takes nothing.
 
 use rlock_testkit::RedisServer;
 use serde_json::Value;

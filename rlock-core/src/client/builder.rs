@@ -1,4 +1,4 @@
-//! The options of a client.
+//! `LockClientBuilder`: every option of a client, and the defaults of its locks.
 
 mod clock;
 mod diagnose;

@@ -1,4 +1,4 @@
-//! The end of a client.
+//! Shuts a client down: `drain` lets the calls inside locks end first, `shutdown` releases everything at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Asks the store whether it replies, and who holds one lock.
+//! `ping`, and `inspect`: asks the store who holds one lock, and its holder for more about itself.
 
 use std::{future::Future, time::Duration};
 

@@ -1,4 +1,4 @@
-//! All locks that are held.
+//! Lists all locks that are held in a store, page by page.
 
 use std::{
     collections::{HashSet, VecDeque},

@@ -1,4 +1,4 @@
-//! Proves that the store grants locks.
+//! Readiness probe: proves that the store grants locks, by acquiring one.
 
 use std::{error::Error, sync::Arc, time::Duration};
 

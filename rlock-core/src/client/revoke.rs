@@ -1,4 +1,4 @@
-//! Takes locks from their holders.
+//! `revoke` and `force_release`: asks another client to release its lock, or takes the lock away on the store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A clock that a test can advance.
+//! A clock that a test advances, and the waits that this ends.
 
 use std::{
     fmt,

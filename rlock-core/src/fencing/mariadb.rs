@@ -1,4 +1,4 @@
-//! The statements for MariaDB, version 10.5 or later, with InnoDB.
+//! The statements with which MariaDB (10.5 or later, InnoDB) checks a fence.
 //!
 //! The guard waits while another transaction has the row, at most for `innodb_lock_wait_timeout`. The errors 1205
 //! (that time-out), 1213 (a deadlock) and 1020 (with `innodb_snapshot_isolation`) do not mean that the transaction is

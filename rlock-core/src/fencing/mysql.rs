@@ -1,4 +1,4 @@
-//! The statements for MySQL, with InnoDB. They also work on MariaDB, where the tests run them.
+//! The statements with which MySQL (InnoDB) checks a fence. They also work on MariaDB, where the tests run them.
 //!
 //! MySQL has no `RETURNING`, so a second statement reads the token. The guard waits while another transaction has the
 //! row, at most for `innodb_lock_wait_timeout`. The errors 1205 (that time-out) and 1213 (a deadlock) do not mean

@@ -1,4 +1,4 @@
-//! The statements for Postgres.
+//! The statements with which Postgres checks a fence.
 //!
 //! The guard may be the first statement of a transaction at any isolation level. It waits while another transaction
 //! has the row. When that one commits, a guard under READ COMMITTED goes on with the row as committed. Under

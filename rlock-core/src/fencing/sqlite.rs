@@ -1,4 +1,4 @@
-//! The statements for SQLite, version 3.35 or later.
+//! The statements with which SQLite (3.35 or later) checks a fence.
 //!
 //! Only one transaction at a time can write to the file. Begin with `BEGIN IMMEDIATE`, so that a transaction waits at
 //! its start (`PRAGMA busy_timeout`) instead of failing in the middle.

@@ -1,4 +1,4 @@
-//! The names of the metrics, and what they mean.
+//! The name, unit and description of every metric.
 
 use metrics::{Recorder, Unit};
 

@@ -1,4 +1,4 @@
-//! The metrics that have the label `lock`.
+//! Counts the acquires, waits, holds and losses of each lock: the metrics with the label `lock`.
 
 use std::{
     collections::HashMap,

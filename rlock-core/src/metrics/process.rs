@@ -1,4 +1,4 @@
-//! The metrics without the label `lock`.
+//! Counts the requests, renewals, connections and elections of a process: the metrics without the label `lock`.
 
 use std::{
     collections::BTreeMap,

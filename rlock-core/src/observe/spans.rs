@@ -1,4 +1,4 @@
-//! The spans `lock.acquire` and `lock.hold`, both at DEBUG.
+//! Opens and closes the spans `lock.acquire` and `lock.hold`.
 
 use std::sync::Arc;
 

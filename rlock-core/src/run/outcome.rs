@@ -1,4 +1,4 @@
-//! Whether the output of a body is an error.
+//! Tells whether a body has failed, from the type of its output: an `Err` or a success.
 
 use std::{
     any::type_name,

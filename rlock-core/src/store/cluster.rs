@@ -1,6 +1,6 @@
-//! Locks on a Redis Cluster. Everything that belongs to a lock lies in one slot, by its hash tag, and each
-//! slot at one master. Each master is a server with connections of its own; the store routes each request to
-//! the master that has the lock.
+//! The store on a Redis Cluster: sends the locks of a slot to its master. Everything that belongs to a lock lies in
+//! one slot, by its hash tag, and each slot at one master. Each master is a server with connections of its own; the
+//! store routes each request to the master that has the lock.
 //!
 //! While a slot migrates, its keys move one by one, so those of one lock may lie at two nodes. A key that has
 //! left the exporting master can only be at the importing node, and can only be created there. So:

@@ -1,4 +1,4 @@
-//! Credentials that change, which the client gets from a provider at each attempt to connect.
+//! `Credentials`: a user and password from the user's provider, asked for at each attempt to connect.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Examines the servers of a store: those that the URLs name, and those that they know of.
+//! Finds the servers that `rlock doctor` examines: those of the URLs, and those that they know of.
 
 mod checks;
 mod clock;

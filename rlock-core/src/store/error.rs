@@ -1,4 +1,4 @@
-//! The error of a request to a store.
+//! `StoreError`: why a request to a store failed, and whether it may have been executed.
 
 use std::{error::Error, iter::successors, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The embedded store: the same semantics as a server's, inside one process.
+//! The embedded store: the rules of `rlock_proto::embedded` behind a mutex, shared by the clients of one process.
 
 mod fences;
 #[cfg(feature = "testing")]

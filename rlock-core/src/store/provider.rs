@@ -1,4 +1,4 @@
-//! The user's functions for values that may change between two attempts to connect: credentials and client certificates.
+//! Calls the user's functions for values that change between two connections: credentials and client certificates.
 
 use std::{error::Error, panic::AssertUnwindSafe, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! A quorum of independent servers: a lock is held if more than half of them grant it.
+//! The store on a quorum: a lock is held if more than half of several independent servers grant it.
 //!
 //! [`redlock`] is the algorithm. A [`QuorumCall`] asks all members, and [`rlock_proto::redlock`] counts their replies. Each member is a
 //! [`RedisStore`] with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them

@@ -1,4 +1,4 @@
-//! Questions that are asked again while a store cannot reply.
+//! Repeats reads, such as inspections and lists, until the store replies or their time is up.
 
 use std::time::Duration;
 

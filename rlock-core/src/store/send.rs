@@ -1,4 +1,4 @@
-//! How a request is sent.
+//! How a request is sent: within which time, and whether it follows one in doubt.
 
 use std::time::Duration;
 

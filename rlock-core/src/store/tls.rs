@@ -1,4 +1,5 @@
-//! TLS. No other module depends on whether the feature `tls` is enabled, except for the builder's methods.
+//! TLS connections, with or without the feature `tls`. No other module depends on whether the feature `tls` is
+//! enabled, except for the builder's methods.
 
 #[cfg_attr(feature = "tls", path = "tls/certificates.rs")]
 #[cfg_attr(not(feature = "tls"), path = "tls/without.rs")]

@@ -1,4 +1,4 @@
-//! Errors that are made for a test.
+//! Makes errors of any kind for the tests of a service, without the fault that causes them.
 
 use std::{io, sync::Arc, time::Duration};
 

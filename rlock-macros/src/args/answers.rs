@@ -1,4 +1,4 @@
-//! The checks of `if_taken` and `on_error`.
+//! Checks the options `if_taken` and `on_error`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;

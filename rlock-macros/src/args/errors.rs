@@ -1,4 +1,4 @@
-//! The errors of values: what was written for an option, and the right form of it.
+//! Words the error for an option's value: what was written, and a right form of it.
 
 use proc_macro2::{Ident, Punct, Span};
 use quote::ToTokens;

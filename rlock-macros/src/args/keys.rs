@@ -1,4 +1,4 @@
-//! The value of `key`: a template or a list of templates, each with or without the word `shared` before it.
+//! Reads the option `key`: one template or a list, each with or without the word `shared` before it.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt;

@@ -1,4 +1,4 @@
-//! The checks of `shared` and `permits`.
+//! Checks the options `shared` and `permits`.
 
 use proc_macro2::Ident;
 use quote::quote;

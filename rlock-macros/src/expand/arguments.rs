@@ -1,5 +1,4 @@
-//! The arguments, which the body takes over as a function does: whole and in order, so that they are
-//! dropped in the reverse of it, and then the lock is released.
+//! Moves the arguments into the body, so that they are dropped as usual, and before the release.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};

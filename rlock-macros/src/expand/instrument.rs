@@ -1,5 +1,5 @@
-//! The use of arguments by `#[tracing::instrument]` below the lock. It is expanded later, with the body that the lock
-//! generated.
+//! Keeps the arguments that a `#[tracing::instrument]` below the attribute records. It is expanded later, with the
+//! body that the lock generated.
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::ToTokens;

@@ -1,4 +1,4 @@
-//! Keys: templates rendered part by part, for the plan of a function and for `key!`.
+//! Generates the code that renders a key from its template, for functions and for `key!`.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;

@@ -1,4 +1,4 @@
-//! The plan: the keys rendered, and one statement for each option.
+//! Generates the plan of a function: its keys, and a statement for each option.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;

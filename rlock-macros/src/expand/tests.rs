@@ -1,3 +1,5 @@
+//! Tests the code that the attribute expands to.
+
 use expect_test::{Expect, expect};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::quote;

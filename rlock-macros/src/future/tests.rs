@@ -1,3 +1,5 @@
+//! Tests which functions count as returning the future of one `async` block.
+
 use super::{async_block, take_parameters, with_block};
 use crate::signature::Function;
 use proc_macro2::{Delimiter, Group, TokenStream};

@@ -1,4 +1,4 @@
-//! The errors for items that are not functions, and for signatures that cannot be parsed.
+//! Words the errors for items that are not functions, and for signatures that cannot be parsed.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::Signature;

@@ -1,3 +1,5 @@
+//! Tests what the attribute reads from a function's signature.
+
 use super::Function;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The formats of `std::fmt`, without arguments: `?`, `08`, `#x`, `.2`.
+//! Parses the format of a placeholder, such as `?`, `08` or `.2`.
 
 use super::LONGEST;
 

@@ -1,4 +1,4 @@
-//! Placeholders: a parameter or a constant, the path from it to a value, and a format.
+//! Parses a placeholder: a parameter or constant, the path from it to a value, and a format.
 
 use std::iter::Peekable;
 

@@ -1,5 +1,5 @@
-//! What holds for every template. Tried with random input by the tests below, and with found input by
-//! the targets in `fuzz/`.
+//! States what holds for every template, for tests and the fuzzer. Tried with random input by the tests below, and
+//! with found input by the targets in `fuzz/`.
 
 use proc_macro2::{Ident, Span};
 

@@ -1,3 +1,5 @@
+//! Tests how key templates are parsed, and which are refused.
+
 use super::placeholder::Step;
 use super::{Part, Placeholder, parse};
 use proc_macro2::Span;

@@ -1,3 +1,5 @@
+//! Tests when a lease ends and when it is renewed, with random clocks and delays.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,4 +1,4 @@
-//! What the attribute rejects, and the messages of the compiler.
+//! Compiles each case of `ui`, and compares the messages of the compiler.
 
 #[test]
 #[ignore = "scripts/test-all"]

@@ -1,4 +1,4 @@
-//! Clients in processes that sleep, end or are paused.
+//! Client processes that sleep, end, are paused or are killed.
 
 mod leaving;
 mod suspend;

@@ -1,4 +1,4 @@
-//! Defects that need several conditions at once. Each test catches a mutant in `tests/mutants`.
+//! Failures that only several conditions at once can cause. Each test catches a mutant in `tests/mutants`.
 
 use std::{sync::mpsc, thread};
 

@@ -1,3 +1,3 @@
-//! Networks that lose whole connections.
+//! Connections that break or are cut, and what calls in flight do then.
 
 mod half_open;

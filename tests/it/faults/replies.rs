@@ -1,4 +1,4 @@
-//! Lost and late replies.
+//! Replies that are lost or late.
 
 mod lost;
 mod simultaneous;

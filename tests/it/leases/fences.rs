@@ -1,4 +1,4 @@
-//! The expiry of fences.
+//! How long the server keeps a fence after the last use of its lock.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A service examines its own store. The tests of `rlock doctor` cover the checks.
+//! A service examines its own store by `diagnose`. The tests of `rlock doctor` cover the checks.
 
 use std::{io, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The metrics of locks. Each test uses its own lock names. Tests of metrics without the label
-//! `lock` run in their own process.
+//! The metrics of locks: names, labels and counts. Each test uses its own lock names. Tests of metrics without the
+//! label `lock` run in their own process.
 
 mod acquires;
 mod elections;

@@ -1,4 +1,4 @@
-//! Clients whose runtime blocks.
+//! Services that block their runtime delay no other client, and are still notified.
 //!
 //! They never replace a silent connection, so a call that used the connection of a blocked runtime would never return.
 

@@ -1,4 +1,4 @@
-//! Holders that are asked to release their lock.
+//! Revocation: holders that are asked to release their lock.
 
 use rlock_core::{LockClient, LockClientBuilder, testing::use_tokio_clock};
 use tokio::{join, time::sleep};

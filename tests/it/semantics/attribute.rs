@@ -1,4 +1,4 @@
-//! Annotated functions at run time.
+//! What annotated functions do at run time.
 
 mod hold;
 mod modes;

@@ -1,4 +1,4 @@
-//! Locks in synchronous code.
+//! Locks in synchronous code, and where blocking is refused.
 
 use std::{panic::AssertUnwindSafe, pin::Pin, thread, time::Duration};
 

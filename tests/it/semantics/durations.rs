@@ -1,4 +1,4 @@
-//! Extreme durations: none truncates to zero, and none overflows.
+//! Extreme durations: none becomes zero, and none overflows.
 
 use std::time::Duration;
 

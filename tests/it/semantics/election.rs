@@ -1,4 +1,4 @@
-//! Elections, where no store matters.
+//! Elections: campaigns, terms, announcements and resignation.
 
 use std::{
     future::pending,

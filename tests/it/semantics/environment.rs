@@ -1,4 +1,4 @@
-//! Clients whose options come from the environment.
+//! Clients whose options come from environment variables.
 
 use std::{env, time::Duration};
 

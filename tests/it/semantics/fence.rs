@@ -1,4 +1,4 @@
-//! The fences of guards and calls.
+//! Which holds have a fence, and in which order.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Guards of bodies: they keep a hold for work that outlives its body.
+//! Guards of bodies (`CurrentHold::guard`): they keep a hold for work that outlives its body.
 
 use std::{future::pending, sync::mpsc};
 

@@ -1,4 +1,4 @@
-//! Lists of locks as streams.
+//! Lists of all locks, as streams.
 
 use futures_util::{StreamExt, TryStreamExt};
 use rlock_core::{LockClient, LockError, inspect::LockInfo};

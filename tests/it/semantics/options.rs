@@ -1,4 +1,4 @@
-//! Invalid options.
+//! Invalid options are refused, and nothing is sent.
 
 use std::time::Duration;
 

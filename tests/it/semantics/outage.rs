@@ -1,4 +1,4 @@
-//! Simulated outages of the embedded store.
+//! Simulated outages of the embedded store, for the tests of services.
 
 use std::{future::pending, time::Duration};
 

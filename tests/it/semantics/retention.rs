@@ -1,4 +1,4 @@
-//! Ownerships that outlive a hold, for later callers of the same process.
+//! Retention: an ownership outlives its hold for the next caller of the same client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Support for the tests of services: simulated losses, and clocks that a test controls.
+//! What `testing` offers to services: simulated losses, and clocks that a test controls.
 
 use std::time::Duration;
 

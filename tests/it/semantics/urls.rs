@@ -1,4 +1,4 @@
-//! The parts of a URL: the servers, and the client's login.
+//! The URLs of stores: which server each names, and with which login.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A test that the conformance suite leaves out, because a client on a busy machine may answer too late.
+//! A conformance test that a client on a busy machine may answer too late.
 
 use rlock_core::LostCause;
 use rlock_testkit::{RedisServer, within};

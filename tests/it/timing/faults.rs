@@ -1,4 +1,4 @@
-//! Bounds on time under faults.
+//! An outage that is shorter than a lease is survived, which needs a quiet machine.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The behaviour that all stores share.
+//! The suite of semantics: what every store does.
 //!
 //! The macro `conformance` runs these tests over each topology, with its name as a module. Each
 //! [`Topology`](rlock_testkit::Topology) declares its differences, and the suite checks them.

@@ -1,4 +1,5 @@
-//! Databases of one server. Channels know no databases, so clients of all of them share their messages.
+//! Clients show and take the locks of their own database of a server. Channels know no databases, so clients of all
+//! of them share their messages.
 
 use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{RedisServer, eventually, within};

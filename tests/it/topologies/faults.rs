@@ -1,4 +1,4 @@
-//! Faults that all topologies share.
+//! The suite of faults, which every topology survives.
 //!
 //! [`faults`] runs these tests over each topology, with its name as a module.
 //! [`Fronted`](rlock_testkit::Fronted) declares which servers a fault hits, and how topologies

@@ -1,4 +1,4 @@
-//! The transfer of a lock from one client to the next, past waiters that are dead or paused.
+//! Hand-off: the store passes a lock to the next client, past waiters that are dead or paused.
 
 use std::{
     ops::RangeInclusive,

@@ -1,4 +1,4 @@
-//! Several processes and one lock.
+//! A process that is killed, or ends, inside a lock: the lock passes on when its lease ends.
 
 use std::{
     sync::{

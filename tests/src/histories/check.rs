@@ -1,4 +1,4 @@
-//! The properties that every history must have.
+//! The properties that every history must have: exclusion, tokens, leases and reads.
 //!
 //! 1. [`tokens`]: the tokens of a key grow with each grant, and agree with real time. Readers have no
 //!    order among themselves, nor have permits.

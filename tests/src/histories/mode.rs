@@ -1,4 +1,4 @@
-//! The modes of calls, and the keys that they are for.
+//! The modes that a history's calls lock in, and the keys for each.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `histories`.
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Reads a lane during a run.
+//! Reads the steps of a fault schedule's lane during a run.
 
 use std::vec;
 

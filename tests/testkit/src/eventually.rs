@@ -1,4 +1,4 @@
-//! Waiting for what other processes and threads do, with a bound.
+//! Waits for what other processes and threads do, with a limit.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A witness of mutual exclusion within a process.
+//! Witnesses mutual exclusion within a process.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Ports that stay free.
+//! Reserves ports that stay free until a server of a test listens there.
 
 use std::{
     collections::BTreeSet,

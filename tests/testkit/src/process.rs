@@ -1,4 +1,4 @@
-//! Other processes, controlled by lines of text.
+//! Runs other processes, which are controlled by lines of text and can be killed or paused.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};

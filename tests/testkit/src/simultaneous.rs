@@ -1,4 +1,4 @@
-//! Calls for many locks at the same time.
+//! Makes calls for many locks at the same time.
 
 use std::{
     future::poll_fn,

@@ -1,4 +1,4 @@
-//! The topologies that locks can live on, with their servers.
+//! The topologies that tests run on: memory, one server, Sentinel, Cluster, quorum.
 
 mod fronted;
 mod trio;

@@ -1,4 +1,4 @@
-//! The resources that servers and clients have used. The clients are this process.
+//! Reads the resources that servers and this process have used. The clients are this process.
 
 use std::{
     ops::{AddAssign, Sub},

@@ -1,4 +1,4 @@
-//! The servers under measurement.
+//! Starts the servers under measurement.
 
 use clap::ValueEnum;
 use rlock_testkit::{MASTERS, RedisCluster, RedisServer};

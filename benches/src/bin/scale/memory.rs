@@ -1,4 +1,4 @@
-//! Memory.
+//! Measures the memory that locks take on the server and in a client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Processor time and bytes.
+//! Measures the processor time and bytes that locks cost.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The clients: each has the machine that ships, a clock, connections, and tasks that use locks.
+//! A simulated client: the machine that ships, with a clock, connections, and tasks that use locks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,6 @@
-//! A planned failover. The replica has all data when it takes over. The former master accepts writes until it is demoted,
-//! and each client stays there until it learns of the failover.
+//! Simulates a planned failover, in which the replica has all data when it takes over. The replica has all data when
+//! it takes over. The former master accepts writes until it is demoted, and each client stays there until it learns
+//! of the failover.
 
 use rlock_model::requests::{Answer, Body};
 use rlock_proto::store::Acquired;

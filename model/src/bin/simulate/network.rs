@@ -1,4 +1,4 @@
-//! Requests on their way to the servers, and replies and notifications on their way back.
+//! Delays, loses and delivers requests, replies and notifications.
 
 use std::{rc::Rc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What each client has told and was told about its ownerships.
+//! Notes what each client has reported and was told about its ownerships, for the rules.
 
 use std::{collections::BTreeMap, time::Duration};
 

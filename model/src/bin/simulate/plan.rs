@@ -1,4 +1,4 @@
-//! What a run does: its seed draws the clients, their options, and the faults. Each run has some of them only, so that
+//! Draws a run from its seed: the clients, their options, and the faults. Each run has some of them only, so that
 //! rare combinations are not hidden by frequent ones ("swarm testing", Groce et al., 2012).
 
 use std::{fmt, ops::Index};

@@ -1,4 +1,4 @@
-//! The servers: the rules of the embedded store, with a clock and fences of their own.
+//! A simulated server: the rules of the embedded store, with a clock and fences of its own.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Makes a failure small: fewer clients, faults and options, and fewer inputs.
+//! Makes a failing run small: with fewer clients, faults, options and inputs.
 
 use std::{
     cell::RefCell,

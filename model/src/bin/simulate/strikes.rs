@@ -1,4 +1,4 @@
-//! Faults that strike from time to time.
+//! Lets the faults of a run strike from time to time, at clients, servers and operators.
 
 use crate::{
     clients::Life,

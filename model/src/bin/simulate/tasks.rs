@@ -1,4 +1,4 @@
-//! What tasks do: they acquire, enter again, write, leave, and give up.
+//! Decides what a simulated task does next: acquire, enter again, write, leave or give up.
 
 use std::{collections::BTreeMap, time::Duration};
 

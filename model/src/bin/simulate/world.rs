@@ -1,4 +1,4 @@
-//! One run: what happens when, and what follows.
+//! Runs one simulation: orders all events in virtual time, and carries out what each causes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

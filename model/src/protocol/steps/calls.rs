@@ -1,4 +1,4 @@
-//! What callers do, and what follows from an input to their client's machine.
+//! Steps of callers: they acquire, leave and are cancelled, and their machine's outputs are carried out.
 
 use crate::{
     lost::LostCause,

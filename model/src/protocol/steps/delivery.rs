@@ -1,4 +1,4 @@
-//! Messages that arrive, and what operators do.
+//! Steps of the network and of operators: requests, replies and notifications arrive, or are lost.
 
 use super::calls::feed;
 use crate::{

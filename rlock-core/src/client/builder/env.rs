@@ -1,4 +1,4 @@
-//! A store and options from the environment: the variables of the command `rlock`.
+//! Reads the store's URL and the client's options from environment variables, the same as the command `rlock` does.
 
 use std::{env, ffi::OsString, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The options for the runtimes of a client, for what other clients and logs show of its locks, and for TLS.
+//! The builder's options for runtimes, for what other clients and logs show of the locks, and for TLS.
 
 #[cfg(feature = "tls")]
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! The methods that make a client from the builder's options.
+//! Builds the client: checks its options, makes its store, and starts its background.
 
 use std::sync::Arc;
 

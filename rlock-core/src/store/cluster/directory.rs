@@ -1,4 +1,5 @@
-//! The clients and the locks of a cluster. A client listens at every master.
+//! Lists the clients and locks of a cluster, and carries messages between its clients. A client listens at every
+//! master.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

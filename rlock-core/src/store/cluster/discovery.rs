@@ -1,4 +1,4 @@
-//! Discovery of the masters: at first from the nodes that the URL names, later from all that are known.
+//! Discovers the masters of a cluster: at first from the nodes of the URL, later from all known nodes.
 
 use std::{fmt, time::Duration};
 

@@ -1,5 +1,6 @@
-//! Locks of different slots, all or none. No script reaches them all, so they are acquired slot by slot, in
-//! the same order by every client: no client waits while it holds what another may want.
+//! Acquires locks of several slots, all or none: slot by slot, in the order that all clients use. No script reaches
+//! them all, so they are acquired slot by slot, in the same order by every client: no client waits while it holds
+//! what another may want.
 
 use futures_util::future::try_join_all;
 use redis::cmd;

@@ -1,4 +1,4 @@
-//! The nodes of a cluster that locks are asked of: each a server with connections of its own.
+//! The table of a cluster's nodes: which master serves a slot, and the connections to it.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! Routes a request to the node that has the lock, wherever that is now.
+//! Routes a request to the master of its slot, and follows `MOVED`, `ASK` and migrating slots.
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Slots, and the nodes that serve them.
+//! Reads the layout of a cluster: which nodes it has, and which slots each serves.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The checks of one server.
+//! Examines one server: persistence, eviction, replication, scripts, tracking and permissions.
 
 use std::collections::HashMap;
 

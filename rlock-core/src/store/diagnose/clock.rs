@@ -1,4 +1,4 @@
-//! The server's clock, and how long it takes to ask for it.
+//! Compares a server's clock with the client's, and measures the round trip.
 
 use std::time::{Duration, Instant, SystemTime};
 

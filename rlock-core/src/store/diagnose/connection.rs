@@ -1,4 +1,4 @@
-//! A server that is examined, and the connection to it.
+//! Connects to a server in order to examine it, and says why that failed.
 
 use redis::{
     AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisError, RedisResult,

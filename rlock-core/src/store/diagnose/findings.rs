@@ -1,4 +1,4 @@
-//! What the checks of a server find.
+//! The findings about a server: good, advice or unsafe, each with what to change.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What `INFO` shows of a server: its version, and whether it evicts locks.
+//! Reads a server's version and its risk of eviction from `INFO`.
 
 use redis::InfoDict;
 

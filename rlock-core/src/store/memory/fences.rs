@@ -1,4 +1,5 @@
-//! The fences of embedded stores. They may be ahead of the clock, so they outlive their store.
+//! The next fence of an embedded store, which outlives the store because it may be ahead of the clock. They may be
+//! ahead of the clock, so they outlive their store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

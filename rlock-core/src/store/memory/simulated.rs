@@ -1,4 +1,4 @@
-//! What tests do to an embedded store, and whose clock it goes by.
+//! What tests do to an embedded store: simulated outages and losses, and the check of its clock.
 
 use std::{fmt, sync::Arc, sync::atomic::Ordering};
 

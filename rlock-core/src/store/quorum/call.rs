@@ -1,4 +1,4 @@
-//! One request to all members of a quorum, and their replies as they arrive.
+//! Sends a request to all members of a quorum, and collects their replies until these decide it.
 
 use std::{
     fmt::Display,

@@ -1,4 +1,5 @@
-//! The clients and the locks of a quorum. A client listens at every member, and a lock is on a majority of them.
+//! Lists the clients and locks of a quorum, and carries messages between its clients through any member. A client
+//! listens at every member, and a lock is on a majority of them.
 
 use std::{collections::HashSet, time::Duration};
 

@@ -1,4 +1,5 @@
-//! Redlock: what a majority of independent members grants is granted.
+//! Redlock: acquires at all members, rolls the grants of a minority back, and restores locks at members that lack
+//! them.
 //!
 //! A request goes to all members at once. A lease counts from before its request was sent. When a majority has granted
 //! it, its remaining validity is the lease minus the time that passed and the drift of clocks.

@@ -1,3 +1,5 @@
+//! Tests connections against servers and Sentinels that reply as a test says.
+
 use std::sync::{
     atomic::{AtomicBool, Ordering},
     mpsc,

@@ -1,4 +1,4 @@
-//! Certificates that the client was given, instead of the system's.
+//! The certificate authorities that a client trusts, and the certificate that it presents.
 
 use std::{error::Error, fmt};
 

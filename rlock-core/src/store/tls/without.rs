@@ -1,4 +1,4 @@
-//! The stand-in for certificates without the feature `tls`.
+//! Stands in for certificates without the feature `tls`, which then have no options.
 
 use redis::{Client, ConnectionInfo, RedisResult};
 

@@ -1,3 +1,5 @@
+//! Tests which formats a placeholder accepts.
+
 use super::check;
 use crate::template::{Part, Placeholder, parse};
 

@@ -1,5 +1,5 @@
-//! The server's clock jumps. A test cannot set it, but it can expire leases early and delete
-//! fences.
+//! A server whose clock jumps: leases end early, and tokens still grow. A test cannot set it, but it can expire
+//! leases early and delete fences.
 
 use rlock_core::{LockClient, LostCause};
 use rlock_proto::store::FENCES_A_SECOND;

@@ -1,4 +1,5 @@
-//! Optional permissions at one server. Those of clusters and quorums are with their tests.
+//! The permissions that options need: replicas, other databases, Sentinels. Those of clusters and quorums are with
+//! their tests.
 
 use std::collections::BTreeSet;
 

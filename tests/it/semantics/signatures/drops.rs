@@ -1,5 +1,5 @@
-//! The order of drops. Arguments of the body drop as in a plain function, before the release. The
-//! few that cannot move into the body drop after it.
+//! The order in which a locked function drops its values. Arguments of the body drop as in a plain function, before
+//! the release. The few that cannot move into the body drop after it.
 
 use std::sync::{Mutex, PoisonError};
 

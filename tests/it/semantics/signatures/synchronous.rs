@@ -1,4 +1,4 @@
-//! Synchronous functions.
+//! Synchronous functions with the attribute.
 
 use rlock_core::{LockError, current, distributed_lock};
 

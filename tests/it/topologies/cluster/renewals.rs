@@ -1,4 +1,4 @@
-//! Locks of one slot share a renewal.
+//! Locks of one slot of a cluster share a renewal.
 
 use futures_util::future::try_join_all;
 use rlock_testkit::{ClientCommand, eventually};

@@ -1,4 +1,4 @@
-//! Shared locks and permits.
+//! Shared locks and permits on every store.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Locks that are deleted.
+//! Locks that are deleted on the store: their holders notice, and stop.
 
 use rlock_core::LostCause;
 use rlock_testkit::{Deletion, Fronted};

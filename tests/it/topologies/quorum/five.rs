@@ -1,4 +1,4 @@
-//! Five servers, or any number.
+//! Quorums of five servers, or of another number.
 
 use std::time::Instant;
 

@@ -1,3 +1,5 @@
+//! Tests the guard statement of each database: which tokens it accepts, and what it returns.
+
 use rlock_core::{Token, fencing::Fence};
 use rlock_sql::{
     Server,

@@ -1,3 +1,5 @@
+//! Races stale and fresh writers against each database, in random rounds.
+
 use rlock_sql::{
     Server,
     rounds::{Case, Tally, run},

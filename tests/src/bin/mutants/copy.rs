@@ -1,4 +1,4 @@
-//! A copy of the workspace, for applying and reverting mutants.
+//! Copies the workspace, and applies and reverts mutants there.
 
 use std::{
     collections::HashSet,

@@ -1,4 +1,4 @@
-//! The output of the gate.
+//! Prints the outcome of the mutation gate.
 
 use std::{process::ExitCode, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Runs one test.
+//! Runs the test that must catch a mutant.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! Callers, and the records of their observations.
+//! Makes the calls of a history, and records what they observe.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! The lock clients of a process, and their ends during use.
+//! The lock clients of a process of a history, which may end during use.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -1,4 +1,4 @@
-//! Calls that their caller may drop.
+//! Calls of a history that their caller drops at a random time.
 
 use std::{
     future::{Future, poll_fn},

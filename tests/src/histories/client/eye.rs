@@ -1,4 +1,4 @@
-//! Observes an embedded store from inside its process.
+//! Observes an embedded store from inside the process that has it.
 
 use std::{iter, sync::Arc, time::Duration};
 

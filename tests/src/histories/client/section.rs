@@ -1,4 +1,4 @@
-//! The work inside a lock.
+//! What a client of a history does inside a lock: reads, writes and checks tokens.
 
 use std::{thread, time::Duration};
 

@@ -1,4 +1,4 @@
-//! A task: one random call after the other.
+//! One task of a history: a random call after the other.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 

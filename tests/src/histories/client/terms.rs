@@ -1,4 +1,4 @@
-//! The options of a call.
+//! The options of a random call.
 
 use std::time::Duration;
 

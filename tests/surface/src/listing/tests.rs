@@ -1,3 +1,5 @@
+//! Tests the order of a surface's items.
+
 use serde_json::json;
 
 use super::*;

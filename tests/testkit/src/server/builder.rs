@@ -1,4 +1,4 @@
-//! Options of a server, and its launch.
+//! Chooses the options of a server, and starts it.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

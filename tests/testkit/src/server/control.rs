@@ -1,4 +1,4 @@
-//! Changes to a running server.
+//! Changes a running server: pauses, restarts and configures it.
 
 use std::fs;
 use std::ops::RangeInclusive;

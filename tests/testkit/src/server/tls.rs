@@ -1,4 +1,4 @@
-//! A certificate authority for tests.
+//! Makes certificates for tests, signed by an authority of their own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Proxies and gates.
+//! Tests the fixtures' proxies and gates.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;

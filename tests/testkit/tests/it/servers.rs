@@ -1,4 +1,4 @@
-//! Servers that are paused, and their end.
+//! Tests that the fixtures pause and end servers.
 
 use std::env;
 use std::net::TcpStream;

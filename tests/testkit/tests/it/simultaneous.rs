@@ -1,4 +1,4 @@
-//! Calls for many locks reach the server, and leave nothing behind.
+//! Tests that simultaneous calls reach the server, and leave nothing behind.
 
 use rlock_core::LockClient;
 use rlock_testkit::{RedisServer, eventually, simultaneous};

@@ -1,4 +1,4 @@
--- The fences of locks. Each grant sets the next one, so that a database can refuse what a late owner writes.
+-- Sets the next fence of a lock with each grant, so that a database can refuse what a late owner writes.
 
 -- The floor of a request, less a second. If the server's clock is behind this, the next fence is the floor at least. Without
 -- the second, clients with quick replies would make fences run ahead of the clock.

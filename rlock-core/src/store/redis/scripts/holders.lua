@@ -1,4 +1,4 @@
--- The holders of locks.
+-- Reads and changes the holders of a lock: one exclusive owner, shared holders or permits.
 --
 -- The keys of a lock have one hash tag:
 --   <lock>         a hash of the owner to the count of its entries; or of `shared` or `permits` to 1, until the last lease

@@ -1,4 +1,4 @@
--- The owners that wait for locks, and the hand-off to them.
+-- Keeps the queue of waiters, and hands a lock off to the first of them whose client listens (`hand_off`, `tell`).
 
 -- Notifies the client of a holder about a lock, and returns the number of receivers, or an error. `what` and `ms` are one
 -- of:
