@@ -144,6 +144,11 @@ impl Kind {
         Self::PEERS.contains(&self)
     }
 
+    /// Returns whether it is this framework.
+    pub(crate) fn is_ours(self) -> bool {
+        self.name().starts_with("ours")
+    }
+
     /// Returns the name in the command line of a worker.
     pub(crate) fn argument(self) -> String {
         self.to_possible_value()

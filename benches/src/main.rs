@@ -8,6 +8,7 @@ mod clock;
 mod contention;
 mod contestant;
 mod delay;
+mod earlier;
 mod grants;
 mod json;
 mod metric;
@@ -69,6 +70,12 @@ fn main() -> Result<ExitCode> {
         started.elapsed().as_secs_f64(),
         json.display()
     );
+    if let Some(path) = &options.against {
+        let earlier = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        for line in earlier::worse(&all, &earlier)? {
+            println!("worse: {line}");
+        }
+    }
     let kept = verdicts.iter().all(|verdict| verdict.holds);
     Ok(if options.check && !kept {
         ExitCode::FAILURE

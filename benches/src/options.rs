@@ -24,6 +24,10 @@ pub(crate) struct Options {
     /// The file for the figures as JSON. Defaults to `target/bench/results.json`.
     #[arg(long, value_name = "PATH")]
     pub(crate) json: Option<PathBuf>,
+    /// The figures of an earlier run as JSON. Prints a line that begins with `worse:` for each row of this framework whose ratio to
+    /// the floor is worse by a tenth.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) against: Option<PathBuf>,
     /// Keeps every core busy at the lowest priority. Waking a sleeping core may take several times
     /// as long as a request, and varies. This option leaves it out.
     #[arg(long)]
