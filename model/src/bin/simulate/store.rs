@@ -5,7 +5,7 @@ pub(crate) use rlock_proto::{
     redlock as decisions,
     store::{
         Acquired, Applied, Claim, GRACE, Notification, ReleaseRequest, Renewal, RenewalOutcome,
-        Renewed,
+        Renewed, StoredLock,
     },
 };
 

@@ -1,0 +1,43 @@
+//! At most one owner holds a lock, unless both modes tolerate each other; never more permits than there are.
+
+use super::{Hold, Rule};
+use crate::{key::Key, mode::LockMode, world::World};
+
+const ONE_HOLDER: Rule = "at most one owner holds a lock";
+
+impl World {
+    /// Checks that no other hold relies on the lock.
+    pub(super) fn excludes(&mut self, key: &Key, hold: Hold) {
+        self.counts.holds += 1;
+        let mut holds = self.holds(key);
+        let is_same = |other: &Hold| (other.client, other.owner) == (hold.client, hold.owner);
+        holds.retain(|other| !is_same(other));
+        let other = holds.iter().find(|other| !hold.tolerates(other)).copied();
+        let permits = match hold.mode {
+            LockMode::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        };
+        let void = self.void(key);
+        let mut solid = holds.iter().filter(|other| other.token > void);
+        let other = other.or_else(|| solid.nth(permits - 1).copied());
+        holds.push(hold);
+        self.lock(key).holds = holds;
+        if hold.token <= void || other.is_some_and(|other| other.token <= void) {
+            self.counts.excused += 1;
+        } else if let Some(other) = other {
+            let what = format!("{key}: {hold:?} at the same time as {other:?}");
+            self.breaks(ONE_HOLDER, what);
+        }
+    }
+}
+
+impl Hold {
+    /// Returns whether both may have the lock at once.
+    fn tolerates(&self, other: &Self) -> bool {
+        match (self.mode, other.mode) {
+            (LockMode::Shared, LockMode::Shared) => true,
+            (LockMode::Permits(one), LockMode::Permits(more)) => one.max(more) > 1,
+            _ => false,
+        }
+    }
+}

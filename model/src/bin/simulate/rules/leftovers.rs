@@ -1,0 +1,52 @@
+//! Nothing is left at the end, and during a run no server keeps a lock for an owner that is gone.
+
+use std::time::Duration;
+
+use super::{Rule, stored_by};
+use crate::{
+    clients::Life,
+    key::Key,
+    plan::Effect,
+    world::{MS, World},
+};
+
+pub(crate) const NOTHING_LEFT: Rule = "nothing is left at the end";
+
+/// How long a server may keep a lock for an owner that its client does not know: it was handed off to a waiter that had
+/// gone.
+const LONGEST_ORPHANED: u64 = 1_600 * MS;
+
+impl World {
+    /// Checks that a server does not keep a lock for an owner that its client has forgotten.
+    pub(super) fn audit_leftovers(&mut self, server: usize, key: &Key) {
+        let now = self.now;
+        let owner = (self.stored(server, key)).map_or(String::new(), |stored| stored.owner);
+        let is_gone = stored_by(&owner).is_some_and(|id| {
+            let holder = self.clients.iter().find(|client| id.is_of(client.id));
+            holder.is_some_and(|client| {
+                client.machine.own(key, id.sequence()).is_none() && client.life < Life::Closed
+            })
+        });
+        // A release that a majority has executed is not repeated.
+        let may_be_left = self.plan.may(Effect::Leaves)
+            || self.is_quorum() && self.plan.may(Effect::LeavesOfMinority);
+        let is_down = self.servers[server].down_until > now;
+        let lock = self.lock(key);
+        lock.owners
+            .resize_with(lock.owners.len().max(server + 1), Default::default);
+        let (last, since) = &mut lock.owners[server];
+        if *last != owner {
+            (*last, lock.moved) = (owner, lock.moved.max(now));
+            *since = now;
+        }
+        if may_be_left || !is_gone || is_down {
+            *since = now;
+        }
+        let orphaned = now - *since;
+        if orphaned > LONGEST_ORPHANED {
+            let orphaned = Duration::from_nanos(orphaned);
+            let what = format!("{key}: server {server} has an owner that is gone for {orphaned:?}");
+            self.breaks(NOTHING_LEFT, what);
+        }
+    }
+}
