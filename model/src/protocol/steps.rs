@@ -2,6 +2,7 @@
 
 mod calls;
 mod delivery;
+mod effects;
 
 use super::{
     Config, State, Time,
@@ -338,7 +339,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         Action::Downgrade(name, at) => calls::downgrade(config, state, name, at),
         Action::Write(name, at) => calls::write(state, name, at),
         Action::Due(name) => {
-            calls::feed(config, state, name, Input::Time, None);
+            effects::feed(config, state, name, Input::Time, None);
             let now = state.now();
             if state.client(name).believes(now) {
                 state.breaks(Rule::LossesNoticed);
@@ -379,7 +380,7 @@ pub(super) fn take(config: &Config, state: &mut State, action: Action) {
         Action::Drain(name) => {
             state.left.shut_downs -= 1;
             state.client(name).life = Life::Draining;
-            calls::feed(config, state, name, Input::Drain, None);
+            effects::feed(config, state, name, Input::Drain, None);
         }
         Action::Close(name) => calls::close(config, state, name),
         Action::End(name) => calls::end(config, state, name),
@@ -440,6 +441,6 @@ fn report(config: &Config, state: &mut State, name: u8, event: Event) {
     let machine: &Machine = &state.client(name).machine;
     let keys: Vec<_> = machine.slots().map(|slot| slot.key().clone()).collect();
     for key in keys {
-        calls::feed(config, state, name, Input::Event(key, None, event), None);
+        effects::feed(config, state, name, Input::Event(key, None, event), None);
     }
 }

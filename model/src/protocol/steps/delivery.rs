@@ -1,6 +1,6 @@
 //! Steps of the network and of operators: requests, replies and notifications arrive, or are lost.
 
-use super::calls::feed;
+use super::effects::feed;
 use crate::{
     lease::Time,
     machine::{Event, Failure, Input, Reply},
