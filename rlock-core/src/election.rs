@@ -21,6 +21,7 @@ use crate::{
     backoff::Backoff,
     client::LockClient,
     engine::{
+        entries::Entries,
         messages::{Answer, Question, Report},
         queries::ask,
         shell::AcquiredFor,
@@ -174,7 +175,7 @@ impl Election {
     pub fn campaign(&self) -> impl Future<Output = Result<LeaderGuard, LockError>> + Send + use<> {
         let acquire = self.acquire(AcquiredFor::Guard);
         async move {
-            let guard = acquire.await?;
+            let guard = LockGuard::new(acquire.await?);
             let term = Term::begin(guard.first().clone());
             Ok(LeaderGuard { term, guard })
         }
@@ -184,7 +185,7 @@ impl Election {
     fn acquire(
         &self,
         purpose: AcquiredFor,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Entries, LockError>> + Send + use<> {
         let candidate = self.clone();
         async move {
             let key = candidate.checked_key()?;
@@ -200,7 +201,7 @@ impl Election {
     }
 
     /// Waits to lead. If the store refuses the candidate, asks again, because an operator can end each refusal.
-    async fn accepted(&self, key: &Key, purpose: AcquiredFor) -> Result<LockGuard, LockError> {
+    async fn accepted(&self, key: &Key, purpose: AcquiredFor) -> Result<Entries, LockError> {
         let (mut refusals, mut logged) = (0, BTreeSet::new());
         loop {
             let error = match self.lock.acquire_for(purpose).await {

@@ -7,6 +7,7 @@ pub(crate) mod call_chain;
 pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod elections;
+pub(crate) mod entries;
 pub(crate) mod entry;
 pub(crate) mod hold;
 pub(crate) mod holders;

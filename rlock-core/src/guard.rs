@@ -2,15 +2,11 @@
 
 use std::{fmt, future::Future, ops::Deref};
 
-use futures_util::future::join_all;
-use rlock_proto::{few::Few, machine::HoldEnd};
+use rlock_proto::machine::HoldEnd;
 
 use crate::{
     blocking::block_on,
-    engine::{
-        call_chain::Scope,
-        entry::{EntryGuard, EntryHandle},
-    },
+    engine::{call_chain::Scope, entries::Entries, entry::EntryHandle},
     error::LockError,
     hold::Hold,
 };
@@ -55,17 +51,16 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// Makes a guard of at least one lock, with the keys in this order.
-    pub(crate) fn new(entries: Few<EntryHandle>) -> Self {
+    pub(crate) fn new(entries: Entries) -> Self {
         Self {
-            hold: Hold::new(entries),
+            hold: Hold::new(entries.into_handles()),
             end: None,
         }
     }
 
-    /// Makes a guard of entries that were added to holds.
-    pub(crate) fn of_kept(kept: Few<EntryGuard>) -> Self {
-        Self::new(kept.into_iter().map(EntryGuard::into_entry).collect())
+    /// Takes the entries from a guard that ends.
+    fn take(&mut self) -> Entries {
+        Entries::of(self.hold.take(), self.end)
     }
 
     /// Runs a future inside this hold, so that acquires of the same key in it re-enter the lock.
@@ -172,18 +167,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<(), LockError> {
-        let end = self.end;
-        let guard = |entry| EntryGuard::of(entry, end);
-        let mut entries = self.hold.take();
-        match entries.pop() {
-            Some(only) if entries.is_empty() => guard(only).release().await,
-            last => {
-                let each = entries.into_iter().chain(last).map(guard);
-                // Boxed, so that the futures of callers stay small.
-                let released = Box::pin(join_all(each.map(EntryGuard::release))).await;
-                released.into_iter().collect()
-            }
-        }
+        self.take().release().await
     }
 
     /// Releases the lock from synchronous code, like [`release`](Self::release). Blocks the calling thread until the store
@@ -234,12 +218,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn mark_failed(&mut self) {
-        self.ends_by(HoldEnd::Failed);
-    }
-
-    /// Notes why the locks are about to end.
-    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
-        self.end = Some(end);
+        self.end = Some(HoldEnd::Failed);
     }
 }
 
@@ -253,15 +232,7 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.entries().is_empty() {
-            return;
-        }
-        let entries = self.hold.take().into_iter();
-        // Collected, so that the other locks are released even if the waker of a call that waits for one of them panics.
-        let guards: Few<EntryGuard> = entries
-            .map(|entry| EntryGuard::of(entry, self.end))
-            .collect();
-        drop(guards);
+        drop(self.take());
     }
 }
 

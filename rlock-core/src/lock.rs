@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use rlock_proto::{
-    few::{self, Few},
+    few::Few,
     key::Key,
     mode::LockMode,
     options::{LockOptions, Wait},
@@ -23,7 +23,7 @@ use crate::{
     engine::{
         acquire::{self, CheckedLock, LockRequest},
         driver::ClientHandle,
-        entry::EntryGuard,
+        entries::Entries,
         shell::AcquiredFor,
     },
     error::LockError,
@@ -184,18 +184,15 @@ impl Lock {
         &self,
         wait: Wait,
         purpose: AcquiredFor,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Entries, LockError>> + Send + use<> {
         let (client, request) = (self.client.clone(), self.request(wait, purpose));
         async move {
             // Borrowed, because moving the value doubles the size of the future.
             let request = request.as_ref().map_err(LockError::clone)?;
             // Boxed, because each caller's future would otherwise be as large as this one.
-            let guards = Box::pin(acquire::acquire(&client, request)).await?;
-            let entries = few::collect(guards.into_iter().map(EntryGuard::into_entry));
-            Ok(LockGuard::new(in_order(
-                entries,
-                request.lock.order.as_deref(),
-            )))
+            let entries = Box::pin(acquire::acquire(&client, request)).await?;
+            let order = request.lock.order.as_deref();
+            Ok(Entries::new(in_order(entries, order)))
         }
     }
 
@@ -264,14 +261,14 @@ impl Lock {
     /// # }
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
-        self.acquire_for(AcquiredFor::Guard)
+        self.acquire_for(AcquiredFor::Guard).map_ok(LockGuard::new)
     }
 
-    /// Acquires the lock, like [`acquire`](Self::acquire).
+    /// Acquires the lock, like [`acquire`](Self::acquire), for a guard or a body that keeps the entries.
     pub(crate) fn acquire_for(
         &self,
         purpose: AcquiredFor,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Entries, LockError>> + Send + use<> {
         self.call(self.options.wait, purpose)
     }
 
@@ -319,7 +316,7 @@ impl Lock {
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send + use<> {
         self.call(Wait::Never, AcquiredFor::Guard)
             .map(|acquired| match acquired {
-                Ok(guard) => Ok(Some(guard)),
+                Ok(entries) => Ok(Some(LockGuard::new(entries))),
                 Err(LockError::Taken { .. }) => Ok(None),
                 Err(error) => Err(error),
             })
@@ -382,7 +379,7 @@ impl Lock {
 
     /// Runs the future inside the locks that were acquired for a body, like [`run`](Self::run).
     pub(crate) fn run_after<F: Future>(
-        acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+        acquire: impl Future<Output = Result<Entries, LockError>> + Send + 'static,
         future: F,
     ) -> impl Future<Output = Result<F::Output, LockError>> {
         let session = Session::new(OnLost::Cancel, acquire);
@@ -452,8 +449,8 @@ impl Lock {
 
     /// Acquires the locks for a body of this thread, and enters them.
     pub(crate) fn enter(&self, on_lost: OnLost) -> Result<BlockingBody, LockError> {
-        let guard = self.blocking(self.acquire_for(AcquiredFor::Body))?;
-        Ok(BlockingBody::enter(guard, on_lost))
+        let entries = self.blocking(self.acquire_for(AcquiredFor::Body))?;
+        Ok(BlockingBody::enter(entries, on_lost))
     }
 }
 

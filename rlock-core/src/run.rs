@@ -19,9 +19,8 @@ use tracing::{Span, span::EnteredSpan};
 pub(crate) use self::{outcome::has_failed, session::Session};
 use crate::{
     blocking::block_on,
-    engine::{call_chain::Scope, entry::EntryHandle},
+    engine::{call_chain::Scope, entries::Entries},
     error::LockError,
-    guard::LockGuard,
 };
 
 mod outcome;
@@ -189,29 +188,27 @@ impl BodyEnd {
 }
 
 /// Returns the scope of a body inside these locks, and the span of the last one.
-fn scope_of(guard: &LockGuard) -> (Scope, Option<Arc<Span>>) {
-    let entries = guard.entries().clone();
-    let spans = entries.iter().map(EntryHandle::span);
-    let span = spans.fold(None, |_, span| span);
-    (Scope::current().inside(entries), span)
+fn scope_of(entries: &Entries) -> (Scope, Option<Arc<Span>>) {
+    let span = entries.last().and_then(|entry| entry.span());
+    (Scope::current().inside(entries.handles()), span)
 }
 
 /// The locks that the current thread is inside. The caller runs the closure itself: each hand-over
 /// would copy the closure.
 pub(crate) struct BlockingBody {
     /// `None` once the call has ended.
-    guard: Option<LockGuard>,
+    entries: Option<Entries>,
     outer: Scope,
     span: Option<EnteredSpan>,
     on_lost: OnLost,
 }
 
 impl BlockingBody {
-    pub(crate) fn enter(guard: LockGuard, on_lost: OnLost) -> Self {
-        let (mut scope, span) = scope_of(&guard);
+    pub(crate) fn enter(entries: Entries, on_lost: OnLost) -> Self {
+        let (mut scope, span) = scope_of(&entries);
         scope.begin();
         let mut inside = Self {
-            guard: Some(guard),
+            entries: Some(entries),
             span: None,
             outer: scope,
             on_lost,
@@ -224,17 +221,17 @@ impl BlockingBody {
     /// Releases the locks after the call. Returns an error if a lock was lost during the call.
     pub(crate) fn leave<T>(mut self, returned: T) -> Result<T, LockError> {
         let end = BodyEnd::returned(has_failed(&returned)).of_holds();
-        let guard = self.guard.take();
-        let error = guard.and_then(|guard| self.end(guard, end));
+        let entries = self.entries.take();
+        let error = entries.and_then(|entries| self.end(entries, end));
         error.map_or(Ok(returned), Err)
     }
 
-    fn end(&mut self, mut guard: LockGuard, end: HoldEnd) -> Option<LockError> {
+    fn end(&mut self, mut entries: Entries, end: HoldEnd) -> Option<LockError> {
         self.outer.swap();
         self.span = None;
-        guard.ends_by(end);
+        entries.ends_by(end);
         let action = || "release a lock".to_owned();
-        let released = block_on(action, guard.release()).flatten();
+        let released = block_on(action, entries.release()).flatten();
         BodyEnd::Returned.into_error(released, self.on_lost)
     }
 }
@@ -242,8 +239,8 @@ impl BlockingBody {
 /// Releases the locks before a panic resumes.
 impl Drop for BlockingBody {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.take() {
-            self.end(guard, HoldEnd::Panicked);
+        if let Some(entries) = self.entries.take() {
+            self.end(entries, HoldEnd::Panicked);
         }
     }
 }

@@ -7,6 +7,7 @@ use rlock_proto::{few::Few, lost::LostCause};
 use crate::{
     engine::{
         call_chain::{ChainLink, Scope, innermost},
+        entries::Entries,
         entry::{EntryGuard, EntryHandle},
     },
     error::LockError,
@@ -151,7 +152,7 @@ impl CurrentHold {
     pub fn guard(&self) -> Result<LockGuard, LockError> {
         let kept: Result<Few<EntryGuard>, LockError> =
             self.entries().iter().map(EntryHandle::keep).collect();
-        kept.map(LockGuard::of_kept)
+        kept.map(|kept| LockGuard::new(Entries::new(kept)))
     }
 
     /// Returns a guard that keeps every lock of the call chain, of any client: all keys of this call, and the locks
@@ -190,7 +191,7 @@ impl CurrentHold {
                 entry => kept.push(entry?),
             }
         }
-        Ok(LockGuard::of_kept(kept))
+        Ok(LockGuard::new(Entries::new(kept)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rlock_proto::{few::Few, key::Key, mode::LockMode};
 
-use crate::engine::entry::EntryHandle;
+use crate::engine::entry::EntryGuard;
 
 /// Sorts the keys. Also returns the place of each given key among them, unless the keys were given in this order.
 pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, Option<Vec<usize>>) {
@@ -23,7 +23,7 @@ pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, O
 }
 
 /// Puts entries into the order in which their keys were given.
-pub(super) fn in_order(mut entries: Few<EntryHandle>, order: Option<&[usize]>) -> Few<EntryHandle> {
+pub(super) fn in_order(mut entries: Few<EntryGuard>, order: Option<&[usize]>) -> Few<EntryGuard> {
     if entries.len() == 1 {
         return entries;
     }

@@ -15,10 +15,10 @@ use super::{Body, BodyEnd, OnLost, scope_of};
 use crate::{
     engine::{
         call_chain::Scope,
+        entries::Entries,
         entry::{self, EntryHandle},
     },
     error::LockError,
-    guard::LockGuard,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -30,7 +30,7 @@ pub(crate) struct Session {
 }
 
 enum SessionStage {
-    Acquires(Boxed<Result<LockGuard, LockError>>),
+    Acquires(Boxed<Result<Entries, LockError>>),
     Runs(Runs),
     Releases(BodyEnd, Boxed<Result<(), LockError>>),
     Ended,
@@ -40,7 +40,7 @@ impl Session {
     /// Makes a session that acquires its locks by `acquire`.
     pub(crate) fn new(
         on_lost: OnLost,
-        acquire: impl Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+        acquire: impl Future<Output = Result<Entries, LockError>> + Send + 'static,
     ) -> Self {
         Self {
             stage: Mutex::new(SessionStage::Acquires(Box::pin(acquire))),
@@ -60,7 +60,7 @@ impl Session {
         loop {
             match stage {
                 SessionStage::Acquires(acquire) => match ready!(acquire.as_mut().poll(cx)) {
-                    Ok(guard) => *stage = SessionStage::Runs(Runs::new(guard, self.on_lost)),
+                    Ok(entries) => *stage = SessionStage::Runs(Runs::new(entries, self.on_lost)),
                     Err(error) => {
                         *stage = SessionStage::Ended;
                         body.clear();
@@ -73,8 +73,8 @@ impl Session {
                     else {
                         unreachable!("it is matched above");
                     };
-                    runs.guard.ends_by(end.of_holds());
-                    *stage = SessionStage::Releases(end, Box::pin(runs.guard.release()));
+                    runs.entries.ends_by(end.of_holds());
+                    *stage = SessionStage::Releases(end, Box::pin(runs.entries.release()));
                 }
                 SessionStage::Releases(_, release) => {
                     let released = ready!(release.as_mut().poll(cx));
@@ -105,13 +105,13 @@ impl Session {
         }
         // A destructor must not close a span, so this is not the last reference to it.
         runs.span = None;
-        runs.guard.ends_by(HoldEnd::Cancelled);
+        runs.entries.ends_by(HoldEnd::Cancelled);
     }
 }
 
 /// A body that runs inside its locks.
 struct Runs {
-    guard: LockGuard,
+    entries: Entries,
     scope: Scope,
     span: Option<Arc<Span>>,
     on_lost: OnLost,
@@ -120,12 +120,12 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(guard: LockGuard, on_lost: OnLost) -> Self {
-        let (scope, span) = scope_of(&guard);
+    fn new(entries: Entries, on_lost: OnLost) -> Self {
+        let (scope, span) = scope_of(&entries);
         Self {
             on_lost,
             loss: None,
-            guard,
+            entries,
             scope,
             span,
         }
@@ -171,7 +171,7 @@ impl Runs {
         if self.on_lost == OnLost::Continue {
             return None;
         }
-        let mut lost = self.guard.entries().iter().filter_map(|entry| {
+        let mut lost = self.entries.iter().filter_map(|entry| {
             let cause = entry.broken()?;
             Some(BodyEnd::Lost(entry.shown().to_owned(), cause))
         });
@@ -183,14 +183,14 @@ impl Runs {
         if self.on_lost == OnLost::Continue {
             return Poll::Pending;
         }
-        let guard = &self.guard;
-        let loss = self.loss.get_or_insert_with(|| first_lost(guard));
+        let entries = &self.entries;
+        let loss = self.loss.get_or_insert_with(|| first_lost(entries));
         loss.as_mut().poll(cx)
     }
 }
 
-fn first_lost(guard: &LockGuard) -> Boxed<BodyEnd> {
-    let entries = guard.entries().clone();
+fn first_lost(entries: &Entries) -> Boxed<BodyEnd> {
+    let entries = entries.handles();
     Box::pin(async move {
         let (entry, cause) = entry::first(entries.iter(), EntryHandle::until_lost).await;
         BodyEnd::Lost(entry.shown().to_owned(), cause)

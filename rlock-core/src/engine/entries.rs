@@ -1,0 +1,65 @@
+//! The entries of one call, one for each of its keys, which end together.
+
+use std::ops::Deref;
+
+use futures_util::future::join_all;
+use rlock_proto::{few::Few, machine::HoldEnd};
+
+use crate::{
+    engine::entry::{EntryGuard, EntryHandle},
+    error::LockError,
+};
+
+/// The entries of one call, in the order in which its keys were given. Dropping them removes each of them, even if the
+/// waker of a call that waits for one of the locks panics.
+pub(crate) struct Entries(Few<EntryGuard>);
+
+impl Entries {
+    /// Keeps these entries, of which there is at least one.
+    pub(crate) fn new(entries: Few<EntryGuard>) -> Self {
+        Self(entries)
+    }
+
+    /// Keeps these entries, which end for this reason unless they are released.
+    pub(crate) fn of(entries: Few<EntryHandle>, end: Option<HoldEnd>) -> Self {
+        let guard = |entry| EntryGuard::of(entry, end);
+        Self(entries.into_iter().map(guard).collect())
+    }
+
+    /// Makes all entries end for this reason unless they are released.
+    pub(crate) fn ends_by(&mut self, end: HoldEnd) {
+        self.0.iter_mut().for_each(|entry| entry.ends_by(Some(end)));
+    }
+
+    /// Returns handles on the entries for the code inside, which keep none of them.
+    pub(crate) fn handles(&self) -> Few<EntryHandle> {
+        self.iter().map(|entry| EntryHandle::clone(entry)).collect()
+    }
+
+    /// Returns the entries to a guard that keeps them from now on.
+    pub(crate) fn into_handles(self) -> Few<EntryHandle> {
+        self.0.into_iter().map(EntryGuard::into_entry).collect()
+    }
+
+    /// Removes all entries in parallel, even if one of the releases fails. Returns the first error.
+    pub(crate) async fn release(self) -> Result<(), LockError> {
+        let mut entries = self.0;
+        match entries.pop() {
+            Some(only) if entries.is_empty() => only.release().await,
+            last => {
+                let each = entries.into_iter().chain(last);
+                // Boxed, so that the futures of callers stay small.
+                let released = Box::pin(join_all(each.map(EntryGuard::release))).await;
+                released.into_iter().collect()
+            }
+        }
+    }
+}
+
+impl Deref for Entries {
+    type Target = [EntryGuard];
+
+    fn deref(&self) -> &[EntryGuard] {
+        &self.0
+    }
+}
