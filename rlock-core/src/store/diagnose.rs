@@ -14,10 +14,7 @@ use rlock_proto::{redlock::majority, store::HashSlot};
 
 pub(crate) use self::findings::ServerReport;
 pub use self::findings::{Finding, Severity};
-use self::{
-    checks::{Part, report},
-    connection::Peer,
-};
+use self::{checks::report, connection::Peer, findings::Part};
 use super::{
     cluster::slots::{Layout, NodeAddr},
     endpoint::{ClusterEndpoint, ServerEndpoint},

@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     ClusterStore,
-    routing::down,
     slots::{Layout, NodeAddr},
 };
 use crate::store::{
@@ -41,7 +40,7 @@ impl ClusterStore {
         let connecting = masters.iter().map(|node| Box::pin(node.store.until_up()));
         match timeout_at(until, select_ok(connecting)).await {
             Ok(connected) => connected.map(drop),
-            Err(_) => Err(down(&masters[0])),
+            Err(_) => Err(masters[0].down()),
         }
     }
 

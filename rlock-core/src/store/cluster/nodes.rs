@@ -37,6 +37,14 @@ pub(super) struct Node {
     keeper: AbortOnDrop,
 }
 
+impl Node {
+    /// Returns the error of a node that cannot be reached.
+    pub(super) fn down(&self) -> StoreError {
+        let (addr, reason) = (&self.addr, self.store.why_down());
+        not_yet(format!("the node at {addr} cannot be reached: {reason}"))
+    }
+}
+
 /// Maintains the connections of a node.
 async fn keep(store: Arc<RedisStore>, rediscover: Arc<Notify>) {
     // If this fails, `keep_up` connects.

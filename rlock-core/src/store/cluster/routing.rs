@@ -169,7 +169,7 @@ impl ClusterStore {
                     tokio::select! {
                         connected = node.store.until_up() => return connected.map(|()| node),
                         _ = table.changed() => {}
-                        () = sleep_until(until) => return Err(down(&node)),
+                        () = sleep_until(until) => return Err(node.down()),
                     }
                 }
                 None => {
@@ -267,9 +267,4 @@ fn on_its_way(slot: HashSlot, from: &NodeAddr, to: Option<&NodeAddr>) -> StoreEr
 
 fn masterless(slot: HashSlot) -> StoreError {
     not_yet(format!("no node of the cluster has slot {}", slot.0))
-}
-
-pub(super) fn down(node: &Node) -> StoreError {
-    let (addr, reason) = (&node.addr, node.store.why_down());
-    not_yet(format!("the node at {addr} cannot be reached: {reason}"))
 }

@@ -13,7 +13,7 @@ use redis::{
 use super::{
     clock,
     connection::{Opened, Peer},
-    findings::{Finding, ServerReport},
+    findings::{Finding, Part, ServerReport},
     info::{eviction, numbers, unknown, version, version_of},
 };
 use crate::store::redis::{
@@ -21,17 +21,6 @@ use crate::store::redis::{
     errors::{DECLARED_ONLY, is_undeclared, without_kind},
     keyspace::Keyspace,
 };
-
-/// What a server is in its store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The one server, or a master.
-    Master,
-    /// May become the master.
-    Replica,
-    /// One of a quorum.
-    Member,
-}
 
 struct Checks<'a> {
     connection: MultiplexedConnection,
@@ -41,15 +30,9 @@ struct Checks<'a> {
     is_of_cluster: bool,
 }
 
-/// Examines a server. The heading of the report is its address and what it is called.
+/// Examines a server.
 pub(super) async fn report(peer: Peer, part: Part) -> ServerReport {
-    let called = match part {
-        Part::Master => "",
-        Part::Replica => " (replica)",
-        Part::Member => " (member of the quorum)",
-    };
-    let heading = format!("{}{called}", peer.address());
-    let mut report = ServerReport::new(&heading, part != Part::Replica);
+    let mut report = ServerReport::in_part(&peer.address(), part);
     match peer.open().await {
         Ok(Opened {
             connection,

@@ -84,6 +84,17 @@ impl fmt::Display for Finding {
     }
 }
 
+/// What a server is in its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The one server, or a master.
+    Master,
+    /// May become the master.
+    Replica,
+    /// One of a quorum.
+    Member,
+}
+
 /// All findings about one server, or about several together.
 #[derive(Debug)]
 pub(crate) struct ServerReport {
@@ -96,6 +107,16 @@ pub(crate) struct ServerReport {
 }
 
 impl ServerReport {
+    /// Returns a report about the server at this address. Its heading says what the server is in its store.
+    pub(super) fn in_part(address: &str, part: Part) -> Self {
+        let called = match part {
+            Part::Master => "",
+            Part::Replica => " (replica)",
+            Part::Member => " (member of the quorum)",
+        };
+        Self::new(&format!("{address}{called}"), part != Part::Replica)
+    }
+
     /// Returns a report about a server without findings yet.
     pub(super) fn new(server: &str, grants_locks: bool) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use redis::InfoDict;
 
-use super::{checks::Part, findings::Finding};
+use super::findings::{Finding, Part};
 
 /// The oldest version that has what the scripts use.
 const OLDEST: (u32, u32) = (6, 2);

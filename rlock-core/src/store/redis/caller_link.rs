@@ -9,11 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    capabilities::{tracking, unless_refused},
-    dial::AbortOnDrop,
-    link::Link,
-};
+use super::{capabilities::tracking, dial::AbortOnDrop, errors::unless_refused, link::Link};
 use crate::caller::caller;
 
 /// The time that a new client waits for its second connection.

@@ -1,19 +1,10 @@
 //! Checks which capabilities the server or its user lacks, when a client connects for the first time.
 
-use redis::{
-    Cmd, InfoDict, RedisError, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe,
-};
+use redis::{Cmd, InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{
-    address::Address,
-    connection::Connection,
-    dial::boxed,
-    errors::{is_busy, wants_password, wants_reconnect},
-    keyspace::Keyspace,
-    link::Link,
-};
+use super::{RedisOptions, address::Address, dial::boxed, keyspace::Keyspace};
 
 /// The command without which a capability is missing; the name of the capability, with the consequence.
 pub(super) type Capability = (&'static str, &'static str);
@@ -34,32 +25,26 @@ pub(super) const NOTIFICATIONS: Capability = (
 );
 
 /// Logs settings of the server that affect locks, and what it or its user lacks.
-pub(super) async fn check(link: &Link, connection: &Connection) {
-    let (address, mut missing) = (&link.address, connection.missing.clone());
+pub(super) async fn check(
+    address: &Address,
+    options: &RedisOptions,
+    keyspace: &Keyspace,
+    connection: &MultiplexedConnection,
+    mut missing: Vec<Capability>,
+) {
+    let with_replicas = options.replicas.is_some();
     let warned = async {
-        let eviction = warn_of_eviction(address, connection.multiplexed.clone());
-        let refusals = warn_of_refusals(link, connection.multiplexed.clone());
+        let eviction = warn_of_eviction(address, connection.clone());
+        let refusals = warn_of_refusals(address, keyspace, connection.clone(), with_replicas);
         tokio::join!(boxed(eviction), boxed(refusals)).1
     };
-    let refused = timeout(link.options.connect_timeout, warned).await;
+    let refused = timeout(options.connect_timeout, warned).await;
     let refused = refused.unwrap_or_default();
     missing.retain(|(command, _)| !refused.iter().any(|name| name == command));
     if !missing.is_empty() {
         let missing = missing.iter().map(|(_, name)| *name);
         let missing = missing.collect::<Vec<_>>().join("; ");
         tracing::warn!(%address, %missing, "the server lacks features, so losses or waiters are noticed later: update it or its proxy");
-    }
-}
-
-/// Returns `None` if the server refuses the command. Returns an error if the connection failed, or if the server is
-/// busy. A connection that is set up while a script runs would never receive notifications.
-pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
-    let has_failed = |error: &RedisError| {
-        wants_reconnect(error) || error.is_io_error() || wants_password(error) || is_busy(error)
-    };
-    match outcome {
-        Err(error) if has_failed(&error) => Err(error),
-        outcome => Ok(outcome.ok()),
     }
 }
 
@@ -139,9 +124,13 @@ fn any_lock(keyspace: &Keyspace) -> String {
 }
 
 /// Logs the permissions that the user lacks, and returns them. Scripts ignore most of these refusals.
-async fn warn_of_refusals(link: &Link, mut connection: MultiplexedConnection) -> Vec<String> {
-    let (address, with_replicas) = (&link.address, link.options.replicas.is_some());
-    let refused = refused(&mut connection, &link.commands.keyspace, with_replicas).await;
+async fn warn_of_refusals(
+    address: &Address,
+    keyspace: &Keyspace,
+    mut connection: MultiplexedConnection,
+    with_replicas: bool,
+) -> Vec<String> {
+    let refused = refused(&mut connection, keyspace, with_replicas).await;
     // If the check failed, the first request for a lock reports the error.
     let (mut needed, better) = refused.unwrap_or_default();
     if !needed.is_empty() {

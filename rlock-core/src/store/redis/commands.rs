@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::{
     floor::Floor,
     keyspace::Keyspace,
-    scripts::{Script, Scripts},
+    scripts::{Script, Scripts, millis},
 };
 
 /// Room for the arguments of each lock in a call of a script, and for those that its locks share.
@@ -292,9 +292,4 @@ impl ToRedisArgs for Owner<'_> {
         };
         written.expect(GROWS);
     }
-}
-
-/// Returns whole milliseconds, the unit of the server.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -21,12 +21,12 @@ use uuid::Uuid;
 use super::{
     RedisOptions,
     address::Server,
-    capabilities::{Capability, NOTIFICATIONS, RESP3, TRACKING, tracking, unless_refused},
+    capabilities::{Capability, NOTIFICATIONS, RESP3, TRACKING, tracking},
     commands::{Commands, Operation},
     dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
+    errors::unless_refused,
     for_quorum::Registration,
     keyspace::connection_name,
-    link::Link,
     usage::Usage,
 };
 
@@ -59,18 +59,34 @@ pub(in crate::store) struct Connection {
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
+/// What a link makes its next connection of.
+pub(super) struct Opening<'a> {
+    pub(super) epoch: u64,
+    pub(super) options: &'a RedisOptions,
+    pub(super) inbox: Inbox,
+    /// The client's channel, if the connection subscribes to it.
+    pub(super) channel: Option<String>,
+    /// The connection to which the server sends its reports of changes, if not the new one.
+    pub(super) redirects_to: Option<i64>,
+}
+
 impl Connection {
     pub(super) async fn open(
-        link: &Arc<Link>,
-        epoch: u64,
+        opening: Opening<'_>,
         server: &Server,
         protocol: ProtocolVersion,
     ) -> RedisResult<Self> {
-        let (commands, channel) = (&link.commands, link.channel());
+        let Opening {
+            epoch,
+            options,
+            inbox,
+            channel,
+            redirects_to,
+        } = opening;
         let (client, resp3) = (server.client(protocol)?, protocol != ProtocolVersion::RESP2);
         let mut config = without_time_outs();
         if resp3 {
-            let inbox = link.inbox(epoch, server.promotion);
+            let inbox = inbox.clone();
             config = config.set_push_sender(move |push| {
                 inbox.on_push(push);
                 Ok::<(), Infallible>(())
@@ -81,13 +97,13 @@ impl Connection {
             epoch,
             server: server.info.addr().clone(),
             promotion: server.promotion,
-            commands: Arc::clone(commands),
+            commands: Arc::clone(&inbox.commands),
             multiplexed: multiplexed.clone(),
             usage: Arc::new(Usage::new()),
             id: None,
             missing: Vec::from_iter((protocol != server.protocol()).then_some(RESP3)),
             is_tracked: false,
-            redirects_to: link.reports_to(),
+            redirects_to,
             is_replica: false,
             refuses_type: AtomicBool::new(false),
             run_id: None,
@@ -104,14 +120,12 @@ impl Connection {
         };
         // In parallel, because holders wait for each round trip after an outage.
         let (mut subscribed, ()) =
-            tokio::try_join!(boxed(subscribe), boxed(opened.set_up(&link.options, resp3)))?;
+            tokio::try_join!(boxed(subscribe), boxed(opened.set_up(options, resp3)))?;
         if !resp3
             && !opened.is_replica
             && let Some(channel) = &channel
         {
-            subscribed =
-                boxed(opened.subscribe(link.inbox(epoch, server.promotion), &client, channel))
-                    .await?;
+            subscribed = boxed(opened.subscribe(inbox, &client, channel)).await?;
         }
         if subscribed.is_none() {
             opened.missing.push(NOTIFICATIONS);
@@ -266,6 +280,7 @@ fn run_id(reply: RedisResult<Value>) -> RedisResult<Option<String>> {
 }
 
 /// Reads the messages of one connection.
+#[derive(Clone)]
 pub(super) struct Inbox {
     /// Gets the events of this connection, and `Disconnected` when it ends.
     pub(super) listener: Listener,

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, sync::Arc};
 
 use redis::{
-    ErrorKind, RedisError,
+    ErrorKind, RedisError, RedisResult,
     ServerErrorKind::{Ask, CrossSlot, Moved},
 };
 
@@ -312,6 +312,18 @@ pub(super) fn wants_reconnect(error: &RedisError) -> bool {
         || error.is_connection_dropped()
         || error.kind() == ErrorKind::Parse
         || is_read_only(error)
+}
+
+/// Returns `None` if the server refuses the command. Returns an error if the connection failed, or if the server is
+/// busy. A connection that is set up while a script runs would never receive notifications.
+pub(super) fn unless_refused<T>(outcome: RedisResult<T>) -> RedisResult<Option<T>> {
+    let has_failed = |error: &RedisError| {
+        wants_reconnect(error) || error.is_io_error() || wants_password(error) || is_busy(error)
+    };
+    match outcome {
+        Err(error) if has_failed(&error) => Err(error),
+        outcome => Ok(outcome.ok()),
+    }
 }
 
 #[cfg(test)]

@@ -16,11 +16,14 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     RedisOptions,
     address::{Address, LOGIN},
-    capabilities::{self, unless_refused},
+    capabilities,
     commands::{Commands, Operation},
-    connection::{Connection, Inbox},
+    connection::{Connection, Inbox, Opening},
     dial::boxed,
-    errors::{IsFormerMaster, IsReplica, NO_RESP3, classify_connect, not_yet, refuses_protocol},
+    errors::{
+        IsFormerMaster, IsReplica, NO_RESP3, classify_connect, not_yet, refuses_protocol,
+        unless_refused,
+    },
     for_quorum::SameServer,
     sentinel::LOGIN as SENTINELS_LOGIN,
 };
@@ -409,7 +412,10 @@ impl Link {
     /// Logs what the server lacks.
     async fn check(&self, connection: &Connection) {
         if self.is_background() {
-            boxed(capabilities::check(self, connection)).await;
+            let (options, keyspace) = (&self.options, &self.commands.keyspace);
+            let (multiplexed, missing) = (&connection.multiplexed, connection.missing.clone());
+            let check = capabilities::check(&self.address, options, keyspace, multiplexed, missing);
+            boxed(check).await;
         }
     }
 
@@ -471,7 +477,16 @@ impl Link {
             let (server, named) = (master().await?, Instant::now());
             let server = server.with_login().await;
             let server = server.map_err(|error| classify_connect(error, LOGIN))?;
-            let open = |protocol| boxed(Connection::open(self, epoch, &server, protocol));
+            let open = |protocol| {
+                let opening = Opening {
+                    epoch,
+                    options: &self.options,
+                    inbox: self.inbox(epoch, server.promotion),
+                    channel: self.channel(),
+                    redirects_to: self.reports_to(),
+                };
+                boxed(Connection::open(opening, &server, protocol))
+            };
             let mut opened = open(server.protocol()).await;
             if server.protocol() != ProtocolVersion::RESP2
                 && opened.as_ref().is_err_and(refuses_protocol)

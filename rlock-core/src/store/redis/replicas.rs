@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    address::LOGIN, commands::millis, connection::gone, dial::plain, errors::not_yet, link::Link,
+    address::LOGIN, connection::gone, dial::plain, errors::not_yet, link::Link, scripts::millis,
 };
 use crate::{backoff::Backoff, metrics, options::Replicas, store::StoreError, wording::shown};
 

@@ -1,12 +1,12 @@
 //! The Lua scripts: which files each one consists of, and the hash by which servers know it.
 
+use std::time::Duration;
+
 use redis::Pipeline;
 use rlock_proto::store::{
     BETWEEN_PROBES, FENCES_A_SECOND, GRACE, LONGEST_SILENCE, MOST_LET_IN, MOST_NOTIFIED,
     MOST_SHOWN, QUEUE_LIFETIME, TOO_LARGE_FENCE, UNTIL_NOTIFIED,
 };
-
-use super::commands::millis;
 
 macro_rules! lua {
     ($name:expr) => {
@@ -71,6 +71,11 @@ fn text(first: &str, parts: &str, script: &str) -> String {
     format!(
         "{first}\nlocal function library()\nlocal lib = {{{constants}}}\n{parts}\nreturn lib\nend\n{script}"
     )
+}
+
+/// Returns whole milliseconds, the unit of the server.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the numbers of the protocol as fields of the library's table. Times are texts in milliseconds, because the server

@@ -22,9 +22,9 @@ use tokio::{
 };
 
 use super::{
-    capabilities::unless_refused,
     dial::{boxed, multiplexed, plain, without_time_outs},
     errors::timed_out,
+    errors::unless_refused,
 };
 use crate::{store::BoxFuture, wording::shown};
 
