@@ -10,6 +10,7 @@ mod resource;
 mod seen;
 mod state;
 mod steps;
+mod tokens;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

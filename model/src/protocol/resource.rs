@@ -1,6 +1,6 @@
 //! A resource that refuses writes with a lower token than it has seen.
 
-use super::state::TokenRange;
+use super::tokens::TokenRange;
 use crate::owner::OwnerId;
 
 /// The resource.

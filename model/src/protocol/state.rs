@@ -7,6 +7,7 @@ use super::{
     network::{Message, Network},
     resource::Resource,
     seen::{Seen, Situation},
+    tokens::TokenRange,
 };
 use crate::{
     machine::{Event, Input, Slot},
@@ -36,26 +37,6 @@ pub struct State {
     /// The rule that a step broke.
     pub(super) broken: Option<Rule>,
     pub(super) seen: Seen,
-}
-
-/// The tokens that an owner got with one fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TokenRange {
-    /// The number of the key.
-    key: u8,
-    owner: OwnerId,
-    first: u64,
-    last: u64,
-}
-
-impl TokenRange {
-    pub(super) fn has(&self, owner: OwnerId, token: u64) -> bool {
-        self.owner == owner && (self.first..=self.last).contains(&token)
-    }
-
-    fn covers(&self, key: u8, token: u64) -> bool {
-        self.key == key && (self.first..=self.last).contains(&token)
-    }
 }
 
 /// A rule that every step must obey.

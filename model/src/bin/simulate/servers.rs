@@ -15,7 +15,7 @@ use crate::{
     lease::Time,
     mode::LockMode,
     owner::OwnerId,
-    store::{GRACE, Notification, ReleaseRequest, State},
+    store::{GRACE, Notification, ReleaseRequest},
 };
 
 /// The wall-clock time at which a simulation begins, in nanoseconds.
@@ -68,6 +68,9 @@ impl requests::Fences for Fences {
         self.is_set = true;
     }
 }
+
+/// The state of a server.
+pub(crate) type State = embedded::State<Fences>;
 
 /// The last fence of a key, until a time of the server's clock.
 #[derive(Clone)]

@@ -9,10 +9,5 @@ pub(crate) use rlock_proto::{
     },
 };
 
-use crate::servers::Fences;
-
-/// The state of a server.
-pub(crate) type State = rlock_proto::embedded::State<Fences>;
-
 /// The number of tokens of a fence. Fewer than in the product, so that new fences are due soon.
 pub(crate) const TOKENS: u64 = 4;

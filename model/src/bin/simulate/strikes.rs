@@ -7,7 +7,8 @@ use crate::{
     machine::{Event, Input},
     owner::OwnerId,
     plan::{Kind, Part},
-    store::{State, TOKENS},
+    servers::State,
+    store::TOKENS,
     world::{CLOCK_STEP, MS, Place, Who, World},
 };
 
