@@ -27,7 +27,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{clock, runtime, worker::say};
+use crate::{clock, runtime, say::say};
 
 /// The number of bytes for each read.
 const CHUNK: usize = 16 * 1024;

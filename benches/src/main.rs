@@ -11,12 +11,14 @@ mod delay;
 mod earlier;
 mod grants;
 mod json;
+mod measure;
 mod metric;
 mod network;
 mod options;
 mod pace;
 mod results;
 mod runtime;
+mod say;
 mod scenario;
 mod table;
 mod worker;
@@ -49,8 +51,7 @@ fn main() -> Result<ExitCode> {
     let mut all = Vec::new();
     for scenario in options.scenarios() {
         for network in options.networks() {
-            let results = scenario
-                .run(&pace, network)
+            let results = measure::measure(scenario, &pace, network)
                 .with_context(|| format!("{}{network}", scenario.title()))?;
             if let Some(results) = results {
                 println!("{}", table::table(&results));

@@ -21,6 +21,7 @@ use crate::{
     delay,
     grants::{Grants, Span},
     runtime,
+    say::say,
 };
 
 /// The task of a worker process.
@@ -233,12 +234,6 @@ fn read_run(line: &str) -> Option<(Span, Duration)> {
     let mut next = || numbers.next()?.ok();
     let (start, stop) = (next()?, next()?);
     Some((Span { start, stop }, Duration::from_nanos(next()?)))
-}
-
-/// Replies to the process that started this worker.
-pub(crate) fn say(what: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string(what)?);
-    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a few seconds")]
