@@ -193,8 +193,8 @@ fn scope_of(entries: &Entries) -> (Scope, Option<Arc<Span>>) {
     (Scope::current().inside(entries.handles()), span)
 }
 
-/// The locks that the current thread is inside. The caller runs the closure itself: each hand-over
-/// would copy the closure.
+/// The locks that the current thread is inside. The caller runs the closure itself: each function that takes it
+/// would copy it.
 pub(crate) struct BlockingBody {
     /// `None` once the call has ended.
     entries: Option<Entries>,

@@ -1,4 +1,4 @@
-//! The causes of losses.
+//! `LostCause`: why a lock was lost.
 
 /// The reason why a hold is no longer valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -7,8 +7,8 @@ pub enum LostCause {
     /// The store no longer has the lock, because it expired there, or was deleted, evicted or flushed.
     #[error("the store no longer has it (expired, deleted, evicted or flushed there)")]
     Removed,
-    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that another client
-    /// handed over has a lease of only one second until its first renewal. The log line `lock lost` names the lease.
+    /// The lease ended before a renewal was confirmed, or the watchdog was disabled. A lock that was handed off
+    /// has a lease of only one second until its first renewal. The log line `lock lost` names the lease.
     #[error("its lease ended without a confirmed renewal")]
     Expired,
     /// The hold reached its `max_hold`.

@@ -121,9 +121,9 @@ pub(crate) async fn assert_passed_on(guard: LockGuard, waiting: Acquiring) {
     next.release().await.expect("held");
 }
 
-/// Hands a lock over to a waiter of another client. Returns `message` if a message notified the waiter, and otherwise
+/// Makes the store hand a lock off to a waiter of another client. Returns `message` if a message notified the waiter, and otherwise
 /// `timer`. `template` is the name of the locks of one test.
-pub(crate) async fn hand_over(
+pub(crate) async fn hand_off(
     (one, other): (&LockClient, &LockClient),
     key: &str,
     template: &'static str,
@@ -131,7 +131,7 @@ pub(crate) async fn hand_over(
     keep_metrics();
     let of = |by| {
         let labels = [("lock", template), ("by", by)];
-        metric("rlock_handovers_total", &labels).unwrap_or(0.0)
+        metric("rlock_arrivals_total", &labels).unwrap_or(0.0)
     };
     let before = of("message");
     let held = hold(one, key).await;
@@ -157,7 +157,7 @@ pub(crate) async fn assert_notified(
     template: &'static str,
 ) {
     for _ in 0..5 {
-        if hand_over(clients, key, template).await == "message" {
+        if hand_off(clients, key, template).await == "message" {
             return;
         }
     }

@@ -27,7 +27,7 @@ macro_rules! situations {
 
 situations! {
     HandedOff = "a lock is handed off to another client",
-    HandedOver = "a hold is handed over locally",
+    HandedOver = "a hold is handed over",
     TokenOfRenewal = "a hold has a token of a renewal",
     Nested = "a holder enters once more",
     Paused = "a client is paused for longer than its lease",

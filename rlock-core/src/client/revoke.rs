@@ -108,7 +108,7 @@ impl LockClient {
         self.take_from(self.key(key)?, Some(token.as_u64())).await
     }
 
-    /// Takes a lock from its holder, even from one that does not reply, and hands it to the next waiter. Returns
+    /// Takes a lock from its holder, even from one that does not reply, and hands it off to the next waiter. Returns
     /// whether the lock was taken.
     ///
     /// If the holder's client replies within 200 milliseconds, it loses the lock first, with

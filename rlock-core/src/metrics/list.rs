@@ -9,7 +9,7 @@ pub(super) const HELD: &str = "rlock_held";
 pub(super) const CONTENDED: &str = "rlock_contended_total";
 pub(super) const REENTRIES: &str = "rlock_reentries_total";
 pub(super) const LOST: &str = "rlock_lost_total";
-pub(super) const HANDOVERS: &str = "rlock_handovers_total";
+pub(super) const ARRIVALS: &str = "rlock_arrivals_total";
 pub(super) const RENEWALS: &str = "rlock_renewals_total";
 pub(super) const LEASE_MARGIN: &str = "rlock_lease_margin_seconds";
 pub(super) const REQUEST_DURATION: &str = "rlock_request_duration_seconds";
@@ -24,7 +24,7 @@ const COUNTERS: [(&str, &str); 6] = [
     (CONTENDED, "acquires that found the lock taken"),
     (REENTRIES, "nested acquires that re-entered the hold of their call chain"),
     (LOST, "holds that were lost, by cause"),
-    (HANDOVERS, "contended acquires that were granted, by how the lock arrived"),
+    (ARRIVALS, "contended acquires that were granted, by what brought the lock"),
     (RENEWALS, "renewals of leases, by result"),
     (RECONNECTS, "lost connections to the server that were replaced"),
 ];

@@ -38,7 +38,7 @@ struct LockMetrics {
     contended: Counter,
     reentries: Counter,
     lost: [Counter; 5],
-    handovers: [Counter; 4],
+    arrivals: [Counter; 4],
 }
 
 impl LockMetrics {
@@ -50,8 +50,8 @@ impl LockMetrics {
             let lost =
                 causes.map(|cause| counter(recorder, list::LOST, of(Some(label("cause", cause)))));
             let ways = ["local", "release", "message", "timer"];
-            let handovers =
-                ways.map(|by| counter(recorder, list::HANDOVERS, of(Some(label("by", by)))));
+            let arrivals =
+                ways.map(|by| counter(recorder, list::ARRIVALS, of(Some(label("by", by)))));
             Box::leak(Box::new(Self {
                 name,
                 acquires: Default::default(),
@@ -61,7 +61,7 @@ impl LockMetrics {
                 contended: counter(recorder, list::CONTENDED, of(None)),
                 reentries: counter(recorder, list::REENTRIES, of(None)),
                 lost,
-                handovers,
+                arrivals,
             }))
         })
     }
@@ -172,13 +172,13 @@ impl Acquire {
         }
     }
 
-    /// Notes that the call waits for a taken lock. To be called once.
+    /// Counts the call as contended and waiting. Call this once.
     pub(crate) fn waits(&self) {
         self.lock.contended.increment(1);
         self.lock.waiting.increment(1.0);
     }
 
-    /// Notes that a hold of the call has begun. If the call waited for it, it came in this way.
+    /// Remembers when the hold began and, if the call waited for it, counts what brought the lock.
     pub(crate) fn holds(
         &self,
         since: impl FnOnce() -> Time,
@@ -187,7 +187,7 @@ impl Acquire {
     ) {
         self.granted.store(since().nanos(), Ordering::Relaxed);
         if waited {
-            self.lock.handovers[by() as usize].increment(1);
+            self.lock.arrivals[by() as usize].increment(1);
         }
     }
 

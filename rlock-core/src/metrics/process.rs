@@ -46,12 +46,12 @@ pub(crate) fn renewals(counts: [usize; 4]) {
     }
 }
 
-/// Records what was left of a lease when its renewal arrived.
-pub(crate) fn lease_margin(left: Duration) {
+/// Records the rest of a lease when its renewal arrived.
+pub(crate) fn lease_margin(remaining: Duration) {
     let margin = &handles().process.lease_margin;
     margin
         .get_or_init(|| histogram(list::LEASE_MARGIN, Vec::new()))
-        .record(left);
+        .record(remaining);
 }
 
 /// Records how much later than planned the watchdog woke up.

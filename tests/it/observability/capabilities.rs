@@ -7,7 +7,7 @@ use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LASTING, LONG, assert_notices_a_loss, assert_notified, builder, connect, hand_over, ms, resp2,
+    LASTING, LONG, assert_notices_a_loss, assert_notified, builder, connect, hand_off, ms, resp2,
 };
 
 /// Starts a server without these commands.
@@ -149,7 +149,7 @@ async fn without_notifications_waiters_proceed_by_reported_changes_or_timers() {
         if protocol == "resp3" {
             assert_notified(clients, "k", template).await;
         } else {
-            assert_eq!(hand_over(clients, "k", template).await, "timer");
+            assert_eq!(hand_off(clients, "k", template).await, "timer");
         }
     }
 }

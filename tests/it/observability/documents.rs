@@ -100,7 +100,7 @@ async fn the_page_lists_every_metric_with_its_type_unit_and_labels() {
 
     for (metric, label) in [
         ("rlock_lost_total", "cause"),
-        ("rlock_handovers_total", "by"),
+        ("rlock_arrivals_total", "by"),
         ("rlock_renewals_total", "result"),
     ] {
         let rows = rows(&format!("| `{metric}`"));

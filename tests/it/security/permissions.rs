@@ -16,7 +16,7 @@ use crate::common::{
     LASTING, LONG, acl, acquiring,
     alone::alone,
     assert_notices_a_loss, assert_notified, assert_soon_free, assert_soon_queued, connect,
-    hand_over, its_turn,
+    hand_off, its_turn,
     log::{keep_log, logged_of},
     ms, queue,
 };
@@ -168,7 +168,7 @@ async fn the_least_permissions_are_enough_for_everything() {
         life_of_a_lock(&one, "k").await.expect("allowed");
         drop(one.lock("k").acquire().await.expect("free"));
         assert_soon_free(&server, "k").await;
-        let brought = hand_over((&one, &other), "k", template).await;
+        let brought = hand_off((&one, &other), "k", template).await;
         assert_eq!(brought, "timer", "{protocol}");
         assert_notices_a_loss(&server, &one, false).await;
         server
@@ -317,7 +317,7 @@ async fn a_user_without_an_optional_permission_has_slower_locks_and_a_warning() 
             if notified || protocol == "resp3" {
                 assert_notified((&one, &other), "k", template).await;
             } else {
-                let brought = hand_over((&one, &other), "k", template).await;
+                let brought = hand_off((&one, &other), "k", template).await;
                 assert_eq!(brought, "timer", "{template}");
             }
         }

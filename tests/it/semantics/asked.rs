@@ -29,13 +29,13 @@ async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was
     assert!(asked.expect("a reply"), "it is free");
 
     let guard = lock.acquire().await.expect("free");
-    let hands_over = async {
+    let hands_off = async {
         sleep(ms(1)).await;
         let (next, released) = join!(other.lock("k").wait(LONG).acquire(), guard.release());
         released.expect("held");
-        next.expect("handed over")
+        next.expect("handed off")
     };
-    let (asked, next) = join!(other.revoke("k"), hands_over);
+    let (asked, next) = join!(other.revoke("k"), hands_off);
     assert!(asked.expect("a reply"), "another one has it");
     next.release().await.expect("held");
 

@@ -218,7 +218,7 @@ async fn a_waiting_process_that_is_killed_is_skipped_at_once() {
     assert_nothing_left(&server).await;
 }
 
-/// While the lock has a reader, no release hands it to the writer.
+/// While the lock has a reader, no release hands it off to the writer.
 #[tokio::test]
 async fn the_next_release_by_a_reader_lets_in_a_reader_behind_a_killed_writer() {
     let server = RedisServer::start();

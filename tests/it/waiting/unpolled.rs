@@ -25,7 +25,7 @@ async fn a_call_that_does_not_pick_up_a_lock_of_its_client_leaves_it_to_other_cl
         let mut idle = Box::pin(shared(lock(&one)).acquire());
         begin(&mut idle).await;
         blocker.release().await.expect("held");
-        // A reader lets the other one in. Otherwise the release hands the lock over.
+        // A reader lets the other one in. Otherwise the release hands the lock off.
         first
             .await
             .expect("its turn")

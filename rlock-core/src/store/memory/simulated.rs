@@ -34,7 +34,7 @@ impl MemoryStore {
         SimulatedOutage(Arc::clone(&self.shared))
     }
 
-    /// Takes a lock from its holder and hands it to the first waiter. Returns whether the lock was held.
+    /// Takes a lock from its holder and hands it off to the first waiter. Returns whether the lock was held.
     pub(crate) fn simulate_loss(&self, key: &Key) -> Result<bool, StoreError> {
         let now = self.clock.now();
         self.shared.execute(|state| state.revoke(key, now))

@@ -1,4 +1,4 @@
-//! Acquires: their outcomes, their waits, and the cause of each hand-over.
+//! Acquires: their outcomes, their waits, and what brings the lock to a waiter.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -29,19 +29,19 @@ async fn two_clients() -> (LockClient, LockClient) {
     (connect().await, connect().await)
 }
 
-/// Returns the number of hand-overs of a kind.
-fn handovers(lock: &str, by: &str) -> f64 {
-    of_lock_by("rlock_handovers_total", lock, ("by", by))
+/// Returns how many times this brought the lock to a waiter.
+fn arrivals(lock: &str, by: &str) -> f64 {
+    of_lock_by("rlock_arrivals_total", lock, ("by", by))
 }
 
-/// Hands the lock over until a hand-over is counted as `expected`, because on a busy machine the timer of a waiter may be first.
-async fn assert_handed_over(lock: &'static str, expected: &str, hand_over: impl AsyncFn()) {
+/// Passes the lock on until an arrival is counted as `expected`, because on a busy machine the timer of a waiter may be first.
+async fn assert_brought_by(lock: &'static str, expected: &str, pass_on: impl AsyncFn()) {
     keep_metrics();
-    let before = handovers(lock, expected);
+    let before = arrivals(lock, expected);
     eventually(LONG, expected, async || {
-        hand_over().await;
+        pass_on().await;
         assert_idle(lock);
-        handovers(lock, expected) > before
+        arrivals(lock, expected) > before
     })
     .await;
 }
@@ -105,7 +105,7 @@ async fn a_nested_acquire_is_counted_as_a_reentry_and_as_no_other_acquire() {
 }
 
 #[tokio::test]
-async fn a_hand_over_is_counted_by_its_kind() {
+async fn an_arrival_is_counted_by_what_brought_the_lock() {
     const LOCAL: &str = "by-local:<id>";
     const RELEASE: &str = "by-release:<id>";
     const MESSAGE: &str = "by-message:<id>";
@@ -120,12 +120,12 @@ async fn a_hand_over_is_counted_by_its_kind() {
             guard.release().await.expect("held");
             its_turn(call).await.release().await.expect("held");
         };
-        assert_handed_over(LOCAL, "local", async || pass(LOCAL, &one, true).await).await;
+        assert_brought_by(LOCAL, "local", async || pass(LOCAL, &one, true).await).await;
         // A waiter without renewal does not accept a lock whose lease has already begun.
         let release = async || pass(RELEASE, &one, false).await;
-        assert_handed_over(RELEASE, "release", release).await;
+        assert_brought_by(RELEASE, "release", release).await;
         let message = async || pass(MESSAGE, &other, true).await;
-        assert_handed_over(MESSAGE, "message", message).await;
+        assert_brought_by(MESSAGE, "message", message).await;
     }
 }
 
@@ -148,8 +148,8 @@ async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer()
         until_idle(lock).await;
     };
     let reported = async || delete(REPORTED, &notified).await;
-    assert_handed_over(REPORTED, "message", reported).await;
+    assert_brought_by(REPORTED, "message", reported).await;
     let unreported = async || delete(UNREPORTED, &untold).await;
-    assert_handed_over(UNREPORTED, "timer", unreported).await;
-    assert!(is(handovers(UNREPORTED, "message"), 0));
+    assert_brought_by(UNREPORTED, "timer", unreported).await;
+    assert!(is(arrivals(UNREPORTED, "message"), 0));
 }

@@ -49,6 +49,6 @@ async fn clients_of_both_protocols_are_notified_of_their_turns_by_each_master() 
             its_turn(waiting).await.release().await.expect("held");
         }
     }
-    let by = |way| metric("rlock_handovers_total", &[("lock", LOCK), ("by", way)]).unwrap_or(0.0);
+    let by = |way| metric("rlock_arrivals_total", &[("lock", LOCK), ("by", way)]).unwrap_or(0.0);
     assert!(by("message") > 0.0, "{} by the timer", by("timer"));
 }
