@@ -21,10 +21,10 @@ use crate::{
     output,
 };
 
-/// A section of the manual of a subcommand: terms and what they mean, then a text.
+/// A section of the manual of a subcommand: rows of a word and its meaning, then a text.
 pub(crate) struct Section {
     title: &'static str,
-    terms: &'static [(&'static str, &'static str)],
+    rows: &'static [(&'static str, &'static str)],
     text: &'static str,
 }
 
@@ -35,7 +35,7 @@ const USAGE: (&str, &str) = ("64", "wrong arguments or options");
 pub(crate) const RUN: &[Section] = &[
     Section {
         title: "Exit status",
-        terms: &[
+        rows: &[
             (
                 "the command's",
                 "the command ran; 128 + n if signal n ended it",
@@ -62,7 +62,7 @@ pub(crate) const RUN: &[Section] = &[
     },
     Section {
         title: "Modes",
-        terms: &[
+        rows: &[
             ("without option", "no other command holds the locks"),
             (
                 "-s, --shared",
@@ -79,7 +79,7 @@ pub(crate) const RUN: &[Section] = &[
     },
     Section {
         title: "Environment of the command",
-        terms: &[
+        rows: &[
             ("RLOCK_KEY", "the key of the first lock"),
             (
                 "RLOCK_TOKEN",
@@ -100,7 +100,7 @@ pub(crate) const RUN: &[Section] = &[
     },
     Section {
         title: "Processes",
-        terms: &[],
+        rows: &[],
         text: "The command inherits the standard streams, and has a process group of its own. HUP, INT, TERM, QUIT, \
                USR1 and USR2 are passed on to the whole group. The locks are released after the whole group has \
                ended, even if the command ends first. rlock does not wait for a process that leaves the group (setsid). \
@@ -112,7 +112,7 @@ pub(crate) const RUN: &[Section] = &[
 pub(crate) const ONCE: &[Section] = &[
     Section {
         title: "Exit status",
-        terms: &[
+        rows: &[
             (
                 "the command's",
                 "this host ran the command; 128 + n if signal n ended it",
@@ -140,7 +140,7 @@ pub(crate) const ONCE: &[Section] = &[
     },
     Section {
         title: "Ticks and windows",
-        terms: &[
+        rows: &[
             (
                 "until tick + window",
                 "a host whose clock shows this time may run the tick",
@@ -156,7 +156,7 @@ pub(crate) const ONCE: &[Section] = &[
     },
     Section {
         title: "Failures",
-        terms: &[
+        rows: &[
             (
                 "by default",
                 "the tick counts as done even if the command fails, cannot be executed, or its host dies",
@@ -171,7 +171,7 @@ pub(crate) const ONCE: &[Section] = &[
     },
     Section {
         title: "Environment of the command",
-        terms: &[
+        rows: &[
             ("RLOCK_TICK", "the tick, as 2026-11-27T02:00:00Z"),
             (
                 "RLOCK_KEY",
@@ -186,7 +186,7 @@ pub(crate) const ONCE: &[Section] = &[
 /// The sections of `rlock wait`.
 pub(crate) const WAIT: &[Section] = &[Section {
     title: "Exit status",
-    terms: &[
+    rows: &[
         ("0", "the lock is free, or a client only retains it"),
         ("75", "the lock was still taken after --wait"),
         UNAVAILABLE,
@@ -218,8 +218,8 @@ pub(crate) fn help(sections: &[Section]) -> String {
     for (number, section) in sections.iter().enumerate() {
         let gap = if number == 0 { "" } else { "\n" };
         let _ = writeln!(help, "{gap}{}:", section.title);
-        for (term, meaning) in section.terms {
-            let _ = writeln!(help, "  {term:<14} {meaning}");
+        for (word, meaning) in section.rows {
+            let _ = writeln!(help, "  {word:<14} {meaning}");
         }
         if !section.text.is_empty() {
             let _ = writeln!(help, "  {}", section.text);
@@ -259,9 +259,9 @@ fn rendered(command: Command) -> std::io::Result<Vec<u8>> {
     let mut roff = Roff::new();
     for section in sections {
         roff.control("SH", [section.title.to_uppercase().as_str()]);
-        for (term, meaning) in section.terms {
+        for (word, meaning) in section.rows {
             roff.control("TP", []);
-            roff.text([bold(*term)]);
+            roff.text([bold(*word)]);
             roff.text([roman(*meaning)]);
         }
         roff.text([roman(section.text)]);

@@ -7,7 +7,7 @@ use super::{Section, UNAVAILABLE};
 pub(crate) const ELECT: &[Section] = &[
     Section {
         title: "End of a term",
-        terms: &[
+        rows: &[
             ("the command", "ends with any status but 126 and 127: rlock resigns, and campaigns again after a pause"),
             ("a loss", "stops the command by --signal, and by KILL after --kill-after; then rlock campaigns again"),
             ("a request", "by rlock leader --resign sends --signal to the command, but never KILL; when the command has ended, rlock resigns and campaigns again"),
@@ -19,7 +19,7 @@ pub(crate) const ELECT: &[Section] = &[
     },
     Section {
         title: "Exit status",
-        terms: &[
+        rows: &[
             ("the command's", "after a signal; 128 + n if signal n ended the command, or arrived while rlock did not lead"),
             ("126, 127", "the command cannot be executed or was not found, or it ended with this status"),
             ("64, 125", "as for rlock run"),
@@ -29,7 +29,7 @@ pub(crate) const ELECT: &[Section] = &[
     },
     Section {
         title: "Environment of the command",
-        terms: &[("RLOCK_TERM", "the number of the term, larger than that of every earlier leader; the same as RLOCK_TOKEN")],
+        rows: &[("RLOCK_TERM", "the number of the term, larger than that of every earlier leader; the same as RLOCK_TOKEN")],
         text: "The other variables, processes and signals are as for rlock run. The command gets the terminal \
                only when it reads from it, so that Ctrl-C ends rlock as well.",
     },
@@ -39,7 +39,7 @@ pub(crate) const ELECT: &[Section] = &[
 #[rustfmt::skip]
 pub(crate) const LEADER: &[Section] = &[Section {
     title: "Exit status",
-    terms: &[
+    rows: &[
         ("0", "there is a leader, even if it does not reply and only its lease remains; with --resign, it has received the request; with --watch, the output was closed"),
         ("1", "there is no leader, it has not received the request, or the user did not confirm"),
         UNAVAILABLE,

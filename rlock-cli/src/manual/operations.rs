@@ -6,7 +6,7 @@ use super::{Section, UNAVAILABLE, USAGE};
 pub(crate) const LS: &[Section] = &[
     Section {
         title: "Output",
-        terms: &[
+        rows: &[
             ("KEY", "the key of the lock"),
             (
                 "HOLDER",
@@ -31,7 +31,7 @@ pub(crate) const LS: &[Section] = &[
     },
     Section {
         title: "Exit status",
-        terms: &[("0", "also if no lock is held"), UNAVAILABLE, USAGE],
+        rows: &[("0", "also if no lock is held"), UNAVAILABLE, USAGE],
         text: "",
     },
 ];
@@ -40,14 +40,14 @@ pub(crate) const LS: &[Section] = &[
 pub(crate) const INSPECT: &[Section] = &[
     Section {
         title: "Several holders",
-        terms: &[],
+        rows: &[],
         text: "The line mode shows that the lock is shared or has permits, and the number of holders. The output \
                describes one of them, and lists the owners of the others. With --json these are the fields mode, \
                permits, holder_count and other_owners.",
     },
     Section {
         title: "Exit status",
-        terms: &[
+        rows: &[
             ("0", "the lock is taken"),
             ("1", "the lock is free"),
             UNAVAILABLE,
@@ -61,7 +61,7 @@ pub(crate) const INSPECT: &[Section] = &[
 pub(crate) const RELEASE: &[Section] = &[
     Section {
         title: "Exit status",
-        terms: &[
+        rows: &[
             (
                 "0",
                 "the lock is released or, with --revoke and without --wait, its holder has released it or is about to",
@@ -82,7 +82,7 @@ pub(crate) const RELEASE: &[Section] = &[
     },
     Section {
         title: "Which option",
-        terms: &[
+        rows: &[
             (
                 "--revoke",
                 "safe: the next holder begins after the body has stopped",
@@ -106,7 +106,7 @@ pub(crate) const RELEASE: &[Section] = &[
 /// The sections of `rlock doctor`.
 pub(crate) const DOCTOR: &[Section] = &[Section {
     title: "Exit status",
-    terms: &[
+    rows: &[
         ("0", "locks are safe, perhaps with advice"),
         ("1", "a lock would not be safe, or not be granted"),
         UNAVAILABLE,
@@ -119,7 +119,7 @@ pub(crate) const DOCTOR: &[Section] = &[Section {
 pub(crate) const TOP: &[Section] = &[
     Section {
         title: "Keys",
-        terms: &[
+        rows: &[
             ("w, a", "sorts by waiters, by age; Tab switches"),
             ("up, down", "scrolls; also page up, page down, home"),
             ("q", "quits; also Esc and Ctrl-C"),
@@ -130,7 +130,7 @@ pub(crate) const TOP: &[Section] = &[
     },
     Section {
         title: "Exit status",
-        terms: &[
+        rows: &[
             ("0", "after q"),
             UNAVAILABLE,
             USAGE,

@@ -101,10 +101,10 @@ impl Clock {
     pub(super) async fn sleep_towards(&self, end: Time) {
         let mut advanced = self.0.advanced.subscribe();
         // Read after the subscription, so that no advance in between goes unnoticed.
-        let left = end.since(self.now());
+        let remaining = end.since(self.now());
         tokio::select! {
             _ = advanced.changed() => {}
-            () = sleep(left.min(LONGEST_SLEEP)) => {}
+            () = sleep(remaining.min(LONGEST_SLEEP)) => {}
         }
     }
 }

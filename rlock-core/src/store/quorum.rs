@@ -145,11 +145,11 @@ impl Store for QuorumStore {
     }
 
     fn ping(&self, timeout: Duration) -> ReplyFuture<'_, ()> {
-        Box::pin(retry_within(timeout, move |left| async move {
+        Box::pin(retry_within(timeout, move |remaining| async move {
             let mut call = QuorumCall::to_each(&self.members, move |member| async move {
-                member.ping(left).await
+                member.ping(remaining).await
             });
-            call.collect(left, SHORTEST_LATE, |call| {
+            call.collect(remaining, SHORTEST_LATE, |call| {
                 call.has_majority() || call.lacks_majority()
             })
             .await;

@@ -48,9 +48,9 @@ mod tests {
         let ask = |error: StoreError, replies_at: u32| {
             asked.set(0);
             let asked = &asked;
-            retry_within(Duration::from_secs(2), move |left| {
+            retry_within(Duration::from_secs(2), move |remaining| {
                 asked.set(asked.get() + 1);
-                assert!(left > Duration::ZERO && left <= Duration::from_secs(2));
+                assert!(remaining > Duration::ZERO && remaining <= Duration::from_secs(2));
                 let reply = if asked.get() < replies_at {
                     Err(error.clone())
                 } else {

@@ -1,4 +1,4 @@
-//! Failed attempts at renewals, which are logged when they happen, not when the lease ends.
+//! Logs a renewal that fails when it happens, not only when the lease ends.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One round of renewals: the locks that are due together, in batches.
+//! Sends one round of renewals: batches the locks that are due together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -67,13 +67,13 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     let sent = core.clock.now();
     let renewals: Vec<Renewal> = batch.iter().map(|renew| renew.for_store(core.id)).collect();
     let smallest = |of: fn(&Renew) -> Duration| batch.iter().map(of).min().unwrap_or_default();
-    let (left, confirmed) = (
+    let (remaining, confirmed) = (
         smallest(|renew| renew.rest),
         smallest(|renew| renew.confirmed),
     );
     let by = batch[0].lease;
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
-    let options = SendOptions::new(left).silence(confirmed / 3);
+    let options = SendOptions::new(remaining).silence(confirmed / 3);
     let mut reply = core.store.renew(&renewals, by, options);
     let pause = renewal_attempt(confirmed).min(core.options.response_timeout);
     let in_time = timeout(pause, &mut reply).await;
@@ -106,7 +106,7 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
         }
     }
     if confirmed > 0 {
-        metrics::lease_margin(left.saturating_sub(core.clock.now().since(sent)));
+        metrics::lease_margin(remaining.saturating_sub(core.clock.now().since(sent)));
     }
     let late = if is_late { confirmed } else { 0 };
     metrics::renewals([confirmed - late, late, unknown.len(), lost]);

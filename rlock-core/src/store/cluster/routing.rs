@@ -48,13 +48,13 @@ impl Routed<'_> {
     /// Returns the way of the next try, with the remaining time.
     fn send(&self) -> SendOptions {
         SendOptions {
-            timeout: self.left(),
+            timeout: self.remaining(),
             asking: self.exporter.is_some(),
             ..self.send
         }
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 }
@@ -101,12 +101,12 @@ impl ClusterStore {
                 return Ok(());
             };
             let pause = request.backoff.next().min(LONGEST_PAUSE);
-            if matches!(request.needs, Needs::OnePlace) || request.left() <= pause {
+            if matches!(request.needs, Needs::OnePlace) || request.remaining() <= pause {
                 return Err(error);
             }
             sleep(pause).await;
             // A busy machine may have taken longer. A request without time would only hide the reason.
-            if request.left().is_zero() {
+            if request.remaining().is_zero() {
                 return Err(error);
             }
             request.node = self.master_up(request.slot, request.until).await?;
@@ -186,9 +186,9 @@ impl ClusterStore {
     pub(super) async fn ping(&self, patience: Duration) -> Result<(), StoreError> {
         let until = Instant::now() + patience;
         let masters = self.known_masters(patience).await?;
-        let left = until.saturating_duration_since(Instant::now());
+        let remaining = until.saturating_duration_since(Instant::now());
         let replies = masters.iter().map(|node| async move {
-            let reply = node.store.ping(left).await;
+            let reply = node.store.ping(remaining).await;
             reply.map_err(|error| StoreError {
                 source: not_yet(format!("the node at {}: {error}", node.addr)).source,
                 ..error

@@ -42,12 +42,12 @@ impl Directory for QuorumStore {
     }
 
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
-        Box::pin(retry_within(timeout, move |left| async move {
+        Box::pin(retry_within(timeout, move |remaining| async move {
             let mut call = QuorumCall::to_each(&self.members, move |member| async move {
-                member.clients(left).await
+                member.clients(remaining).await
             });
             // Wait for all members, because a client may not be connected to each.
-            call.collect(left, SHORTEST_LATE, QuorumCall::lacks_majority)
+            call.collect(remaining, SHORTEST_LATE, QuorumCall::lacks_majority)
                 .await;
             if !call.has_majority() {
                 return Err(call.error());
@@ -76,13 +76,13 @@ impl Directory for QuorumStore {
     }
 
     fn scan(&self, from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
-        Box::pin(retry_within(timeout, move |left| async move {
-            let until = Instant::now() + left;
+        Box::pin(retry_within(timeout, move |remaining| async move {
+            let until = Instant::now() + remaining;
             let mut call = QuorumCall::to_each(&self.members, |member| async move {
                 member.until_replying().await;
                 Ok(())
             });
-            call.collect(left, SHORTEST_LATE, QuorumCall::has_majority)
+            call.collect(remaining, SHORTEST_LATE, QuorumCall::has_majority)
                 .await;
             if !call.has_majority() {
                 return Err(call.error());
@@ -93,8 +93,8 @@ impl Directory for QuorumStore {
                 // Its locks are on other members, too.
                 return Ok((Vec::new(), next_server));
             }
-            let left = until.saturating_duration_since(Instant::now());
-            let (keys, next) = member.scan(from, left).await?;
+            let remaining = until.saturating_duration_since(Instant::now());
+            let (keys, next) = member.scan(from, remaining).await?;
             Ok((keys, next.or(next_server)))
         }))
     }

@@ -18,13 +18,13 @@ impl QuorumStore {
         key: &Key,
         send: SendOptions,
     ) -> Result<Option<StoredLock>, StoreError> {
-        retry_within(send.timeout, |left| async move {
+        retry_within(send.timeout, |remaining| async move {
             let mut call = QuorumCall::to_each(&self.members, |member| {
                 let key = key.clone();
                 async move { member.inspect(&key, send).await }
             });
             // All members, because any of them may know the largest fence.
-            call.collect(left, SHORTEST_LATE, QuorumCall::lacks_majority)
+            call.collect(remaining, SHORTEST_LATE, QuorumCall::lacks_majority)
                 .await;
             holder(&call).map_err(|Undecided| call.error())
         })
