@@ -1,4 +1,4 @@
-//! The rules of a store: the semantics of the Lua scripts, as functions on plain data.
+//! The rules of the embedded store: what each Lua script does, as functions on plain data.
 //!
 //! `LockClient::in_memory` keeps its locks in a [`State`] behind a mutex, and a simulated server in one with faults.
 

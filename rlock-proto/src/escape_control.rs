@@ -1,4 +1,4 @@
-//! Text from outside, such as a key, in logs and errors.
+//! Makes text from outside, such as a key, safe to show in logs and errors.
 
 /// The longest text of another process that is shown, in characters.
 pub const MOST_SHOWN: usize = 256;

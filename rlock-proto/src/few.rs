@@ -1,4 +1,4 @@
-//! Lists that nearly always have one element, which then needs no allocation.
+//! Short lists that nearly always have one element, which then needs no allocation.
 
 use smallvec::SmallVec;
 

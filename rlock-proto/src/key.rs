@@ -1,4 +1,4 @@
-//! Keys: their bounds, and the escaping that keeps them apart.
+//! Checks keys, and escapes values in them, so that different values never make the same key.
 
 use std::{
     fmt::{self, Display, Write},

@@ -1,4 +1,4 @@
-//! Time as leases count it: points in time, the safety margin, the renewal schedule.
+//! Until when a lease is valid on the client's clock, with the margin for drift, and when to renew it.
 
 use std::{num::NonZeroU64, ops::Add, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Lock modes.
+//! The lock mode (exclusive, shared or permits), and which mode may be nested inside another.
 
 use std::fmt;
 

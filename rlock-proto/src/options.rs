@@ -1,4 +1,4 @@
-//! The options of a lock.
+//! The options of a lock, with their defaults: lease, wait, `min_hold`, `max_hold`, retention.
 
 use std::{
     hash::{Hash, Hasher},

@@ -1,4 +1,4 @@
-//! The identity of an ownership.
+//! The identity of an ownership, as text on the store: the client, a sequence number and the mode.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The decisions of a quorum of servers: the outcome of a request from the replies of its members.
+//! Decides for a quorum: the outcome of a request, from the replies of its members.
 
 mod decisions;
 mod verdict;

@@ -1,4 +1,4 @@
-//! The messages to a store, and from it.
+//! The messages between clients and stores: requests, replies and notifications.
 
 mod hash_slot;
 mod limits;

@@ -1,4 +1,4 @@
-//! Pauses between attempts at a store that fails, and of a waiter whose notification may be lost.
+//! How long to pause after failures, and when a waiter asks again although no notification came.
 
 use std::time::Duration;
 

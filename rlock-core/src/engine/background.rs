@@ -1,4 +1,4 @@
-//! The background of a client: it looks at the schedule in time, and sends renewals, counts and releases.
+//! The loop in a client's background: wakes for the next deadline, and sends renewals, counts and releases.
 
 mod failure;
 mod renewal;

@@ -1,4 +1,5 @@
-//! A call's side of the machine: it sends what it is told to, waits to be woken, and cancels itself when it is dropped.
+//! Drives one call: sends the requests of its steps, waits to be woken, and cancels the call when its future is
+//! dropped.
 
 use std::{
     future::{Ready, poll_fn, ready},

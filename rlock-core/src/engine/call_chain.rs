@@ -1,6 +1,6 @@
-//! The chain of locks that the current call is inside. Each thread has the scope of the future that it polls, or of
-//! the call that it runs. Other Tokio tasks that a body polls on its thread, as in a `LocalSet`, are outside of that
-//! scope.
+//! Which locks the current call is inside, so that a nested call finds the hold of its caller. Each thread has the
+//! scope of the future that it polls, or of the call that it runs. Other Tokio tasks that a body polls on its thread,
+//! as in a `LocalSet`, are outside of that scope.
 
 use std::{
     cell::RefCell,

@@ -1,4 +1,4 @@
-//! What the holders of contended locks have replied about themselves.
+//! Remembers what the holders of contended locks have replied about themselves.
 
 use std::{
     collections::{HashSet, VecDeque},

@@ -1,4 +1,5 @@
-//! The thread of a client, with a runtime of its own. A service that blocks its own runtime does not endanger its locks.
+//! The background thread of a client, with a runtime of its own, which a blocked service does not stop. A service
+//! that blocks its own runtime does not endanger its locks.
 
 use std::{io, thread};
 

@@ -1,4 +1,4 @@
-//! Tells the machine when the reply to a call may have arrived, because only the call reads it, and may not be polled.
+//! Tells the machine when the reply to a call's request may have arrived, although its future is not polled.
 
 use std::{
     sync::{

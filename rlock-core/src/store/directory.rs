@@ -1,4 +1,4 @@
-//! The clients of a store and its locks: who is there, what is held, and messages between clients.
+//! The trait `Directory`: which clients and locks a store has, and how messages get from client to client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The URLs of stores: what each names, and how errors show it without its secrets.
+//! Parses the URLs of stores, and hides their secrets in errors.
 
 mod parts;
 #[cfg(test)]

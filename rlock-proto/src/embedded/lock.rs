@@ -1,4 +1,4 @@
-//! A lock of an embedded store: who may hold it together with others, and when it is free.
+//! A lock of the embedded store: who may hold it together with others, and when it is free.
 
 use crate::{few::Few, lease::Time, mode::LockMode, owner::OwnerId};
 

@@ -1,4 +1,4 @@
-//! The locks of an embedded store: changes what an owner has, by the rules of the Lua scripts in `store/redis/scripts`.
+//! All locks of the embedded store, and what each request changes: renewals, counts, downgrades, releases.
 //!
 //! The maps hash keys, which contain foreign texts, by `foldhash` with a random seed, so a caller cannot choose keys that collide.
 

@@ -1,4 +1,4 @@
-//! The owners that wait for each lock, in the order in which they came.
+//! The queue of each lock of the embedded store: which owners wait, in the order in which they came.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! The attempts at a request: one is under way at a time, and the next one follows a failure after a pause.
+//! When a request is repeated: one attempt is under way at a time, and a pause follows a failure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The calls: those that acquire locks, and those that wait until their entry has ended.
+//! The stages of a call: what an acquire, or an entry that ends, waits for and keeps until then.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the store shows of a hold: the count of its entries, or that it shares its lock. No call waits for that.
+//! When the store learns of nested calls or a downgrade, for which no call waits. No call waits for that.
 //!
 //! The background sends it, one request at a time for an owner, and each request says what the store should show by then. So it
 //! corrects whatever an earlier one left, and entries that leave soon cost no request.

@@ -1,4 +1,4 @@
-//! What a message about a lock means for its ownerships: from the store, or from another client.
+//! What a notification about a lock changes: granted, wanted, changed, or revoked by another client.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,4 @@
-//! A hold, and its entries.
+//! A hold: its token, its entries, and what observers see of it.
 
 use std::time::Duration;
 

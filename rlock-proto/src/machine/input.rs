@@ -1,4 +1,4 @@
-//! The inputs of the machine.
+//! Everything that can happen to a machine: calls, replies, notifications, time.
 
 use std::time::Duration;
 

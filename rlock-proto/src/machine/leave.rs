@@ -1,4 +1,4 @@
-//! The end of an entry, its downgrade, and the further entry that a guard of it keeps.
+//! What happens when an entry ends, is downgraded, or is kept by a guard of its body.
 
 use super::{
     CallId, Common, Entry, Life,

@@ -1,4 +1,4 @@
-//! The outputs of the machine: what its driver has to do, and what the machine reports.
+//! Everything that a machine asks its driver to do, and what it reports.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! An ownership: a lock that the client has on the store, or asks for, from the first request to the last reply.
+//! An ownership: what the client has on the store, from the first request to the last reply, and what calls may do
+//! with it.
 
 use std::time::Duration;
 

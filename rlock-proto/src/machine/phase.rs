@@ -1,4 +1,4 @@
-//! The state of an ownership: which phase it is in, and which one may follow.
+//! The phases of an ownership, and which one may follow another.
 //!
 //! | phase | next phases |
 //! | --- | --- |

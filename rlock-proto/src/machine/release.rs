@@ -1,5 +1,5 @@
-//! The release of an ownership. The call that ends it sends the first request, and the background any further ones, until the
-//! lease has ended the lock at the store.
+//! When a lock is released on the store, and until when a release without a reply is repeated. The call that ends it
+//! sends the first request, and the background any further ones, until the lease has ended the lock at the store.
 //!
 //! If the store refuses a release for good, the client gives it up, but remembers the owner until the lease ends: a message may
 //! show that the store has the owner in its wait queue, and then the client releases it again, with its fence.

@@ -1,4 +1,4 @@
-//! The lease of an ownership, and when it is renewed.
+//! When a lease is renewed, and when it ends the hold.
 
 use std::time::Duration;
 

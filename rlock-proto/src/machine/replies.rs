@@ -1,4 +1,4 @@
-//! What a reply means: for the ownerships that its request named, and for the call that sent it.
+//! What a reply, or its absence, changes: in the ownerships of its request, and in the call that sent it.
 
 use std::time::Duration;
 

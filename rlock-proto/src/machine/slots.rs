@@ -1,5 +1,5 @@
-//! The slots of a client, and where each key has its own. A call looks its slots up once, because its entries and requests know
-//! their places from then on.
+//! Where the state of each key lies, and when an unused place goes to another key. A call looks its slots up once,
+//! because its entries and requests know their places from then on.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -1,4 +1,4 @@
-//! Where an owner stands at the store, by what the store said last: absent, waiting or granted the lock; and when to ask again.
+//! What the store last said of an owner (absent, waiting, granted), and when to ask it again.
 
 use std::time::Duration;
 

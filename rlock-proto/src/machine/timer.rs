@@ -1,4 +1,4 @@
-//! The deadlines: what is looked at, when, and why.
+//! The deadlines of calls and keys: which one comes next, and why.
 
 use std::collections::BTreeMap;
 

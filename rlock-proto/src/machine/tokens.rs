@@ -1,4 +1,4 @@
-//! The fencing tokens of an ownership. Each hold takes the next token.
+//! Which fencing token a hold gets, and when a new fence is needed. Each hold takes the next token.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Decides the outcome of a request from the replies of the members.
+//! What a majority has granted or confirmed, which members lack a lock, and how long to wait for late replies.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the replies of some servers decide, by counting.
+//! Counts votes: how many servers are a majority, and whether the outcome is decided.
 
 /// The most servers of a quorum.
 pub const MOST_SERVERS: usize = 32;

@@ -1,4 +1,4 @@
-//! The hash slots into which a cluster divides its keys.
+//! Which hash slot of a cluster a key belongs to.
 
 use crc::{CRC_16_XMODEM, Crc};
 

@@ -1,4 +1,5 @@
-//! The numbers that all stores and clients share. The Lua scripts get theirs from here.
+//! The numbers that all stores and clients share: grace period, most waiters let in at once (64), tokens of a fence.
+//! The Lua scripts get theirs from here.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The notifications of a store to its clients.
+//! What a store tells its clients without being asked: granted, wanted, retry, changed.
 
 use std::{sync::Arc, time::Duration};
 

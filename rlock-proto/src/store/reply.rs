@@ -1,4 +1,4 @@
-//! What a store replies.
+//! What a store replies to each request, and what it stores of a lock.
 
 use std::time::Duration;
 

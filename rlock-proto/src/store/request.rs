@@ -1,4 +1,4 @@
-//! What a store is asked for.
+//! What a client can ask a store for: acquire, set count, downgrade, release, renew.
 
 use std::time::Duration;
 

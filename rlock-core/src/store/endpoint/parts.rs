@@ -1,4 +1,4 @@
-//! The parts of a URL, and which of them an error may show.
+//! Splits a URL into parts, says what is wrong with it ("did you mean"), and which parts an error may show.
 
 use std::net::{Ipv4Addr, SocketAddrV6};
 

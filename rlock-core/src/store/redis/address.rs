@@ -1,4 +1,4 @@
-//! The address of the server that has the locks, and its connection settings.
+//! Which server to connect to, asking Sentinels if needed, and with which settings.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
-//! A second connection, on the runtime that made the client. It carries the requests of that runtime's tasks, which
-//! therefore wake no other thread. The background connection carries renewals, notifications and background releases.
-//! It is on the client's own runtime, which the tasks cannot block.
+//! The second connection of a client, on the runtime that made it, for the requests of its tasks. These therefore wake
+//! no other thread. The background connection carries renewals, notifications and background releases. It is on the
+//! client's own runtime, which the tasks cannot block.
 
 use std::{sync::Arc, time::Duration};
 

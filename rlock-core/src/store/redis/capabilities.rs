@@ -1,4 +1,4 @@
-//! Checks which capabilities the server or its user lacks, when a client connects for the first time.
+//! Checks at the first connection what the server or its user lacks, and warns.
 
 use redis::{Cmd, InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe};
 use tokio::time::timeout;

@@ -1,4 +1,4 @@
-//! The commands of requests, with the names of their keys and their arguments.
+//! Builds the command for each request: its script, keys and arguments.
 
 use std::{
     io::Write,

@@ -1,4 +1,5 @@
-//! A connection to the server. RESP2 cannot mix notifications with replies, so they have a connection of their own.
+//! Opens and sets up one connection (RESP3 or RESP2, tracking, push messages), and sends commands over it. RESP2
+//! cannot mix notifications with replies, so they have a connection of their own.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Opens connections, and ends tasks that are dropped.
+//! Opens TCP, TLS and socket connections, and ends the tasks of dropped ones.
 
 use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
 use tokio::task::{AbortHandle, JoinHandle};

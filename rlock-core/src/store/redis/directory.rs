@@ -1,4 +1,4 @@
-//! The clients and the locks of one server.
+//! Lists the clients and locks of one server, and publishes messages to its clients.
 
 use std::time::Duration;
 

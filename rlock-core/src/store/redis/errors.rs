@@ -1,4 +1,4 @@
-//! Classifies errors: whether to repeat the request, and whether it may have been executed.
+//! Classifies the errors of a server: whether to repeat the request, and whether it may have been executed.
 
 use std::{error::Error, fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Servers and Sentinels of tests, which reply as the test says.
+//! Servers and Sentinels for unit tests, which reply as the test says.
 
 use std::{
     io::{self, ErrorKind},

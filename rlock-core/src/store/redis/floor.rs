@@ -1,4 +1,4 @@
-//! The floor of the fences of new grants.
+//! The largest fence that this client has seen, which every new grant exceeds even if the server's clock steps back.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},

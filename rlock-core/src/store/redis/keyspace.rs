@@ -1,5 +1,5 @@
-//! Names of keys and channels on the server, and messages on these channels. The keys of a lock share one hash tag, and
-//! therefore one slot.
+//! Names the keys and channels of a lock on the server. The keys of a lock share one hash tag, and therefore one
+//! slot.
 
 use std::{fmt::Display, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The options of a client that concern its servers.
+//! The options of a client that concern its servers: time-outs, replicas, TLS and credentials.
 
 use std::{sync::Arc, time::Duration};
 

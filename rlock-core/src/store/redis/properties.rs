@@ -1,5 +1,5 @@
-//! Properties of all input from outside: replies and messages of the server, keys, URLs. The tests check
-//! them with random input, and the targets in `fuzz/` with generated input.
+//! States what holds for every input from outside: replies and messages of a server, keys, URLs. The tests check them
+//! with random input, and the targets in `fuzz/` with generated input.
 
 #[cfg(test)]
 mod tests;

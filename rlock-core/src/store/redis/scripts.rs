@@ -1,4 +1,4 @@
-//! The Lua scripts: which files each one consists of, and the hash by which servers know it.
+//! Puts the Lua scripts together from their files, with the constants and the hash by which servers know them.
 
 use std::time::Duration;
 

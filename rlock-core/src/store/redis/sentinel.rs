@@ -1,4 +1,4 @@
-//! Finds the master of a Sentinel service, and learns of promotions. Each connection looks the master up again, because
+//! Asks Sentinels for the master, and learns of promotions. Each connection looks the master up again, because
 //! another server may have been promoted.
 
 use std::{

@@ -1,4 +1,4 @@
-//! What a connection was used for, which decides how its loss is handled.
+//! Whether a connection was idle when it was lost, which decides if a request is repeated.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},

@@ -1,4 +1,4 @@
-//! Inputs to one machine, and what it wants to be done then.
+//! Tests single inputs to one machine, and what it wants done then.
 
 mod client;
 mod counts;
