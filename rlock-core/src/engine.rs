@@ -1,4 +1,4 @@
-//! The layer between calls and the store. The machine decides; the shell, the calls and the background act.
+//! Connects the machine to calls and the store: the machine decides, and the shell, the calls and the background act.
 
 pub(crate) mod acquire;
 pub(crate) mod background;

@@ -1,4 +1,4 @@
-//! Fences: fencing tokens that a database checks.
+//! Fencing tokens that a database checks: the guard statement, and what its result means.
 //!
 //! A process that is paused for longer than its lease can write once more when it resumes, and no lock with a lease can
 //! prevent that. The database can. It keeps the largest token of each key in a table, and each transaction begins with a

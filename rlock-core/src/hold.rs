@@ -1,4 +1,4 @@
-//! The hold of a call: what its guard and the code inside it can ask.
+//! `Hold`: what a guard, the code inside a lock and a leader can ask of their hold: its token, validity and depth.
 
 use std::{fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The types that inspection returns: a lock, its holders, its waiters and its queue.
+//! The types that inspection returns: a lock with its holders, waiters and queue.
 
 use std::{fmt, time::Duration};
 

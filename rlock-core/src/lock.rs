@@ -1,4 +1,4 @@
-//! A handle to a lock of one key or several, with its options.
+//! `Lock`: locks one key or several, with options, by a guard or around a body.
 
 mod keys;
 

@@ -1,4 +1,4 @@
-//! The outcomes of an acquire by which spans and metrics tell it apart.
+//! How an acquire ends, as spans and metrics tell it.
 
 pub(crate) mod spans;
 

@@ -1,4 +1,5 @@
-//! What the attribute expands to. Not part of the public interface.
+//! The functions that an expanded `#[distributed_lock]` calls: they find the client, and run the body by a
+//! plan. Not part of the public interface.
 
 #![allow(missing_docs, clippy::missing_errors_doc)]
 

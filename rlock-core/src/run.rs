@@ -1,4 +1,4 @@
-//! Bodies inside their locks: acquire, try, finally release.
+//! Runs a body inside its locks: acquires, runs it, and releases in every case (try, finally).
 //!
 //! Every annotated function instantiates the generic part, so that part is thin.
 

@@ -1,4 +1,5 @@
-//! The public view of the current call's scope: its innermost hold, and how to carry the scope into a task.
+//! `current()`, `CurrentHold` and `in_current_scope()`: the innermost hold of a call, and how a spawned task inherits
+//! its locks.
 
 use std::{fmt, future::Future, ops::Deref, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! The trait of stores, which take the messages of `rlock_proto::store`. Only the rooms below know servers.
+//! The trait `Store`: what every store does with the requests of `rlock_proto::store`. Only the rooms below know
+//! servers.
 
 pub(crate) mod cluster;
 pub(crate) mod credentials;

@@ -1,4 +1,4 @@
-//! Acquires locks: a call takes the steps that the machine tells it.
+//! Acquires locks for a call, by the steps that the machine returns.
 
 mod holder;
 mod observed;

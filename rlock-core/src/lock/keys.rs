@@ -1,4 +1,4 @@
-//! The order of a lock's keys: as they were given for its user, and ascending for the store.
+//! Orders the keys of a lock: as they were given for its user, and ascending for the store.
 
 use std::collections::HashMap;
 

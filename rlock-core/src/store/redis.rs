@@ -1,4 +1,4 @@
-//! The store on one Redis or Valkey server.
+//! The store on one Redis or Valkey server: chooses the connection for each request, and repeats it.
 
 pub(super) mod address;
 mod caller_link;

@@ -1,4 +1,4 @@
-//! One call that acquires locks, as metrics and spans show it.
+//! Reports one acquire to metrics and spans.
 
 use std::sync::{
     Arc,

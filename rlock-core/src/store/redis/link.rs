@@ -1,4 +1,4 @@
-//! The connection to the server. The background keeps it up, and replaces it when it fails or is silent.
+//! Keeps the connection to a server up: the background replaces it, with backoff, when it fails or is silent.
 
 use std::{
     mem,
