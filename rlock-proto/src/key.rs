@@ -1,4 +1,4 @@
-//! Checks keys, and escapes values in them, so that different values never make the same key.
+//! Checks keys, escapes values in them, so that different values never make the same key, and hides redacted ones.
 
 use std::{
     fmt::{self, Display, Write},

@@ -1,4 +1,4 @@
-//! Remembers what the holders of contended locks have replied about themselves.
+//! Remembers what the holders of contended locks have replied, and warns once if calls disagree on permits.
 
 use std::{
     collections::{HashSet, VecDeque},

@@ -1,4 +1,4 @@
-//! What a majority has granted or confirmed, which members lack a lock, and how long to wait for late replies.
+//! What a majority has granted or confirmed, which members lack a lock, and when waiters of a quorum ask again.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! What the simulation uses of the stores, as it ships: the rules of the embedded store, which tests compare with the Lua scripts,
-//! and the decisions of a quorum.
+//! The stores of the simulation, which are the code that ships: the embedded store's rules, and a quorum's decisions.
 
 pub(crate) use rlock_proto::{
     redlock as decisions,

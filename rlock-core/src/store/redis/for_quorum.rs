@@ -1,4 +1,4 @@
-//! What a quorum asks of its members beyond the store trait.
+//! What only a quorum needs of a server: whether it is up, restored locks, and run ids, so that none votes twice.
 //!
 //! Two addresses may lead to the same server, such as a name and its IP address, or two ports of a proxy. That server
 //! votes once, so all members share a [`RunIds`] of the servers that they are connected to.
