@@ -15,7 +15,7 @@ use crate::token::{InvalidToken, Token};
 
 /// The key and the fencing token of an exclusive hold, for storage that refuses stale writers.
 ///
-/// [`Hold::fence`](crate::Hold::fence) returns it, and [`fencing`](self) has the statements that check it in a
+/// [`Hold::fence`](crate::Hold::fence) returns it, and [`fencing`](crate::fencing) has the statements that check it in a
 /// database.
 ///
 /// The key has at most 1,024 bytes. The database compares keys byte by byte: a column that ignores case
