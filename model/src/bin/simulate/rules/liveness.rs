@@ -123,7 +123,7 @@ impl World {
             slot.waiters() == 0 && note.is_some_and(|note| note.retain.is_zero())
         };
         let broken = if about.is_gone && phase.is_none() {
-            "the lock or the place of a waiter that has gone is not given back"
+            "the lock or the place of a waiter that has gone is not released"
         } else if about.wanted && phase == Some(Phase::Retained) {
             "a lock stays retained although others wait"
         } else if machine.slots().any(is_forgotten) {
