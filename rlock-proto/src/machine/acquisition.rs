@@ -53,11 +53,18 @@ impl Acquisition {
                         if now < self.deadline {
                             return cx.wait(self.deadline);
                         }
-                        if now < limit && slot.waits_for_decision(self.asks_once(), now) {
+                        let is_undecided = slot.waits_for_decision(self.asks_once(), now);
+                        if is_undecided && now < limit {
                             slot.line.attempt(id);
                             return cx.wait(limit);
                         }
-                        self.stage = Stage::Refused(self.taken(n, None));
+                        // The store was asked, and has not said within a response time-out who has the lock.
+                        let has_failed =
+                            is_undecided && self.contended.is_none() && slot.is_unanswered();
+                        self.stage = Stage::Refused(match has_failed {
+                            true => Refusal::Failed,
+                            false => self.taken(n, None),
+                        });
                         continue;
                     }
                 }
@@ -128,8 +135,10 @@ impl Acquisition {
                     self.stage = if waits {
                         let line = &mut slots[self.parts[n].slot].line;
                         line.wait(id, options, self.started);
-                        // While an attempt waits, it is not known whether another owner has the lock.
-                        self.contended = Some((n, None)).filter(|_| !self.asks_once());
+                        // A call with a short wait does not learn from its place in the line who has the lock.
+                        if !self.is_shorter(cx.settings.response_timeout) {
+                            self.contended = Some((n, None));
+                        }
                         Stage::Queued(n)
                     } else {
                         Stage::Refused(self.taken(n, None))
@@ -176,16 +185,12 @@ impl Acquisition {
             own.is_some_and(|own| own.standing.ask_at().is_some())
         };
         let waiting = || lacking.iter().find(waits).map(|n| (*n, None));
-        if !self.asks_once()
-            && now >= self.deadline
-            && let Some((n, ttl)) = self.contended.or_else(waiting)
-        {
+        let taken = self.contended.or_else(waiting);
+        let taken = taken.filter(|_| !self.asks_once() && now >= self.deadline);
+        if taken.is_some() || self.request_timeout(cx).is_zero() {
+            // The store has answered each request, even if the grant was of no use.
+            let (n, ttl) = taken.unwrap_or((lacking[0], None));
             self.stage = Stage::Refused(self.taken(n, ttl));
-            return None;
-        }
-        if self.request_timeout(cx).is_zero() {
-            // The call was polled late, when the reply to its last request was of no use.
-            self.stage = Stage::Refused(Refusal::Failed);
             return None;
         }
         Some(Step::Send(self.ask(id, &lacking, slots, cx)?))

@@ -215,6 +215,12 @@ impl Slot {
         self.is_decided_soon(now) && (asks_once || !is_granted)
     }
 
+    /// Returns whether the store was asked, and has not said who has the lock.
+    pub(super) fn is_unanswered(&self) -> bool {
+        let own = self.current();
+        own.is_some_and(|own| own.standing.is_unanswered())
+    }
+
     /// Serves the calls of the line in their order, as far as the state of the slot allows:
     ///
     /// - The next call joins a shared hold if it may. If it may not, and the lock is shared on the store, it asks with another

@@ -118,11 +118,11 @@ pub enum By {
 /// Why a call gets no lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// Another owner has the lock of this key, for this time.
+    /// Another owner has, or had, the lock of this key, for this time.
     Taken(Key, Option<Duration>),
     /// No owner has the lock on a majority of the servers.
     Split,
-    /// Requests failed.
+    /// Requests of the call, or of the call before it in the line, had no answer in time that says who has the lock.
     Failed,
     /// The hold that the call or the entry is inside has ended or is lost.
     Lost(Key, LostCause),

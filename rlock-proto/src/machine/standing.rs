@@ -202,6 +202,11 @@ impl Standing {
         self.by
     }
 
+    /// Returns whether the store was asked, and has neither granted the lock nor made the owner wait.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.place == Place::Absent && self.not_before.is_some()
+    }
+
     /// Returns whether the store has granted the lock to the owner, or queued the owner.
     pub(super) fn is_known(&self) -> bool {
         match self.place {

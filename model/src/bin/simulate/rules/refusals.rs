@@ -22,8 +22,10 @@ impl World {
         let task = &state.tasks[task];
         let is_leaving = matches!(task.doing, Doing::Leaving(_));
         let is_early = self.now < task.not_before && !is_leaving;
-        // A release fails if requests of the background did, and a nested call if others of its hold did.
-        let has_failed = (task.has_failed || is_leaving || task.is_inside) && may_fail;
+        // A release fails if requests of the background did, a nested call if others of its hold did, and a call that has not
+        // asked if those of the call before it in the line did.
+        let is_behind = is_leaving || task.is_inside || task.asked == 0;
+        let has_failed = (task.has_failed || is_behind) && may_fail;
         let is_wrong = match why {
             Refusal::Taken(..) => is_early,
             Refusal::Failed => !has_failed && !task.was_late,

@@ -352,6 +352,10 @@ pub(super) fn granted(fence: u64, claims: usize, sent_at: u64) -> Reply {
 pub(super) const DONE: Reply = Reply::Applied(Applied::Done);
 pub(super) const NOT_HELD: Reply = Reply::Applied(Applied::NotHeld);
 pub(super) const UNANSWERED: Reply = Reply::Failed(Failure::UNANSWERED);
+pub(super) const NOT_EXECUTED: Reply = Reply::Failed(Failure {
+    maybe_executed: false,
+    transient: true,
+});
 
 pub(super) fn asked(step: Step) -> Box<Request> {
     match step {

@@ -121,19 +121,116 @@ fn a_short_wait_asks_again_while_no_owner_has_a_majority() {
     }
 }
 
+/// The call behind has not asked yet, and one request without a reply says nothing about the lock.
 #[test]
-fn an_attempt_behind_a_request_without_a_reply_does_not_call_the_lock_taken() {
-    for wait in [Wait::Never, Wait::For(Duration::ZERO)] {
+fn a_short_wait_behind_a_request_without_a_reply_asks_for_itself() {
+    for wait in SHORT {
         let mut client = Client::new();
         let (_, first) = client.acquire("k", waits(wait));
         client.now = 1;
         let (call, step) = client.acquire("k", waits(wait));
         assert_eq!(step, Step::Wait);
+        client.tick(LATER + 1);
+        assert_eq!(client.poll(call), Step::Wait);
         client.now = 2_000;
         let failed = Step::Refused(Refusal::Failed);
         assert_eq!(client.reply(asked(first), UNANSWERED), failed);
         let request = client.next(call);
+        assert_eq!(request.timeout, ms(2_000), "{wait:?}");
         client.now = 4_000;
         assert_eq!(client.reply(request, UNANSWERED), failed);
+    }
+}
+
+#[test]
+fn a_short_wait_behind_a_call_that_is_cancelled_asks_for_itself() {
+    for wait in SHORT {
+        let mut client = Client::new();
+        let (gone, _) = client.acquire("k", terms(LEASE));
+        let (call, step) = client.acquire("k", waits(wait));
+        assert_eq!(step, Step::Wait);
+        client.tick(LATER);
+        assert_eq!(client.poll(call), Step::Wait, "{wait:?}");
+        client.on(Input::Cancel(gone));
+        let request = client.next(call);
+        assert_eq!(request.timeout, ms(2_000), "{wait:?}");
+        client.now += LATER;
+        only(client.grant(request, FENCE));
+    }
+}
+
+/// The turn comes too late for a request, but not because of a failure.
+#[test]
+fn a_wait_that_has_ended_in_the_line_sends_no_request() {
+    let mut client = Client::new();
+    let (gone, _) = client.acquire("k", terms(LEASE));
+    let (call, step) = client.acquire("k", waits(Wait::For(ms(3_000))));
+    assert_eq!(step, Step::Wait);
+    client.now = 3_000;
+    client.on(Input::Cancel(gone));
+    let step = client.poll(call);
+    assert!(is_taken(&step), "{step:?}");
+}
+
+#[test]
+fn a_short_wait_behind_a_call_whose_requests_fail_does_not_call_the_lock_taken() {
+    for (is_refused, failure) in [
+        (false, UNANSWERED),
+        (false, NOT_EXECUTED),
+        (true, UNANSWERED),
+    ] {
+        for wait in SHORT {
+            let mut client = Client::new();
+            let (first, step) = client.acquire("k", terms(LONG));
+            let mut request = asked(step);
+            if is_refused {
+                client.refuse(request, 0, 0);
+                client.tick(1_100);
+                request = client.next(first);
+            }
+            client.now += 1;
+            let (call, step) = client.acquire("k", waits(wait));
+            assert_eq!(step, Step::Wait);
+            client.now += LATER;
+            client.tick(client.now);
+            assert_eq!(client.poll(call), Step::Wait, "{wait:?}");
+            // The first call pauses before it asks again, and is not polled.
+            client.now += 1_900;
+            assert_eq!(client.reply(request, failure.clone()), Step::Wait);
+            client.tick(client.now + 100);
+            let step = client.poll(call);
+            let expected = if is_refused {
+                is_taken(&step)
+            } else {
+                step == Step::Refused(Refusal::Failed)
+            };
+            assert!(expected, "{is_refused}, {wait:?}: {step:?}");
+        }
+    }
+}
+
+/// Its request was answered, so it has not failed.
+#[test]
+fn a_call_whose_grant_is_taken_by_force_at_the_end_of_its_wait_is_told_that_the_lock_is_taken() {
+    for wait in SHORT.into_iter().chain([Wait::For(ms(3_000))]) {
+        let mut client = Client::new();
+        let (call, step) = client.acquire("k", waits(wait));
+        let mut request = asked(step);
+        if wait == Wait::For(ms(3_000)) {
+            client.now = 2_000;
+            client.reply(request, UNANSWERED);
+            client.tick(2_500);
+            request = client.next(call);
+        }
+        assert_eq!(client.revoked(None, true), [Revoked::Given]);
+        let mut early = client.clone();
+        client.now = 2_000.max(client.now + 500);
+        let late = granted(FENCE, 1, client.now);
+        let step = client.reply(request.clone(), late);
+        assert!(is_taken(&step), "{wait:?}: {step:?}");
+        early.now += LATER;
+        let again = asked(early.grant(request, FENCE));
+        early.now += LATER;
+        only(early.grant(again, FENCE + 1));
     }
 }
