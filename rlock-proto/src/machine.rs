@@ -141,6 +141,9 @@ struct Common {
     outputs: Vec<Output>,
 }
 
+/// The room for outputs that stays from input to input. Thousands of renewals may come due at once.
+const USUAL_OUTPUTS: usize = 256;
+
 /// The slots that an input may have changed. They are settled when it has been applied.
 type Touched = SmallVec<[SlotId; 1]>;
 
@@ -171,6 +174,7 @@ impl Machine {
     #[must_use = "the driver has to carry out every output"]
     pub fn on(&mut self, input: Input, now: Time) -> Outputs<'_> {
         self.cx.now = self.cx.now.max(now);
+        self.cx.outputs.shrink_to(USUAL_OUTPUTS);
         let touched = self.apply(input);
         // What follows may concern the call that was polled.
         self.cx.stepped = self.cx.polled.take();

@@ -23,7 +23,7 @@ pub(super) struct Line {
     turn: Option<CallId>,
     queue: VecDeque<Waiter>,
     /// How many calls of the queue are attempts.
-    attempts: usize,
+    attempts: u32,
     /// Whether other clients wait for the lock, as far as is known.
     pub(super) others_wait: bool,
     /// How many further calls are served before other clients are.
@@ -89,7 +89,7 @@ impl Line {
     pub(super) fn wait(&mut self, call: CallId, options: LockOptions, since: Time) {
         debug_assert!(self.calls().all(|other| other != call), "{self:?}");
         let is_attempt = options.wait.is_none();
-        self.attempts += usize::from(is_attempt);
+        self.attempts += u32::from(is_attempt);
         self.queue.push_back(Waiter {
             call,
             options,
@@ -119,7 +119,7 @@ impl Line {
 
     fn remove(&mut self, at: usize) -> Option<Waiter> {
         let waiter = self.queue.remove(at)?;
-        self.attempts -= usize::from(waiter.is_attempt);
+        self.attempts -= u32::from(waiter.is_attempt);
         Some(waiter)
     }
 
@@ -130,7 +130,7 @@ impl Line {
 
     /// Notes that the store granted the lock. Calls that wait at this time come before the other clients, up to a limit.
     pub(super) fn arrives(&mut self, others_wait: bool, cx: &Common) {
-        let waiting = self.queue.len() - self.attempts;
+        let waiting = self.queue.len() - self.attempts as usize;
         self.handovers = waiting.min(cx.settings.local_handovers);
         self.others_wait |= others_wait;
     }

@@ -40,7 +40,8 @@ pub(super) enum Purpose {
 pub(super) enum Exit {
     /// It is lost, and waits for its entries.
     Loss,
-    Release(Release),
+    /// Boxed, because every ownership has room for it.
+    Release(Box<Release>),
 }
 
 /// The phase of an ownership: its state without the data. The module draws the transitions.

@@ -81,7 +81,7 @@ impl Ownership {
         let ends_hold = self.phase() == Phase::Held;
         let until = now + self.lease.full;
         let release = Release::new(ends_hold, now, until);
-        self.status.leave(Exit::Release(release));
+        self.status.leave(Exit::Release(Box::new(release)));
     }
 
     /// Returns whether it is being released, and the store may still have the lock.

@@ -18,9 +18,10 @@ pub(super) struct Tokens {
     end: u64,
     /// How many tokens the last fence added.
     added: u64,
-    /// The earliest time at which the store set the last fence. It keeps the fence for this lease, and then for the retention.
+    /// The earliest time at which the store set the last fence. It keeps the fence until its lease ends, and then for the
+    /// retention.
     fenced_at: Time,
-    kept_for: Duration,
+    leased_until: Time,
     /// When a renewal was sent that makes the store keep the fence for longer.
     asked_to_keep: Option<Time>,
     wish: Wish,
@@ -43,7 +44,7 @@ impl Tokens {
             end: 0,
             added: 0,
             fenced_at: Time::default(),
-            kept_for: Duration::ZERO,
+            leased_until: Time::default(),
             asked_to_keep: None,
             wish: Wish::None,
         }
@@ -68,13 +69,13 @@ impl Tokens {
     fn fenced(&mut self, fence: u64, at: Time, lease: Duration) {
         let end = fence * self.per_fence + (self.per_fence - 1);
         self.added = end - self.end.max(self.next);
-        (self.end, self.fenced_at, self.kept_for) = (end, at, lease.max(GRACE));
+        (self.end, self.fenced_at, self.leased_until) = (end, at, at + lease.max(GRACE));
     }
 
     /// Returns whether a renewal by this lease has to make the store keep the fence for longer, because the fence would
     /// otherwise end before the lease.
     pub(super) fn ask_to_keep(&mut self, lease: Duration, retention: Duration, now: Time) -> bool {
-        let is_due = self.end > 0 && now + lease > self.fenced_at + self.kept_for + retention;
+        let is_due = self.end > 0 && now + lease > self.leased_until + retention;
         self.asked_to_keep = is_due.then_some(now);
         is_due
     }
@@ -87,7 +88,7 @@ impl Tokens {
             .take_if(|asked| *asked <= sent_at)
             .is_some()
         {
-            (self.fenced_at, self.kept_for) = (sent_at, (lease * 2).max(GRACE));
+            (self.fenced_at, self.leased_until) = (sent_at, sent_at + (lease * 2).max(GRACE));
         }
     }
 
@@ -106,11 +107,11 @@ impl Tokens {
     /// Returns whether the store may forget the fence before another retention has passed. If the lock is not exclusive, the
     /// lease of another owner, which may be the grace period, decides how long the store keeps the fence.
     pub(super) fn may_be_forgotten(&self, mode: LockMode, now: Time) -> bool {
-        let kept_for = match mode {
-            LockMode::Exclusive => self.kept_for,
-            LockMode::Shared | LockMode::Permits(_) => GRACE,
+        let leased_until = match mode {
+            LockMode::Exclusive => self.leased_until,
+            LockMode::Shared | LockMode::Permits(_) => self.fenced_at + GRACE,
         };
-        self.end > 0 && now >= self.fenced_at + kept_for
+        self.end > 0 && now >= leased_until
     }
 
     /// Returns whether this fence belongs to a later grant than these tokens.
