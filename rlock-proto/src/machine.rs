@@ -7,7 +7,6 @@
 mod acquisition;
 mod attempts;
 mod call;
-mod count;
 mod doubt;
 mod events;
 mod hold;
@@ -18,10 +17,7 @@ mod loss;
 mod output;
 mod ownership;
 mod patience;
-mod phase;
 mod queries;
-mod release;
-mod renewals;
 mod replies;
 mod slot;
 mod slots;
@@ -48,8 +44,7 @@ pub use self::{
         Ask, By, Claimed, Entered, HoldEnd, Loss, Output, Outputs, Refusal, Renew, Request,
         Revoked, Step,
     },
-    ownership::Ownership,
-    phase::Phase,
+    ownership::{Ownership, Phase},
     slot::Slot,
     slots::SlotId,
     timer::Timer,
@@ -421,7 +416,7 @@ impl Common {
 
     /// Reports that the hold with this first entry has ended.
     fn ended(&mut self, own: &Ownership, first: u32, end: HoldEnd) {
-        let end = own.lost.map_or(end, |_| HoldEnd::Lost);
+        let end = own.lost().map_or(end, |_| HoldEnd::Lost);
         let (owner, renewals) = (own.owner, own.hold().map_or(0, |hold| hold.renewals));
         self.outputs.push(Output::Ended {
             owner,

@@ -168,7 +168,7 @@ impl Acquisition {
             };
             let grant = own.grant().filter(is_usable);
             // The reply to the latest request is usable while it is valid.
-            let present = own.standing.grant();
+            let present = own.standing().grant();
             part.grant = grant.or(part.grant.filter(|grant| present == Some(*grant)));
         }
         if lacking.iter().all(|n| self.parts[*n].grant.is_some()) {
@@ -182,7 +182,7 @@ impl Acquisition {
         }
         let waits = |n: &&usize| {
             let own = slots[self.parts[**n].slot].current();
-            own.is_some_and(|own| own.standing.ask_at().is_some())
+            own.is_some_and(|own| own.standing().ask_at().is_some())
         };
         let waiting = || lacking.iter().find(waits).map(|n| (*n, None));
         let taken = self.contended.or_else(waiting);
@@ -215,7 +215,7 @@ impl Acquisition {
         let slot = &slots[self.parts[n].slot];
         let own = slot.current().filter(|_| slot.line.has_turn(id))?;
         let own = own.is_usable(&self.options(n), cx.now).then_some(own)?;
-        let until = own.standing.ask_at()?.min(self.deadline);
+        let until = own.standing().ask_at()?.min(self.deadline);
         (cx.now < until).then(|| cx.wait(until))
     }
 
@@ -276,7 +276,7 @@ impl Acquisition {
                 self.leave_all(slots, cx);
                 return None;
             };
-            part.enters(own, number, Some(own.standing.by()));
+            part.enters(own, number, Some(own.standing().by()));
             slot.line.begins();
         }
         Some(self.take_entered())

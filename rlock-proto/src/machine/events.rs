@@ -5,11 +5,9 @@ use smallvec::SmallVec;
 use super::{
     Common, Machine, Owner, Touched,
     call::{Calls, acquisition},
-    doubt::Report,
     input::Event,
     output::Output,
-    ownership::Ownership,
-    phase::Phase,
+    ownership::{Ownership, Phase},
     slot::Slot,
 };
 use crate::{few::one, key::Key, mode::LockMode, store::GRACE};
@@ -53,9 +51,7 @@ impl Slot {
             Event::Granted {
                 fence, ttl, wanted, ..
             } => {
-                if own.phase().is_pending() && own.standing.is_new(fence) {
-                    own.standing.handed_off(fence, ttl, wanted);
-                    own.doubt.reported(Report::HandedOff, now);
+                if own.handed_off(fence, ttl, wanted, now) {
                     self.line.arrives(wanted, cx);
                     self.wake_for_grant(calls, cx);
                 }
@@ -66,22 +62,15 @@ impl Slot {
                 own.end_retention(now + after);
             }
             Event::Retry { after, .. } => {
-                own.standing.ask_by(now + after);
+                own.ask_by(now + after);
                 self.wake_turn(cx);
             }
             Event::Changed => {
-                // The other holders of a shared lock change it, too, so only its renewals find a loss.
-                if own.mode == LockMode::Exclusive {
-                    own.doubt.reported(Report::Changed, now);
-                }
-                own.standing.changed();
+                own.changed(now);
                 self.wake_turn(cx);
             }
             Event::Missed { is_heard } => {
-                own.doubt.reported(Report::Missed { is_heard }, now);
-                // The last renewal may have caused a report of a change, but not this one, so the next renewal is not put off.
-                own.lease.renewal_sent = None;
-                own.standing.ask_by(now);
+                own.missed(is_heard, now);
                 self.wake_turn(cx);
             }
             Event::Revoke { token, at_once } => {

@@ -3,8 +3,7 @@
 use super::{
     CallId, Common, Entry, Life,
     output::{HoldEnd, Refusal, Step},
-    ownership::Ownership,
-    phase::Phase,
+    ownership::{Ownership, Phase},
     slot::Slot,
 };
 use crate::{few::one, lease::Time, lost::LostCause, mode::LockMode};

@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use super::{
     CallId, Common,
     call::{Calls, Stage, acquisition},
-    ownership::Ownership,
-    phase::Phase,
+    ownership::{Ownership, Phase},
     slot::Slot,
     timer::Timer,
 };
@@ -196,9 +195,9 @@ impl Slot {
     /// otherwise loses the turn, or tokens for the retained lock are on their way.
     fn is_decided_soon(&self, now: Time) -> bool {
         match self.current() {
-            Some(own) if own.phase() == Phase::Retained => own.tokens.is_coming(),
+            Some(own) if own.phase() == Phase::Retained => own.tokens().is_coming(),
             Some(own) => {
-                let asks_by = own.standing.ask_at();
+                let asks_by = own.standing().ask_at();
                 self.line.turn.is_some() && asks_by.is_none_or(|at| at <= now)
             }
             None => self.line.turn.is_some(),
@@ -211,14 +210,14 @@ impl Slot {
     pub(super) fn waits_for_decision(&self, asks_once: bool, now: Time) -> bool {
         let is_granted = self
             .current()
-            .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing.grant().is_some());
+            .is_some_and(|own| own.mode == LockMode::Exclusive && own.standing().grant().is_some());
         self.is_decided_soon(now) && (asks_once || !is_granted)
     }
 
     /// Returns whether the store was asked, and has not said who has the lock.
     pub(super) fn is_unanswered(&self) -> bool {
         let own = self.current();
-        own.is_some_and(|own| own.standing.is_unanswered())
+        own.is_some_and(|own| own.standing().is_unanswered())
     }
 
     /// Serves the calls of the line in their order, as far as the state of the slot allows:

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{
     Common, Owner,
-    output::{HoldEnd, Output, Revoked},
-    phase::Phase,
+    output::{HoldEnd, Revoked},
+    ownership::Phase,
     slot::Slot,
 };
 use crate::lost::LostCause;
@@ -19,19 +19,14 @@ impl Slot {
             return;
         };
         match own.phase() {
-            // The call with the turn asks with another owner.
-            Phase::HandedOver => own.lost = Some(cause),
             Phase::Asking | Phase::Lost | Phase::Ended => {}
-            Phase::Held | Phase::Retained => {
-                let is_held = own.phase() == Phase::Held;
-                if let Some(hold) = own.hold().filter(|_| is_held && own.lost.is_none()) {
-                    let loss = own.loss(&key, hold, cause);
-                    cx.outputs.push(Output::Lost(Box::new(loss)));
-                }
-                own.lost.get_or_insert(cause);
-                let keeps = matches!(cause, LostCause::MaxHold | LostCause::Revoked)
-                    && is_held
-                    && cx.now < own.lease.valid_until;
+            Phase::HandedOver | Phase::Held | Phase::Retained => {
+                cx.outputs.extend(own.lose(&key, cause));
+                // Before its next hold, the call with the turn asks with another owner.
+                let keeps = own.phase() == Phase::HandedOver
+                    || matches!(cause, LostCause::MaxHold | LostCause::Revoked)
+                        && own.phase() == Phase::Held
+                        && !own.rest(cx.now).is_zero();
                 if !keeps {
                     self.drop_lost(owner, cx);
                 }
@@ -77,6 +72,7 @@ impl Slot {
     /// Takes the lock from its owner at once, because another client has taken it at the store.
     pub(super) fn take_away(&mut self, owner: Owner, cx: &mut Common) {
         self.lose(owner, LostCause::Revoked, cx);
+        let key = self.key.clone();
         let Some(own) = self.find_mut(owner) else {
             return;
         };
@@ -84,7 +80,7 @@ impl Slot {
         match own.phase() {
             Phase::Held | Phase::Retained => self.drop_lost(owner, cx),
             Phase::Asking | Phase::HandedOver => {
-                own.lost = Some(LostCause::Revoked);
+                cx.outputs.extend(own.lose(&key, LostCause::Revoked));
                 self.wake_turn(cx);
             }
             Phase::Lost | Phase::Ended => {}
@@ -99,7 +95,7 @@ impl Slot {
         let is_other = token.is_some_and(|token| !own.may_have(token));
         let phase = own.phase();
         // The reply with the token may be on its way, so the store compares the token.
-        let is_unknown = token.is_some() && own.standing.grant().is_none();
+        let is_unknown = token.is_some() && own.standing().grant().is_none();
         match phase {
             Phase::Lost | Phase::Ended => Revoked::NotHeld,
             _ if phase.is_pending() && (!at_once || is_unknown) => Revoked::NotHeld,

@@ -1,17 +1,27 @@
 //! An ownership: what the client has on the store, from the first request to the last reply, and what calls may do
 //! with it.
 
+mod answers;
+mod count;
+mod phase;
+mod release;
+mod renewals;
+
 use std::time::Duration;
 
-use super::{
-    Owner, SlotId,
+pub use self::phase::Phase;
+pub(super) use self::renewals::Due;
+use self::{
     count::Count,
-    doubt::{Asked, Doubt, Report},
-    hold::Hold,
-    output::{Claimed, Loss},
-    phase::{Exit, Phase, Purpose, Status},
+    phase::{Purpose, Status},
     release::Release,
     renewals::Lease,
+};
+use super::{
+    Owner, SlotId,
+    doubt::{Asked, Doubt, Report},
+    hold::Hold,
+    output::{Claimed, Loss, Output},
     standing::Standing,
     tokens::Tokens,
 };
@@ -26,14 +36,14 @@ pub struct Ownership {
     pub owner: Owner,
     /// The mode that the store knows.
     pub mode: LockMode,
-    pub(super) status: Status,
-    pub(super) standing: Standing,
-    pub(super) doubt: Doubt,
-    pub(super) tokens: Tokens,
-    pub(super) count: Count,
-    /// A lost ownership never comes back.
-    pub(super) lost: Option<LostCause>,
-    pub(super) lease: Lease,
+    status: Status,
+    standing: Standing,
+    doubt: Doubt,
+    tokens: Tokens,
+    count: Count,
+    /// Why it is lost. It never comes back, even if its hold may go on until it ends.
+    lost: Option<LostCause>,
+    lease: Lease,
 }
 
 impl Ownership {
@@ -134,7 +144,7 @@ impl Ownership {
     /// Returns the end of the lease or of the `max_hold`, whichever comes first, and its cause.
     pub(super) fn time_limit(&self) -> (Time, LostCause) {
         match &self.status {
-            Status::Owned(hold, Purpose::Hold) | Status::Leaving(Some(hold), Exit::Loss)
+            Status::Owned(hold, Purpose::Hold) | Status::Lost(hold)
                 if hold.until <= self.lease.valid_until =>
             {
                 (hold.until, LostCause::MaxHold)
@@ -204,15 +214,26 @@ impl Ownership {
         is_valid && self.mode == LockMode::Shared && mode != LockMode::Shared
     }
 
-    /// Applies a grant of the store. Returns `None` if the same owner had the lock and lost it, because holds of that
-    /// time may remain. The grant is not used then.
-    pub(super) fn granted(&mut self, grant: Grant) -> Option<Grant> {
-        let is_again = self.tokens.are_before(grant.fence);
-        self.standing.granted(grant);
-        if is_again {
-            self.doubt.reported(Report::Spent, grant.since);
+    /// Returns where it stands at the store.
+    pub(super) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Returns the tokens of its next holds.
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// Asks for a new fence if the tokens run low.
+    pub(super) fn run_low(&mut self) {
+        self.tokens.run_low();
+    }
+
+    /// Asks for this lease at least: a call before may have asked for less.
+    pub(super) fn ask_for(&mut self, lease: Duration) {
+        if self.phase() == Phase::Asking {
+            self.lease.full = self.lease.full.max(lease);
         }
-        (!is_again).then_some(grant)
     }
 
     /// Returns the grant, if the next hold may begin with it.
@@ -319,9 +340,12 @@ impl Ownership {
         self.standing.is_known() || self.doubt.may_be_known()
     }
 
-    /// Builds the report of the loss of its hold.
-    pub(super) fn loss(&self, key: &Key, hold: &Hold, cause: LostCause) -> Loss {
-        Loss {
+    /// Records that it is lost. Returns the report if a hold has lost the lock by that, or its release found that it had.
+    pub(super) fn lose(&mut self, key: &Key, cause: LostCause) -> Option<Output> {
+        let was_lost = self.lost.replace(self.lost.unwrap_or(cause)).is_some();
+        let is_used = matches!(self.phase(), Phase::Held | Phase::Ended);
+        let hold = self.hold().filter(|_| is_used && !was_lost)?;
+        Some(Output::Lost(Box::new(Loss {
             key: key.clone(),
             owner: self.owner,
             mode: self.mode,
@@ -329,12 +353,12 @@ impl Ownership {
             cause,
             lease: self.lease.confirmed,
             entries: hold.numbers(),
-        }
+        })))
     }
 
     /// Ends the renewals, because it is lost. Its entries may remain.
     pub(super) fn drop_lost(&mut self) {
-        self.status.leave(Exit::Loss);
+        self.status.lose();
     }
 
     /// Returns whether nothing is left to do, and no reply to come.

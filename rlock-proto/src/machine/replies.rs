@@ -131,12 +131,13 @@ impl Machine {
                     let Some(own) = own.filter(|own| own.phase().is_pending()) else {
                         continue;
                     };
-                    own.standing.note_fence(fence);
-                    if n == claim && *waits {
-                        own.standing.refused(sent_at, ttl, queued, timing);
-                    } else {
-                        own.standing.not_granted(sent_at);
-                    }
+                    own.not_granted(fence, |standing| {
+                        if n == claim && *waits {
+                            standing.refused(sent_at, ttl, queued, timing);
+                        } else {
+                            standing.not_granted(sent_at);
+                        }
+                    });
                     // What an earlier hold left is gone at the store: the next call asks with another owner.
                     slots[claimed.slot].lose(claimed.owner, LostCause::Removed, cx);
                 }
@@ -208,7 +209,7 @@ fn replied(
     for claim in &request.claims {
         if let Some(own) = slots.own_mut(claim.slot, claim.owner) {
             let asked = Asked::Acquire { takes_back };
-            own.doubt.answered(asked, answer, cx.now);
+            own.answered(asked, answer, cx.now);
         }
     }
 }

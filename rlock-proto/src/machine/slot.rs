@@ -21,9 +21,7 @@ use super::{
     hold::Hold,
     line::Line,
     output::Output,
-    ownership::Ownership,
-    phase::Phase,
-    renewals::Due,
+    ownership::{Due, Ownership, Phase},
     timer::{Target, Timer},
 };
 use crate::{key::Key, lease::Time, mode::LockMode, options::LockOptions};
@@ -144,8 +142,8 @@ impl Slot {
             return;
         };
         match own.fits(options, now) {
-            true if own.tokens.has_next() => own.pass_on(),
-            true if own.tokens.is_coming() => {}
+            true if own.tokens().has_next() => own.pass_on(),
+            true if own.tokens().is_coming() => {}
             _ => self.end_current(cx),
         }
     }
@@ -174,10 +172,7 @@ impl Slot {
             self.current = Some(owner);
         }
         let own = self.current_mut().expect("there is one now");
-        if own.phase() == Phase::Asking {
-            // A call before may have asked for less.
-            own.lease.full = own.lease.full.max(options.lease);
-        }
+        own.ask_for(options.lease);
         own
     }
 
@@ -196,10 +191,10 @@ impl Slot {
             return;
         };
         if may_continue && own.is_certain(now) {
-            own.tokens.run_low();
+            own.run_low();
             let next = line.next();
             let fits = next.is_some_and(|options| own.fits(options, now));
-            if fits && line.may_serve() && own.tokens.has_next() {
+            if fits && line.may_serve() && own.tokens().has_next() {
                 own.pass_on();
                 return line.hands_over();
             }
@@ -208,7 +203,7 @@ impl Slot {
                 Some(_) if fits => FENCE_WAIT,
                 Some(_) => Duration::ZERO,
             };
-            if may_retain && !retain.is_zero() && own.tokens.is_coming() {
+            if may_retain && !retain.is_zero() && own.tokens().is_coming() {
                 return own.retain_until(now + retain);
             }
         }
@@ -318,7 +313,7 @@ impl Slot {
             Some(Phase::Held) => is(self.line.turn().is_none(), "the hold has the turn"),
             Some(Phase::Retained) => {
                 is(self.line.turn().is_none(), "no call has the turn");
-                let waits = self.current().is_some_and(|own| !own.tokens.has_next());
+                let waits = self.current().is_some_and(|own| !own.tokens().has_next());
                 is(!self.line.is_queued() || waits, "a retained lock is free");
             }
             Some(Phase::Lost | Phase::Ended) => is(false, "what is over is not current"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::super::{ownership::Ownership, renewals::Due};
+use super::super::super::ownership::{Due, Ownership};
 use crate::{
     lease::{
         Time,
@@ -74,15 +74,15 @@ proptest! {
             if now < expected {
                 expected = expected.max(valid_until(sent_at, lease));
             }
-            prop_assert_eq!(own.lease.valid_until, expected);
-            prop_assert!(own.lease.valid_until <= kept_until);
+            prop_assert_eq!(own.time_limit().0, expected);
+            prop_assert!(own.time_limit().0 <= kept_until);
         }
     }
 
     #[test]
     fn a_hold_whose_validity_is_over_is_lost_and_not_renewed(lease in lease(), since in moment()) {
         let own = held(since, lease);
-        let end = own.lease.valid_until;
+        let end = own.time_limit().0;
         prop_assert_eq!(own.come_due(end), Due::Lost(LostCause::Expired));
         let before = Time::from_nanos(end.nanos() - 1);
         prop_assert_eq!(own.come_due(before), Due::Renewal(lease));

@@ -6,16 +6,22 @@
 use std::time::Duration;
 
 use super::{
-    Common, Owner,
-    attempts::Attempts,
-    doubt::{Answer, Asked},
-    input::Failure,
-    output::{Ask, Output, Request},
-    ownership::Ownership,
+    Ownership,
     phase::{Purpose, Status},
-    slot::Slot,
 };
-use crate::{few::one, lease::Time, mode::LockMode, store::Applied};
+use crate::{
+    few::one,
+    lease::Time,
+    machine::{
+        Common, Owner, Slot,
+        attempts::Attempts,
+        doubt::{Answer, Asked},
+        input::Failure,
+        output::{Ask, Output, Request},
+    },
+    mode::LockMode,
+    store::Applied,
+};
 
 /// How long a count is kept back, because most nested calls leave sooner.
 const SOON: Duration = Duration::from_millis(20);
@@ -52,13 +58,13 @@ impl Count {
 impl Ownership {
     /// Notes that an entry comes or has left. The client tells the store soon, and before the rest of the lease ends, because
     /// nothing else may extend it.
-    pub(super) fn entries_change(&mut self, now: Time) {
+    pub(in crate::machine) fn entries_change(&mut self, now: Time) {
         let soon = SOON.min(self.rest(now) / 2);
         self.count.attempts.put_off(now, soon);
     }
 
     /// Makes the exclusive lock a shared one. The background tells the store at once, because others may join.
-    pub(super) fn downgrade(&mut self, now: Time) {
+    pub(in crate::machine) fn downgrade(&mut self, now: Time) {
         self.mode = LockMode::Shared;
         if let Some(hold) = self.hold_mut() {
             (hold.used, hold.open_since) = (LockMode::Shared, now);
@@ -82,7 +88,10 @@ impl Ownership {
             }
             Status::Owned(_, Purpose::Hold | Purpose::Retention(_)) => Some(Shown::Count(1)),
             // It may be released before a call uses it.
-            Status::Owned(_, Purpose::NextCall) | Status::Asking | Status::Leaving(..) => None,
+            Status::Owned(_, Purpose::NextCall)
+            | Status::Asking
+            | Status::Lost(_)
+            | Status::Ended(..) => None,
         }
     }
 
@@ -106,7 +115,7 @@ impl Ownership {
 
 impl Slot {
     /// Makes the background tell the store what it should show of this owner.
-    pub(super) fn send_count(&mut self, owner: Owner, cx: &mut Common) {
+    pub(in crate::machine) fn send_count(&mut self, owner: Owner, cx: &mut Common) {
         let (now, counts) = (cx.now, cx.settings.counts_entries);
         let (slot, key) = (self.id, self.key.clone());
         let Some(own) = self.find_mut(owner) else {
@@ -140,7 +149,7 @@ impl Slot {
     ///
     /// If the store does not have the lock, a renewal is due at once and decides whether the lock is lost, because a quorum may be
     /// about to restore it at some of its members.
-    pub(super) fn count_answered(
+    pub(in crate::machine) fn count_answered(
         &mut self,
         request: &Request,
         reply: Result<Applied, Failure>,

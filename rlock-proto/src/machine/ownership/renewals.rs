@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use super::{
-    Common, Settings, SlotId,
-    output::Renew,
-    ownership::Ownership,
+    Ownership,
     phase::{Purpose, Status},
-    slot::Slot,
-    timer::{Target, Timer},
 };
 use crate::{
     key::Key,
     lease::{Time, next_check, renewal_attempt, renewal_due, valid_until},
     lost::LostCause,
+    machine::{
+        Common, Settings, Slot, SlotId,
+        output::Renew,
+        timer::{Target, Timer},
+    },
     mode::LockMode,
     store::{Grant, RenewalOutcome},
 };
@@ -99,7 +100,7 @@ impl Lease {
 
 /// What an ownership is due for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(in crate::machine) enum Due {
     /// The lease or the `max_hold` has ended.
     Lost(LostCause),
     /// A renewal by this lease. Zero leaves the lease as it is: the reply shows whether the lock still exists.
@@ -109,7 +110,7 @@ pub(super) enum Due {
 
 impl Ownership {
     /// Returns what is due.
-    pub(super) fn come_due(&self, now: Time) -> Due {
+    pub(in crate::machine) fn come_due(&self, now: Time) -> Due {
         let (end, due) = self.time_out();
         match self.renewal(now) {
             _ if now >= end => due,
@@ -132,7 +133,7 @@ impl Ownership {
     }
 
     /// Returns when the schedule has to look at it.
-    pub(super) fn next_due(&self, now: Time, request_due: Time) -> (Time, Timer) {
+    pub(in crate::machine) fn next_due(&self, now: Time, request_due: Time) -> (Time, Timer) {
         let (end, what) = self.time_out();
         let ends_by = match what {
             Due::Lost(LostCause::MaxHold) => Timer::MaxHold,
@@ -166,7 +167,10 @@ impl Ownership {
             }
             Status::Owned(_, Purpose::Retention(_)) => Some(self.lease.full),
             // A caller that is not polled must not keep the lock.
-            Status::Asking | Status::Owned(_, Purpose::NextCall) | Status::Leaving(..) => None,
+            Status::Asking
+            | Status::Owned(_, Purpose::NextCall)
+            | Status::Lost(_)
+            | Status::Ended(..) => None,
         }
     }
 
@@ -176,7 +180,7 @@ impl Ownership {
     }
 
     /// Begins a renewal by this lease. It carries what a quorum needs to restore the lock at a member that lacks it.
-    pub(super) fn begin_renewal(
+    pub(in crate::machine) fn begin_renewal(
         &mut self,
         slot: SlotId,
         key: Key,
@@ -215,7 +219,13 @@ impl Ownership {
 
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. A late reply does not revive
     /// a lease that has ended, because other owners may have had the lock since.
-    pub(super) fn renewed(&mut self, sent_at: Time, lease: Duration, fence: u64, now: Time) {
+    pub(in crate::machine) fn renewed(
+        &mut self,
+        sent_at: Time,
+        lease: Duration,
+        fence: u64,
+        now: Time,
+    ) {
         if !self.rest(now).is_zero() {
             self.lease.confirm(sent_at, lease);
             self.doubt.found(sent_at);
@@ -231,7 +241,7 @@ impl Ownership {
 
 impl Slot {
     /// Applies the reply to a renewal.
-    pub(super) fn renewed(
+    pub(in crate::machine) fn renewed(
         &mut self,
         renew: &Renew,
         sent_at: Time,

@@ -9,8 +9,8 @@
 //! | `Lost`: not renewed | `Ended` |
 //! | `Ended`: to be released, or released | none |
 
-use super::{hold::Hold, release::Release};
-use crate::lease::Time;
+use super::release::Release;
+use crate::{lease::Time, machine::hold::Hold};
 
 /// The state of an ownership, with the data of that state.
 ///
@@ -21,8 +21,11 @@ pub(super) enum Status {
     Asking,
     /// The client has the lock, for the present hold or after the last one.
     Owned(Hold, Purpose),
-    /// The client no longer relies on the lock. No hold may have begun.
-    Leaving(Option<Hold>, Exit),
+    /// The client no longer relies on the lock, and waits for the entries of the hold.
+    Lost(Hold),
+    /// The lock is being released, or is released. No hold may have begun. The release is boxed, because each ownership has room
+    /// for the largest state.
+    Ended(Option<Hold>, Box<Release>),
 }
 
 /// What the client has the lock for.
@@ -33,15 +36,6 @@ pub(super) enum Purpose {
     NextCall,
     /// A later call, until then.
     Retention(Time),
-}
-
-/// How an ownership leaves.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Exit {
-    /// It is lost, and waits for its entries.
-    Loss,
-    /// Boxed, because every ownership has room for it.
-    Release(Box<Release>),
 }
 
 /// The phase of an ownership: its state without the data. The module draws the transitions.
@@ -88,35 +82,37 @@ impl Status {
             Self::Owned(_, Purpose::Hold) => Phase::Held,
             Self::Owned(_, Purpose::NextCall) => Phase::HandedOver,
             Self::Owned(_, Purpose::Retention(_)) => Phase::Retained,
-            Self::Leaving(_, Exit::Loss) => Phase::Lost,
-            Self::Leaving(_, Exit::Release(_)) => Phase::Ended,
+            Self::Lost(_) => Phase::Lost,
+            Self::Ended(..) => Phase::Ended,
         }
     }
 
     pub(super) fn hold(&self) -> Option<&Hold> {
         match self {
-            Self::Owned(hold, _) | Self::Leaving(Some(hold), _) => Some(hold),
-            Self::Asking | Self::Leaving(None, _) => None,
+            Self::Owned(hold, _) | Self::Lost(hold) => Some(hold),
+            Self::Ended(hold, _) => hold.as_ref(),
+            Self::Asking => None,
         }
     }
 
     pub(super) fn hold_mut(&mut self) -> Option<&mut Hold> {
         match self {
-            Self::Owned(hold, _) | Self::Leaving(Some(hold), _) => Some(hold),
-            Self::Asking | Self::Leaving(None, _) => None,
+            Self::Owned(hold, _) | Self::Lost(hold) => Some(hold),
+            Self::Ended(hold, _) => hold.as_mut(),
+            Self::Asking => None,
         }
     }
 
     pub(super) fn release(&self) -> Option<&Release> {
         match self {
-            Self::Leaving(_, Exit::Release(release)) => Some(release),
+            Self::Ended(_, release) => Some(release),
             _ => None,
         }
     }
 
     pub(super) fn release_mut(&mut self) -> Option<&mut Release> {
         match self {
-            Self::Leaving(_, Exit::Release(release)) => Some(release),
+            Self::Ended(_, release) => Some(release),
             _ => None,
         }
     }
@@ -135,14 +131,24 @@ impl Status {
         });
     }
 
-    pub(super) fn leave(&mut self, exit: Exit) {
+    /// Stops relying on the lock, whose hold has entries that have to leave.
+    pub(super) fn lose(&mut self) {
+        self.change(|status| {
+            *status = match std::mem::replace(status, Self::Asking) {
+                Self::Owned(hold, _) => Self::Lost(hold),
+                status => status,
+            }
+        });
+    }
+
+    pub(super) fn end(&mut self, release: Release) {
         self.change(|status| {
             let hold = match std::mem::replace(status, Self::Asking) {
                 Self::Asking => None,
-                Self::Owned(hold, _) => Some(hold),
-                Self::Leaving(hold, _) => hold,
+                Self::Owned(hold, _) | Self::Lost(hold) => Some(hold),
+                Self::Ended(hold, _) => hold,
             };
-            *status = Self::Leaving(hold, exit);
+            *status = Self::Ended(hold, Box::new(release));
         });
     }
 

@@ -6,20 +6,24 @@
 
 use std::time::Duration;
 
-use super::{
-    CallId, Common, Life, Owner,
-    attempts::Attempts,
-    call::{Call, Calls, Ending},
-    doubt::{Answer, Asked},
-    input::Failure,
-    output::{Ask, Output, Refusal, Request, Step},
-    ownership::Ownership,
-    patience::IDLE,
-    phase::{Exit, Phase},
-    slot::Slot,
-    slots::Slots,
+use super::{Ownership, Phase};
+use crate::{
+    few::one,
+    key::Key,
+    lease::Time,
+    lost::LostCause,
+    machine::{
+        CallId, Common, Life, Owner, Slot,
+        attempts::Attempts,
+        call::{Call, Calls, Ending},
+        doubt::{Answer, Asked},
+        input::Failure,
+        output::{Ask, Output, Refusal, Request, Step},
+        patience::IDLE,
+        slots::Slots,
+    },
+    store::Applied,
 };
-use crate::{few::one, key::Key, lease::Time, lost::LostCause, store::Applied};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Release {
@@ -77,11 +81,11 @@ impl Release {
 
 impl Ownership {
     /// Ends the ownership, which is released from then on.
-    pub(super) fn end(&mut self, now: Time) {
+    pub(in crate::machine) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
         let until = now + self.lease.full;
         let release = Release::new(ends_hold, now, until);
-        self.status.leave(Exit::Release(Box::new(release)));
+        self.status.end(release);
     }
 
     /// Returns whether it is being released, and the store may still have the lock.
@@ -93,7 +97,7 @@ impl Ownership {
 
     /// Releases it once more, because the store may have granted it the lock or queued it after its release was executed or
     /// given up.
-    pub(super) fn release_again(&mut self, now: Time) {
+    pub(in crate::machine) fn release_again(&mut self, now: Time) {
         let until = now + self.lease.full;
         if let Some(release) = self.status.release_mut()
             && release.progress != Progress::Due
@@ -104,7 +108,7 @@ impl Ownership {
     }
 
     /// Makes the attempts at its release last until this time at least.
-    pub(super) fn release_until(&mut self, least: Time) {
+    pub(in crate::machine) fn release_until(&mut self, least: Time) {
         if let Some(release) = self.status.release_mut() {
             release.until = release.until.max(least);
         }
@@ -112,7 +116,7 @@ impl Ownership {
 
     /// Leaves its release to the background if the request of a call is under way, whose future may never be polled again.
     /// Returns when that was sent.
-    pub(super) fn leave_release_to_background(&mut self, now: Time) -> Option<Time> {
+    pub(in crate::machine) fn leave_release_to_background(&mut self, now: Time) -> Option<Time> {
         let sent_at = self.status.release_mut()?.attempts.forget_call(now)?;
         self.doubt.answered(Asked::Release, Answer::Missing, now);
         Some(sent_at)
@@ -146,7 +150,7 @@ impl Ownership {
 impl Slot {
     /// Makes the background release an ownership that has ended, or gives the release up with its lease. A request of a call
     /// that is not polled is due, too: its reply may never be read.
-    pub(super) fn release_in_background(
+    pub(in crate::machine) fn release_in_background(
         &mut self,
         owner: Owner,
         calls: &mut Calls,
@@ -175,7 +179,7 @@ impl Slot {
     }
 
     /// Returns the request that releases an ownership. `by`: the call that sends it, and when it gives up.
-    pub(super) fn release(
+    pub(in crate::machine) fn release(
         &mut self,
         owner: Owner,
         rest: Duration,
@@ -208,7 +212,7 @@ impl Slot {
 
     /// Applies the reply to a release of a hold that was valid or lost when the request was sent. Returns the outcome once the
     /// store has executed it.
-    pub(super) fn released(
+    pub(in crate::machine) fn released(
         &mut self,
         request: &Request,
         held: Result<(), LostCause>,
@@ -250,12 +254,8 @@ impl Slot {
             }
             Applied::NotHeld | Applied::Done => Ok(()),
         };
-        if let Err(cause) = outcome
-            && let Some(hold) = own.hold().filter(|_| own.lost.is_none())
-        {
-            let loss = own.loss(&key, hold, cause);
-            own.lost = Some(cause);
-            cx.outputs.push(Output::Lost(Box::new(loss)));
+        if let Err(cause) = outcome {
+            cx.outputs.extend(own.lose(&key, cause));
         }
         self.tell_ending(owner, outcome, calls, cx);
         Some(outcome)
@@ -287,7 +287,12 @@ impl Slot {
 
 impl Ending {
     /// Returns the next step of a call that ends its entry, and when to wake it.
-    pub(super) fn step(&mut self, id: CallId, slots: &mut Slots, cx: &mut Common) -> Step {
+    pub(in crate::machine) fn step(
+        &mut self,
+        id: CallId,
+        slots: &mut Slots,
+        cx: &mut Common,
+    ) -> Step {
         if let Some(outcome) = self.outcome {
             return Step::Left(outcome);
         }
