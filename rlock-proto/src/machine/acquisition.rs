@@ -61,9 +61,10 @@ impl Acquisition {
                         // The store was asked, and has not said within a response time-out who has the lock.
                         let has_failed =
                             is_undecided && self.contended.is_none() && slot.is_unanswered();
-                        self.stage = Stage::Refused(match has_failed {
-                            true => Refusal::Failed,
-                            false => self.taken(n, None),
+                        self.stage = Stage::Refused(if has_failed {
+                            Refusal::Failed
+                        } else {
+                            self.taken(n, None)
                         });
                         continue;
                     }
