@@ -13,8 +13,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use rlock_proto::few::Few;
-use smallvec::smallvec;
+use rlock_proto::few::{self, Few};
 
 #[cfg(feature = "testing")]
 pub(crate) use self::builder::ClockOption;
@@ -22,7 +21,7 @@ pub use self::{builder::LockClientBuilder, closing::DrainOutcome, list::LockList
 use crate::{
     engine::{call_chain::Scope, core::Core, driver::ClientHandle},
     error::LockError,
-    lock::Lock,
+    lock::{Lock, NamedKey},
     store_url::StoreUrl,
 };
 
@@ -211,7 +210,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock(&self, key: impl Into<String>) -> Lock {
-        self.lock_of(smallvec![(key.into(), false)])
+        self.lock_of(few::one(NamedKey::new(key)))
     }
 
     /// Returns a handle to a lock of several keys, which are acquired together and have one guard.
@@ -253,11 +252,10 @@ impl LockClient {
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        let keys = keys.into_iter().map(|key| (key.into(), false));
-        self.lock_of(keys.collect())
+        self.lock_of(keys.into_iter().map(NamedKey::new).collect())
     }
 
-    fn lock_of(&self, keys: Few<(String, bool)>) -> Lock {
+    fn lock_of(&self, keys: Few<NamedKey>) -> Lock {
         Lock::new(self.handle.clone(), keys, self.core().options.lock)
     }
 }

@@ -1,6 +1,7 @@
 //! `Lock`: locks one key or several, with options, by a guard or around a body.
 
 mod keys;
+mod request;
 
 use std::{
     fmt,
@@ -12,23 +13,22 @@ use std::{
 use futures_util::{FutureExt, TryFutureExt};
 use rlock_proto::{
     few::Few,
-    key::Key,
     mode::LockMode,
     options::{LockOptions, Wait},
 };
 
-use self::keys::{ascending, in_order, unique};
+pub(crate) use self::keys::NamedKey;
+use self::keys::{in_order, unique};
 use crate::{
     blocking::block_on,
     engine::{
-        acquire::{self, CheckedLock, LockRequest},
+        acquire::{self, CheckedLock},
         driver::ClientHandle,
         entries::Entries,
         shell::AcquiredFor,
     },
     error::LockError,
     guard::LockGuard,
-    limits,
     options::lock_option_setters,
     run::{BlockingBody, OnLost, Run, Session, has_failed},
 };
@@ -60,19 +60,15 @@ use crate::{
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     client: ClientHandle,
-    /// The keys in the order in which they were given, each once. Each may be shared, whatever the mode of the others.
-    keys: Few<(String, bool)>,
+    /// The keys in the order in which they were given, each once.
+    keys: Few<NamedKey>,
     /// The keys and options, checked when the lock is first acquired.
     checked: OnceLock<Arc<CheckedLock>>,
     pub(crate) options: LockOptions,
 }
 
 impl Lock {
-    pub(crate) fn new(
-        client: ClientHandle,
-        keys: Few<(String, bool)>,
-        options: LockOptions,
-    ) -> Self {
+    pub(crate) fn new(client: ClientHandle, keys: Few<NamedKey>, options: LockOptions) -> Self {
         Self {
             client,
             keys: unique(keys),
@@ -84,13 +80,13 @@ impl Lock {
     /// Returns the key. With several [keys](Self::keys), returns the one that was given first.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.keys.first().map_or("", |(key, _)| key)
+        self.keys.first().map_or("", NamedKey::text)
     }
 
     /// Returns the keys in the order in which they were given, each once, like [`Hold::keys`](crate::Hold::keys).
     #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.keys.iter().map(|(key, _)| &**key)
+        self.keys.iter().map(NamedKey::text)
     }
 
     /// Adds keys whose locks are [shared](Self::shared), whatever the mode of the others.
@@ -115,8 +111,7 @@ impl Lock {
         I: IntoIterator,
         I::Item: Into<String>,
     {
-        self.keys
-            .extend(keys.into_iter().map(|key| (key.into(), true)));
+        self.keys.extend(keys.into_iter().map(NamedKey::shared));
         self.keys = unique(self.keys);
         self.checked = OnceLock::new();
         self
@@ -128,56 +123,6 @@ impl Lock {
     }
 
     lock_option_setters!();
-
-    fn checked(&self) -> Result<&Arc<CheckedLock>, LockError> {
-        if let Some(checked) = self.checked.get() {
-            return Ok(checked);
-        }
-        let options = LockOptions {
-            // Each call has its own.
-            wait: Wait::Never,
-            site: self.options.site.in_mode(self.options.mode),
-            ..self.options
-        };
-        let is_hidden = self.client.core().options.redact_keys;
-        let parse = |(key, is_shared): &(String, bool)| {
-            let key =
-                Key::parse_hidden(key, is_hidden, self.options.site).map_err(LockError::of_key)?;
-            let mode = if *is_shared {
-                LockMode::Shared
-            } else {
-                options.mode
-            };
-            Ok((key, mode))
-        };
-        let parsed: Result<Few<(Key, LockMode)>, LockError> = self.keys.iter().map(parse).collect();
-        let parsed = parsed?;
-        limits::keys(parsed.len())?;
-        let (keys, order) = ascending(parsed);
-        let checked = limits::lock(limits::OF_LOCK, &options);
-        let needs_majority = self.client.core().needs_majority;
-        if let Err(error) = checked.and_then(|()| limits::mode(&options, needs_majority)) {
-            return Err(error.of_lock(keys[0].0.shown(options.site)));
-        }
-        let checked = CheckedLock {
-            keys,
-            order,
-            options,
-        };
-        Ok(self.checked.get_or_init(|| Arc::new(checked)))
-    }
-
-    /// Returns a call of this lock. `wait` replaces the lock's own option.
-    fn request(&self, wait: Wait, purpose: AcquiredFor) -> Result<LockRequest, LockError> {
-        let lock = Arc::clone(self.checked()?);
-        let key = |error: LockError| error.of_lock(lock.keys[0].0.shown(lock.options.site));
-        limits::wait("wait", wait).map_err(key)?;
-        Ok(LockRequest {
-            lock,
-            wait,
-            purpose,
-        })
-    }
 
     /// Acquires the locks of all keys, or none. `wait` replaces the lock's own option.
     fn call(

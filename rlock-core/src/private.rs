@@ -16,7 +16,7 @@ use crate::{
     client::LockClient,
     engine::{call_chain, shell::AcquiredFor},
     error::LockError,
-    lock::Lock,
+    lock::{Lock, NamedKey},
     options::lock_option_setters,
     run::{BlockingBody, OnLost, Run, Session, has_failed},
     scope::{CurrentHold, current},
@@ -39,8 +39,7 @@ pub struct Plan(Box<Annotation>);
 
 #[derive(Debug)]
 struct Annotation {
-    /// Whether each key is shared, whatever the mode of the others.
-    keys: Few<(String, bool)>,
+    keys: Few<NamedKey>,
     /// The template of a list that may be empty.
     empty: Option<&'static str>,
     /// The first key with a value that cannot be formatted.
@@ -68,13 +67,13 @@ impl Plan {
 
     /// Takes a further key together with the others.
     pub fn and(mut self, key: KeyText) -> Self {
-        self.0.push(key, false);
+        self.0.push(key, NamedKey::new);
         self
     }
 
     /// Takes a further key, which is shared.
     pub fn and_shared(mut self, key: KeyText) -> Self {
-        self.0.push(key, true);
+        self.0.push(key, NamedKey::shared);
         self
     }
 
@@ -86,7 +85,8 @@ impl Plan {
         key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
         self.0.empty = Some(template);
-        elements.map(key).for_each(|key| self.0.push(key, false));
+        let push = |key| self.0.push(key, NamedKey::new);
+        elements.map(key).for_each(push);
         self
     }
 
@@ -98,7 +98,8 @@ impl Plan {
         key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
         self.0.empty = Some(template);
-        elements.map(key).for_each(|key| self.0.push(key, true));
+        let push = |key| self.0.push(key, NamedKey::shared);
+        elements.map(key).for_each(push);
         self
     }
 
@@ -153,14 +154,14 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
 }
 
 impl Annotation {
-    fn push(&mut self, KeyText { text, failed }: KeyText, is_shared: bool) {
+    fn push(&mut self, KeyText { text, failed }: KeyText, named: fn(String) -> NamedKey) {
         if let (None, Some(placeholder)) = (&self.unrendered, failed) {
             self.unrendered = Some(Unrendered {
                 key: text.clone(),
                 placeholder,
             });
         }
-        self.keys.push((text, is_shared));
+        self.keys.push(named(text));
     }
 
     fn into_lock(mut self) -> Result<Lock, LockError> {

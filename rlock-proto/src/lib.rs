@@ -69,10 +69,10 @@
 //! let key = Key::parse("order:42")?;
 //! let acquire = Input::Acquire {
 //!     call: CallId(1),
-//!     locks: few::one(WantedLock { key, mode: LockMode::Exclusive, inside: None }),
+//!     locks: few::one(WantedLock { key, mode: LockMode::Exclusive }),
+//!     inside: few::Few::new(),
 //!     options: LockOptions::default(),
 //!     runs_body: false,
-//!     is_inside: false,
 //! };
 //! let Some(Output::Step(Step::Send(request))) = machine.on(acquire, now).next() else {
 //!     panic!("the first step is a request");

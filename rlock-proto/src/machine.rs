@@ -186,16 +186,20 @@ impl Machine {
             Input::Acquire {
                 call,
                 locks,
+                inside,
                 options,
                 runs_body,
-                is_inside,
             } => {
-                if self.cx.life == Life::Draining && !is_inside {
+                let is_live = |hold: &Inside| {
+                    let own = self.slots.own(hold.slot, hold.owner);
+                    own.is_some_and(|own| own.is_live(hold.token))
+                };
+                if self.cx.life == Life::Draining && !inside.iter().any(is_live) {
                     self.step(Step::Refused(Refusal::Draining));
                     return Touched::new();
                 }
                 let (slots, now) = (&mut self.slots, self.cx.now);
-                let acquisition = Acquisition::new(locks, options, runs_body, slots, now);
+                let acquisition = Acquisition::new(locks, &inside, options, runs_body, slots, now);
                 let work = Work::Acquire(Box::new(acquisition));
                 self.calls.insert(call, Call::new(work));
                 self.poll(call)

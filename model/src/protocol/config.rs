@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     key::Key,
     lease,
-    machine::{Inside, WantedLock},
+    machine::WantedLock,
     mode::LockMode,
     options::{LockOptions, Site, Wait},
     server::tolerate,
@@ -84,11 +84,10 @@ impl Caller {
     };
 
     /// Returns a lock as the caller wants it.
-    pub(super) fn wants(&self, key: Key, inside: Option<Inside>) -> WantedLock {
+    pub(super) fn wants(&self, key: Key) -> WantedLock {
         WantedLock {
             key,
             mode: self.mode,
-            inside,
         }
     }
 

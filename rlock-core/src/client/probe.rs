@@ -9,7 +9,10 @@ use rlock_proto::{
 };
 
 use super::LockClient;
-use crate::{error::LockError, lock::Lock};
+use crate::{
+    error::LockError,
+    lock::{Lock, NamedKey},
+};
 
 /// The label of the locks in metrics and spans. Their keys begin with it, too.
 const LABEL: &str = "rlock:probe";
@@ -77,7 +80,7 @@ impl LockClient {
             site: Site::new(LABEL),
             ..LockOptions::default()
         };
-        let lock = Lock::new(self.handle.clone(), few::one((key, false)), options);
+        let lock = Lock::new(self.handle.clone(), few::one(NamedKey::new(key)), options);
         match lock.acquire().await {
             Ok(guard) => guard.release().await,
             // No other client acquires this key, so only another probe of this client can have the lock.

@@ -31,11 +31,11 @@ use crate::{
     store::StoreError,
 };
 
-/// The keys and options of a lock, checked.
+/// The locks of a call and their options, checked.
 #[derive(Debug)]
 pub(crate) struct CheckedLock {
-    /// In ascending order, each once, so that calls for the same keys never wait for each other.
-    pub(crate) keys: Few<(Key, LockMode)>,
+    /// In ascending order of their keys, each once, so that calls for the same keys never wait for each other.
+    pub(crate) locks: Few<WantedLock>,
     /// The place of each key of a guard among them, unless the guard has them in ascending order, too.
     pub(crate) order: Option<Vec<usize>>,
     /// The options without the wait, which each call has for itself.
@@ -57,8 +57,13 @@ impl LockRequest {
 
     /// Returns the mode in which the call asks for this key.
     fn mode_of(&self, key: &Key) -> LockMode {
-        let of_key = self.lock.keys.iter().find(|(own, _)| own == key);
-        of_key.map_or(LockMode::Exclusive, |(_, mode)| *mode)
+        let lock = self.lock.locks.iter().find(|lock| lock.key == *key);
+        lock.map_or(LockMode::Exclusive, |lock| lock.mode)
+    }
+
+    /// Returns the keys, in ascending order.
+    fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+        self.lock.locks.iter().map(|lock| &lock.key)
     }
 }
 
@@ -74,22 +79,17 @@ pub(crate) async fn acquire(
         request,
         call: &observed,
     };
-    let lock = |(key, mode): &(Key, LockMode)| WantedLock {
-        key: key.clone(),
-        mode: *mode,
-        inside: call_chain::hold_of(core.id, key.as_str()),
-    };
     let mut call = CallGuard::acquiring(core, request.site());
     let begin = |call| Input::Acquire {
         call,
-        locks: few::collect(request.lock.keys.iter().map(lock)),
+        locks: request.lock.locks.clone(),
+        inside: call_chain::inside(core.id),
         options: LockOptions {
             wait: request.wait,
             ..request.lock.options
         },
         // A client that closes releases locks whose replicas have not confirmed them.
         runs_body: request.purpose == AcquiredFor::Body && core.options.replicas.is_none(),
-        is_inside: call_chain::is_inside_hold_of(core.id),
     };
     let mut asks_at = attempt.last_part();
     let mut step = call.begin(begin).await;
@@ -201,7 +201,7 @@ impl Attempt<'_> {
             Refusal::Taken(key, remaining) => self.taken(&key, remaining),
             Refusal::Split => self.failed(StoreError::split()),
             Refusal::Failed => {
-                let keys: Few<&Key> = self.request.lock.keys.iter().map(|(key, _)| key).collect();
+                let keys: Few<&Key> = self.request.keys().collect();
                 call.error(&keys, self.action(), self.waited())
             }
             Refusal::Lost(key, cause) => LockError::Lost {
@@ -239,15 +239,13 @@ impl Attempt<'_> {
 
     fn action(&self) -> String {
         let site = self.request.site();
-        let mut keys: Vec<&str> = (self.request.lock.keys.iter())
-            .map(|(key, _)| key.shown(site))
-            .collect();
+        let mut keys: Vec<&str> = self.request.keys().map(|key| key.shown(site)).collect();
         keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
     }
 
     fn failed(&self, error: StoreError) -> LockError {
-        let error = error.hide(self.request.lock.keys.iter().map(|(key, _)| key));
+        let error = error.hide(self.request.keys());
         error.into_lock_error(self.action(), self.waited())
     }
 }
@@ -264,7 +262,10 @@ mod tests {
         let key = Key::parse("k").expect("valid");
         let request = LockRequest {
             lock: Arc::new(CheckedLock {
-                keys: few::one((key, LockMode::Exclusive)),
+                locks: few::one(WantedLock {
+                    key,
+                    mode: LockMode::Exclusive,
+                }),
                 order: None,
                 options: lock.options,
             }),

@@ -161,16 +161,19 @@ pub(crate) fn client() -> Option<ClientHandle> {
     read(|scope| scope.client.clone())
 }
 
-/// Returns the hold of `key` by `client` that the current call is inside: its owner and its token.
-pub(crate) fn hold_of(client: Uuid, key: &str) -> Option<Inside> {
-    let is_it = |entry: &&EntryHandle| entry.key() == key && entry.core().id == client;
-    read(|scope| entries(scope).find(is_it).map(EntryHandle::inside))
-}
-
-/// Returns whether the current call is inside a live hold of `client`.
-pub(crate) fn is_inside_hold_of(client: Uuid) -> bool {
-    let is_it = |entry: &EntryHandle| entry.core().id == client && entry.is_live();
-    read(|scope| entries(scope).any(is_it))
+/// Returns the holds of `client` that the current call is inside, the innermost first, each once.
+pub(crate) fn inside(client: Uuid) -> Few<Inside> {
+    read(|scope| {
+        let of_client = |entry: &&EntryHandle| entry.core().id == client;
+        let mut inner = Few::<Inside>::new();
+        for outer in entries(scope).filter(of_client).map(EntryHandle::inside) {
+            let is_same = |inner: &Inside| (inner.owner, inner.token) == (outer.owner, outer.token);
+            if !inner.iter().any(is_same) {
+                inner.push(outer);
+            }
+        }
+        inner
+    })
 }
 
 /// Returns the locks that the current call is inside, outermost first, each once.

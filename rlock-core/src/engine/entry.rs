@@ -59,6 +59,7 @@ impl EntryHandle {
     /// Returns the hold as a call inside it sees it.
     pub(crate) fn inside(&self) -> machine::Inside {
         machine::Inside {
+            slot: self.hold.slot,
             owner: self.hold.owner,
             token: self.hold.token,
             entry: self.number,

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{LockClient, engine::core::Core, testing::use_tokio_clock};
     use rlock_proto::{
-        few::one,
+        few::{Few, one},
         key::Key,
         machine::{Owner, Step, WantedLock},
         mode::LockMode,
@@ -101,11 +101,10 @@ mod tests {
             locks: one(WantedLock {
                 key: key(),
                 mode: LockMode::Exclusive,
-                inside: None,
             }),
+            inside: Few::new(),
             options: LockOptions::default(),
             runs_body: false,
-            is_inside: false,
         };
         let (idle, next) = (shell.call_id(), shell.call_id());
         let Some(Step::Send(request)) = shell.on(begin(idle)) else {

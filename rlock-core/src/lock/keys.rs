@@ -1,14 +1,59 @@
-//! Orders the keys of a lock: as they were given for its user, and ascending for the store.
+//! Names the keys of a lock, checks them, and orders them: as they were given for its user, and ascending for the store.
 
 use std::collections::HashMap;
 
-use rlock_proto::{few::Few, key::Key, mode::LockMode};
+use rlock_proto::{few::Few, key::Key, machine::WantedLock, mode::LockMode, options::LockOptions};
 
-use crate::engine::entry::EntryGuard;
+use crate::{engine::entry::EntryGuard, error::LockError};
+
+/// A key as it was named for a lock, before it is checked.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedKey {
+    text: String,
+    /// Whether its lock is shared, whatever the mode of the others.
+    is_shared: bool,
+}
+
+impl NamedKey {
+    /// Returns a key whose lock has the mode of the others.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let is_shared = false;
+        Self { text, is_shared }
+    }
+
+    /// Returns a key whose lock is shared.
+    pub(crate) fn shared(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let is_shared = true;
+        Self { text, is_shared }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Checks the key. Returns its lock, for calls with these options.
+    pub(super) fn wanted(
+        &self,
+        options: &LockOptions,
+        is_hidden: bool,
+    ) -> Result<WantedLock, LockError> {
+        let key = Key::parse_hidden(&self.text, is_hidden, options.site);
+        Ok(WantedLock {
+            key: key.map_err(LockError::of_key)?,
+            mode: if self.is_shared {
+                LockMode::Shared
+            } else {
+                options.mode
+            },
+        })
+    }
+}
 
 /// Sorts the keys. Also returns the place of each given key among them, unless the keys were given in this order.
-pub(super) fn ascending(given: Few<(Key, LockMode)>) -> (Few<(Key, LockMode)>, Option<Vec<usize>>) {
-    let key = |at: usize| given[at].0.as_str();
+pub(super) fn ascending(given: Few<WantedLock>) -> (Few<WantedLock>, Option<Vec<usize>>) {
+    let key = |at: usize| given[at].key.as_str();
     if (1..given.len()).all(|at| key(at - 1) < key(at)) {
         return (given, None);
     }
@@ -37,19 +82,19 @@ pub(super) fn in_order(mut entries: Few<EntryGuard>, order: Option<&[usize]>) ->
 }
 
 /// Returns the keys, each once. One that is named twice is not shared, unless it is shared both times.
-pub(super) fn unique(keys: Few<(String, bool)>) -> Few<(String, bool)> {
+pub(super) fn unique(keys: Few<NamedKey>) -> Few<NamedKey> {
     if keys.len() == 1 {
         return keys;
     }
-    let mut unique = Few::<(String, bool)>::new();
+    let mut unique = Few::<NamedKey>::new();
     let mut places = HashMap::new();
-    for (key, is_shared) in keys {
-        if let Some(place) = places.get(&key) {
-            let named: &mut (String, bool) = &mut unique[*place];
-            named.1 &= is_shared;
+    for key in keys {
+        if let Some(place) = places.get(&key.text) {
+            let first: &mut NamedKey = &mut unique[*place];
+            first.is_shared &= key.is_shared;
         } else {
-            places.insert(key.clone(), unique.len());
-            unique.push((key, is_shared));
+            places.insert(key.text.clone(), unique.len());
+            unique.push(key);
         }
     }
     unique

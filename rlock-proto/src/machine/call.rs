@@ -169,18 +169,24 @@ impl Call {
 impl Acquisition {
     pub(super) fn new(
         locks: Few<WantedLock>,
+        inside: &[Inside],
         options: LockOptions,
         runs_body: bool,
         slots: &mut Slots,
         now: Time,
     ) -> Self {
-        let parts = locks.into_iter().map(|lock| Part {
-            slot: slots.enter(&lock.key),
-            key: lock.key,
-            mode: lock.mode,
-            inside: lock.inside,
-            entered: None,
-            grant: None,
+        let parts = locks.into_iter().map(|lock| {
+            let slot = slots.enter(&lock.key);
+            let is_of_key =
+                |hold: &&Inside| hold.slot == slot && slots.own(slot, hold.owner).is_some();
+            Part {
+                slot,
+                inside: inside.iter().find(is_of_key).copied(),
+                key: lock.key,
+                mode: lock.mode,
+                entered: None,
+                grant: None,
+            }
         });
         Self {
             parts: few::collect(parts),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CallId, Entry, HoldEnd, Owner, Renew, Request};
+use super::{CallId, Entry, HoldEnd, Owner, Renew, Request, SlotId};
 use crate::{
     few::Few,
     key::Key,
@@ -22,12 +22,13 @@ pub enum Input {
         call: CallId,
         /// The locks in ascending order of their keys.
         locks: Few<WantedLock>,
+        /// The holds that the call chain is inside, the innermost first. The call enters those of its keys. Inside of one that
+        /// is live, it begins even if the client drains, because the hold may need further locks to end.
+        inside: Few<Inside>,
         /// The options of all these locks, but for the mode.
         options: LockOptions,
         /// Whether a body runs inside the entries. It stops when the hold is lost.
         runs_body: bool,
-        /// Whether the call is inside a hold, which may need further locks to end.
-        is_inside: bool,
     },
     /// A call ends its entry. It waits for the store's reply as `call`, or leaves that to the background.
     Leave {
@@ -88,13 +89,13 @@ pub struct WantedLock {
     pub key: Key,
     /// The mode.
     pub mode: LockMode,
-    /// The hold of the key that the call chain is inside.
-    pub inside: Option<Inside>,
 }
 
 /// A hold that a call chain is inside, and one of its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inside {
+    /// The slot of its key.
+    pub slot: SlotId,
     /// The owner of the hold.
     pub owner: Owner,
     /// The token of the hold.

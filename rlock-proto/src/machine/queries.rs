@@ -29,7 +29,7 @@ impl Machine {
     /// Returns an ownership whose slot is known, from one of its entries.
     #[must_use]
     pub fn own_at(&self, slot: SlotId, owner: Owner) -> Option<&Ownership> {
-        self.slots.get(slot)?.find(owner)
+        self.slots.own(slot, owner)
     }
 
     /// Returns the slot of a key that the client uses.

@@ -67,6 +67,11 @@ impl Slots {
         self.places.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
+    /// Returns the ownership of a hold, if it still exists.
+    pub(super) fn own(&self, id: SlotId, owner: Owner) -> Option<&Ownership> {
+        self.get(id)?.find(owner)
+    }
+
     /// Returns the ownership of an entry, or of a request, if it still exists. An owner is never used again, so the slot
     /// of another key has none with this number.
     pub(super) fn own_mut(&mut self, id: SlotId, owner: Owner) -> Option<&mut Ownership> {

@@ -123,13 +123,13 @@ impl Held {
         WantedLock {
             key: self.entry.key.clone(),
             mode: self.mode,
-            inside: Some(self.inside()),
         }
     }
 
     /// Returns the hold as its nested calls see it.
     pub(crate) fn inside(&self) -> Inside {
         Inside {
+            slot: self.entry.slot,
             owner: self.entry.owner,
             token: self.token,
             entry: self.entry.number,

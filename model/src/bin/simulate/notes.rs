@@ -131,9 +131,19 @@ impl Notes {
                 note.confirmed(*sent_at);
                 note.attempts = 0;
             }
-            Input::Acquire { locks, options, .. } => {
+            Input::Acquire {
+                locks,
+                inside,
+                options,
+                ..
+            } => {
                 // The call may enter these holds before it has its other locks.
-                for inside in locks.iter().filter_map(|lock| lock.inside) {
+                let enters = |owner| {
+                    locks
+                        .iter()
+                        .any(|lock| machine.own(&lock.key, owner).is_some())
+                };
+                for inside in inside.iter().filter(|inside| enters(inside.owner)) {
                     let note = self.of(inside.owner);
                     note.retain = note.retain.max(options.retain);
                 }

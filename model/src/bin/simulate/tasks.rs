@@ -6,7 +6,9 @@ use crate::{
     clients::{Awaited, Doing, Held, Life, Sent, Task},
     few::{Few, one},
     key::Key,
-    machine::{Ask, CallId, Entered, HoldEnd, Input, Loss, Ownership, Reply, Step, WantedLock},
+    machine::{
+        Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Ownership, Reply, Step, WantedLock,
+    },
     mode::LockMode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},
@@ -93,8 +95,8 @@ impl World {
             let entries: Vec<_> = tasks.flat_map(|other| &other.entries).collect();
             if !entries.is_empty() {
                 let held = entries[self.rng.usize(..entries.len())];
-                let lock = held.as_wanted();
-                return self.acquires(client, task, one(lock), true);
+                let (lock, inside) = (held.as_wanted(), held.inside());
+                return self.acquires(client, task, one(lock), one(inside));
             }
         }
         let most = if self.is(Part::SeveralKeys) {
@@ -106,12 +108,8 @@ impl World {
         let mut keys: Vec<Key> = (0..most).map(|_| self.any_key()).collect();
         keys.sort();
         keys.dedup();
-        let locks = keys.into_iter().map(|key| WantedLock {
-            key,
-            mode,
-            inside: None,
-        });
-        self.acquires(client, task, locks.collect(), false);
+        let locks = keys.into_iter().map(|key| WantedLock { key, mode });
+        self.acquires(client, task, locks.collect(), Few::new());
     }
 
     /// Draws the mode of a call.
@@ -130,7 +128,14 @@ impl World {
         self.keys[self.rng.usize(..self.keys.len())].clone()
     }
 
-    fn acquires(&mut self, client: usize, task: usize, locks: Few<WantedLock>, is_inside: bool) {
+    fn acquires(
+        &mut self,
+        client: usize,
+        task: usize,
+        locks: Few<WantedLock>,
+        inside: Few<Inside>,
+    ) {
+        let is_inside = !inside.is_empty();
         let (call, mut terms) = (CallId(self.number()), self.terms());
         if is_inside && terms.wait == Wait::Forever {
             // Calls that nest locks in different orders block each other.
@@ -146,9 +151,16 @@ impl World {
             Wait::Forever => (u64::MAX / 2, u64::MAX / 2),
         };
         let (now, slow, runs_body) = (self.now, self.slowness(), self.rng.bool());
+        let machine = &self.clients[client].machine;
+        let is_held = |key: &Key| {
+            inside
+                .iter()
+                .any(|hold| machine.own(key, hold.owner).is_some())
+        };
+        let wants = locks.iter().filter(|lock| !is_held(&lock.key));
+        let wants = wants.map(|lock| lock.key.clone()).collect();
         let state = self.state(client, task);
-        let wants = locks.iter().filter(|lock| lock.inside.is_none());
-        state.wants = wants.map(|lock| lock.key.clone()).collect();
+        state.wants = wants;
         state.runs_body = runs_body;
         (state.doing, state.is_inside, state.terms) = (Doing::Acquiring(call), is_inside, terms);
         (state.since, state.asked) = (now, 0);
@@ -158,9 +170,9 @@ impl World {
         let input = Input::Acquire {
             call,
             locks,
+            inside,
             options: terms,
             runs_body,
-            is_inside,
         };
         self.on(client, input, Some(call));
         self.may_be_dropped(client, task, call);
@@ -195,18 +207,16 @@ impl World {
                 let other = self.any_key();
                 let entries = &self.clients[client].tasks[task].entries;
                 let outer = entries.iter().rev().find(|held| held.entry.key == other);
-                let (inside, mode) = (outer.map(Held::inside), outer.map(|held| held.mode));
+                let mode = outer.map(|held| held.mode);
                 let mode = mode.unwrap_or_else(|| self.any_mode());
                 let is_alone = self.rng.bool();
                 locks.retain(|lock| lock.key != other && !is_alone);
-                locks.push(WantedLock {
-                    key: other,
-                    mode,
-                    inside,
-                });
+                locks.push(WantedLock { key: other, mode });
                 locks.sort_by(|one, other| one.key.cmp(&other.key));
             }
-            return self.acquires(client, task, locks, true);
+            let entries = &self.clients[client].tasks[task].entries;
+            let inside = entries.iter().rev().map(Held::inside).collect();
+            return self.acquires(client, task, locks, inside);
         }
         if stays && self.is(Part::Downgrades) {
             self.downgrades(client, &held);

@@ -2,6 +2,7 @@
 
 use super::effects::{feed, goes_on};
 use crate::{
+    few::{self, Few},
     machine::{CallId, HoldEnd, Input, Inside},
     mode::LockMode,
     protocol::{
@@ -24,11 +25,11 @@ pub(super) fn call(config: &Config, state: &mut State, name: u8, at: usize) {
         locks: caller
             .keys
             .iter()
-            .map(|key| caller.wants(server::key(*key), None))
+            .map(|key| caller.wants(server::key(*key)))
             .collect(),
+        inside: Few::new(),
         options: caller.terms(caller.lease),
         runs_body: false,
-        is_inside: false,
     };
     feed(config, state, name, input, Some(at));
 }
@@ -41,17 +42,18 @@ pub(super) fn enter(config: &Config, state: &mut State, name: u8, at: usize) {
     task.stage = Stage::Calling(Work::Enter, Ready::Waiting);
     let (entry, token) = &task.entries[0];
     let inside = Inside {
+        slot: entry.slot,
         owner: entry.owner,
         token: *token,
         entry: entry.number,
     };
     let input = Input::Acquire {
         call: task.call,
-        locks: crate::few::one(caller.wants(entry.key.clone(), Some(inside))),
+        locks: few::one(caller.wants(entry.key.clone())),
+        inside: few::one(inside),
         // The hold has its own lease.
         options: caller.terms(2 * caller.lease),
         runs_body: false,
-        is_inside: true,
     };
     feed(config, state, name, input, Some(at));
 }

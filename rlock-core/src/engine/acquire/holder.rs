@@ -8,7 +8,7 @@ use rlock_proto::{
     few::Few,
     key::Key,
     lease::Time,
-    machine::{CallId, Step},
+    machine::{CallId, Step, WantedLock},
     mode::LockMode,
     options::Wait,
     owner::OwnerId,
@@ -121,7 +121,7 @@ impl Attempt<'_> {
 
     /// Warns, once for each key and pair of numbers, that another holder has a different number of permits.
     pub(super) fn report_disputes(&self) {
-        for (key, mode) in &self.request.lock.keys {
+        for WantedLock { key, mode } in &self.request.lock.locks {
             let LockMode::Permits(_) = mode else { continue };
             for (mine, theirs) in self.core().shell.disputes.take(key) {
                 let key = escape_control(key.shown(self.request.site()));

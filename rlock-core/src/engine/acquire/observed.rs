@@ -142,7 +142,7 @@ fn acquire_span(core: &Core, request: &LockRequest) -> Option<Box<Span>> {
         "lock.acquire",
         lock.label = request.site().label_or("unnamed"),
         lock.mode = request.site().mode.as_str(),
-        lock.key = spans::keys(request.lock.keys.iter().map(|(key, _)| key)),
+        lock.key = spans::keys(request.keys()),
         lock.outcome = Empty,
         lock.contended = Empty,
         lock.wait_ms = Empty,

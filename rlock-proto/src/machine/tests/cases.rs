@@ -1059,9 +1059,14 @@ fn a_client_that_drains_serves_calls_that_wait_or_are_inside_a_hold() {
     client.on(Input::Drain);
     let refused = client.acquire("k", terms(LEASE)).1;
     assert_eq!(refused, Step::Refused(Refusal::Draining));
-    let other = one(wanted("other", LockMode::Exclusive, None));
-    asked(client.begin(other, terms(LEASE), true).1);
+    let begin = |client: &mut Client| {
+        let other = one(wanted("other", LockMode::Exclusive));
+        client.begin(other, inside(&entered), terms(LEASE)).1
+    };
+    asked(begin(&mut client));
     client.leave(&entered);
+    // Nothing needs the locks of a call whose hold has ended.
+    assert_eq!(begin(&mut client), Step::Refused(Refusal::Draining));
     let next = only(client.poll(call));
     assert!(!client.machine.is_drained());
     assert!(asked(client.leave(&next)).is_release(), "not retained");

@@ -28,12 +28,21 @@ pub(super) fn key(name: &str) -> Key {
     Key::parse(name).expect("valid")
 }
 
-pub(super) fn wanted(name: &str, mode: LockMode, inside: Option<Inside>) -> WantedLock {
+pub(super) fn wanted(name: &str, mode: LockMode) -> WantedLock {
     WantedLock {
         key: key(name),
         mode,
-        inside,
     }
+}
+
+/// Returns a hold as a call inside it sees it.
+pub(super) fn inside(outer: &Entered) -> Few<Inside> {
+    one(Inside {
+        slot: outer.entry.slot,
+        owner: outer.entry.owner,
+        token: outer.token,
+        entry: outer.entry.number,
+    })
 }
 
 /// Returns the options of a call.
@@ -185,25 +194,25 @@ impl Client {
     pub(super) fn begin(
         &mut self,
         locks: Few<WantedLock>,
+        inside: Few<Inside>,
         options: LockOptions,
-        is_inside: bool,
     ) -> (CallId, Step) {
         self.calls += 1;
         let call = CallId(self.calls);
         let step = self.on(Input::Acquire {
             call,
             locks,
+            inside,
             options,
             runs_body: false,
-            is_inside,
         });
         (call, step)
     }
 
     /// Begins a call for these keys.
     pub(super) fn acquire(&mut self, keys: &str, terms: LockOptions) -> (CallId, Step) {
-        let locks = keys.split(' ').map(|name| wanted(name, terms.mode, None));
-        self.begin(locks.collect(), terms, false)
+        let locks = keys.split(' ').map(|name| wanted(name, terms.mode));
+        self.begin(locks.collect(), Few::new(), terms)
     }
 
     /// Begins a call inside a hold of `k`.
@@ -212,12 +221,7 @@ impl Client {
     }
 
     pub(super) fn nest_as(&mut self, outer: &Entered, terms: LockOptions) -> (CallId, Step) {
-        let inside = Inside {
-            owner: outer.entry.owner,
-            token: outer.token,
-            entry: outer.entry.number,
-        };
-        self.begin(one(wanted("k", terms.mode, Some(inside))), terms, true)
+        self.begin(one(wanted("k", terms.mode)), inside(outer), terms)
     }
 
     /// Enters a hold of `k`.

@@ -135,17 +135,9 @@ fn a_call_of_several_keys_that_does_not_pick_up_its_entry_leaves_the_hold_of_tha
     let mut client = Client::new();
     let (_, step) = client.acquire("j", shared());
     let outer = only(client.grant(asked(step), FENCE));
-    let inside = Inside {
-        owner: outer.entry.owner,
-        token: outer.token,
-        entry: outer.entry.number,
-    };
     let (_, step) = client.acquire("k", shared());
-    let keys = [
-        wanted("j", LockMode::Shared, Some(inside)),
-        wanted("k", LockMode::Shared, None),
-    ];
-    let (second, waits) = client.begin(keys.into_iter().collect(), shared(), true);
+    let keys = [wanted("j", LockMode::Shared), wanted("k", LockMode::Shared)];
+    let (second, waits) = client.begin(keys.into_iter().collect(), inside(&outer), shared());
     assert_eq!(waits, Step::Wait);
     let entered = only(client.grant(asked(step), FENCE));
     assert!(client.is_woken(second));
