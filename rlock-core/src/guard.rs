@@ -1,4 +1,4 @@
-//! The guard of a lock.
+//! `LockGuard`: holds locks until it is released or dropped, can be downgraded, and tells when a lock is lost.
 
 use std::{fmt, future::Future, ops::Deref};
 

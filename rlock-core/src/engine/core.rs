@@ -1,4 +1,4 @@
-//! The state that all handles of a client and its background share.
+//! What all handles of a client and its background share: shell, store, options, and the listener for notifications.
 
 use std::{
     future::{Future, poll_fn},

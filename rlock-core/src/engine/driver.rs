@@ -1,4 +1,4 @@
-//! The handles of a client, and its background tasks: its connection, its renewals and its releases.
+//! Starts a client's background tasks, restarts one that panics, and stops them with the last handle.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! One entry's handle on the hold that it is in, until the entry ends.
+//! The handle of one entry: what it knows of its hold, and its release when it ends or is dropped.
 
 use std::{
     ops::Deref,

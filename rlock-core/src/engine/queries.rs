@@ -1,5 +1,5 @@
-//! Questions between clients: who holds a lock, who waits for it, which locks a client holds, and the request to release one. The
-//! background of a client replies; the store only carries the messages.
+//! Questions between clients: asks who holds or awaits a lock, and replies to that and to revocations. The background
+//! of a client replies; the store only carries the messages.
 
 use std::{
     sync::{Arc, Once},

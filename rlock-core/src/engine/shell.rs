@@ -1,4 +1,4 @@
-//! The machine of a client behind its mutex: applies inputs, and carries out their effects once the mutex is free.
+//! Owns the mutex of a client's machine: applies inputs, and carries out their effects once the mutex is free.
 
 mod effects;
 mod report;

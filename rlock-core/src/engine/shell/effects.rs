@@ -1,4 +1,4 @@
-//! The effects of an input, which the shell notes under the mutex and carries out as soon as it is free.
+//! Carries out the effects of an input: wakes calls and bodies, and passes requests to the background.
 
 use std::{mem, sync::Arc, task::Waker};
 

@@ -1,4 +1,4 @@
-//! What a client logs about its locks: outside of the mutex, and never in a destructor.
+//! Logs losses and other events of a client's locks, and undoes a step if a subscriber panics.
 
 use std::{mem, sync::Arc, vec};
 
