@@ -1,46 +1,32 @@
-//! Elections: one of several processes leads, in numbered terms. [`LockClient::election`] begins here.
+//! What an election offers: one of several processes leads, in numbered terms, by the lock of its key.
 
-mod changes;
+mod announce;
+mod campaign;
+mod observe;
 mod term;
 
 use std::{
     collections::BTreeSet,
-    future::Future,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use rlock_proto::{key::Key, wait::Spread};
-use tokio::time::sleep;
 
 pub use self::{
-    changes::{LeaderChanges, LeaderInfo},
+    observe::{LeaderChanges, LeaderInfo},
     term::{LeaderGuard, Term},
 };
 use crate::{
-    backoff::Backoff,
     client::LockClient,
-    engine::{
-        entries::Entries,
-        messages::{Answer, Question, Report},
-        queries::ask,
-        shell::AcquiredFor,
-    },
-    error::{ErrorKind, LockError},
-    guard::LockGuard,
+    error::LockError,
     limits::{MOST_LABELS, OTHER_LABEL},
     lock::Lock,
-    metrics,
-    scope::current,
 };
 
 /// After so many failures in a row, an observer or a candidate asks less often.
 const MOST_TIMES: u32 = 10;
 const LESS_OFTEN: Duration = Duration::from_secs(5);
-/// A term that lasts no longer than this does not reset the back-off.
-const BRIEF: Duration = Spread::LONGEST;
-/// How many different refusals of a candidate are logged as warnings.
-const LOGGED_REFUSALS: usize = 8;
 
 /// Returns the pause after this many failures in a row.
 fn pause_after(failures: u32) -> Duration {
@@ -139,171 +125,6 @@ impl Election {
         self.lock.key()
     }
 
-    /// Waits until this process leads. Candidates lead in the order of their calls, except on a quorum.
-    ///
-    /// The candidacy survives everything that an operator can fix. While the store is down, is full or cannot save, and
-    /// while it refuses the candidate, for example because its password has changed or its user lacks a permission,
-    /// the candidate asks again after pauses that grow to five seconds. The client logs each different refusal once, at
-    /// WARN.
-    ///
-    /// # Errors
-    ///
-    /// - [`LockError::Draining`] and [`LockError::Closed`] when the client drains or is shut down.
-    /// - [`LockError::InvalidKey`] and [`LockError::InvalidOption`], before any request is sent.
-    /// - [`LockError::Upgrade`] inside a shared hold of the same key, and [`LockError::Lost`] inside one that is lost.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future withdraws the candidate.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use rlock_core::{LockClient, LockError};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), LockError> {
-    /// let election = LockClient::in_memory().election("scheduler");
-    /// let leadership = election.campaign().await?;
-    /// leadership.announce("10.0.3.7:8080")?;
-    /// let leader = election.leader().await?.expect("this process leads");
-    /// assert_eq!(leader.value.as_deref(), Some("10.0.3.7:8080"));
-    /// leadership.resign().await?;
-    /// assert!(election.leader().await?.is_none());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn campaign(&self) -> impl Future<Output = Result<LeaderGuard, LockError>> + Send + use<> {
-        let acquire = self.acquire(AcquiredFor::Guard);
-        async move {
-            let guard = LockGuard::new(acquire.await?);
-            let term = Term::begin(guard.first().clone());
-            Ok(LeaderGuard { term, guard })
-        }
-    }
-
-    /// Waits to lead, until the client drains: a process that is about to end must not begin a term.
-    fn acquire(
-        &self,
-        purpose: AcquiredFor,
-    ) -> impl Future<Output = Result<Entries, LockError>> + Send + use<> {
-        let candidate = self.clone();
-        async move {
-            let key = candidate.checked_key()?;
-            metrics::Leads::campaigns(candidate.lock.options.site);
-            tokio::select! {
-                biased;
-                () = candidate.client.core().until_draining() => {
-                    Err(LockError::Draining { action: format!("acquire lock `{key}`") })
-                }
-                acquired = candidate.accepted(&key, purpose) => acquired,
-            }
-        }
-    }
-
-    /// Waits to lead. If the store refuses the candidate, asks again, because an operator can end each refusal.
-    async fn accepted(&self, key: &Key, purpose: AcquiredFor) -> Result<Entries, LockError> {
-        let (mut refusals, mut logged) = (0, BTreeSet::new());
-        loop {
-            let error = match self.lock.acquire_for(purpose).await {
-                Err(error @ LockError::Refused { .. }) => format!("{error:#}"),
-                acquired => {
-                    if refusals > 0 && acquired.is_ok() {
-                        tracing::info!(election = %key, refusals, "the store accepts the candidate again");
-                    }
-                    return acquired;
-                }
-            };
-            refusals += 1;
-            if logged.len() < LOGGED_REFUSALS && logged.insert(error.clone()) {
-                tracing::warn!(
-                    election = %key, refusals, error,
-                    "the store refuses the candidate, asking again until an operator fixes that"
-                );
-            } else {
-                tracing::debug!(election = %key, refusals, error, "the store refuses the candidate again");
-            }
-            // Made when it is polled, because the caller's executor may have no timers.
-            let pause = async { sleep(pause_after(refusals)).await };
-            self.client.core().in_runtime_until_closed(pause).await;
-        }
-    }
-
-    /// Campaigns, runs the body while this process leads, and resigns when the body returns. If the leadership is
-    /// lost, the body is dropped at its next await, and the process campaigns again after a pause. It also keeps
-    /// campaigning while the store does not reply or refuses it, like [`campaign`](Self::campaign).
-    ///
-    /// Another process can lead only after the body has ended and its values are dropped, as in [`Lock::run`], unless
-    /// the leadership is lost first.
-    ///
-    /// The future resolves to the body's output after the *first* term that ended because the body returned, even if
-    /// it returned because the leader was [asked to resign](Self::request_resign). A service that keeps running calls
-    /// `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
-    /// returns, its output is dropped, and the process campaigns again.
-    ///
-    /// The returned future borrows nothing from the election, so it can be spawned. The body is called for each term,
-    /// so a body that owns state has to clone it: `move |term| { let db = db.clone(); async move { … } }`.
-    ///
-    /// # Errors
-    ///
-    /// Only errors that neither another attempt nor an operator can fix:
-    ///
-    /// - of kind [`Closing`](ErrorKind::Closing) when the client drains while this process does not lead, or is shut
-    ///   down. If it leads when the client drains, [`Term::resign_requested`] resolves, and the body may return its
-    ///   output.
-    /// - of kind [`Invalid`](ErrorKind::Invalid) or [`Misuse`](ErrorKind::Misuse), as for [`campaign`](Self::campaign).
-    ///
-    /// # Panics
-    ///
-    /// Resumes a panic of the body after the process has resigned.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the body, then resigns in the background.
-    pub fn run<B, F>(
-        &self,
-        mut body: B,
-    ) -> impl Future<Output = Result<F::Output, LockError>> + use<B, F>
-    where
-        B: FnMut(Term) -> F,
-        F: Future,
-    {
-        let election = self.clone();
-        async move {
-            let mut backoff = Backoff::default();
-            loop {
-                let mut began = None;
-                let led = Lock::run_after(election.acquire(AcquiredFor::Body), async {
-                    began = Some(Instant::now());
-                    let hold = current().expect("the body is inside its lock");
-                    body(Term::begin(hold.first().clone())).await
-                });
-                let error = match led.await {
-                    Ok(output) => return Ok(output),
-                    Err(error) => error,
-                };
-                let can_lead_again = matches!(
-                    error.kind(),
-                    ErrorKind::Lost | ErrorKind::Outage | ErrorKind::Contention
-                );
-                if !can_lead_again || election.client.core().is_closed() {
-                    return Err(error);
-                }
-                if let Some(began) = began {
-                    if began.elapsed() > BRIEF {
-                        backoff = Backoff::default();
-                    }
-                    tracing::warn!(
-                        error = format!("{error:#}"),
-                        "leadership lost, campaigning again"
-                    );
-                }
-                // Made when it is polled, because the caller's executor may have no timers.
-                let pause = async { sleep(backoff.next()).await };
-                election.client.core().in_runtime_until_closed(pause).await;
-            }
-        }
-    }
-
     /// Returns the current leader, or `None` if no process leads.
     ///
     /// A leader whose process has ended, is stuck or is cut off has no successor before its lease ends. Until then, it
@@ -359,13 +180,7 @@ impl Election {
     /// ```
     pub fn changes(&self) -> Result<LeaderChanges, LockError> {
         let key = self.checked_key()?;
-        Ok(LeaderChanges {
-            observed: self.client.core().shell.elections.observe(&key),
-            election: self.clone(),
-            asked: None,
-            failures: 0,
-            last: None,
-        })
+        Ok(LeaderChanges::follow(self, &key))
     }
 
     /// Asks the leader to resign after its current work. Returns whether a leader has received the request.
@@ -381,21 +196,6 @@ impl Election {
     ///
     /// If the future is dropped, the leader may have received the request.
     pub async fn request_resign(&self) -> Result<bool, LockError> {
-        let info = self.client.inspect_holder(self.key()).await?;
-        let term = info.and_then(|info| Some((info.owner_id()?, info.token?)));
-        let Some((owner, token)) = term else {
-            return Ok(false);
-        };
-        let key = self.checked_key()?;
-        let question = Question::Resign {
-            key: key.clone(),
-            owner,
-            token,
-        };
-        let core = self.client.core();
-        let asked = ask(core, owner.client(), &question);
-        let action = || format!("ask the leader of `{key}` to resign");
-        let reply = self.client.ask(asked, action).await?;
-        Ok(reply == Some(Report::Released(Answer::Released)))
+        self.client.request_release(self.key()).await
     }
 }

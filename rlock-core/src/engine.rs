@@ -1,12 +1,12 @@
 //! Connects the machine to calls and the store: the machine decides, and the shell, the calls and the background act.
 
 pub(crate) mod acquire;
+pub(crate) mod announcements;
 pub(crate) mod background;
 pub(crate) mod call;
 pub(crate) mod call_chain;
 pub(crate) mod core;
 pub(crate) mod driver;
-pub(crate) mod elections;
 pub(crate) mod entries;
 pub(crate) mod entry;
 pub(crate) mod hold;

@@ -1,9 +1,12 @@
 //! `Hold`: what a guard, the code inside a lock and a leader can ask of their hold: its token, validity and depth.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    engine::entry::{self, EntryHandle},
+    engine::{
+        entry::{self, EntryHandle},
+        hold::Passenger,
+    },
     error::LockError,
     fencing::{self, Fence},
     token::Token,
@@ -33,6 +36,21 @@ impl Hold {
     /// Takes the entries from a hold that ends.
     pub(crate) fn take(&mut self) -> Few<EntryHandle> {
         std::mem::take(&mut self.entries)
+    }
+
+    /// Returns another handle on the same entries.
+    pub(crate) fn share(&self) -> Self {
+        Self::new(self.entries.clone())
+    }
+
+    /// Lets the hold of the first key carry a passenger, or returns the one that it carries already.
+    pub(crate) fn carry<P: Passenger>(&self, passenger: impl FnOnce() -> P) -> Arc<P> {
+        self.first().carry(passenger)
+    }
+
+    /// Announces the hold of the first key to all clients of the store.
+    pub(crate) fn announce(&self) {
+        self.first().announce();
     }
 
     /// Returns the entry of the first key.

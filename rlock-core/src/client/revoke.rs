@@ -203,7 +203,26 @@ impl LockClient {
         Ok(reply == Some(Answer::Released) || released == Applied::Done)
     }
 
-    /// Asks the holder of a lock to release it. Returns its reply, or `None` if it is silent.
+    /// Asks the holder of a lock to release it after its current work. Returns whether a holder has received the request.
+    pub(crate) async fn request_release(&self, key: &str) -> Result<bool, LockError> {
+        let info = self.inspect_holder(key).await?;
+        let hold = info.and_then(|info| Some((info.owner_id()?, info.token?)));
+        let Some((owner, token)) = hold else {
+            return Ok(false);
+        };
+        let key = self.key(key)?;
+        let question = Question::RequestRelease {
+            key: key.clone(),
+            owner,
+            token,
+        };
+        let asked = ask(self.core(), owner.client(), &question);
+        let action = || format!("ask the holder of lock `{key}` to release it");
+        let reply = self.ask(asked, action).await?;
+        Ok(reply == Some(Report::Released(Answer::Released)))
+    }
+
+    /// Tells the holder of a lock to release it. Returns its reply, or `None` if it is silent.
     async fn tell_holder(
         &self,
         key: &Key,
@@ -212,7 +231,7 @@ impl LockClient {
         at_once: bool,
     ) -> Result<Option<Answer>, LockError> {
         let core = self.core();
-        let question = Question::Release {
+        let question = Question::Revoke {
             key: key.clone(),
             owner,
             token,

@@ -1,16 +1,11 @@
-//! The terms in which this process leads.
+//! A term in which this process leads: how it begins, and what a leader does in it.
 
-use std::{fmt, ops::Deref};
+use std::{fmt, ops::Deref, sync::Arc};
 
-use rlock_proto::few;
+use rlock_proto::options::Site;
 
-use crate::{
-    engine::{elections::Office, entry::EntryHandle},
-    error::LockError,
-    guard::LockGuard,
-    hold::Hold,
-    limits::MAX_VALUE,
-};
+use super::announce::Office;
+use crate::{error::LockError, guard::LockGuard, hold::Hold, limits::MAX_VALUE};
 
 /// A guard by which this process leads, from [`Election::campaign`](crate::election::Election::campaign). It
 /// dereferences to its [`Term`].
@@ -65,31 +60,16 @@ impl fmt::Debug for LeaderGuard {
 /// the term has ended, to [`LostCause::Released`](crate::LostCause::Released) after the process has resigned.
 pub struct Term {
     hold: Hold,
+    office: Arc<Office>,
 }
 
 impl Term {
-    /// Begins a term of this client, and announces it.
-    pub(super) fn begin(entry: EntryHandle) -> Self {
-        let term = Self {
-            hold: Hold::new(few::one(entry)),
-        };
-        term.office();
-        // If the hold ended before this office existed, its end could not close the office.
-        if term.entry().ended().is_some() {
-            term.office().ends();
-        }
-        let entry = term.entry();
-        entry.core().shell.elections.announce(&entry.hold);
-        term
-    }
-
-    fn entry(&self) -> &EntryHandle {
-        self.hold.first()
-    }
-
-    fn office(&self) -> &Office {
-        let hold = &self.entry().hold;
-        hold.office.get_or_init(|| Box::new(Office::new(hold.site)))
+    /// Begins a term by this hold at this site, and announces it.
+    pub(super) fn begin(hold: &Hold, site: Site) -> Self {
+        let office = hold.carry(|| Office::begin(site));
+        hold.announce();
+        let hold = hold.share();
+        Self { hold, office }
     }
 
     /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the
@@ -105,12 +85,9 @@ impl Term {
             let reason = "a leader announces at most 1,024 bytes: announce an address, and serve the rest there";
             return Err(LockError::invalid_option("announce", length, reason));
         }
-        let entry = self.entry();
-        if let Some(cause) = entry.ended() {
-            return Err(entry.lost_error(cause));
-        }
-        self.office().announce(value);
-        entry.core().shell.elections.announce(&entry.hold);
+        self.hold.check()?;
+        self.office.announce(value);
+        self.hold.announce();
         Ok(())
     }
 
@@ -141,8 +118,8 @@ impl Term {
     /// ```
     pub async fn resign_requested(&self) {
         tokio::select! {
-            () = self.office().resign.wait() => {}
-            () = self.entry().core().until_draining() => {}
+            () = self.office.resign_requested() => {}
+            () = self.hold.first().core().until_draining() => {}
         }
     }
 }
@@ -150,7 +127,8 @@ impl Term {
 impl Clone for Term {
     fn clone(&self) -> Self {
         Self {
-            hold: Hold::new(self.hold.entries().clone()),
+            hold: self.hold.share(),
+            office: Arc::clone(&self.office),
         }
     }
 }

@@ -50,7 +50,7 @@ impl Core {
         shell: Arc<Shell>,
         thread: ClientThread,
     ) -> Self {
-        let _ = shell.elections.databases.set(store.databases());
+        let _ = shell.announcements.databases.set(store.databases());
         Self {
             id,
             clock,
@@ -80,7 +80,7 @@ impl Core {
         self.shell.on(Input::Close);
     }
 
-    /// Refuses new calls outside of holds from now on, and asks leaders to resign.
+    /// Refuses new calls outside of holds from now on.
     pub(crate) fn drain(&self) {
         let _ = self.draining.set(());
         self.shell.on(Input::Drain);
@@ -174,7 +174,7 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
             shell.on_event(key, None, Event::Missed { is_heard });
         }
         if is_heard {
-            shell.elections.missed(filter);
+            shell.announcements.missed(filter);
         }
     };
     Arc::new(move |notification| match notification {
@@ -188,7 +188,7 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
         Notification::PermitsDiffer { key, mine, theirs } => shell.disputes.add(key, mine, theirs),
         Notification::Message(message) => {
             if let Some((databases, info)) = shell.messages.on_message(&message) {
-                shell.elections.hear(&databases, info);
+                shell.announcements.hear(&databases, &info);
             }
         }
         Notification::Changed(key) => shell.changed(key),

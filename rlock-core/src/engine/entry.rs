@@ -18,7 +18,12 @@ use rlock_proto::{
 use tracing::Span;
 
 use crate::{
-    engine::{call::CallGuard, core::Core, driver::ClientHandle, hold::HoldRecord},
+    engine::{
+        call::CallGuard,
+        core::Core,
+        driver::ClientHandle,
+        hold::{HoldRecord, Passenger},
+    },
     error::LockError,
     token::Token,
 };
@@ -118,6 +123,21 @@ impl EntryHandle {
     /// Returns the span of the hold.
     pub(crate) fn span(&self) -> Option<Arc<Span>> {
         self.hold.span().cloned()
+    }
+
+    /// Lets the hold carry a passenger, or returns the one that it carries already.
+    pub(crate) fn carry<P: Passenger>(&self, passenger: impl FnOnce() -> P) -> Arc<P> {
+        let carried = self.hold.carry(passenger);
+        // If the hold ended before it had the passenger, its end did not reach it.
+        if self.ended().is_some() {
+            carried.ends();
+        }
+        carried
+    }
+
+    /// Announces the hold to all clients of the store.
+    pub(crate) fn announce(&self) {
+        self.core().shell.announcements.announce(&self.hold);
     }
 
     /// Returns the cause if the entry is no longer valid. Locks the client's mutex only once the

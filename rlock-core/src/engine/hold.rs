@@ -1,7 +1,8 @@
-//! The record of a hold, which its handles and its body share and keep after its end: until when it is valid, and
-//! whether it is lost.
+//! The record of a hold, which its handles and its body share and keep after its end: until when it is valid, whether
+//! it is lost, and the passenger that it carries.
 
 use std::{
+    any::Any,
     pin::pin,
     sync::{
         Arc, OnceLock,
@@ -20,7 +21,7 @@ use rlock_proto::{
 use tokio::sync::Notify;
 use tracing::Span;
 
-use super::elections::Office;
+use crate::info::Holder;
 
 /// The record of a hold.
 pub(crate) struct HoldRecord {
@@ -32,8 +33,7 @@ pub(crate) struct HoldRecord {
     pub(crate) token: u64,
     pub(crate) site: Site,
     notes: OnceLock<Box<Notes>>,
-    /// Set if the hold leads.
-    pub(crate) office: OnceLock<Box<Office>>,
+    passenger: OnceLock<Arc<dyn Passenger>>,
     /// The cause of its loss, and its entries then. The shell sets it under its mutex.
     lost: OnceLock<Box<(LostCause, Arc<[u32]>)>>,
     /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
@@ -43,6 +43,18 @@ pub(crate) struct HoldRecord {
     changed: Notify,
     /// Whether a future waits for the end of an entry. A body that waits only for a loss is not woken by nested calls.
     awaits_entries: AtomicBool,
+}
+
+/// What a holder attaches to its hold, by which other clients reach the holder.
+pub(crate) trait Passenger: Any + Send + Sync {
+    /// Adds what the holder tells other clients to the description of its hold.
+    fn describe(&self, holder: &mut Holder);
+
+    /// Passes on that another client asks the holder to release the lock after its current work.
+    fn request_release(&self);
+
+    /// Handles that the hold has ended or is lost. A hold that is lost also ends later.
+    fn ends(&self);
 }
 
 /// What observers learn of a hold.
@@ -62,7 +74,7 @@ impl HoldRecord {
             token: entered.token,
             site,
             notes: OnceLock::new(),
-            office: OnceLock::new(),
+            passenger: OnceLock::new(),
             lost: OnceLock::new(),
             valid_until: AtomicU64::new(0),
             changed: Notify::new(),
@@ -135,6 +147,17 @@ impl HoldRecord {
     /// Notes until when the hold is valid. A hold never becomes valid for a shorter time.
     pub(super) fn lasts_until(&self, end: Time) {
         self.valid_until.fetch_max(end.nanos(), Ordering::AcqRel);
+    }
+
+    /// Carries a passenger, or returns the one that the hold carries already.
+    pub(super) fn carry<P: Passenger>(&self, passenger: impl FnOnce() -> P) -> Arc<P> {
+        let carried = self.passenger.get_or_init(|| Arc::new(passenger()));
+        let carried: Arc<dyn Any + Send + Sync> = Arc::clone(carried) as _;
+        carried.downcast().expect("all passengers are of one type")
+    }
+
+    pub(super) fn passenger(&self) -> Option<&dyn Passenger> {
+        self.passenger.get().map(|passenger| &**passenger)
     }
 
     pub(super) fn note(&self, notes: Notes) {

@@ -42,7 +42,7 @@ impl Messages {
         }
     }
 
-    /// Handles a message of another client. Returns the leader that it announces, and that client's databases. Text that
+    /// Handles a message of another client. Returns the hold that it announces, and that client's databases. Text that
     /// no client writes is ignored.
     pub(crate) fn on_message(&self, message: &[u8]) -> Option<(String, LockInfo)> {
         match text::read(message) {
@@ -56,7 +56,7 @@ impl Messages {
                 let asked = self.asked().remove(&number);
                 let _ = asked.map(|asked| asked.send(report));
             }
-            Some(Message::Leads(databases, info)) => return Some((databases, *info)),
+            Some(Message::Announcement(databases, info)) => return Some((databases, *info)),
             Some(Message::Question(..)) | None => {}
         }
         None

@@ -183,14 +183,14 @@ fn answer(core: &Core, question: Question) -> Report {
         Question::Lock { key } => (fill(describe(core, &key).into_iter()), false),
         Question::Locks { pattern, after } => locks(core, &pattern, after.as_ref()),
         Question::Client => return describe_client(core),
-        Question::Release { owner, .. } if !owner.is_of(core.id) => {
+        Question::Revoke { owner, .. } if !owner.is_of(core.id) => {
             return Report::Released(Answer::NotHeld);
         }
-        Question::Resign { key, owner, token } => {
-            return Report::Released(resign(core, &key, owner, token));
+        Question::RequestRelease { key, owner, token } => {
+            return Report::Released(request_release(core, &key, owner, token));
         }
         // A grant that no call has picked up is given up, too.
-        Question::Release {
+        Question::Revoke {
             key,
             owner,
             token,
@@ -220,17 +220,17 @@ fn answer(core: &Core, question: Question) -> Report {
     }
 }
 
-/// Passes the request to resign on to the leader.
-fn resign(core: &Core, key: &Key, owner: OwnerId, token: u64) -> Answer {
+/// Passes the request to release a lock on to its holder.
+fn request_release(core: &Core, key: &Key, owner: OwnerId, token: u64) -> Answer {
     let hold = core.shell.hold(owner.sequence());
     let hold = hold.filter(|hold| owner.is_of(core.id) && hold.key == *key);
     let Some(hold) = hold else {
         return Answer::NotHeld;
     };
-    match hold.office.get() {
+    match hold.passenger() {
         _ if hold.token != token => Answer::OtherHold,
-        Some(office) => {
-            let _ = office.resign.set(());
+        Some(passenger) => {
+            passenger.request_release();
             Answer::Released
         }
         None => Answer::NotHeld,
@@ -266,15 +266,16 @@ pub(crate) fn describe(core: &Core, key: &Key) -> Vec<LockInfo> {
     infos.into_iter().map(|info| traced(core, info)).collect()
 }
 
-/// Adds the trace id of the hold.
+/// Adds the trace id of the hold, and what its passenger tells.
 fn traced(core: &Core, mut info: LockInfo) -> LockInfo {
     let hold = OwnerId::parse(&info.owner).and_then(|owner| core.shell.hold(owner.sequence()));
     if let (Some(hold), Some(holder)) = (hold, &mut info.holder) {
         holder.trace_id = hold.trace_id().map(shown);
         // The next hold of the same owner may have begun since.
-        let office = hold.office.get().filter(|_| info.token == Some(hold.token));
-        if let Some(office) = office {
-            office.describe(holder);
+        if info.token == Some(hold.token)
+            && let Some(passenger) = hold.passenger()
+        {
+            passenger.describe(holder);
         }
     }
     info

@@ -29,7 +29,9 @@ use uuid::Uuid;
 pub(crate) use self::state::AcquiredFor;
 pub(super) use self::state::{BackgroundWork, Begins, RenewalFailure};
 use self::{effects::Effects, report::Seen, state::ClientState};
-use super::{elections::Elections, hold::HoldRecord, holders::Disputes, messages::Messages};
+use super::{
+    announcements::Announcements, hold::HoldRecord, holders::Disputes, messages::Messages,
+};
 use crate::{
     clock::ClientClock,
     options::{Options, Reentry},
@@ -42,7 +44,7 @@ pub(crate) struct Shell {
     /// The number of the next call.
     calls: AtomicU64,
     pub(crate) messages: Messages,
-    pub(crate) elections: Elections,
+    pub(crate) announcements: Announcements,
     pub(crate) disputes: Disputes,
     /// Wakes the background.
     pub(super) wake: Notify,
@@ -71,7 +73,7 @@ impl Shell {
             clock,
             state: Mutex::new(ClientState::new(settings)),
             calls: AtomicU64::new(1),
-            elections: Elections::default(),
+            announcements: Announcements::default(),
             disputes: Disputes::default(),
             messages: Messages::new(options.inspectable),
             wake: Notify::new(),

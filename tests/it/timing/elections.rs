@@ -69,7 +69,7 @@ async fn three_hundred_observers_learn_of_a_term_by_one_message_each() {
     }
     let commands = watch.seen().await;
     let mut announced = commands.iter().filter(|command| command.is("PUBLISH"));
-    let is_announcement = |command: &&ClientCommand| command.words[2].starts_with("@leads");
+    let is_announcement = |command: &&ClientCommand| command.words[2].starts_with("@announce");
     let announced = announced.by_ref().filter(is_announcement).count();
     let lists = commands.iter().filter(|command| command.is("PUBSUB"));
     let most = quantile(&took, 100);

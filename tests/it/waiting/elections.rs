@@ -608,7 +608,7 @@ async fn announcement(proxy: &Proxy) -> (String, Vec<String>) {
     let announced = || {
         let requests = proxy.requests().into_iter();
         let mut words = requests.map(|request| request.words);
-        words.rfind(|words| words.len() == 3 && words[2].starts_with(b"@leads"))
+        words.rfind(|words| words.len() == 3 && words[2].starts_with(b"@announce"))
     };
     eventually(LONG, "it announces its term", async || {
         announced().is_some()
@@ -639,7 +639,7 @@ async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_no
     term.announce("10.0.3.7:8080").expect("it leads");
     while observes(&mut leaders, term.token()).await.value.is_none() {}
     let (channel, genuine) = announcement(&proxy).await;
-    assert_eq!((&*genuine[0], &*genuine[KEY]), ("@leads", "scheduler"));
+    assert_eq!((&*genuine[0], &*genuine[KEY]), ("@announce", "scheduler"));
     assert_eq!(genuine[TOKEN], term.token().to_string());
     let texts = [
         String::new(),

@@ -3,16 +3,16 @@
 //! ```text
 //! @ask  <from> <number> lock    <key>
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
-//! @ask  <from> <number> release <key> <owner> <token, or empty> <1: at once> <who asks>
-//! @ask  <from> <number> resign  <key> <owner> <token>
+//! @ask  <from> <number> revoke  <key> <owner> <token, or empty> <1: at once> <who asks>
+//! @ask  <from> <number> request_release <key> <owner> <token>
 //! @ask  <from> <number> client
 //! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
-//! @leads <databases> <lock>
+//! @announce <databases> <lock>
 //! ```
 //!
-//! Channels have no database, so a list also gets replies from clients of other databases, and announcements of their leaders
+//! Channels have no database, so a list also gets replies from clients of other databases, and announcements of their holds
 //! arrive. Each names the databases of its client.
 //!
 //! Every user who may publish on the server can write such a message. So text that no client writes is ignored, and
@@ -53,15 +53,15 @@ pub(crate) enum Question {
     /// Which locks with such keys does the client own? The answer is in order of the keys, and begins after this one.
     Locks { pattern: String, after: Option<Key> },
     /// Release this lock: at once, or when its body has stopped.
-    Release {
+    Revoke {
         key: Key,
         owner: OwnerId,
         token: Option<u64>,
         at_once: bool,
         by: String,
     },
-    /// Resign from this leadership after the present work.
-    Resign {
+    /// Release this lock after the present work.
+    RequestRelease {
         key: Key,
         owner: OwnerId,
         token: u64,
@@ -115,16 +115,16 @@ pub(crate) enum Message {
     Question(Uuid, u64, Question),
     /// The answer to the question of this number.
     Report(u64, Report),
-    /// In these databases, this owner leads, in the term of its token.
-    Leads(String, Box<LockInfo>),
+    /// In these databases, this owner holds the lock.
+    Announcement(String, Box<LockInfo>),
 }
 
-fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@leads" Self::Leads(databases, info));
+fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@announce" Self::Announcement(databases, info));
 fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
-    "release" Self::Release { key, owner, token, at_once, by },
-    "resign" Self::Resign { key, owner, token },
+    "revoke" Self::Revoke { key, owner, token, at_once, by },
+    "request_release" Self::RequestRelease { key, owner, token },
     "client" Self::Client
 );
 fields!(Report:

@@ -75,7 +75,7 @@ impl Deed {
             Self::Wake(waker) => waker.wake(),
             Self::End(hold, end, counted) => {
                 counted.ends(end, || now);
-                hold.office.get().inspect(|office| office.ends());
+                hold.passenger().inspect(|passenger| passenger.ends());
                 if end == HoldEnd::Lost {
                     hold.notify_loss();
                 }

@@ -29,7 +29,7 @@ fn questions() -> impl Strategy<Value = Question> {
         (".{0,40}", prop::option::of(key()))
             .prop_map(|(pattern, after)| Question::Locks { pattern, after }),
         (key(), owner(), any::<Option<u64>>(), any::<bool>(), text()).prop_map(
-            |(key, owner, token, at_once, by)| Question::Release {
+            |(key, owner, token, at_once, by)| Question::Revoke {
                 key,
                 owner,
                 token,
@@ -207,29 +207,29 @@ fn the_text_of_messages_stays_as_it_is() {
             format!("@ask\t{uuid}\t1\tlocks\ta%09*\t"),
         ),
         (
-            asked(Question::Resign {
+            asked(Question::RequestRelease {
                 key: key.clone(),
                 owner: OwnerId::new(from, 3, LockMode::Exclusive),
                 token: 128,
             }),
-            format!("@ask\t{uuid}\t1\tresign\t%7Bt%7D%3Ak\t{uuid}%3A3\t128"),
+            format!("@ask\t{uuid}\t1\trequest_release\t%7Bt%7D%3Ak\t{uuid}%3A3\t128"),
         ),
         (
-            Message::Leads("0".to_owned(), Box::new(lock.clone())),
+            Message::Announcement("0".to_owned(), Box::new(lock.clone())),
             format!(
-                "@leads\t0\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
+                "@announce\t0\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
                  a%3A%3Af\t\t9\t10\t11\t12\t1%3A2"
             ),
         ),
         (
-            asked(Question::Release {
+            asked(Question::Revoke {
                 key,
                 owner: OwnerId::new(from, 3, LockMode::Exclusive),
                 token: Some(128),
                 at_once: true,
                 by: "`s`".to_owned(),
             }),
-            format!("@ask\t{uuid}\t1\trelease\t%7Bt%7D%3Ak\t{uuid}%3A3\t128\t1\t`s`"),
+            format!("@ask\t{uuid}\t1\trevoke\t%7Bt%7D%3Ak\t{uuid}%3A3\t128\t1\t`s`"),
         ),
         (
             told(Report::Locks {

@@ -1,17 +1,19 @@
-//! Leaders as other processes observe them: the current one, and each change.
+//! Which leader an observer believes: the order of announcements and replies, and when it asks who leads.
 
 use std::{
     fmt,
     future::pending,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use futures_util::stream::{self, Stream};
+use rlock_proto::key::Key;
 use tokio::{sync::watch, time::sleep};
 
 use super::{Election, MOST_TIMES, pause_after};
 use crate::{
-    engine::elections::Observed,
+    engine::announcements::HoldListener,
     error::ErrorKind,
     info::{Holder, LockInfo},
     token::Token,
@@ -55,20 +57,99 @@ impl LeaderInfo {
     }
 }
 
+/// What an observer knows of an election.
+#[derive(Clone, Default)]
+struct Observed {
+    /// The latest term, as its leader described it, and when that was.
+    latest: Option<(LockInfo, SystemTime)>,
+    /// How often messages may have been missed.
+    missed: u64,
+}
+
+/// The order of descriptions of leaders: by term, and within a term by the number of values that it has announced.
+type Version = (u64, u32);
+
+fn version(info: &LockInfo) -> Option<Version> {
+    let values = info.holder.as_ref().map_or(0, |holder| holder.values);
+    info.token.map(|term| (term, values))
+}
+
+impl Observed {
+    fn version(&self) -> Option<Version> {
+        version(&self.latest.as_ref()?.0)
+    }
+
+    /// Handles an announcement. Replaces the latest description if this one is newer. If its term is smaller, the
+    /// announcement may be late, the latest term may be forged, or the store may have lost it, so the observer asks who
+    /// leads. Returns whether the observer has to act.
+    fn hear(&mut self, info: &LockInfo) -> bool {
+        let (latest, heard) = (self.version(), version(info));
+        if heard > latest {
+            self.latest = Some((info.clone(), SystemTime::now()));
+        } else if heard
+            .zip(latest)
+            .is_some_and(|((term, _), (latest, _))| term < latest)
+        {
+            self.missed += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Replaces the latest description with the reply of the lock's holder, even if its term is smaller, unless a newer
+    /// announcement has arrived since the holder was asked. Returns whether the reply differs.
+    fn believe(&mut self, info: LockInfo, latest: Option<Version>) -> bool {
+        let (present, told) = (self.version(), version(&info));
+        let is_news = told.is_some() && told != present && (present == latest || told > present);
+        if is_news {
+            self.latest = Some((info, SystemTime::now()));
+        }
+        is_news
+    }
+}
+
+impl HoldListener for watch::Sender<Observed> {
+    fn hear(&self, info: &LockInfo) {
+        self.send_if_modified(|observed| observed.hear(info));
+    }
+
+    fn missed(&self) {
+        self.send_modify(|observed| observed.missed += 1);
+    }
+}
+
 /// The leaders of an election, from [`Election::changes`].
 #[must_use = "changes are read with `next`"]
 pub struct LeaderChanges {
-    pub(super) election: Election,
-    pub(super) observed: watch::Receiver<Observed>,
-    /// The count of missed messages after which the client has last asked who leads.
-    pub(super) asked: Option<u64>,
+    election: Election,
+    /// Listens for announcements.
+    listener: Arc<watch::Sender<Observed>>,
+    observed: watch::Receiver<Observed>,
+    /// The count of missed messages after which the observer has last asked who leads.
+    asked: Option<u64>,
     /// How often in a row the store or the leader did not reply.
-    pub(super) failures: u32,
+    failures: u32,
     /// The term and the value that were returned last.
-    pub(super) last: Option<(Option<Token>, Option<String>)>,
+    last: Option<(Option<Token>, Option<String>)>,
 }
 
 impl LeaderChanges {
+    /// Follows the election with this key.
+    pub(super) fn follow(election: &Election, key: &Key) -> Self {
+        let listener = Arc::new(watch::Sender::default());
+        let core = election.client.core();
+        core.shell.announcements.listen(key, &listener);
+        Self {
+            election: election.clone(),
+            observed: listener.subscribe(),
+            listener,
+            asked: None,
+            failures: 0,
+            last: None,
+        }
+    }
+
     /// Returns the current leader at the first call, or waits for one. Later calls wait for the next term, or for
     /// another value of the same one, so a new leader is often returned twice: without its value, and then with it.
     /// Returns `None` when the client is shut down.
@@ -106,7 +187,7 @@ impl LeaderChanges {
                 client.inspect_holder(self.election.key()).await
             };
             let reply = tokio::select! {
-                // The sender is there for as long as a receiver is.
+                // The sender lives as long as this receiver.
                 _ = self.observed.changed() => continue,
                 reply = ask => reply,
             };
@@ -136,7 +217,8 @@ impl LeaderChanges {
             }
             match reply {
                 Ok(Some(info)) if info.holder.is_some() => {
-                    client.core().shell.elections.believe(info, version);
+                    let believe = |observed: &mut Observed| observed.believe(info, version);
+                    self.listener.send_if_modified(believe);
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "could not ask who leads"),

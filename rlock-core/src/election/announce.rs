@@ -1,0 +1,69 @@
+//! What a leader tells other clients: the value that it announces, and that it was asked to resign.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rlock_proto::options::Site;
+use tokio::sync::SetOnce;
+
+use crate::{engine::hold::Passenger, info::Holder, metrics};
+
+/// The passenger of a hold by which this process leads.
+pub(super) struct Office {
+    announced: Mutex<Announced>,
+    /// Set when another client has asked the leader to resign.
+    resign: SetOnce<()>,
+    /// Counts the leadership in the metrics until the hold ends or is lost.
+    counted: Mutex<Option<metrics::Leads>>,
+}
+
+/// The announced value, and how many there have been in this term.
+#[derive(Clone, Default)]
+struct Announced {
+    value: Option<String>,
+    values: u32,
+}
+
+impl Office {
+    /// Begins to count a leadership at this site.
+    pub(super) fn begin(site: Site) -> Self {
+        Self {
+            announced: Mutex::default(),
+            resign: SetOnce::new(),
+            counted: Mutex::new(Some(metrics::Leads::begin(site))),
+        }
+    }
+
+    /// Replaces the value. An empty one withdraws it.
+    pub(super) fn announce(&self, value: String) {
+        let mut announced = lock(&self.announced);
+        announced.value = Some(value).filter(|value| !value.is_empty());
+        announced.values += 1;
+    }
+
+    /// Resolves when another client has asked the leader to resign.
+    pub(super) async fn resign_requested(&self) {
+        self.resign.wait().await;
+    }
+}
+
+impl Passenger for Office {
+    fn describe(&self, holder: &mut Holder) {
+        Announced {
+            value: holder.value,
+            values: holder.values,
+        } = lock(&self.announced).clone();
+    }
+
+    fn request_release(&self) {
+        let _ = self.resign.set(());
+    }
+
+    fn ends(&self) {
+        // Dropped at the end, not under the mutex, because that calls the recorder.
+        let _counted = lock(&self.counted).take();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
