@@ -18,6 +18,7 @@ use crate::{
     lock::Lock,
     metrics,
     scope::current,
+    wording::shown,
 };
 
 /// A term that lasts no longer than this does not reset the back-off.
@@ -160,7 +161,7 @@ impl Election {
     {
         let election = self.clone();
         async move {
-            let mut backoff = Backoff::default();
+            let (key, mut backoff) = (election.checked_key()?, Backoff::default());
             loop {
                 let mut began = None;
                 let led = Lock::run_after(election.acquire(AcquiredFor::Body), async {
@@ -184,10 +185,8 @@ impl Election {
                 }
                 let pause = backoff.next();
                 if began.is_some() {
-                    tracing::warn!(
-                        error = format!("{error:#}"),
-                        "leadership lost, campaigning again"
-                    );
+                    // The client has logged the loss.
+                    tracing::info!(election = %key, pause = shown(pause), "campaigning again after a loss");
                 }
                 // Made when it is polled, because the caller's executor may have no timers.
                 let pause = async { sleep(pause).await };

@@ -6,7 +6,7 @@ use std::{cell::RefCell, future::pending, thread};
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockGuard, LostCause, testing::use_tokio_clock};
 use rlock_testkit::{Proxy, RedisServer, eventually, within};
-use tokio::runtime::Builder;
+use tokio::{runtime::Builder, sync::mpsc};
 
 use crate::common::{
     LASTING, LONG, assert_lost, builder, cause_of, client, connect,
@@ -82,6 +82,32 @@ async fn a_removal_is_reported_once_whatever_finds_it() {
         let cause = LostCause::Removed.to_string();
         assert!(lines[0].contains("WARN") && lines[0].contains(&cause));
     }
+}
+
+#[tokio::test]
+async fn a_leader_that_loses_its_lock_logs_one_warning_and_that_it_campaigns_again() {
+    const KEY: &str = "lost-leader-";
+    keep_log();
+    let client = LockClient::in_memory();
+    let (led, mut terms) = mpsc::unbounded_channel();
+    let run = client.election(KEY).run(move |term| {
+        led.send(term.token()).expect("the test waits");
+        pending::<()>()
+    });
+    let running = tokio::spawn(run);
+    within(LONG, "it leads", terms.recv()).await.expect("runs");
+    assert!(client.force_release(KEY).await.expect("a reply"));
+    within(LONG, "it leads again", terms.recv())
+        .await
+        .expect("runs");
+    running.abort();
+    let warnings = logged_with(KEY, " WARN ");
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].contains("lock lost"), "{warnings:#?}");
+    assert_eq!(
+        logged_with(KEY, " campaigning again after a loss ").len(),
+        1
+    );
 }
 
 /// The thread-locals of a tracing subscriber may have been destroyed before the guard.
