@@ -93,9 +93,9 @@ pub(crate) fn renewal_due(sent_at: Time, lease: Duration) -> Time {
     third.rounded_down_to(part(12)).max(sent_at.after(part(4)))
 }
 
-/// Returns the limit of one attempt at a renewal, after which the next one starts.
+/// Returns how long a renewal may take until it is tried again.
 #[must_use]
-pub fn renewal_attempt(lease: Duration) -> Duration {
+pub fn renewal_retry(lease: Duration) -> Duration {
     lease / 6
 }
 

@@ -5,7 +5,6 @@
 //! checker and a simulator can run it as it ships.
 
 mod acquisition;
-mod attempts;
 mod call;
 mod doubt;
 mod events;
@@ -61,7 +60,7 @@ pub struct CallId(pub u64);
 /// One acquire within a hold: the outermost, or a nested one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The place of its key.
+    /// The slot of its key.
     pub slot: SlotId,
     /// The key of its lock.
     pub key: Key,
@@ -288,7 +287,7 @@ impl Machine {
             slot.close(&mut self.cx);
         }
         for id in self.calls.keys().copied().collect::<Vec<_>>() {
-            self.give_up(id, Refusal::Closed);
+            self.refuse_call(id, Refusal::Closed);
             self.cx.wake(id);
         }
         match self.cx.life {
@@ -298,7 +297,7 @@ impl Machine {
     }
 
     /// Refuses a call that acquires. It keeps no lock and no turn, because its future may never be polled again.
-    fn give_up(&mut self, id: CallId, why: Refusal) {
+    fn refuse_call(&mut self, id: CallId, why: Refusal) {
         if let Some(acquisition) = call::acquisition(&mut self.calls, id) {
             acquisition.abandon(id, &mut self.slots, &mut self.cx);
             acquisition.stage = Stage::Refused(why);
@@ -347,7 +346,7 @@ impl Machine {
         (self.cx.schedule).remove(Target::Call(id), &mut call.due);
         let slots = call.slots();
         if call.acquisition().is_some() {
-            slots.iter().for_each(|slot| self.slots.leave(*slot));
+            slots.iter().for_each(|slot| self.slots.remove_user(*slot));
         }
         slots
     }

@@ -125,7 +125,7 @@ impl<F: Fences> State<F> {
             && self.admits(key, *owner, now)
             && (self.kept_out(key, now) == Some(*owner)
                 || self.queues.of(key).last() == Some(*owner));
-        // A caller that does not wait can get the lock at its next attempt.
+        // A caller that does not wait can get the lock when it tries again.
         if was_taken && (first || !waits) {
             self.ask_holders(key, !waits, now);
         }

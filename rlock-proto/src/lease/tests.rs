@@ -77,7 +77,7 @@ proptest! {
     ) {
         let due = renewal_due(sent_at, lease);
         prop_assert!(due >= sent_at + lease / 4 && due <= sent_at + lease / 3);
-        let attempts = [0, 1, 2, 3].map(|n| due + renewal_attempt(lease) * n);
+        let attempts = [0, 1, 2, 3].map(|n| due + renewal_retry(lease) * n);
         prop_assert!(attempts.is_sorted_by(|one, next| one < next));
         let until = valid_until(sent_at, lease);
         prop_assert!(attempts[2] < until);
@@ -118,7 +118,7 @@ proptest! {
         prop_assert!(sent_at <= until && until <= sent_at + lease);
         let due = renewal_due(sent_at, lease);
         prop_assert!(sent_at <= due && due <= (sent_at + lease / 3).max(sent_at + lease / 4));
-        prop_assert!(renewal_attempt(lease) <= lease);
+        prop_assert!(renewal_retry(lease) <= lease);
         let other = Time::from_nanos(other);
         let apart = sent_at.since(other).max(other.since(sent_at));
         prop_assert_eq!(sent_at.min(other) + apart, sent_at.max(other));

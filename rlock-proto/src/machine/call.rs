@@ -105,7 +105,7 @@ pub(super) struct Ending {
     /// The outcome of the hold itself.
     pub(super) held: Result<(), LostCause>,
     pub(super) outcome: Option<Result<(), LostCause>>,
-    pub(super) give_up: Time,
+    pub(super) waits_until: Time,
 }
 
 impl Call {
@@ -176,7 +176,7 @@ impl Acquisition {
         now: Time,
     ) -> Self {
         let parts = locks.into_iter().map(|lock| {
-            let slot = slots.enter(&lock.key);
+            let slot = slots.add_user(&lock.key);
             let is_of_key =
                 |hold: &&Inside| hold.slot == slot && slots.own(slot, hold.owner).is_some();
             Part {

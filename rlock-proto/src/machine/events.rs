@@ -19,7 +19,7 @@ impl Machine {
             (owner, event)
             && self.own(key, owner).is_none()
         {
-            let id = self.slots.place(key);
+            let id = self.slots.slot_of(key);
             self.slots[id].decline(owner, mode, &self.cx);
             return one(id);
         }

@@ -195,7 +195,7 @@ pub enum Reply {
 pub struct Failure {
     /// The store may have executed the request, or may yet.
     pub maybe_executed: bool,
-    /// A later attempt may succeed.
+    /// A later try may succeed.
     pub transient: bool,
 }
 

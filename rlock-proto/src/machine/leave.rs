@@ -52,7 +52,7 @@ impl Slot {
         let (Some(own), Some(call)) = (own, call) else {
             return Step::Left(held);
         };
-        // The result of the body waits for one response time-out. The background makes further attempts.
+        // The result of the body waits for one response time-out. The background tries again then.
         let patience = cx.settings.response_timeout;
         own.release_until(now + patience);
         let by = Some((call, now + patience));

@@ -167,7 +167,7 @@ impl Slot {
                     }
                     let is_vain = options.wait.is_none() && own.excludes(options.mode, now);
                     if self.is_shared_on_store() && !is_vain {
-                        self.leave_shared();
+                        self.set_shared_aside();
                     }
                 }
                 Some(own) if own.phase() == Phase::Retained => self.resume(options, cx),
@@ -240,7 +240,7 @@ impl Slot {
                     if joins && self.admit(calls, cx) {
                         continue;
                     } else if self.is_shared_on_store() && !is_vain {
-                        self.leave_shared();
+                        self.set_shared_aside();
                     } else if !self.refuse_attempts(calls, cx) {
                         return;
                     }

@@ -57,7 +57,7 @@ impl Slot {
             let Some(own) = self.find_mut(owner) else {
                 continue;
             };
-            own.leave_release_to_background(cx.now);
+            own.pass_release_on(cx.now);
             if let Some(hold) = own.hold().filter(|hold| !hold.has_body())
                 && own.phase() == Phase::Lost
             {

@@ -246,7 +246,7 @@ impl Request {
         })
     }
 
-    /// Returns the places of its keys.
+    /// Returns the slots of its keys.
     pub(super) fn slots(&self) -> Few<SlotId> {
         few::collect(self.claims.iter().map(|claim| claim.slot))
     }
@@ -268,7 +268,7 @@ impl Request {
 /// An owner and the lock that it asks for or has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claimed {
-    /// The place of the key.
+    /// The slot of the key.
     pub(super) slot: SlotId,
     /// The key of the lock.
     pub key: Key,
@@ -314,15 +314,15 @@ pub enum Ask {
         was_held: bool,
         /// The outcome of the hold itself, or whether its lease had ended.
         held: Result<(), LostCause>,
-        /// When the call gives up.
-        give_up: Time,
+        /// How long the call waits for the outcome.
+        waits_until: Time,
     },
 }
 
 /// A renewal. A lease of zero only asks whether the lock exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Renew {
-    /// The place of the key.
+    /// The slot of the key.
     pub slot: SlotId,
     /// The key of the lock.
     pub key: Key,

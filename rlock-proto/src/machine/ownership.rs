@@ -6,16 +6,17 @@ mod count;
 mod phase;
 mod release;
 mod renewals;
+mod tries;
 
 use std::time::Duration;
 
 pub use self::phase::Phase;
 pub(super) use self::renewals::Due;
 use self::{
-    count::Count,
+    count::Shown,
     phase::{Purpose, Status},
-    release::Release,
     renewals::Lease,
+    tries::Tries,
 };
 use super::{
     Owner, SlotId,
@@ -40,7 +41,9 @@ pub struct Ownership {
     standing: Standing,
     doubt: Doubt,
     tokens: Tokens,
-    count: Count,
+    /// What the store last confirmed to show of it. The doubt knows whether that may have changed.
+    shown: Shown,
+    tries: Tries,
     /// Why it is lost. It never comes back, even if its hold may go on until it ends.
     lost: Option<LostCause>,
     lease: Lease,
@@ -55,7 +58,8 @@ impl Ownership {
             standing: Standing::default(),
             doubt: Doubt::default(),
             tokens: Tokens::new(tokens),
-            count: Count::new(mode),
+            shown: Shown::when_granted(mode),
+            tries: Tries::default(),
             lost: None,
             lease: Lease::new(lease),
         }
@@ -363,14 +367,18 @@ impl Ownership {
 
     /// Returns whether nothing is left to do, and no reply to come.
     pub(super) fn is_over(&self, now: Time) -> bool {
-        let is_released = (self.status.release()).is_some_and(|release| release.is_over(now));
+        let is_released =
+            (self.status.release()).is_some_and(|release| release.is_over(&self.tries, now));
         is_released && !self.doubt.is_awaited() && self.entries() == 0
     }
 
     /// Returns when the background has to send a request about its count or its release.
     pub(super) fn request_due(&self, counts: bool) -> Time {
-        let release = self.status.release().map(Release::due);
-        release.unwrap_or_else(|| self.count_due(counts))
+        let release = self.status.release();
+        release.map_or_else(
+            || self.count_due(counts),
+            |release| release.due(&self.tries),
+        )
     }
 
     /// Panics if the ownership is not consistent.

@@ -106,7 +106,7 @@ impl Machine {
             had_reminder = acquisition.patience.remind(now);
         }
         if drains && had_reminder {
-            self.give_up(id, Refusal::Draining);
+            self.refuse_call(id, Refusal::Draining);
         } else if drains {
             call.look_whether_polled(id, &mut self.cx);
         }

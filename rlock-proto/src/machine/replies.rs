@@ -44,10 +44,13 @@ impl Machine {
         }
     }
 
-    /// Applies the reply to a release. A call ends when it has its outcome, and the background makes any further attempts.
+    /// Applies the reply to a release. A call ends when it has its outcome, and the background tries again if it has to.
     fn released(&mut self, request: &Request, reply: Reply) -> Touched {
         let claim = &request.claims[0];
-        let Ask::Release { held, give_up, .. } = request.what else {
+        let Ask::Release {
+            held, waits_until, ..
+        } = request.what
+        else {
             return request.slots();
         };
         let is_dropped = reply == Reply::None;
@@ -74,7 +77,7 @@ impl Machine {
                     owner: claim.owner,
                     held,
                     outcome,
-                    give_up: if is_final { self.cx.now } else { give_up },
+                    waits_until: if is_final { self.cx.now } else { waits_until },
                 };
                 self.calls.insert(id, Call::new(Work::End(ending)));
                 if !is_dropped {

@@ -7,7 +7,7 @@
 //! watchdog. All have a `max_hold`, or none has. Nothing is in doubt. Less than a third of the lease has passed since its last
 //! confirmation. While other clients wait, only calls that waited when the hold began, or was downgraded, may join.
 //!
-//! An ownership that is shared on the store stops being current when another client or a local call waits (`leave_shared`). Its
+//! An ownership that is shared on the store stops being current when another client or a local call waits (`set_shared_aside`). Its
 //! calls continue, and later calls ask with another owner, behind the earlier waiters. A shared hold that uses an exclusive lock
 //! stays current, and later calls wait in the line. A permit is never current while it is held.
 
@@ -130,7 +130,7 @@ impl Slot {
     }
 
     /// Stops using a shared ownership or a held permit for new calls, so that the next call asks the store with another owner.
-    pub(super) fn leave_shared(&mut self) {
+    pub(super) fn set_shared_aside(&mut self) {
         (self.current, self.line.others_wait) = (None, false);
     }
 
@@ -234,7 +234,7 @@ impl Slot {
             let Some(own) = self.find_mut(owner) else {
                 continue;
             };
-            match own.come_due(now) {
+            match own.due_for(now) {
                 Due::Lost(cause) => self.lose(owner, cause, cx),
                 Due::Renewal(lease) => {
                     let renew = own.begin_renewal(slot, key, lease, &cx.settings, now);
@@ -256,7 +256,7 @@ impl Slot {
             && (matches!(own.mode, LockMode::Permits(_))
                 || own.mode == LockMode::Shared && (self.line.others_wait || cx.is_draining()))
         {
-            self.leave_shared();
+            self.set_shared_aside();
         }
         let counts = cx.settings.counts_entries;
         let (mut n, mut due) = (0, (Time::NEVER, Timer::LeaseEnd));

@@ -1,5 +1,5 @@
-//! Where the state of each key lies, and when an unused place goes to another key. A call looks its slots up once,
-//! because its entries and requests know their places from then on.
+//! Where the state of each key lies, and when an unused slot goes to another key. A call looks its slots up once,
+//! because its entries and requests name their slots from then on.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,7 +12,7 @@ use crate::key::Key;
 /// How many unused slots are kept, so that the next call for their key need not make a new one.
 const MOST_IDLE: usize = 64;
 
-/// The place of a slot. When no call and no ownership uses it, another key may get it.
+/// The number of a slot. When no call and no ownership uses it, another key may get it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u32);
 
@@ -20,51 +20,51 @@ pub struct SlotId(u32);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     by_key: BTreeMap<Key, SlotId>,
-    places: Vec<Option<Box<Slot>>>,
+    all: Vec<Option<Box<Slot>>>,
     free: Vec<SlotId>,
     /// Slots that became unused, in this order. Some may be in use again.
     idle: VecDeque<SlotId>,
 }
 
 impl Slots {
-    /// Returns the place of a key for a call, until the call has [left](Self::leave) it.
-    pub(super) fn enter(&mut self, key: &Key) -> SlotId {
-        let id = self.place(key);
+    /// Returns the slot of a key for a call, which keeps it until [`remove_user`](Self::remove_user).
+    pub(super) fn add_user(&mut self, key: &Key) -> SlotId {
+        let id = self.slot_of(key);
         self[id].users += 1;
         id
     }
 
     /// Notes that a call no longer uses a slot.
-    pub(super) fn leave(&mut self, id: SlotId) {
+    pub(super) fn remove_user(&mut self, id: SlotId) {
         self[id].users -= 1;
     }
 
-    /// Returns the place of a key, which may be new.
-    pub(super) fn place(&mut self, key: &Key) -> SlotId {
+    /// Returns the slot of a key, which may be new.
+    pub(super) fn slot_of(&mut self, key: &Key) -> SlotId {
         if let Some(id) = self.by_key.get(key) {
             return *id;
         }
         let id = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            let last = u32::try_from(self.places.len() - 1);
+            self.all.push(None);
+            let last = u32::try_from(self.all.len() - 1);
             SlotId(last.expect("fewer than 2^32 keys are in use"))
         });
         self.by_key.insert(key.clone(), id);
-        self.places[id.0 as usize] = Some(Box::new(Slot::new(id, key.clone())));
+        self.all[id.0 as usize] = Some(Box::new(Slot::new(id, key.clone())));
         id
     }
 
-    /// Returns the place of a key that the client uses.
+    /// Returns the slot of a key that the client uses.
     pub(super) fn find(&self, key: &Key) -> Option<SlotId> {
         self.by_key.get(key).copied()
     }
 
     pub(super) fn get(&self, id: SlotId) -> Option<&Slot> {
-        self.places.get(id.0 as usize)?.as_deref()
+        self.all.get(id.0 as usize)?.as_deref()
     }
 
     pub(super) fn get_mut(&mut self, id: SlotId) -> Option<&mut Slot> {
-        self.places.get_mut(id.0 as usize)?.as_deref_mut()
+        self.all.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
     /// Returns the ownership of a hold, if it still exists.
@@ -78,11 +78,11 @@ impl Slots {
         self.get_mut(id)?.find_mut(owner)
     }
 
-    /// Returns the places of all slots.
+    /// Returns all slots.
     pub(super) fn ids(&self) -> Vec<SlotId> {
-        let places = (0..).zip(&self.places);
-        let used = places.filter(|(_, slot)| slot.is_some());
-        used.map(|(place, _)| SlotId(place)).collect()
+        let slots = (0..).zip(&self.all);
+        let used = slots.filter(|(_, slot)| slot.is_some());
+        used.map(|(number, _)| SlotId(number)).collect()
     }
 
     /// Returns the slots that are used, in the order of their keys.
@@ -92,7 +92,7 @@ impl Slots {
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.places.iter_mut().flatten().map(|slot| &mut **slot)
+        self.all.iter_mut().flatten().map(|slot| &mut **slot)
     }
 
     /// Does what follows from the state of a slot. An unused one is listed; if the list is full, its first slot is forgotten,
@@ -123,7 +123,7 @@ impl Slots {
         slot.is_listed = false;
         if slot.is_unused() {
             cx.schedule.remove(Target::Slot(id), &mut slot.due);
-            let slot = self.places[id.0 as usize].take();
+            let slot = self.all[id.0 as usize].take();
             slot.and_then(|slot| self.by_key.remove(&slot.key));
             self.free.push(id);
         }

@@ -21,7 +21,7 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Standing {
-    place: Place,
+    known: Known,
     /// The lock was not granted before this time. `None` before the first request.
     not_before: Option<Time>,
     /// Grants with this fence, or a smaller one, have ended.
@@ -39,7 +39,7 @@ pub(super) struct Standing {
 
 /// What the store last said about the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Place {
+enum Known {
     /// The store does not know the owner.
     #[default]
     Absent,
@@ -55,10 +55,10 @@ impl Standing {
     /// Notes that an acquire is about to be sent.
     pub(super) fn asks(&mut self, now: Time) {
         let was_told = std::mem::take(&mut self.told);
-        self.by = match self.place {
-            Place::Absent | Place::Granted(_) => By::Release,
-            Place::Waiting { .. } if was_told => By::Message,
-            Place::Waiting { .. } => By::Timer,
+        self.by = match self.known {
+            Known::Absent | Known::Granted(_) => By::Release,
+            Known::Waiting { .. } if was_told => By::Message,
+            Known::Waiting { .. } => By::Timer,
         };
         (self.advised, self.changed) = (None, false);
         self.not_before.get_or_insert(now);
@@ -80,35 +80,35 @@ impl Standing {
         } else {
             LONGEST_SLEEP
         };
-        let ask_at = match self.place {
+        let ask_at = match self.known {
             // The message of the grant overtook this reply.
-            Place::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => {
+            Known::Granted(grant) if queued.is_some() && grant.is_fresh(grant.ttl, now) => {
                 return;
             }
-            Place::Granted(_) => now,
-            Place::Absent | Place::Waiting { .. } => now + spread.fallback(ttl, most),
+            Known::Granted(_) => now,
+            Known::Absent | Known::Waiting { .. } => now + spread.fallback(ttl, most),
         };
         let ask_at = ask_at.min(self.advised.take().unwrap_or(ask_at));
         self.not_before = Some(since);
-        self.place = Place::Waiting { ask_at, queued };
+        self.known = Known::Waiting { ask_at, queued };
         self.ask_after_change();
     }
 
     /// Applies the reply that neither granted the lock nor queued the owner.
     pub(super) fn not_granted(&mut self, since: Time) {
-        match self.place {
-            Place::Absent | Place::Waiting { queued: None, .. } => {
-                self.place = Place::Absent;
+        match self.known {
+            Known::Absent | Known::Waiting { queued: None, .. } => {
+                self.known = Known::Absent;
             }
             // The owner may still have its place.
-            Place::Waiting { .. } | Place::Granted(_) => self.wait_behind(since),
+            Known::Waiting { .. } | Known::Granted(_) => self.wait_behind(since),
         }
     }
 
     /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
     fn wait_behind(&mut self, since: Time) {
         self.not_before = Some(since);
-        self.place = Place::Waiting {
+        self.known = Known::Waiting {
             ask_at: since,
             queued: Some(QueuePlace::BEHIND),
         };
@@ -117,7 +117,7 @@ impl Standing {
     /// Notes the store's fence at the time of a refusal. Messages about earlier grants are ignored.
     pub(super) fn note_fence(&mut self, fence: u64) {
         self.past_fence = self.past_fence.max(fence);
-        if let Place::Granted(grant) = self.place
+        if let Known::Granted(grant) = self.known
             && grant.fence <= fence
         {
             self.wait_behind(grant.since);
@@ -126,13 +126,13 @@ impl Standing {
 
     /// Applies the reply that granted the lock.
     pub(super) fn granted(&mut self, grant: Grant) {
-        self.place = Place::Granted(grant);
+        self.known = Known::Granted(grant);
     }
 
     /// Leaves this grant to the next hold of the ownership.
     pub(super) fn passed_on(&mut self, grant: Grant) {
         self.by = By::Local;
-        self.place = Place::Granted(grant);
+        self.known = Known::Granted(grant);
     }
 
     /// Returns whether no grant with this fence has ended.
@@ -144,7 +144,7 @@ impl Standing {
     pub(super) fn handed_off(&mut self, fence: u64, ttl: Duration, wanted: bool) {
         // The reply that the owner is queued may not be received yet.
         if let Some(since) = self.not_before {
-            self.place = Place::Granted(Grant {
+            self.known = Known::Granted(Grant {
                 fence,
                 since,
                 ttl,
@@ -158,7 +158,7 @@ impl Standing {
     pub(super) fn ask_by(&mut self, at: Time) {
         self.told = true;
         self.advised = Some(self.advised.map_or(at, |advised| advised.min(at)));
-        if let Place::Waiting { ask_at, .. } = &mut self.place {
+        if let Known::Waiting { ask_at, .. } = &mut self.known {
             *ask_at = (*ask_at).min(at);
         }
     }
@@ -173,7 +173,7 @@ impl Standing {
     /// first waiter asks, and a waiter without a place, to which no lock is handed off.
     fn ask_after_change(&mut self) {
         if self.changed
-            && let Place::Waiting { ask_at, queued } = &mut self.place
+            && let Known::Waiting { ask_at, queued } = &mut self.known
             && queued.is_none_or(|place| place.first)
         {
             let at = self.not_before.unwrap_or(*ask_at) + BETWEEN_CHANGES;
@@ -183,17 +183,17 @@ impl Standing {
     }
 
     pub(super) fn grant(&self) -> Option<Grant> {
-        match self.place {
-            Place::Granted(grant) => Some(grant),
-            Place::Absent | Place::Waiting { .. } => None,
+        match self.known {
+            Known::Granted(grant) => Some(grant),
+            Known::Absent | Known::Waiting { .. } => None,
         }
     }
 
     /// Returns when to ask again, while the owner waits.
     pub(super) fn ask_at(&self) -> Option<Time> {
-        match self.place {
-            Place::Waiting { ask_at, .. } => Some(ask_at),
-            Place::Absent | Place::Granted(_) => None,
+        match self.known {
+            Known::Waiting { ask_at, .. } => Some(ask_at),
+            Known::Absent | Known::Granted(_) => None,
         }
     }
 
@@ -204,15 +204,15 @@ impl Standing {
 
     /// Returns whether the store was asked, and has neither granted the lock nor made the owner wait.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.place == Place::Absent && self.not_before.is_some()
+        self.known == Known::Absent && self.not_before.is_some()
     }
 
     /// Returns whether the store has granted the lock to the owner, or queued the owner.
     pub(super) fn is_known(&self) -> bool {
-        match self.place {
-            Place::Absent => false,
-            Place::Waiting { queued, .. } => queued.is_some(),
-            Place::Granted(_) => true,
+        match self.known {
+            Known::Absent => false,
+            Known::Waiting { queued, .. } => queued.is_some(),
+            Known::Granted(_) => true,
         }
     }
 }

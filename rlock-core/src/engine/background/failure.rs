@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rlock_proto::{
     escape_control::escape_control,
-    lease::{Time, renewal_attempt},
+    lease::{Time, renewal_retry},
     machine::Renew,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 fn attempt_number(renew: &Renew) -> u128 {
     let lease = renew.confirmed;
     let passed = lease.saturating_sub(renew.rest).saturating_sub(lease / 4);
-    1 + passed.as_nanos() / renewal_attempt(lease).as_nanos().max(1)
+    1 + passed.as_nanos() / renewal_retry(lease).as_nanos().max(1)
 }
 
 /// Returns a hold and until when it is valid. Locks that are no longer held have none: a loss is the last log line of a

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::{BoxFuture, join_all};
 use rlock_proto::{
     escape_control::escape_control,
-    lease::renewal_attempt,
+    lease::renewal_retry,
     machine::{Input, Renew},
     store::{Renewal, RenewalOutcome},
 };
@@ -75,7 +75,7 @@ async fn renew(core: &Core, batch: Vec<Renew>) {
     // A late reply counts as long as the lease lasts. The next attempt does not wait for it.
     let options = SendOptions::new(remaining).silence(confirmed / 3);
     let mut reply = core.store.renew(&renewals, by, options);
-    let pause = renewal_attempt(confirmed).min(core.options.response_timeout);
+    let pause = renewal_retry(confirmed).min(core.options.response_timeout);
     let in_time = timeout(pause, &mut reply).await;
     let is_late = in_time.is_err();
     let outcome = if let Ok(outcome) = in_time {

@@ -14,7 +14,6 @@ use crate::{
     lease::Time,
     machine::{
         Common, Owner, Slot,
-        attempts::Attempts,
         doubt::{Answer, Asked},
         input::Failure,
         output::{Ask, Output, Request},
@@ -35,22 +34,12 @@ pub(super) enum Shown {
     Shared,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Count {
-    /// What the store last confirmed. The doubt knows whether that may have changed.
-    shown: Shown,
-    attempts: Attempts,
-}
-
-impl Count {
-    /// Returns the count of an owner that the store grants a lock in this mode.
-    pub(super) fn new(mode: LockMode) -> Self {
-        Self {
-            shown: match mode {
-                LockMode::Exclusive => Shown::Count(1),
-                LockMode::Shared | LockMode::Permits(_) => Shown::Shared,
-            },
-            attempts: Attempts::default(),
+impl Shown {
+    /// Returns what the store shows once it has granted an owner a lock in this mode.
+    pub(super) fn when_granted(mode: LockMode) -> Self {
+        match mode {
+            LockMode::Exclusive => Self::Count(1),
+            LockMode::Shared | LockMode::Permits(_) => Self::Shared,
         }
     }
 }
@@ -60,7 +49,7 @@ impl Ownership {
     /// nothing else may extend it.
     pub(in crate::machine) fn entries_change(&mut self, now: Time) {
         let soon = SOON.min(self.rest(now) / 2);
-        self.count.attempts.put_off(now, soon);
+        self.tries.put_off(now, soon);
     }
 
     /// Makes the exclusive lock a shared one. The background tells the store at once, because others may join.
@@ -69,7 +58,7 @@ impl Ownership {
         if let Some(hold) = self.hold_mut() {
             (hold.used, hold.open_since) = (LockMode::Shared, now);
         }
-        self.count.attempts.follow_at(now);
+        self.tries.follow_at(now);
     }
 
     /// Returns what the store should show, while this client has the lock. `counts`: whether the store counts nested entries.
@@ -98,15 +87,15 @@ impl Ownership {
     /// Returns whether the store is known to show the entries of the hold. `counts`: whether it counts nested ones.
     #[must_use]
     pub fn is_told(&self, counts: bool) -> bool {
-        let is_idle = !self.count.attempts.is_under_way();
-        let is_shown = |shows| self.count.shown == shows && !self.doubt.hides_count();
+        let is_idle = !self.tries.is_under_way();
+        let is_shown = |shows| self.shown == shows && !self.doubt.hides_count();
         self.should_show(counts)
             .is_none_or(|shows| is_idle && is_shown(shows))
     }
 
     /// Returns when the store has to be told of a change, and never if none is due.
     pub(super) fn count_due(&self, counts: bool) -> Time {
-        match self.count.attempts.due() {
+        match self.tries.due() {
             due if !self.is_told(counts) => due,
             _ => Time::NEVER,
         }
@@ -135,7 +124,7 @@ impl Slot {
             },
         };
         let timeout = own.rest(now).min(cx.settings.response_timeout);
-        own.count.attempts.sent(number, now, Time::NEVER);
+        own.tries.sent(number, now, Time::NEVER);
         cx.outputs.push(Output::Send(Box::new(Request {
             number,
             call: None,
@@ -159,7 +148,7 @@ impl Slot {
         let Some(own) = self.find_mut(request.claims[0].owner) else {
             return;
         };
-        let Some(sent_at) = own.count.attempts.answered(request.number) else {
+        let Some(sent_at) = own.tries.answered(request.number) else {
             return;
         };
         let answer = match reply {
@@ -170,10 +159,10 @@ impl Slot {
         };
         own.doubt.answered(Asked::Count, answer, now);
         if !matches!(answer, Answer::Has(_) | Answer::Refused) {
-            return own.count.attempts.failed(now, spread);
+            return own.tries.failed(now, spread);
         }
-        own.count.attempts.succeeded();
-        own.count.shown = match request.what {
+        own.tries.succeeded();
+        own.shown = match request.what {
             Ask::SetCount { count, lease } => {
                 if let Answer::Has(sent_at) = answer {
                     own.kept(sent_at, lease, now);

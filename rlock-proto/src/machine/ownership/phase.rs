@@ -23,9 +23,8 @@ pub(super) enum Status {
     Owned(Hold, Purpose),
     /// The client no longer relies on the lock, and waits for the entries of the hold.
     Lost(Hold),
-    /// The lock is being released, or is released. No hold may have begun. The release is boxed, because each ownership has room
-    /// for the largest state.
-    Ended(Option<Hold>, Box<Release>),
+    /// The lock is being released, or is released. No hold may have begun.
+    Ended(Option<Hold>, Release),
 }
 
 /// What the client has the lock for.
@@ -148,7 +147,7 @@ impl Status {
                 Self::Owned(hold, _) | Self::Lost(hold) => Some(hold),
                 Self::Ended(hold, _) => hold,
             };
-            *status = Self::Ended(hold, Box::new(release));
+            *status = Self::Ended(hold, release);
         });
     }
 

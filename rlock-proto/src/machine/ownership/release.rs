@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Ownership, Phase};
+use super::{Ownership, Phase, tries::Tries};
 use crate::{
     few::one,
     key::Key,
@@ -14,7 +14,6 @@ use crate::{
     lost::LostCause,
     machine::{
         CallId, Common, Life, Owner, Slot,
-        attempts::Attempts,
         call::{Call, Calls, Ending},
         doubt::{Answer, Asked},
         input::Failure,
@@ -28,10 +27,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Release {
     progress: Progress,
-    attempts: Attempts,
-    /// When the lease has ended the lock at the store. No attempt is made then.
+    /// When the lease has ended the lock at the store. The background does not try then.
     until: Time,
-    /// The call that waits for the next attempt.
+    /// The call that waits for the next try.
     waiting: Option<CallId>,
     /// Whether a hold ended with the ownership. Only such a release can find a loss.
     ends_hold: bool,
@@ -48,10 +46,9 @@ enum Progress {
 }
 
 impl Release {
-    fn new(ends_hold: bool, now: Time, until: Time) -> Self {
+    fn new(ends_hold: bool, until: Time) -> Self {
         Self {
             progress: Progress::Due,
-            attempts: Attempts::from(now),
             until,
             waiting: None,
             ends_hold,
@@ -59,23 +56,23 @@ impl Release {
     }
 
     /// Returns when the background has to look at it.
-    pub(super) fn due(&self) -> Time {
+    pub(super) fn due(&self, tries: &Tries) -> Time {
         match self.progress {
-            _ if self.attempts.is_under_way() => self.attempts.due(),
-            Progress::Due => self.attempts.due().min(self.until),
+            _ if tries.is_under_way() => tries.due(),
+            Progress::Due => tries.due().min(self.until),
             Progress::GivenUp => self.until,
             Progress::Done => Time::NEVER,
         }
     }
 
     /// Returns whether no request is under way, and none will be.
-    pub(super) fn is_over(&self, now: Time) -> bool {
+    pub(super) fn is_over(&self, tries: &Tries, now: Time) -> bool {
         let is_over = match self.progress {
             Progress::Due => false,
             Progress::GivenUp => now >= self.until,
             Progress::Done => true,
         };
-        is_over && !self.attempts.is_under_way()
+        is_over && !tries.is_under_way()
     }
 }
 
@@ -83,8 +80,8 @@ impl Ownership {
     /// Ends the ownership, which is released from then on.
     pub(in crate::machine) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
-        let until = now + self.lease.full;
-        let release = Release::new(ends_hold, now, until);
+        self.tries = Tries::from(now);
+        let release = Release::new(ends_hold, now + self.lease.full);
         self.status.end(release);
     }
 
@@ -103,11 +100,12 @@ impl Ownership {
             && release.progress != Progress::Due
         {
             // The outcome of its hold is known, so this release finds no loss.
-            *release = Release::new(false, now, until);
+            *release = Release::new(false, until);
+            self.tries = Tries::from(now);
         }
     }
 
-    /// Makes the attempts at its release last until this time at least.
+    /// Makes the tries at its release last until this time at least.
     pub(in crate::machine) fn release_until(&mut self, least: Time) {
         if let Some(release) = self.status.release_mut() {
             release.until = release.until.max(least);
@@ -116,8 +114,11 @@ impl Ownership {
 
     /// Leaves its release to the background if the request of a call is under way, whose future may never be polled again.
     /// Returns when that was sent.
-    pub(in crate::machine) fn leave_release_to_background(&mut self, now: Time) -> Option<Time> {
-        let sent_at = self.status.release_mut()?.attempts.forget_call(now)?;
+    pub(in crate::machine) fn pass_release_on(&mut self, now: Time) -> Option<Time> {
+        let sent_at = self
+            .status
+            .release()
+            .and_then(|_| self.tries.forget_call(now))?;
         self.doubt.answered(Asked::Release, Answer::Missing, now);
         Some(sent_at)
     }
@@ -160,7 +161,7 @@ impl Slot {
         let Some(own) = self.find_mut(owner) else {
             return;
         };
-        if own.leave_release_to_background(now).is_some() {
+        if own.pass_release_on(now).is_some() {
             return self.tell_ending(owner, Ok(()), calls, cx);
         }
         let Some(release) = own.status.release_mut() else {
@@ -172,7 +173,7 @@ impl Slot {
             return cx.outputs.extend(request.map(Output::Send));
         }
         release.progress = Progress::Done;
-        if release.attempts.have_failed() {
+        if own.tries.have_failed() {
             cx.outputs.push(own.given_up(key));
         }
         self.tell_ending(owner, Ok(()), calls, cx);
@@ -186,7 +187,7 @@ impl Slot {
         by: Option<(CallId, Time)>,
         cx: &mut Common,
     ) -> Option<Box<Request>> {
-        let (call, give_up) = by.map_or((None, Time::NEVER), |(call, at)| (Some(call), at));
+        let (call, waits_until) = by.map_or((None, Time::NEVER), |(call, at)| (Some(call), at));
         let (now, number) = (cx.now, cx.number());
         let timeout = rest.min(cx.settings.response_timeout);
         let (slot, key) = (self.id, self.key.clone());
@@ -196,11 +197,11 @@ impl Slot {
             min_hold: own.min_hold(now),
             was_held: own.hold().is_some(),
             held: own.valid_until(now).map(|_| ()),
-            give_up,
+            waits_until,
         };
         let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
-        let attempts = &mut own.status.release_mut()?.attempts;
-        attempts.sent(number, now, answered_by);
+        own.status.release()?;
+        own.tries.sent(number, now, answered_by);
         Some(Box::new(Request {
             number,
             call,
@@ -224,16 +225,16 @@ impl Slot {
         let owner = request.claims[0].owner;
         let own = self.find_mut(owner)?;
         let release = own.status.release_mut()?;
-        release.attempts.answered(request.number)?;
+        own.tries.answered(request.number)?;
         let applied = match reply {
             Ok(applied) => applied,
             Err(failure) => {
-                release.attempts.failed(now, spread);
+                own.tries.failed(now, spread);
                 own.doubt.answered(Asked::Release, failure.into(), now);
                 if !failure.transient {
                     let waiting = release.waiting.and_then(|call| calls.get_mut(&call));
                     if let Some(ending) = waiting.and_then(Call::ending) {
-                        ending.give_up = now;
+                        ending.waits_until = now;
                     } else {
                         release.progress = Progress::GivenUp;
                         cx.outputs.push(own.given_up(key));
@@ -261,7 +262,7 @@ impl Slot {
         Some(outcome)
     }
 
-    /// Wakes the call that waits for an attempt. If that was the last one, the call has its outcome.
+    /// Wakes the call that waits for a try. If that was the last one, the call has its outcome.
     fn tell_ending(
         &mut self,
         owner: Owner,
@@ -302,12 +303,12 @@ impl Ending {
         };
         if cx.life == Life::Ended {
             Step::Left(Err(LostCause::Closed))
-        } else if cx.now >= self.give_up {
+        } else if cx.now >= self.waits_until {
             release.waiting = None;
             Step::Refused(Refusal::Failed)
         } else {
             release.waiting = Some(id);
-            cx.wait(self.give_up)
+            cx.wait(self.waits_until)
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     key::Key,
-    lease::{Time, next_check, renewal_attempt, renewal_due, valid_until},
+    lease::{Time, next_check, renewal_due, renewal_retry, valid_until},
     lost::LostCause,
     machine::{
         Common, Settings, Slot, SlotId,
@@ -32,7 +32,7 @@ pub(super) struct Lease {
     pub(super) confirmed: Duration,
     confirmed_at: Time,
     pub(super) valid_until: Time,
-    /// When the latest renewal was sent, until the store confirms one. The next attempt follows after a pause.
+    /// When the latest renewal was sent, until the store confirms one. The next one follows after a pause.
     pub(super) renewal_sent: Option<Time>,
 }
 
@@ -92,7 +92,7 @@ impl Lease {
         if is_urgent {
             due = now;
         }
-        let pause = renewal_attempt(self.confirmed);
+        let pause = renewal_retry(self.confirmed);
         let sent = self.renewal_sent.map(|sent| sent + pause);
         due.max(sent.unwrap_or(due))
     }
@@ -110,7 +110,7 @@ pub(in crate::machine) enum Due {
 
 impl Ownership {
     /// Returns what is due.
-    pub(in crate::machine) fn come_due(&self, now: Time) -> Due {
+    pub(in crate::machine) fn due_for(&self, now: Time) -> Due {
         let (end, due) = self.time_out();
         match self.renewal(now) {
             _ if now >= end => due,

@@ -4,7 +4,7 @@ mod client;
 mod counts;
 mod leases;
 mod modes;
-mod places;
+mod slots;
 mod unpolled;
 mod waits;
 

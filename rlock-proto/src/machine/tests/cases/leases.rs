@@ -83,8 +83,8 @@ proptest! {
     fn a_hold_whose_validity_is_over_is_lost_and_not_renewed(lease in lease(), since in moment()) {
         let own = held(since, lease);
         let end = own.time_limit().0;
-        prop_assert_eq!(own.come_due(end), Due::Lost(LostCause::Expired));
+        prop_assert_eq!(own.due_for(end), Due::Lost(LostCause::Expired));
         let before = Time::from_nanos(end.nanos() - 1);
-        prop_assert_eq!(own.come_due(before), Due::Renewal(lease));
+        prop_assert_eq!(own.due_for(before), Due::Renewal(lease));
     }
 }

@@ -1,28 +1,29 @@
-//! When a request is repeated: one attempt is under way at a time, and a pause follows a failure.
+//! When the background repeats a request about an owner: one try is under way at a time, and a pause follows a failure.
 
 use std::time::Duration;
 
 use crate::{lease::Time, wait::Spread};
 
+/// The tries at what the store has to be told of an owner: its count, and in the end its release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Attempts {
-    under_way: Option<Attempt>,
+pub(super) struct Tries {
+    under_way: Option<Try>,
     failures: u32,
-    /// When the next attempt may be made.
+    /// When the next try may begin.
     not_before: Time,
 }
 
 /// A request that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Attempt {
+struct Try {
     request: u64,
     sent_at: Time,
     /// By when it has a reply. The background always replies, whereas a call may not be polled.
     answered_by: Time,
 }
 
-impl Attempts {
-    /// Returns attempts that begin at this time.
+impl Tries {
+    /// Returns tries that begin at this time.
     pub(super) fn from(not_before: Time) -> Self {
         let none = Self::default();
         Self { not_before, ..none }
@@ -30,7 +31,7 @@ impl Attempts {
 
     /// Notes that a request is sent.
     pub(super) fn sent(&mut self, request: u64, sent_at: Time, answered_by: Time) {
-        self.under_way = Some(Attempt {
+        self.under_way = Some(Try {
             request,
             sent_at,
             answered_by,
@@ -39,19 +40,19 @@ impl Attempts {
 
     /// Notes that a request has its answer, and returns when it was sent. Returns `None` if it is not the one under way.
     pub(super) fn answered(&mut self, request: u64) -> Option<Time> {
-        let attempt = self.under_way.take_if(|sent| sent.request == request)?;
-        Some(attempt.sent_at)
+        let answered = self.under_way.take_if(|sent| sent.request == request)?;
+        Some(answered.sent_at)
     }
 
     /// Forgets the request of a call, whose future may never be polled again. Returns when it was sent, or `None` without one.
     pub(super) fn forget_call(&mut self, now: Time) -> Option<Time> {
-        let is_of_call = |sent: &mut Attempt| sent.answered_by != Time::NEVER;
+        let is_of_call = |sent: &mut Try| sent.answered_by != Time::NEVER;
         let forgotten = self.under_way.take_if(is_of_call)?;
         self.failed(now, Spread::default());
         Some(forgotten.sent_at)
     }
 
-    /// Makes the next attempt follow after a pause, which grows with the number of failures.
+    /// Makes the next try follow after a pause, which grows with the number of failures.
     pub(super) fn failed(&mut self, now: Time, spread: Spread) {
         self.not_before = now + spread.after_failures(self.failures);
         self.failures += 1;
@@ -61,14 +62,14 @@ impl Attempts {
         self.failures = 0;
     }
 
-    /// Puts the next attempt off for this long, unless it waits already.
+    /// Puts the next try off for this long, unless it waits already.
     pub(super) fn put_off(&mut self, now: Time, pause: Duration) {
         if now >= self.not_before {
             self.not_before = now + pause;
         }
     }
 
-    /// Makes the next attempt at this time.
+    /// Begins the next try at this time.
     pub(super) fn follow_at(&mut self, at: Time) {
         self.not_before = at;
     }
@@ -81,7 +82,7 @@ impl Attempts {
         self.under_way.is_some()
     }
 
-    /// Returns when the background has to make an attempt, or has to look at the one under way.
+    /// Returns when the background has to try, or has to look at the one under way.
     pub(super) fn due(&self) -> Time {
         self.under_way
             .map_or(self.not_before, |sent| sent.answered_by)
@@ -93,25 +94,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_attempt_follows_after_pauses_that_grow_until_one_succeeds() {
+    fn the_next_try_follows_after_pauses_that_grow_until_one_succeeds() {
         let start = Time::from_nanos(0);
-        let mut attempts = Attempts::from(start);
-        let pause = |attempts: &mut Attempts| {
-            attempts.failed(start, Spread::default());
-            attempts.due().since(start)
+        let mut tries = Tries::from(start);
+        let pause = |tries: &mut Tries| {
+            tries.failed(start, Spread::default());
+            tries.due().since(start)
         };
-        let first = pause(&mut attempts);
-        assert!(pause(&mut attempts) > first && attempts.have_failed());
-        attempts.succeeded();
-        assert_eq!(pause(&mut attempts), first);
+        let first = pause(&mut tries);
+        assert!(pause(&mut tries) > first && tries.have_failed());
+        tries.succeeded();
+        assert_eq!(pause(&mut tries), first);
     }
 
     #[test]
-    fn an_attempt_that_waits_is_not_put_off_again() {
+    fn a_try_that_waits_is_not_put_off_again() {
         let (start, pause) = (Time::from_nanos(0), Duration::from_millis(20));
-        let mut attempts = Attempts::from(start);
-        attempts.put_off(start, pause);
-        attempts.put_off(start + pause / 2, pause);
-        assert_eq!(attempts.due(), start + pause);
+        let mut tries = Tries::from(start);
+        tries.put_off(start, pause);
+        tries.put_off(start + pause / 2, pause);
+        assert_eq!(tries.due(), start + pause);
     }
 }

@@ -1,8 +1,8 @@
-//! The places of keys: an unused one waits for the next call for its key, and goes to another key only after many others.
+//! The slots of keys: an unused one waits for the next call for its key, and goes to another key only after many others.
 
 use super::*;
 
-/// How many unused keys keep their places.
+/// How many unused keys keep their slots.
 const IDLE_KEYS: usize = 64;
 
 /// Holds each of as many keys as are remembered, one after the other.
@@ -19,24 +19,24 @@ fn use_once(client: &mut Client, name: &str) {
     assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
 }
 
-fn has_place(client: &Client, name: &str) -> bool {
+fn has_slot(client: &Client, name: &str) -> bool {
     client.machine.slots.find(&key(name)).is_some()
 }
 
 #[test]
-fn an_unused_key_loses_its_place_and_its_deadline_after_many_others() {
+fn an_unused_key_loses_its_slot_and_its_deadline_after_many_others() {
     let mut client = Client::new();
     use_once(&mut client, "k");
-    assert!(has_place(&client, "k") && client.machine.due().is_some());
+    assert!(has_slot(&client, "k") && client.machine.due().is_some());
     use_others(&mut client);
-    assert!(!has_place(&client, "k"));
+    assert!(!has_slot(&client, "k"));
     client.tick(LEASE);
     assert_eq!(client.machine.due(), None);
     assert!(client.is_empty());
 }
 
 #[test]
-fn a_key_that_is_used_again_keeps_its_place() {
+fn a_key_that_is_used_again_keeps_its_slot() {
     let mut client = Client::new();
     use_once(&mut client, "k");
     let entered = client.hold(terms(LEASE));
@@ -48,7 +48,7 @@ fn a_key_that_is_used_again_keeps_its_place() {
 
 /// A call for several keys has no turn for the others while it waits for one of them.
 #[test]
-fn a_key_keeps_its_place_for_a_call_that_has_nothing_of_it() {
+fn a_key_keeps_its_slot_for_a_call_that_has_nothing_of_it() {
     let mut client = Client::new();
     use_once(&mut client, "k");
     let (both, step) = client.acquire("j k", terms(LEASE));
@@ -67,9 +67,9 @@ fn a_key_keeps_its_place_for_a_call_that_has_nothing_of_it() {
     assert_eq!(client.next(both).claims.len(), 2);
 }
 
-/// The background has released the lock meanwhile, so nothing but the call knows the place.
+/// The background has released the lock meanwhile, so nothing but the call knows the slot.
 #[test]
-fn a_call_that_waits_for_a_release_outlives_the_place_of_its_key() {
+fn a_call_that_waits_for_a_release_outlives_the_slot_of_its_key() {
     let (mut client, entered) = Client::holding(terms(LEASE));
     let release = asked(client.leave(&entered));
     let call = CallId(client.calls);
@@ -79,7 +79,7 @@ fn a_call_that_waits_for_a_release_outlives_the_place_of_its_key() {
     client.on(Input::Reply(again, DONE));
     assert!(client.is_woken(call));
     use_others(&mut client);
-    assert!(!has_place(&client, "k"));
+    assert!(!has_slot(&client, "k"));
     client.tick(LEASE);
     assert!(client.is_woken(call));
     assert_eq!(client.poll(call), Step::Left(Ok(())));
