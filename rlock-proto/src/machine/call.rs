@@ -327,7 +327,7 @@ impl Acquisition {
         self.parts[n].slot == slot && self.lacking().len() == 1
     }
 
-    /// Notes that the call has joined a shared ownership with this entry. It continues when it is polled, within the grace
+    /// Gives the call this entry in a shared ownership. It continues when it is polled, within the grace
     /// period.
     pub(super) fn joins(&mut self, slot: SlotId, own: &Ownership, number: u32, now: Time) {
         let n = self.part_of(slot);

@@ -97,7 +97,8 @@ impl From<Failure> for Answer {
 }
 
 impl Doubt {
-    /// Notes that a request is about to be sent. Only acquires follow each other before they are answered.
+    /// Begins a request, and returns behind which one the server must execute it. Only acquires follow each other before they are
+    /// answered.
     pub(super) fn sent(&mut self, asked: Asked) -> Behind {
         let behind = match asked {
             Asked::Release if self.unanswered.release => Behind::Release,
@@ -146,13 +147,13 @@ impl Doubt {
         }
     }
 
-    /// Notes that a request which was sent at this time, as a renewal, found the lock.
+    /// Ends the doubt of reports before this time, at which a request was sent that found the lock, as a renewal.
     pub(super) fn found(&mut self, sent_at: Time) {
         self.reported_at = self.reported_at.filter(|at| *at >= sent_at);
         self.is_urgent &= self.must_be_confirmed();
     }
 
-    /// Notes that the lock may have changed without a request of this client.
+    /// Opens or ends the doubt that comes from a report, because the lock may change without a request of this client.
     pub(super) fn reported(&mut self, report: Report, now: Time) {
         match report {
             Report::HandedOff => (self.reported_at, self.is_urgent) = (None, false),

@@ -151,7 +151,7 @@ impl Hold {
         }
     }
 
-    /// Notes that a body runs inside an entry. The body stops when the ownership is lost.
+    /// Makes a loss stop the body that runs inside an entry.
     pub(super) fn runs_body(&mut self, number: u32) {
         if let Some(entry) = self.entry_mut(number) {
             entry.in_body = true;

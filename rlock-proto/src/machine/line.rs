@@ -127,7 +127,7 @@ impl Line {
         self.turn = None;
     }
 
-    /// Notes that the store granted the lock. Calls that wait at this time come before the other clients, up to a limit.
+    /// Lets the calls that wait at this time come before the other clients, up to a limit, because the store granted the lock.
     pub(super) fn arrives(&mut self, others_wait: bool, cx: &Common) {
         let waiting = self.queue.len() - self.attempts as usize;
         self.handovers = waiting.min(cx.settings.local_handovers);
@@ -139,7 +139,7 @@ impl Line {
         !self.others_wait || self.handovers > 0
     }
 
-    /// Notes that the next call has the lock before the other clients.
+    /// Uses up one of the calls that come before the other clients.
     pub(super) fn hands_over(&mut self) {
         self.handovers = self.handovers.saturating_sub(1);
     }

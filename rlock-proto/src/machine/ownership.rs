@@ -126,7 +126,7 @@ impl Ownership {
         self.hold().map_or(Duration::ZERO, |hold| hold.retain)
     }
 
-    /// Notes that another client revoked the lock, or took it.
+    /// Records when another client revoked the lock, or took it.
     pub(super) fn revoked(&mut self, now: Time) {
         if let Some(hold) = self.hold_mut() {
             hold.revoked_at = Some(now);

@@ -61,8 +61,8 @@ impl Patience {
 }
 
 impl Machine {
-    /// Notes that the task of a call was woken while this request is under way, or was polled since without a reply. Only the
-    /// call reads its reply, so it has a grace period to be polled.
+    /// Gives a call a grace period to be polled, because its task was woken while this request is under way and only the call
+    /// reads its reply. If the call was polled since without a reply, it has its whole patience again.
     pub(super) fn woken(&mut self, id: CallId, request: u64, is_polled: bool) {
         let Some(call) = self.calls.get_mut(&id) else {
             return;

@@ -245,7 +245,7 @@ impl Slot {
         }
     }
 
-    /// Does what follows from the state of the slot, whatever the input was: ends a retention or a shared ownership that others
+    /// Settles the slot, whatever the input was: ends a retention or a shared ownership that others
     /// wait for, serves the line, sends what the background has to send, and schedules the next look.
     pub(super) fn settle(&mut self, calls: &mut Calls, cx: &mut Common) {
         let was_releasing = self.is_releasing();

@@ -34,7 +34,7 @@ impl Slots {
         id
     }
 
-    /// Notes that a call no longer uses a slot.
+    /// Removes a call from those that use a slot.
     pub(super) fn remove_user(&mut self, id: SlotId) {
         self[id].users -= 1;
     }
@@ -95,7 +95,7 @@ impl Slots {
         self.all.iter_mut().flatten().map(|slot| &mut **slot)
     }
 
-    /// Does what follows from the state of a slot. An unused one is listed; if the list is full, its first slot is forgotten,
+    /// Settles a slot. An unused one is listed; if the list is full, its first slot is forgotten,
     /// unless that is in use again.
     pub(super) fn settle(&mut self, id: SlotId, calls: &mut Calls, cx: &mut Common) {
         let Some(slot) = self.get_mut(id) else {

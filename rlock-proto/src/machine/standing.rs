@@ -52,7 +52,7 @@ enum Known {
 }
 
 impl Standing {
-    /// Notes that an acquire is about to be sent.
+    /// Begins a request, which ends what earlier notifications advised.
     pub(super) fn asks(&mut self, now: Time) {
         let was_told = std::mem::take(&mut self.told);
         self.by = match self.known {
@@ -105,7 +105,7 @@ impl Standing {
         }
     }
 
-    /// Notes that the owner has no grant at `since`, and may have a place in the store's wait queue.
+    /// Ends the grant: at `since`, the owner had none, and may have a place in the store's wait queue.
     fn wait_behind(&mut self, since: Time) {
         self.not_before = Some(since);
         self.known = Known::Waiting {
@@ -163,7 +163,7 @@ impl Standing {
         }
     }
 
-    /// Notes that another client changed the lock: its owner renewed it, or it is free.
+    /// Makes the first waiter ask again, because another client changed the lock: its owner renewed it, or it is free.
     pub(super) fn changed(&mut self) {
         self.changed = true;
         self.ask_after_change();

@@ -80,8 +80,8 @@ impl Tokens {
         is_due
     }
 
-    /// Notes that the store has confirmed a renewal. If that asked for it, the store keeps the fence for two leases and
-    /// the retention.
+    /// Extends the time for which the store keeps the fence to two leases and the retention, if the renewal that the store
+    /// confirmed asked for that.
     pub(super) fn kept(&mut self, sent_at: Time, lease: Duration) {
         if self
             .asked_to_keep
@@ -157,7 +157,7 @@ impl Tokens {
         self.fence() + 1
     }
 
-    /// Notes that a renewal has ended. Without a new fence, the next hold may ask again.
+    /// Ends the wish for a new fence with the renewal that asked for it, so that the next hold may ask again.
     pub(super) fn end_wish(&mut self) {
         if self.wish == Wish::Asked {
             self.wish = Wish::None;

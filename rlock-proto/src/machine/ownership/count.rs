@@ -45,7 +45,7 @@ impl Shown {
 }
 
 impl Ownership {
-    /// Notes that an entry comes or has left. The client tells the store soon, and before the rest of the lease ends, because
+    /// Schedules the count, because an entry comes or has left: soon, and before the rest of the lease ends, because
     /// nothing else may extend it.
     pub(in crate::machine) fn entries_change(&mut self, now: Time) {
         let soon = SOON.min(self.rest(now) / 2);

@@ -54,7 +54,7 @@ impl Lease {
         self.valid_until = valid_until(grant.since, self.confirmed);
     }
 
-    /// Notes that the store confirmed this lease for a request sent at `sent_at`.
+    /// Records the lease that the store confirmed for a request sent at `sent_at`.
     pub(super) fn confirm(&mut self, sent_at: Time, lease: Duration) {
         // Both from one request, because replies may overtake each other: the one whose lease ends last.
         if sent_at + lease >= self.confirmed_at + self.confirmed && !lease.is_zero() {
@@ -63,7 +63,7 @@ impl Lease {
         self.extend(sent_at, lease);
     }
 
-    /// Notes that a request sent at `sent_at` has kept the lock for this lease at least. The renewals go on as before.
+    /// Extends the validity: a request sent at `sent_at` has kept the lock for this lease at least. The renewals go on as before.
     pub(super) fn extend(&mut self, sent_at: Time, lease: Duration) {
         self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
     }
@@ -209,7 +209,7 @@ impl Ownership {
         }
     }
 
-    /// Notes that the store keeps the lock for this lease at least, because of a count sent at `sent_at`. That puts no
+    /// Extends the validity: a count sent at `sent_at` keeps the lock for this lease at least. That puts no
     /// renewal off, because only renewals show that others wait, and make a quorum restore the lock.
     pub(super) fn kept(&mut self, sent_at: Time, lease: Duration, now: Time) {
         if !self.rest(now).is_zero() {

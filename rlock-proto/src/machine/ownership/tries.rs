@@ -29,7 +29,7 @@ impl Tries {
         Self { not_before, ..none }
     }
 
-    /// Notes that a request is sent.
+    /// Begins a try with this request.
     pub(super) fn sent(&mut self, request: u64, sent_at: Time, answered_by: Time) {
         self.under_way = Some(Try {
             request,
@@ -38,7 +38,7 @@ impl Tries {
         });
     }
 
-    /// Notes that a request has its answer, and returns when it was sent. Returns `None` if it is not the one under way.
+    /// Ends the try with this request, and returns when it was sent. Returns `None` if it is not the one under way.
     pub(super) fn answered(&mut self, request: u64) -> Option<Time> {
         let answered = self.under_way.take_if(|sent| sent.request == request)?;
         Some(answered.sent_at)
