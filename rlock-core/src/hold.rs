@@ -1,12 +1,9 @@
 //! `Hold`: what a guard, the code inside a lock and a leader can ask of their hold: its token, validity and depth.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use crate::{
-    engine::{
-        entry::{self, EntryHandle},
-        hold::Passenger,
-    },
+    engine::entry::{self, EntryHandle},
     error::LockError,
     fencing::{self, Fence},
     token::Token,
@@ -41,16 +38,6 @@ impl Hold {
     /// Returns another handle on the same entries.
     pub(crate) fn share(&self) -> Self {
         Self::new(self.entries.clone())
-    }
-
-    /// Lets the hold of the first key carry a passenger, or returns the one that it carries already.
-    pub(crate) fn carry<P: Passenger>(&self, passenger: impl FnOnce() -> P) -> Arc<P> {
-        self.first().carry(passenger)
-    }
-
-    /// Announces the hold of the first key to all clients of the store.
-    pub(crate) fn announce(&self) {
-        self.first().announce();
     }
 
     /// Returns the entry of the first key.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_proto::{key::Key, options::Site, wait::Spread};
+use rlock_proto::{key::Key, wait::Spread};
 use tokio::time::sleep;
 
 use super::{Election, LeaderGuard, Term, pause_after};
@@ -27,10 +27,6 @@ const BRIEF: Duration = Spread::LONGEST;
 const LOGGED_REFUSALS: usize = 8;
 
 impl Election {
-    fn site(&self) -> Site {
-        self.lock.options.site
-    }
-
     /// Waits until this process leads. Candidates lead in the order of their calls, except on a quorum.
     ///
     /// The candidacy survives everything that an operator can fix. While the store is down, is full or cannot save, and
@@ -65,7 +61,7 @@ impl Election {
     /// # }
     /// ```
     pub fn campaign(&self) -> impl Future<Output = Result<LeaderGuard, LockError>> + Send + use<> {
-        let (acquire, site) = (self.acquire(AcquiredFor::Guard), self.site());
+        let (acquire, site) = (self.acquire(AcquiredFor::Guard), self.lock.options.site);
         async move {
             let guard = LockGuard::new(acquire.await?);
             let term = Term::begin(&guard, site);
@@ -81,7 +77,7 @@ impl Election {
         let candidate = self.clone();
         async move {
             let key = candidate.checked_key()?;
-            metrics::Leads::campaigns(candidate.site());
+            metrics::Leads::campaigns(candidate.lock.options.site);
             tokio::select! {
                 biased;
                 () = candidate.client.core().until_draining() => {
@@ -167,7 +163,7 @@ impl Election {
                 let led = Lock::run_after(election.acquire(AcquiredFor::Body), async {
                     began = Some(Instant::now());
                     let hold = current().expect("the body is inside its lock");
-                    body(Term::begin(&hold, election.site())).await
+                    body(Term::begin(&hold, election.lock.options.site)).await
                 });
                 let error = match led.await {
                     Ok(output) => return Ok(output),

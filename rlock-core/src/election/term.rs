@@ -66,8 +66,9 @@ pub struct Term {
 impl Term {
     /// Begins a term by this hold at this site, and announces it.
     pub(super) fn begin(hold: &Hold, site: Site) -> Self {
-        let office = hold.carry(|| Office::begin(site));
-        hold.announce();
+        let entry = hold.first();
+        let office = entry.carry(|| Office::begin(site));
+        entry.announce();
         let hold = hold.share();
         Self { hold, office }
     }
@@ -87,7 +88,7 @@ impl Term {
         }
         self.hold.check()?;
         self.office.announce(value);
-        self.hold.announce();
+        self.hold.first().announce();
         Ok(())
     }
 
