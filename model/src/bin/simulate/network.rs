@@ -12,7 +12,7 @@ use crate::{
     lease::Time,
     machine::{Event, Failure, Input, Reply},
     plan::{Part, WorldKind},
-    rules::{IN_TIME, NO_REFUSAL},
+    rules::{Before, IN_TIME, NO_REFUSAL},
     store::{Acquired, Applied, RenewalOutcome, Renewed, decisions},
     world::{MS, Place, Who, World, nanos},
 };
@@ -185,8 +185,15 @@ impl World {
         } else {
             self.unseen(server, who, body)
         };
-        let now = self.now;
-        let answer = self.server(server).execute(body, now);
+        let (now, is_alone) = (self.now, self.servers.len() == 1);
+        let state = self.server(server);
+        let at = state.time(now);
+        let before = is_alone.then(|| Before::of(state, body, at));
+        let answer = state.execute(body, now);
+        let broken = before.and_then(|before| before.broken(state, (body, &answer), at));
+        if let Some((rule, key)) = broken {
+            self.breaks(rule, format!("{key}: server {server}, {body:?}"));
+        }
         if is_former {
             self.is_not_replicated(body, &answer);
         }

@@ -16,11 +16,13 @@ mod refusals;
 mod renewals;
 mod restored;
 mod tokens;
+mod wait_queues;
 
 use std::collections::HashMap;
 
 pub(crate) use self::{
     about::About, deadlines::IN_TIME, leftovers::NOTHING_LEFT, refusals::NO_REFUSAL,
+    wait_queues::Before,
 };
 use crate::{
     clients::{Client, Doing, Life},
