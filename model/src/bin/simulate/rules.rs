@@ -6,6 +6,7 @@ mod deadlines;
 mod exclusion;
 mod excuses;
 mod fairness;
+mod joins;
 mod leases;
 mod leftovers;
 mod liveness;
@@ -152,6 +153,7 @@ impl World {
 
     /// Looks at the machine after an input.
     pub(crate) fn after(&mut self, client: usize, about: &About, now: Time) {
+        self.joins_in_time(client, about);
         let Client { machine, notes, .. } = &mut self.clients[client];
         for (key, owner, was) in &about.phases {
             let is = machine

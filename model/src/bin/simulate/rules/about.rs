@@ -1,5 +1,6 @@
 //! What an input is about, and how the machine stood before it, for the rules that look at the machine afterwards.
 
+use super::joins::wanted_holds;
 use crate::{
     few::{Few, one},
     key::Key,
@@ -19,6 +20,8 @@ pub(crate) struct About {
     pub(super) phases: Vec<(Key, Owner, Phase)>,
     /// The holds whose lease or `max_hold` had ended before the input, with their tokens.
     pub(super) over: Vec<(Key, Owner, u64)>,
+    /// The holds for which others wait, with their numbers of entries, before a call that may join them.
+    pub(super) wanted_holds: Vec<(Key, Owner, u32)>,
     /// Whether a retained lock ends with its lease.
     pub(super) expires: bool,
     /// Whether it tells that others wait.
@@ -37,6 +40,7 @@ impl About {
         });
         let mut about = Self {
             over: over.collect(),
+            wanted_holds: wanted_holds(machine, input),
             ..Self::default()
         };
         for (slot, own) in currents {
