@@ -1,14 +1,10 @@
-//! A model of the locking protocol that is explored exhaustively, and its comparison with the Lua scripts.
+//! The rules of the embedded store as servers run them, for the simulator and for the comparison with the Lua scripts.
 //!
-//! The clients run [`rlock_proto::machine`], and the [`server`] runs [`rlock_proto::embedded`], as they ship. [`protocol`] combines
-//! both with a network and time, and `stateright` explores it. [`differential`] runs random operations on the same server and on a
-//! real one. [`worlds`] lists the explored configurations. [`requests`] is what the server has in common with the simulator's.
+//! [`requests`] executes the requests of clients, at the only server or at a member of a quorum. The program `simulate` runs such
+//! servers with the machine of a client. [`differential`] compares a [`server`] with a real one by random operations.
 
-pub mod check;
 pub mod differential;
-pub mod protocol;
 pub mod requests;
 pub mod server;
-pub mod worlds;
 
-use rlock_proto::{embedded, few, key, lease, lost, machine, mode, options, owner, store, wait};
+use rlock_proto::{embedded, key, lease, machine, mode, owner, store};

@@ -95,7 +95,7 @@ impl Edit {
 }
 
 /// A test, written as `<binary>::<path of the test>`: `it::…` and `allocations::…` in `tests`,
-/// `rlock-core::…` for a unit test of the core, or `rlock-model::…` for worlds of the model.
+/// `rlock-core::…` for a unit test of the core, or `rlock-model::…` for a run of the simulator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TestName {
@@ -112,15 +112,15 @@ pub enum Binary {
     Proto,
     /// The unit tests of the core.
     Core,
-    /// The worlds of the model.
-    Model,
+    /// The runs of the simulator.
+    Simulator,
     /// An integration test of `tests`, by its name.
     Integration(String),
 }
 
 const PROTO: &str = "rlock-proto";
 const CORE: &str = "rlock-core";
-const MODEL: &str = "rlock-model";
+const SIMULATOR: &str = "rlock-model";
 
 impl TryFrom<String> for TestName {
     type Error = String;
@@ -134,7 +134,7 @@ impl TryFrom<String> for TestName {
         let binary = match binary {
             PROTO => Binary::Proto,
             CORE => Binary::Core,
-            MODEL => Binary::Model,
+            SIMULATOR => Binary::Simulator,
             file => Binary::Integration(file.to_owned()),
         };
         Ok(Self {
@@ -149,7 +149,7 @@ impl fmt::Display for Binary {
         f.write_str(match self {
             Self::Proto => PROTO,
             Self::Core => CORE,
-            Self::Model => MODEL,
+            Self::Simulator => SIMULATOR,
             Self::Integration(file) => file,
         })
     }

@@ -73,12 +73,11 @@ pub struct KeyView {
 }
 
 /// The model's server under comparison.
-#[derive(Debug)]
 pub(super) struct ModelSubject(Server);
 
 impl ModelSubject {
     pub(super) fn new(is_member: bool) -> Self {
-        let mut server = Server::new(Duration::from_secs(1_000).into()).of_quorum(is_member);
+        let mut server = Server::new(Duration::from_secs(1_000).into(), is_member);
         (0..CLIENTS).for_each(|client| server.join(client));
         Self(server)
     }
@@ -87,8 +86,8 @@ impl ModelSubject {
         let server = &mut self.0;
         let (mut reply, mut notifications) = (Reply::None, Vec::new());
         let mut execute = |body: &Body| {
-            let (answer, effects) = server.execute(body);
-            notifications.extend(effects.notifications);
+            let (answer, notified) = server.execute(body);
+            notifications.extend(notified);
             match answer {
                 Answer::Acquired(acquired) => Reply::Acquired(acquired),
                 Answer::Applied(applied) => Reply::Applied(applied),

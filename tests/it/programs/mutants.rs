@@ -55,7 +55,7 @@ fn exists(test: &TestName) -> bool {
     match &test.binary {
         Binary::Proto => has(&workspace().join("rlock-proto/src"), &signature),
         Binary::Core => has(&workspace().join("rlock-core/src"), &signature),
-        Binary::Model => has(&workspace().join("model/tests"), &signature),
+        Binary::Simulator => has(&workspace().join("model/tests"), &signature),
         Binary::Integration(file) => {
             let tests = workspace().join("tests");
             has(&tests.join(format!("{file}.rs")), &signature) || has(&tests.join(file), &signature)

@@ -28,7 +28,7 @@ impl Built {
         let (package, target) = match binary {
             Binary::Proto => ("rlock-proto", "rlock_proto"),
             Binary::Core => ("rlock-core", "rlock_core"),
-            Binary::Model => ("model", "worlds"),
+            Binary::Simulator => ("model", "simulate"),
             Binary::Integration(file) => ("tests", file.as_str()),
         };
         let mut command = Command::new(&self.paths[target]);
@@ -73,7 +73,7 @@ impl Builder {
             match binary {
                 Binary::Proto => alone.insert(["-p", "rlock-proto", "--lib"].as_slice()),
                 Binary::Core => alone.insert(&["-p", "rlock-core", "--lib"]),
-                Binary::Model => alone.insert(&["-p", "rlock-model", "--test", "worlds"]),
+                Binary::Simulator => alone.insert(&["-p", "rlock-model", "--test", "simulate"]),
                 Binary::Integration(file) => files.insert(file.as_str()),
             };
         }
