@@ -53,8 +53,8 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(entries: Entries) -> Self {
         Self {
+            end: entries.end(),
             hold: Hold::new(entries.into_handles()),
-            end: None,
         }
     }
 
@@ -218,7 +218,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn mark_failed(&mut self) {
-        self.end = Some(HoldEnd::Failed);
+        self.end.get_or_insert(HoldEnd::Failed);
     }
 }
 

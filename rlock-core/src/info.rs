@@ -62,6 +62,11 @@ impl LockInfo {
         self.owner_id().is_some()
     }
 
+    /// Returns whether the lock has no holder, and [`min_hold`](crate::Lock::min_hold) keeps it taken.
+    pub(crate) fn is_kept(&self) -> bool {
+        OwnerId::parse(&self.owner).is_some_and(|owner| owner.is_kept())
+    }
+
     pub(crate) fn owner_id(&self) -> Option<OwnerId> {
         OwnerId::parse(&self.owner).filter(|owner| !owner.is_kept())
     }

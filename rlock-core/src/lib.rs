@@ -35,6 +35,7 @@
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls can hold at once. [`LockGuard::downgrade`]
 //!   turns an exclusive lock into a shared one.
 //! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
+//! - [`LockClient::once`]: runs a scheduled job once for each tick, on one of several instances.
 //! - [`current`]: returns the hold that the running code is inside, with its fencing token.
 //! - [`LockClient::inspect`] and [`LockClient::list`]: who holds and awaits a lock. [`LockClient::revoke`],
 //!   [`LockClient::release_if`] and [`LockClient::force_release`] take it away.
@@ -106,6 +107,7 @@ mod metrics;
 #[path = "metrics_off.rs"]
 mod metrics;
 mod observe;
+pub mod once;
 mod options;
 mod pattern;
 mod private;

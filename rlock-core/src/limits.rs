@@ -134,6 +134,21 @@ pub(crate) fn wait(option: &'static str, wait: Wait) -> Result<(), LockError> {
     within(option, wait, Duration::ZERO..=MAX_WAIT, reason)
 }
 
+/// Checks the window of a tick. A call may come a window before its tick, and its lease lasts until two windows after it.
+pub(crate) fn window(window: Duration) -> Result<(), LockError> {
+    let reason = "a window is between 1s and 8h, because a lock is kept for three windows, and for 24h at most";
+    within(
+        "window",
+        window,
+        Duration::from_secs(1)..=MAX_LEASE / 3,
+        reason,
+    )
+}
+
+pub(crate) fn tick(is_valid: bool, tick: impl Display, reason: &str) -> Result<(), LockError> {
+    check(is_valid, "tick", tick, reason)
+}
+
 pub(crate) fn timeout(option: &'static str, timeout: Duration) -> Result<(), LockError> {
     let bounds = Duration::from_millis(1)..=Duration::from_secs(60 * 60);
     within(option, timeout, bounds, "a time-out is between 1ms and 1h")

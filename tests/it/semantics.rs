@@ -16,6 +16,7 @@ mod key;
 mod list;
 mod lock_all;
 mod min_hold;
+mod once;
 mod options;
 mod outage;
 mod own_holder;

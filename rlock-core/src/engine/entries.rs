@@ -26,9 +26,20 @@ impl Entries {
         Self(entries.into_iter().map(guard).collect())
     }
 
-    /// Makes all entries end for this reason unless they are released.
+    /// Makes all entries end for this reason unless they are released. An earlier reason stays.
     pub(crate) fn ends_by(&mut self, end: HoldEnd) {
-        self.0.iter_mut().for_each(|entry| entry.ends_by(Some(end)));
+        let end = self.end().or(Some(end));
+        self.0.iter_mut().for_each(|entry| entry.ends_by(end));
+    }
+
+    /// Lets `min_hold` keep the locks, even if the work fails, panics or is cancelled.
+    pub(crate) fn keep_anyway(&mut self) {
+        self.ends_by(HoldEnd::Released);
+    }
+
+    /// Returns why the entries end if they are not released.
+    pub(crate) fn end(&self) -> Option<HoldEnd> {
+        self.first().and_then(EntryGuard::end)
     }
 
     /// Returns handles on the entries for the code inside, which keep none of them.

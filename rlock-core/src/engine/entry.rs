@@ -284,6 +284,11 @@ impl EntryGuard {
         self.end = end;
     }
 
+    /// Returns why the entry ends if it is not released.
+    pub(crate) fn end(&self) -> Option<HoldEnd> {
+        self.end
+    }
+
     /// Returns the entry to a guard that keeps it from now on.
     pub(crate) fn into_entry(mut self) -> EntryHandle {
         self.take()

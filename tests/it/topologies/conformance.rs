@@ -10,6 +10,7 @@ mod locks;
 mod many;
 mod modes;
 mod queue;
+mod ticks;
 mod unpicked;
 
 use std::time::Duration;
@@ -18,7 +19,7 @@ use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
 pub(crate) use self::{
-    elections::*, holders::*, locks::*, many::*, modes::*, queue::*, unpicked::*,
+    elections::*, holders::*, locks::*, many::*, modes::*, queue::*, ticks::*, unpicked::*,
 };
 use crate::common::LONG;
 
@@ -102,6 +103,8 @@ macro_rules! conformance {
             readers_share_a_lock_and_a_writer_waits_for_all_of_them,
             permits_let_in_as_many_calls_as_there_are,
             a_downgrade_lets_all_readers_in_and_no_writer,
+            a_tick_runs_once_on_one_of_two_clients,
+            a_tick_whose_run_fails_with_retry_runs_on_the_client_that_waits,
             $($($more,)*)?
         }
     };
