@@ -152,9 +152,9 @@ pub(crate) async fn run(
 ) -> Result<Status, Failure> {
     options.check()?;
     let job = Job {
-        options,
+        wait: options.waits(),
+        work: &options.work,
         variables: &[],
-        keeps_failed: false,
     };
     let started = Instant::now();
     let acquire = async |client: &LockClient| {
@@ -170,11 +170,11 @@ pub(crate) async fn run(
 
 /// A command that runs while its locks are held.
 pub(crate) struct Job<'a> {
-    pub(crate) options: &'a RunOptions,
+    /// How long to wait for an unreachable store.
+    pub(crate) wait: Limit,
+    pub(crate) work: &'a Work,
     /// What the command gets in its environment in addition to its locks.
     pub(crate) variables: &'a [(&'static str, String)],
-    /// Whether `min_hold` counts even if the command fails.
-    pub(crate) keeps_failed: bool,
 }
 
 impl Job<'_> {
@@ -185,10 +185,9 @@ impl Job<'_> {
         json: bool,
         acquire: impl AsyncFnOnce(&LockClient) -> Result<LockGuard, Failure>,
     ) -> Result<Status, Failure> {
-        let options = self.options;
         let mut signals =
             Signals::listen().map_err(|error| Failure::own("listen to signals", &error))?;
-        let wait = options.waits().left(Instant::now());
+        let wait = self.wait.left(Instant::now());
         let connected = connect_within(store, wait.unwrap_or(LONGEST_WAIT));
         let client = match signals.interrupt(connected).await {
             Ok(client) => client?,
@@ -216,7 +215,7 @@ impl Job<'_> {
             tracing::info!(key, token, owner = guard.owner_of(key), "lock acquired");
         }
         let environment = environment::of(&guard).with(self.variables);
-        let Work { on_lost, task } = &options.work;
+        let Work { on_lost, task } = self.work;
         let ended = task.run(*on_lost, json, &environment, &guard, &mut signals, None);
         let ended = match ended.await {
             Ok(ended) => ended,
@@ -227,7 +226,7 @@ impl Job<'_> {
                 return Err(failure);
             }
         };
-        if ended.status != Status::SUCCESS && !self.keeps_failed {
+        if ended.status != Status::SUCCESS {
             guard.mark_failed();
         }
         let is_lost = match guard.release().await {
@@ -303,7 +302,7 @@ impl Task {
 }
 
 /// Acquires the locks. An outage is part of the wait. Returns `None` if one is taken, and the options allow no wait.
-pub(crate) async fn acquire(
+async fn acquire(
     client: &LockClient,
     options: &RunOptions,
     started: Instant,
@@ -337,17 +336,28 @@ pub(crate) async fn acquire(
         Some(left) => locks.wait(left),
         None => locks.wait_forever(),
     };
-    let mut acquired = pin!(locks.acquire());
+    Ok(Some(
+        remarked(client, &options.keys, locks.acquire()).await?,
+    ))
+}
+
+/// Awaits the locks, and logs the reason of a long wait.
+pub(crate) async fn remarked<F: Future>(
+    client: &LockClient,
+    keys: &[String],
+    acquired: F,
+) -> F::Output {
+    let mut acquired = pin!(acquired);
     let remark = async {
         sleep(REMARK_WAIT).await;
-        remark_wait(client, &options.keys).await;
+        remark_wait(client, keys).await;
     };
     tokio::select! {
         biased;
-        acquired = &mut acquired => return Ok(Some(acquired?)),
+        acquired = &mut acquired => return acquired,
         () = remark => {}
     }
-    Ok(Some(acquired.await?))
+    acquired.await
 }
 
 /// Returns an error if an outer `rlock run` has one of the locks: that one waits for the end of this process.

@@ -139,7 +139,7 @@ async fn a_tick_after_its_window_is_missed_unless_the_store_has_a_record() {
     manual.send("");
     assert_eq!(manual.end().await.code, Some(0));
     for (options, code) in [(&["-v"][..], 0), (&["-v", "--retry", "-E", "9"], 9)] {
-        let done = "is done, by owner ";
+        let done = "is done; ";
         has_not_run(&called(&server, &past, options).await, code, done);
     }
     let idle = called(&server, &past, &[]).await;
