@@ -1,8 +1,9 @@
 //! `rlock ls`: the locks that are held.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use clap::Args;
+use humantime::parse_rfc3339;
 use rlock_core::{LockClient, inspect::LockInfo};
 use tokio::time::sleep;
 
@@ -159,10 +160,24 @@ fn page(locks: &[LockInfo], screen: Option<Screen>, json: bool) -> String {
     } else if locks.is_empty() {
         Vec::new()
     } else {
-        let rows: Vec<_> = locks.iter().map(row).collect();
+        let mut jobs = HashSet::new();
+        // In the order of keys, the last tick of a job comes last.
+        let shown = locks.iter().rev().filter(|info| match job_of(&info.key) {
+            Some(job) => jobs.insert(job) || !describe::is_kept(info),
+            None => true,
+        });
+        let mut rows: Vec<_> = shown.map(row).collect();
+        rows.reverse();
         table::lines(&COLUMNS, &rows, screen.map(|screen| screen.columns))
     };
     lines.iter().flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Returns the name of the job whose tick has this key, as in `report:2026-11-27T02:00:00Z`.
+fn job_of(key: &str) -> Option<&str> {
+    let (job, tick) = key.split_at_checked(key.len().checked_sub("2026-11-27T02:00:00Z".len())?)?;
+    parse_rfc3339(tick).ok()?;
+    job.strip_suffix(':')
 }
 
 pub(crate) fn row(info: &LockInfo) -> [String; 5] {

@@ -24,7 +24,8 @@ pub(crate) const LS: &[Section] = &[
             ),
         ],
         text: "(no reply): the holder's process has ended, is stuck or cut off. (min_hold): no call holds the lock, \
-               but min_hold keeps it taken. (other software): the key is not one of rlock's. (shared), \
+               but min_hold keeps it taken, as after a run of rlock once, of which only the last tick of each job is \
+               shown; --json shows all. (other software): the key is not one of rlock's. (shared), \
                (1 of 3 permits): the mode of a holder that is not exclusive. A lock with several holders has a row \
                for each of them, and each row counts all waiters. The heading is shown on a terminal only, and lines \
                are cut to its width there.",

@@ -8,6 +8,7 @@ use rlock_testkit::{RedisServer, eventually};
 use crate::{
     common::{LONG, Running, hold, run, run_until, start},
     holders::{client, objects},
+    once::tick_at,
     terminal::Shell,
 };
 
@@ -60,6 +61,23 @@ async fn a_row_has_key_holder_age_lease_and_waiters() {
     assert_eq!(starts.len(), 1, "aligned: {rows:?}");
     let listed = run_until(&server.url(), &["ls", "ord*:?2"], "order:42").await;
     assert_eq!(listed.output.len(), 1, "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_job_is_one_row_with_its_last_tick() {
+    let server = RedisServer::start();
+    for tick in [tick_at(-20), tick_at(-10), tick_at(0)] {
+        for job in ["a", "b:c"] {
+            let words = ["once", job, "--tick", &tick, "--", "true"];
+            assert_eq!(run(&server.url(), &words).await.code, Some(0));
+        }
+    }
+    let objects = objects(&run(&server.url(), &["ls", "--json"]).await);
+    assert_eq!(objects.len(), 6, "{objects:?}");
+    let rows = run(&server.url(), &["ls"]).await.output;
+    let keys: Vec<_> = rows.iter().map(|row| row.split(' ').next()).collect();
+    let last = [2, 5].map(|n: usize| objects[n]["key"].as_str());
+    assert_eq!(keys, last, "{rows:?}");
 }
 
 #[tokio::test]
