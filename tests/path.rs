@@ -25,11 +25,11 @@ const PATH: [&str; 9] = [
     "engine/call",
     // `Core::sent_until_closed` notes the caller's runtime.
     "engine/core",
-    // `RedisStore::call`, `attempt` and `exchange` repeat what the next connection may serve, choose the connection, and
-    // limit the wait.
+    // `RedisStore::call` repeats what the next connection may serve.
     "store/redis",
-    "store/redis",
-    "store/redis",
+    // `attempt` and `exchange` choose the connection, and limit the wait.
+    "store/redis/exchange",
+    "store/redis/exchange",
     // `Link::send`
     "store/redis/link",
     // `Connection::send` hands the command to the connection of redis-rs, whose task writes it.

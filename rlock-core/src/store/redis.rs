@@ -8,10 +8,12 @@ mod connection;
 pub(super) mod dial;
 mod directory;
 pub(super) mod errors;
+mod exchange;
 #[cfg(test)]
 mod fake;
 mod floor;
 mod for_quorum;
+mod foreign;
 pub(super) mod keyspace;
 pub(super) mod link;
 mod options;
@@ -23,16 +25,11 @@ pub(crate) mod scripts;
 pub(super) mod sentinel;
 mod usage;
 
-use std::{
-    pin::pin,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{Either, OptionFuture};
-use redis::{Value, cmd};
+use redis::Value;
 use rlock_proto::{
-    escape_control::escape_control,
     key::Key,
     lease::Time,
     mode::LockMode,
@@ -41,21 +38,14 @@ use rlock_proto::{
         RenewalOutcome, Renewed, StoredLock,
     },
 };
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout_at},
-};
+use tokio::{runtime::Handle, time::Instant};
 
 use self::{
     address::Address,
     caller_link::CallerLink,
     commands::{Commands, Operation},
-    connection::{Connection, gone},
     dial::boxed,
-    errors::{
-        MOST_REPEATS, classify, is_foreign, is_of_replica, is_read_only, is_refused,
-        may_be_repeated, not_yet, wants_password, wants_reconnect,
-    },
+    errors::{MOST_REPEATS, is_foreign, is_of_replica, is_refused, may_be_repeated},
     keyspace::Keyspace,
     link::Link,
     replicas::ReplicaCheck,
@@ -69,12 +59,9 @@ pub(crate) use self::{
 use super::{
     BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError, endpoint::ServerEndpoint,
 };
-use crate::metrics;
 
 /// The shortest time without a reply after which the client tries another connection.
 pub(super) const SHORTEST_SILENCE: Duration = Duration::from_millis(50);
-/// The time in which a request is sent, if there is a connection. A silence may be as long as the time-out.
-const SENDING: Duration = Duration::from_millis(5);
 
 pub(crate) struct RedisStore {
     pub(super) commands: Arc<Commands>,
@@ -184,184 +171,6 @@ impl RedisStore {
         Err(error)
     }
 
-    /// Names a key that other software wrote, and its type, after the server refused a request for that reason.
-    async fn find_foreign(&self, call: Operation<'_>, deadline: Instant) -> Option<String> {
-        const TYPES: [(&str, &str); 4] = [
-            ("", "hash"),
-            (":shared", "zset"),
-            (":queue", "zset"),
-            (":fence", "string"),
-        ];
-        let connection = self.background_connection(deadline).await.ok()?;
-        for (suffix, own) in TYPES {
-            for key in call.keys() {
-                // Each refusal has a line in the server's `ACL LOG`.
-                if connection.refuses_type.load(Ordering::Relaxed) {
-                    return None;
-                }
-                let name = format!("{}{suffix}", self.commands.keyspace.lock(key));
-                let ask = cmd("TYPE").arg(&name).take();
-                let send = SendOptions::new(deadline.saturating_duration_since(Instant::now()));
-                let reply = self.attempt(Operation::LookUp(&ask), send, deadline).await;
-                if reply.as_ref().is_err_and(is_refused) {
-                    connection.refuses_type.store(true, Ordering::Relaxed);
-                }
-                if let Value::SimpleString(found) = reply.ok()?.0
-                    && found != own
-                    && found != "none"
-                {
-                    let name = escape_control(&name);
-                    // A quorum names the member.
-                    let is_alone = self.background.options.run_ids.is_none();
-                    let place = is_alone.then(|| format!(" on {}", self.describe()));
-                    return Some(format!(
-                        "the key `{name}`{} holds a {found} of other software (WRONGTYPE); delete it on the server, or \
-                         use another `prefix`",
-                        place.unwrap_or_default()
-                    ));
-                }
-            }
-        }
-        None
-    }
-
-    /// Sends a request once. Returns its reply, and the time at which it was sent.
-    ///
-    /// The callers' connection carries changes that are made on their runtime, and those that must not overtake an
-    /// earlier one. If their runtime is blocked or has ended, it does not reply. The next request then uses the
-    /// background connection.
-    async fn attempt(
-        &self,
-        call: Operation<'_>,
-        send: SendOptions,
-        deadline: Instant,
-    ) -> Result<(Value, Time), StoreError> {
-        let background = &self.background;
-        // All other requests are about what an owner has already.
-        if matches!(call, Operation::Acquire(..))
-            && let Some(by) = background.address.next_promotion_by()
-        {
-            boxed(self.until_promoted(by, deadline)).await?;
-        }
-        let started = Instant::now();
-        let caller = self.caller.as_ref().filter(|_| call.is_change());
-        if caller.is_some() && send.in_doubt {
-            boxed(self.round_trip(deadline, send)).await?;
-        }
-        let caller = caller.filter(|caller| send.in_doubt || caller.is_callers());
-        // A silent server may execute a request much later, which only renewals are worth.
-        let usable = |link: &Link| match call {
-            Operation::Renew(..) => link.present(),
-            _ => link.replying(),
-        };
-        let of_caller = caller.and_then(|caller| Some((&caller.link, usable(&caller.link)?)));
-        let present = of_caller.or_else(|| Some((background, usable(background)?)));
-        let (link, connection) = match present {
-            Some(present) => present,
-            // Boxed, because few requests wait for a connection, and it would make each larger.
-            None => (
-                background,
-                boxed(self.background_connection(deadline)).await?,
-            ),
-        };
-        let sent_at = background.options.clock.now();
-        let reply = self.exchange(call, link, &connection, deadline, send).await;
-        let in_doubt = reply.as_ref().is_err_and(|error| error.maybe_executed);
-        // The wait of a call may end before the reply is late.
-        if !link.is_background() && in_doubt && started.elapsed() >= self.silence() {
-            link.give_up(connection.epoch);
-        }
-        Ok((reply?, sent_at))
-    }
-
-    async fn background_connection(
-        &self,
-        deadline: Instant,
-    ) -> Result<Arc<Connection>, StoreError> {
-        let up = timeout_at(deadline, self.background.connection()).await;
-        up.map_err(|_| self.background.why_down())?
-    }
-
-    /// Waits until the server has executed what the background connection carried, and read what a former connection of
-    /// the callers carried.
-    async fn round_trip(&self, deadline: Instant, send: SendOptions) -> Result<(), StoreError> {
-        // Every user has this permission: a refused `PING` would fill the server's `ACL LOG`.
-        let (time, send) = (cmd("TIME"), send.silence(self.silence() / 2));
-        let mut until = deadline.min(Instant::now() + self.silence());
-        loop {
-            let connection = self.background_connection(deadline).await?;
-            let call = Operation::LookUp(&time);
-            let reply = self.exchange(call, &self.background, &connection, until, send);
-            match reply.await {
-                // The background connection may be dead as well. Then the next one replies.
-                Err(error) if error.maybe_executed && until < deadline => until = deadline,
-                Err(error) if !is_refused(&error) => return Err(error.not_executed()),
-                _ => return Ok(()),
-            }
-        }
-    }
-
-    /// Waits for a reply on this connection.
-    ///
-    /// After a while without a reply the link opens another connection, because this one may be dead. A late reply
-    /// still counts.
-    async fn exchange(
-        &self,
-        call: Operation<'_>,
-        link: &Link,
-        connection: &Connection,
-        deadline: Instant,
-        send: SendOptions,
-    ) -> Result<Value, StoreError> {
-        let started = Instant::now();
-        let request = metrics::RequestTimer::begin(call.name(), started);
-        connection.usage.begin(started.into_std());
-        let mut reply = pin!(link.send(connection, call, send));
-        let silent_at = started + send.silence.unwrap_or_else(|| self.silence());
-        let mut outcome = timeout_at(deadline.min(silent_at), &mut reply).await;
-        // A request that waited for its connection may have little time left.
-        if outcome.is_err() && silent_at <= deadline + SENDING {
-            link.doubt(connection.epoch);
-            outcome = timeout_at(deadline, &mut reply).await;
-            if outcome.is_ok() {
-                link.trust(connection.epoch);
-            }
-        }
-        let Ok(mut reply) = outcome else {
-            request.timed_out();
-            return Err(StoreError::no_reply(send.timeout));
-        };
-        if connection.promotion != link.address.promotion() {
-            // The new master lacks everything that this server has done since the promotion.
-            reply = Err(gone());
-        }
-        request.replied(reply.is_ok());
-        reply.map_err(|error| {
-            let is_of_login = wants_password(&error);
-            if is_read_only(&error) {
-                self.leave_replica(link, connection.epoch);
-            } else if wants_reconnect(&error) || is_of_login {
-                link.give_up(connection.epoch);
-            }
-            let mut error = classify(error);
-            // The next connection has other credentials.
-            error.transient |= is_of_login && link.address.settings.credentials.is_some();
-            error
-        })
-    }
-
-    /// Gives up the connection that met a replica. If it is still in use, the other connection probably leads there, too.
-    fn leave_replica(&self, link: &Link, epoch: u64) {
-        if !link.give_up_replica(epoch) {
-            return;
-        }
-        for link in self.links() {
-            if let Some(connection) = link.present() {
-                link.give_up_replica(connection.epoch);
-            }
-        }
-    }
-
     fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
         let caller = self.caller.as_ref().map(|caller| &caller.link);
         caller.into_iter().chain([&self.background])
@@ -375,24 +184,9 @@ impl RedisStore {
         }
     }
 
-    /// Waits until a Sentinel names the replica that it promotes, because that replica may lack the locks that the master
-    /// grants now.
-    async fn until_promoted(&self, by: Instant, deadline: Instant) -> Result<(), StoreError> {
-        let promoted = self.background.address.until_promoted(by);
-        let promoted = timeout_at(deadline, promoted).await;
-        promoted.map_err(|_| not_yet("a Sentinel is about to name another master"))?;
-        self.links().for_each(|link| link.leave_former_master());
-        Ok(())
-    }
-
     /// Returns whether the server reports changes of the keys that this client reads.
     fn is_watched(&self) -> bool {
         (self.background.present()).is_some_and(|connection| connection.is_tracked)
-    }
-
-    /// Returns how long a reply may be missing. Shorter than the time-out, so the next attempt has a new connection.
-    fn silence(&self) -> Duration {
-        self.background.options.response_timeout / 2
     }
 
     /// Keeps the connections up while it is polled.
