@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_to_the_terminal_and_numbers_are_not() {
+    fn columns_of_text_are_cut_to_the_terminal_and_numbers_are_not() {
         let rows = [row(&"k".repeat(50), &"h".repeat(30), "123456")];
         for columns in [80, 60, 40, 27] {
             let lines = lines(&COLUMNS, &rows, Some(columns));

@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_match_is_what_the_definition_says(pattern in "[ab*?\\\\]{0,8}", key in "[ab*]{0,8}") {
+        fn a_pattern_matches_what_the_recursive_definition_matches(pattern in "[ab*?\\\\]{0,8}", key in "[ab*]{0,8}") {
             let chars = |text: &str| text.chars().collect::<Vec<_>>();
             prop_assert_eq!(matches(&pattern, &key), defined(&chars(&pattern), &chars(&key)));
         }

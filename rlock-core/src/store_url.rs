@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_is_made_of_anything_that_gives_urls() {
+    fn a_quorum_accepts_every_iterator_of_urls() {
         let urls = vec![String::from("redis://a/"), String::from("unix:///b.sock")];
         for store in [
             StoreUrl::quorum(["redis://a/", "unix:///b.sock"]),

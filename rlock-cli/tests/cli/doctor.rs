@@ -99,7 +99,7 @@ async fn major(server: &RedisServer) -> u32 {
 }
 
 #[tokio::test]
-async fn a_server_that_may_evict_locks_is_1() {
+async fn a_server_that_may_evict_locks_exits_with_1() {
     let server = RedisServer::builder()
         .config("maxmemory", "64mb")
         .config("maxmemory-policy", "allkeys-lru")
@@ -133,7 +133,7 @@ async fn assert_refuses(url: &str, word: &str, way_out: &str) {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_every_lock_is_1_with_the_cause_and_a_remedy() {
+async fn a_server_that_refuses_every_lock_exits_with_1_the_cause_and_a_remedy() {
     let server = RedisServer::start();
     let url = server.url();
     let quorum = [(); 2].map(|()| RedisServer::start());
@@ -163,7 +163,7 @@ async fn a_server_that_refuses_every_lock_is_1_with_the_cause_and_a_remedy() {
 }
 
 #[tokio::test]
-async fn a_master_of_a_cluster_that_refuses_every_lock_is_1() {
+async fn a_master_of_a_cluster_that_refuses_every_lock_exits_with_1() {
     let cluster = RedisCluster::start().await;
     for n in 0..MASTERS {
         cluster.node(n).config_set("maxmemory", "1").await;
@@ -188,7 +188,7 @@ async fn a_server_that_forgets_is_advised() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
+async fn a_user_who_may_not_lock_exits_with_1_and_learns_what_to_grant() {
     let rules = "on >s3cret resetkeys ~lock:* -@all +evalsha +script|load +get";
     let server = RedisServer::builder()
         .acl_user("reader", rules)
@@ -217,7 +217,7 @@ async fn a_user_who_may_not_lock_is_1_and_learns_what_to_grant() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_write_any_lock_is_1_and_learns_all_that_is_missing() {
+async fn a_user_who_may_not_write_any_lock_exits_with_1_and_learns_all_that_is_missing() {
     let commands = "get hdel hexists hget hset pexpire pttl set time script|load";
     let all = || commands.split(' ').collect::<Vec<_>>();
     let keys = "this user may not write the keys `lock:*`; grant `~lock:*`, or set the prefix to that of the service \

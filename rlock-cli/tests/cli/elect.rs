@@ -352,7 +352,7 @@ async fn a_leader_is_shown_with_its_term_and_its_value() {
 }
 
 #[tokio::test]
-async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_is_64() {
+async fn a_value_of_a_kilobyte_is_announced_and_a_longer_one_exits_with_64() {
     let server = RedisServer::start();
     let longest = "x".repeat(1024);
     let mut leader = electing(&server, &["--value", &longest], LEAD);

@@ -35,7 +35,7 @@ pub(crate) fn objects(outcome: &Outcome) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn without_a_server_each_subcommand_is_69() {
+async fn without_a_server_each_subcommand_exits_with_69() {
     let unused = format!(
         "redis://:s3cret@127.0.0.1:{}/",
         port::number(&port::listen())
@@ -50,7 +50,7 @@ async fn without_a_server_each_subcommand_is_69() {
 }
 
 #[tokio::test]
-async fn an_embedded_store_and_a_wrong_url_are_64() {
+async fn an_embedded_store_and_a_wrong_url_exit_with_64() {
     for url in ["memory:orders", "redis:s3cret", "http://u:s3cret@h/"] {
         for words in CONNECTING {
             let outcome = run(url, words).await;
@@ -64,7 +64,7 @@ async fn an_embedded_store_and_a_wrong_url_are_64() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_69_and_named() {
+async fn a_missing_permission_exits_with_69_and_is_named() {
     let server = RedisServer::builder().acl_user("locker", LOCKER).start();
     let url = server.url_as("locker", "s3cret");
     let holder = client(&server).await;

@@ -20,7 +20,7 @@ fn fact<'a>(output: &'a [String], name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn a_free_lock_is_1() {
+async fn a_free_lock_exits_with_1() {
     let server = RedisServer::start();
     let outcome = run(&server.url(), &["inspect", "order:42"]).await;
     assert_eq!((outcome.code, &*outcome.log), (Some(1), ""), "{outcome:?}");

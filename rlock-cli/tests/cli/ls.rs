@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn nothing_held_is_no_row_and_no_failure() {
+async fn ls_without_locks_prints_no_row_and_succeeds() {
     let server = RedisServer::start();
     for words in [
         &["ls"][..],
@@ -221,7 +221,7 @@ async fn a_terminal_shows_a_heading_and_lines_that_fit() {
 }
 
 #[tokio::test]
-async fn it_lists_again_and_again_until_its_output_is_closed() {
+async fn ls_repeats_its_list_until_its_output_is_closed() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");

@@ -165,7 +165,7 @@ async fn as_many_runs_go_on_at_once_as_there_are_permits() {
 }
 
 #[tokio::test]
-async fn options_that_make_no_sense_together_are_refused() {
+async fn shared_with_permits_and_invalid_permits_are_refused() {
     let server = RedisServer::start();
     for words in [
         &["--permits", "0"][..],

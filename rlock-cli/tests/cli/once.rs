@@ -398,7 +398,7 @@ async fn without_a_tick_it_is_that_of_the_window_with_a_warning() {
 }
 
 #[tokio::test]
-async fn wrong_usage_is_64_with_the_way_out() {
+async fn wrong_usage_exits_with_64_and_says_what_to_do() {
     let unused = format!("redis://127.0.0.1:{}/", port::number(&port::listen()));
     for (options, way_out) in [
         (

@@ -13,7 +13,7 @@ async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_requires_yes() {
+async fn release_without_a_terminal_requires_yes() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
     for way in [&["--revoke"][..], &["--token", "1"], &["--force"]] {
@@ -26,7 +26,7 @@ async fn without_a_terminal_it_requires_yes() {
 }
 
 #[tokio::test]
-async fn one_way_has_to_be_named() {
+async fn release_needs_exactly_one_of_revoke_force_and_token() {
     for words in [
         &["--yes"][..],
         &["--yes", "--revoke", "--force"],
@@ -174,7 +174,7 @@ async fn a_lock_that_min_hold_keeps_is_released_by_force_only() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_it_asks_first() {
+async fn release_on_a_terminal_asks_first() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
     let mut shell = Shell::start(&server);

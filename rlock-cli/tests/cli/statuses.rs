@@ -26,7 +26,7 @@ async fn the_status_of_the_command_is_passed_on() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_taken_is_75_or_the_given_status() {
+async fn a_taken_lock_exits_with_75_or_the_given_status() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "a"]).await;
     for (wait, options, expected) in [
@@ -52,7 +52,7 @@ async fn a_lock_that_is_taken_is_75_or_the_given_status() {
 }
 
 #[tokio::test]
-async fn a_server_without_memory_is_69_and_says_so() {
+async fn a_server_without_memory_exits_with_69_and_the_reason() {
     let server = RedisServer::builder()
         .config("maxmemory-policy", "noeviction")
         .start();
@@ -201,7 +201,7 @@ async fn a_forgotten_separator_is_shown_in_the_corrected_command_line() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
+async fn a_missing_command_exits_with_127_and_one_that_cannot_run_with_126() {
     let server = RedisServer::start();
     for (command, expected) in [
         ("rlock-no-such-command", 127),
@@ -217,7 +217,7 @@ async fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() {
 }
 
 #[tokio::test]
-async fn a_failure_of_rlock_itself_is_125() {
+async fn a_failure_of_rlock_itself_exits_with_125() {
     let server = RedisServer::start();
     let mut command = Command::new("sh");
     // Enough open files to load the program, but too few for its runtime.

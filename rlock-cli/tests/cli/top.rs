@@ -76,7 +76,7 @@ async fn keys_sort_and_end_the_table_and_the_terminal_is_restored() {
 }
 
 #[tokio::test]
-async fn it_ends_with_its_terminal() {
+async fn top_ends_with_its_terminal() {
     let server = RedisServer::start();
     let _holder = hold(&server, &["-k", "order:42"]).await;
     let mut shell = Shell::start(&server);

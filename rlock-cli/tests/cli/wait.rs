@@ -18,7 +18,7 @@ async fn a_free_lock_is_not_waited_for_and_nothing_is_taken() {
 }
 
 #[tokio::test]
-async fn it_returns_when_the_lock_is_free() {
+async fn wait_returns_when_the_lock_is_free() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "a"]).await;
     let waiting = start(&server.url(), &["wait", "a", "--json"]);

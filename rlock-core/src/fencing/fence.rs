@@ -262,7 +262,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,20}|[%@0-9a-f]{0,12}") {
+        fn parsing_any_text_as_a_fence_does_not_panic(text in ".{0,20}|[%@0-9a-f]{0,12}") {
             if let Ok(fence) = text.parse::<Fence>() {
                 prop_assert_eq!(fence.to_string().parse(), Ok(fence));
             }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_no_result_is_a_success() {
+    fn a_body_that_returns_no_result_has_succeeded() {
         assert!(!has_failed(&1) && !has_failed(&()) && !has_failed(&false));
         assert!(!has_failed(&None::<u8>) && !has_failed(&Some(Err::<u8, u8>(1))));
         assert!(!has_failed(&Result::Ok(1)) && !has_failed(&Result::<u8>::Err));

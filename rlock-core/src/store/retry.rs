@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_is_asked_again_until_its_time_is_over_unless_it_is_refused() {
+    async fn a_request_is_repeated_until_its_time_limit_unless_it_is_refused() {
         let asked = std::cell::Cell::new(0);
         let ask = |error: StoreError, replies_at: u32| {
             asked.set(0);

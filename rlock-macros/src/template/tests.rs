@@ -110,7 +110,7 @@ fn doubled_brackets_are_literal() {
 }
 
 #[test]
-fn a_placeholder_that_is_none_is_refused() {
+fn an_invalid_placeholder_is_refused() {
     for (template, part) in [
         ("a:<>", "`<>` at character 3 of the key names nothing"),
         ("a:< >", "`< >` at character 3 of the key names nothing"),

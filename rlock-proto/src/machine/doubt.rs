@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_checked_if_messages_are_heard_and_ends_with_a_request_that_was_sent_later() {
+    fn a_reported_change_is_urgent_until_a_later_request_confirms_the_lock() {
         let reported = |report| {
             let mut doubt = Doubt::default();
             doubt.reported(report, at(5));

@@ -62,7 +62,7 @@ mod tests {
     proptest! {
         /// A member that grants the lock to one owner refuses it to another, or does not reply.
         #[test]
-        fn two_never_have_a_majority_of_the_same_servers(one in 0usize..20, other in 0usize..20, neither in 0usize..20) {
+        fn two_owners_never_both_have_a_majority(one in 0usize..20, other in 0usize..20, neither in 0usize..20) {
             let servers = one + other + neither;
             prop_assume!(servers > 0);
             let first = verdict(servers, one, servers - one);
@@ -81,7 +81,7 @@ mod tests {
 
         /// A later majority contains a server that has at least what a majority has now.
         #[test]
-        fn each_majority_has_a_server_with_what_a_majority_has(values in proptest::collection::vec(0u64..100, 1..12)) {
+        fn any_majority_includes_a_server_with_at_least_the_agreed_value(values in proptest::collection::vec(0u64..100, 1..12)) {
             let servers = values.len();
             let agreed = majority_has(values.clone(), servers).expect("all replied");
             let mut lowest = values;

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_that_servers_count() {
+    fn hash_slots_are_those_of_redis() {
         // As `CLUSTER KEYSLOT` replies for the names of these locks.
         for (key, slot) in [
             ("a", 15_495),

@@ -59,7 +59,7 @@ async fn assert_stays_after_each_use(
 }
 
 #[tokio::test]
-async fn a_fence_stays_as_long_as_is_said_after_each_use() {
+async fn a_fence_is_kept_for_the_documented_time_after_each_use() {
     let long = HOUR * 24 * 14;
     let builders = [
         (LockClient::builder(), MINUTE),
@@ -104,7 +104,7 @@ async fn a_fence_stays_for_its_time_after_the_end_of_a_hold_that_was_longer_than
 
 /// Checks the cost of a key that is never locked again.
 #[tokio::test]
-async fn a_fence_takes_as_much_memory_as_is_said() {
+async fn a_fence_takes_the_documented_memory() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let guard = client.lock("order:42").acquire().await.expect("free");

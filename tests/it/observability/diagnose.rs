@@ -85,7 +85,7 @@ fn any_executor_awaits_the_findings_which_name_the_fault_and_the_remedy() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_examined_is_refused_with_the_reason() {
+async fn diagnose_refuses_the_embedded_store_and_an_invalid_prefix() {
     let error = diagnose::store("memory:", &builder()).await;
     let error = error.expect_err("no server");
     assert!(

@@ -35,7 +35,7 @@ fn infos(address: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_removal_is_reported_once_whatever_finds_it() {
+async fn a_deleted_lock_is_logged_as_lost_once_whichever_request_finds_it() {
     keep_log();
     let server = RedisServer::start();
     let (notified, unnotified) = (client(&server).await, resp2_client(&server).await);
@@ -255,7 +255,7 @@ async fn an_outage_that_ends_before_the_leases_is_logged_at_its_begin_and_end() 
 
 /// A proxy closes idle connections.
 #[tokio::test]
-async fn an_idle_client_that_connects_again_is_no_news() {
+async fn an_idle_client_reconnects_without_a_log_line() {
     keep_log();
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);

@@ -35,7 +35,7 @@ async fn publish(server: &RedisServer, channel: &str, message: &str) {
 const LARGEST: u64 = (1 << 46) - 1;
 
 #[tokio::test]
-async fn messages_that_make_no_sense_change_nothing() {
+async fn malformed_messages_change_nothing() {
     let (server, held, (_other, waiting)) = held_and_waited_for().await;
     let (owner, channel) = first_waiter(&server).await;
     let (fence, lock) = (held.token().as_u64() / 128 + 2, name("k"));

@@ -153,7 +153,7 @@ async fn confirm_a_hand_off(
 }
 
 #[test]
-fn the_list_is_that_of_the_documentation() {
+fn the_tested_permissions_are_those_of_the_documentation() {
     let documented = acl::of_a_server();
     let documented: BTreeSet<&str> = documented.split(' ').collect();
     assert_eq!(documented, all().into_iter().collect());
@@ -392,7 +392,7 @@ async fn a_prefix_of_its_own_needs_permissions_for_nothing_else() {
 }
 
 #[tokio::test]
-async fn without_any_permission_a_lock_is_shared_only_by_those_that_may_share_it() {
+async fn exclusion_holds_whichever_permission_is_missing() {
     let missing = NEEDED[1..].iter().chain(&BETTER);
     join_all(missing.map(async |left_out| {
         let server = server_with(&all_but(left_out));

@@ -11,7 +11,7 @@ fn on_tokio_clock() -> LockClientBuilder {
 
 /// Simulates a process that exits when its body ends.
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_releases_its_lock_and_does_not_reply_has_done_what_it_was_asked() {
+async fn a_revoked_holder_that_releases_without_a_reply_counts_as_released() {
     let silent = on_tokio_clock().inspectable(false);
     let silent = silent.connect("memory:asked").await.expect("a client");
     let other = on_tokio_clock().connect("memory:asked").await;

@@ -77,7 +77,7 @@ async fn placeholders_are_arguments_fields_calls_indices_and_constants() {
 }
 
 #[tokio::test]
-async fn a_client_is_whatever_leads_to_one() {
+async fn the_client_option_accepts_a_reference_an_arc_and_a_static() {
     static LOCKS: LazyLock<LockClient> = LazyLock::new(LockClient::in_memory);
 
     struct Service {

@@ -90,7 +90,7 @@ async fn the_longest_durations_do_not_overflow() {
 }
 
 #[tokio::test]
-async fn times_below_a_millisecond_are_times_and_not_errors() {
+async fn durations_below_a_millisecond_are_accepted() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let tiny = Duration::from_nanos(1);

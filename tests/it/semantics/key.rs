@@ -111,7 +111,7 @@ impl Shop {
 }
 
 #[test]
-fn values_are_those_of_the_scope() {
+fn key_values_may_be_variables_of_the_scope() {
     assert_eq!(Shop { name: "n" }.key(), "n:3:eu%3Awest");
     let r#type = 'x';
     let keys = [1, 2].map(|id| key!("<r#type>:<id>"));

@@ -18,7 +18,7 @@ async fn a_list_is_a_stream_that_ends_after_its_last_lock() {
 }
 
 #[tokio::test]
-async fn an_error_ends_a_list() {
+async fn a_list_ends_at_its_first_error() {
     let client = LockClient::in_memory();
     let held = client.lock("k").acquire().await.expect("free");
     let mut invalid = client.list("*".repeat(3_000));

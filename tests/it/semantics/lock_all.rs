@@ -20,7 +20,7 @@ async fn both() -> [(LockClient, Option<RedisServer>); 2] {
 }
 
 #[tokio::test]
-async fn all_are_taken_each_once_in_the_order_given() {
+async fn several_locks_are_taken_each_once_in_the_given_order() {
     for (client, server) in both().await {
         let locks = client.lock_all(["c", "a", "b", "a"]);
         assert_eq!(locks.key(), "c");
@@ -196,7 +196,7 @@ async fn locks_of_the_callers_are_entered_again() {
 }
 
 #[tokio::test]
-async fn the_loss_of_one_is_reported_and_stops_a_body() {
+async fn the_loss_of_one_of_several_locks_stops_the_body() {
     let client = LockClient::in_memory();
     let locks = client.lock_all((0..5).map(|n| format!("item:{n}")));
     let guard = locks.acquire().await.expect("free");

@@ -7,7 +7,7 @@ use rlock_core::{LockClient, LockError};
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_client_is_refused_options_that_make_no_sense() {
+async fn a_client_refuses_options_out_of_bounds() {
     let long = "x".repeat(257);
     let new = LockClient::builder;
     let reason = "have 1 to 256 characters";

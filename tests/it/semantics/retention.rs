@@ -24,7 +24,7 @@ async fn is_retained(client: &LockClient, key: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_next_call_costs_no_request() {
+async fn the_next_call_within_retain_sends_no_request() {
     let server = RedisServer::start();
     let client = connect_with(LONG, &server.url()).await;
     let first = keep(&client, "k").await;

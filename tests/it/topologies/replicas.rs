@@ -119,7 +119,7 @@ async fn a_lock_that_a_stopped_replica_does_not_get_is_released_with_an_error() 
 }
 
 #[tokio::test]
-async fn one_replica_is_not_two() {
+async fn one_replica_does_not_confirm_a_lock_that_needs_two() {
     let (master, replica) = pair().await;
     let strict = careful(&master.url(), 2, ms(2000)).await;
     let error = strict.lock("k").acquire().await.expect_err("one too few");

@@ -629,7 +629,7 @@ const KEY: usize = 2;
 const TOKEN: usize = 6;
 
 #[tokio::test]
-async fn a_thousand_forged_announcements_that_make_no_sense_or_are_old_change_nothing() {
+async fn a_thousand_malformed_or_old_announcements_change_nothing() {
     let server = RedisServer::start();
     let proxy = Proxy::in_front_of(&server);
     let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_end_with_the_run() {
+    fn no_fault_lasts_beyond_the_run() {
         let schedule = schedule(7);
         for lane in schedule.networks.iter().chain(&schedule.servers) {
             let used: Duration = lane.iter().map(|step| step.pause + step.lasts).sum();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_may_grow() {
+    fn growth_during_the_warm_up_is_not_reported() {
         let warming = samples(|second| Sample {
             memory: 10_000 * second.min(19),
             ..Sample::default()

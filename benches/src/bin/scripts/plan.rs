@@ -170,7 +170,7 @@ mod tests {
     use super::{Answer, Plan, fill};
 
     #[test]
-    fn every_plan_of_the_folder_is_understood() {
+    fn every_plan_of_the_folder_can_be_parsed() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/formulations");
         let files = fs::read_dir(folder).expect("the folder is there");
         let paths = files.map(|file| file.expect("it can be listed").path());

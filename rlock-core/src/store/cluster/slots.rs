@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_make_no_sense_are_no_layout() {
+    fn malformed_cluster_slots_are_refused() {
         for slots in [
             Value::Nil,
             Value::Array(vec![Value::Int(1)]),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_leave_the_host_out_or_be_one_of_ipv6() {
+    fn an_address_of_a_node_may_be_without_host_or_of_ipv6() {
         for (address, place) in [
             ("10.0.0.1:7", "10.0.0.1:7"),
             (":7", "seed:7"),

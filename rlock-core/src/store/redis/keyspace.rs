@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_make_no_sense_are_no_news() {
+    fn malformed_notifications_are_ignored() {
         let client = Uuid::from_u128(7);
         let keyspace = Keyspace::new("lock:".to_owned());
         let owner = OwnerId::new(client, 3, LockMode::Exclusive);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_a_lock_s_are_no_key() {
+    fn only_names_of_lock_hashes_are_read_as_keys() {
         let keyspace = Keyspace::new("lock:".to_owned());
         for name in ["lock:{a}:fence", "other:{a}", "lock:a}", "lock:{}", "lock:"] {
             assert_eq!(keyspace.key(name.as_bytes()), None, "{name}");

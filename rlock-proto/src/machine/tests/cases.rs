@@ -908,7 +908,7 @@ fn a_hold_that_did_not_succeed_leaves_its_lock_at_once_despite_min_hold() {
 }
 
 #[test]
-fn of_nested_calls_those_that_succeed_keep_the_lock() {
+fn only_nested_calls_that_succeed_keep_the_lock_for_their_min_hold() {
     let limit = with(|terms| terms.min_hold = Some(ms(500)));
     for (of_inner, of_outer, until) in [
         (HoldEnd::Failed, HoldEnd::Released, ms(400)),

@@ -25,7 +25,7 @@ async fn a_request_that_is_cancelled_on_its_way_out_is_not_overtaken_by_its_rele
 }
 
 #[tokio::test]
-async fn two_at_once_load_a_script_that_the_server_has_lost() {
+async fn two_simultaneous_calls_load_a_script_that_the_server_has_lost() {
     let server = RedisServer::start();
     let client = client(&server).await;
     for round in 0..5 {

@@ -208,7 +208,7 @@ async fn a_start_does_not_wait_if_a_server_refuses_the_client() {
 }
 
 #[tokio::test]
-async fn a_url_that_makes_no_sense_is_refused_without_a_server() {
+async fn an_invalid_url_is_refused_before_a_server_is_connected() {
     for url in ["", "http://h/", "redis://h/?db=3", "memory://x"] {
         let error = LockClient::connect_lazy(url).expect_err(url);
         assert!(

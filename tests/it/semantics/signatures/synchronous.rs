@@ -33,7 +33,7 @@ fn a_synchronous_function_runs_under_its_locks_and_enters_those_that_it_holds() 
 }
 
 #[tokio::test]
-async fn inside_of_a_task_a_clear_error_is_the_answer() {
+async fn a_synchronous_function_in_a_task_returns_an_error() {
     client();
     let refused = enters_its_own_lock(1).expect_err("it would block the executor");
     assert!(

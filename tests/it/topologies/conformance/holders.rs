@@ -37,7 +37,7 @@ fn keys(found: &[LockInfo]) -> BTreeSet<&str> {
     found.iter().map(|info| info.key.as_str()).collect()
 }
 
-pub(crate) async fn the_holder_describes_itself(place: Place) {
+pub(crate) async fn the_holder_replies_with_its_service_trace_and_waiters(place: Place) {
     let trace = || Some("4bf92f35\u{1b}[31m".to_owned());
     let one = place.client_of(
         LockClient::builder()

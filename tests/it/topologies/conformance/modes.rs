@@ -207,7 +207,7 @@ pub(crate) async fn a_writer_is_served_when_the_last_lease_of_the_readers_ends(p
     assert!(!dead.is_valid());
 }
 
-pub(crate) async fn only_what_a_shared_hold_covers_enters_it(place: Place) {
+pub(crate) async fn only_shared_calls_enter_a_shared_hold(place: Place) {
     let client = place.client().await;
     let exclusive = client.lock("k").wait(LONG);
     let held = reader(&client).acquire().await.expect("free");

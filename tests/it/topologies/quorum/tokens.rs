@@ -53,7 +53,7 @@ async fn tokens_grow_although_the_server_that_was_ahead_is_away_after_the_releas
 
 /// As above, after a downgrade: those who join the shared lock ask another majority.
 #[tokio::test]
-async fn who_joins_a_downgraded_lock_has_no_smaller_token_than_its_holder() {
+async fn a_reader_that_joins_a_downgraded_lock_has_no_smaller_token() {
     let three = Servers::some(3);
     let client = three.patient().await;
     let fence = format!("{}:fence", name("k"));

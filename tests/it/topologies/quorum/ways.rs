@@ -25,7 +25,7 @@ async fn assert_works(one: &LockClient, other: &LockClient, servers: &[RedisServ
 }
 
 #[tokio::test]
-async fn sockets_lead_to_servers_as_addresses_do() {
+async fn members_of_a_quorum_may_be_unix_sockets() {
     let three = Servers::some(3);
     let urls = || three.0.iter().map(RedisServer::unix_url);
     let by_socket = LockClient::connect(StoreUrl::quorum(urls()))

@@ -30,7 +30,7 @@ fn a_witness_counts_holders_and_reports_overlaps() {
 
 #[test]
 #[should_panic(expected = "no owner entered")]
-fn a_witness_of_nothing_proves_nothing() {
+fn a_witness_that_saw_no_holder_fails_its_test() {
     Exclusion::new().assert_held();
 }
 

@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_that_was_changed_is_harmless(
+    fn texts_of_a_corrupted_report_are_short_and_without_control_characters(
         lock in locks(),
         at: prop::sample::Index,
         byte: u8,
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_harmless(message: Vec<u8>, text in "@(ask|tell|leads)\t[0-9a-f\t%-]{0,200}") {
+    fn reading_any_bytes_does_not_panic(message: Vec<u8>, text in "@(ask|tell|leads)\t[0-9a-f\t%-]{0,200}") {
         let _ = read(&message);
         let _ = read(text.as_bytes());
     }

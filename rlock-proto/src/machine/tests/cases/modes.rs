@@ -181,7 +181,7 @@ fn readers_share_an_exclusive_lock_that_their_client_has_anyway() {
 }
 
 #[test]
-fn only_what_a_hold_covers_enters_it() {
+fn only_calls_in_a_mode_that_the_hold_covers_enter_it() {
     let exclusive = terms(LEASE);
     for (outer, inner, enters) in [
         (exclusive, shared(), true),
