@@ -1,6 +1,5 @@
-//! Leases: renewal, loss, and the fencing tokens that outlive them.
+//! Leases: renewal, and the fencing tokens that outlive them.
 
 pub(crate) mod clock;
 mod fences;
-mod loss;
 mod watchdog;

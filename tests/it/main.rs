@@ -8,6 +8,7 @@ mod common;
 
 mod faults;
 mod leases;
+mod losses;
 mod observability;
 mod programs;
 mod protocol;

@@ -18,7 +18,7 @@ use rlock_testkit::eventually;
 use crate::common::LONG;
 
 /// A lease that is renewed within a test, even if a busy machine delays the renewals by seconds.
-const RENEWED: Duration = Duration::from_secs(20);
+pub(crate) const RENEWED: Duration = Duration::from_secs(20);
 
 /// A lease that a failover does not outlast, and that is renewed within a test.
 const FAILOVER_LEASE: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ async fn hold_renewed(client: &LockClient, key: &str) -> LockGuard {
 }
 
 /// Waits until a renewal extends the lease.
-async fn assert_soon_extended(guard: &LockGuard) {
+pub(crate) async fn assert_soon_extended(guard: &LockGuard) {
     let mut before = guard.valid_for();
     eventually(LONG, "the lease is extended", async || {
         let left = guard.valid_for();

@@ -1,9 +1,6 @@
 //! Several keys, whose number is known at run time.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rlock_core::{
     InCurrentScope, LockClient, LockError, LostCause, current, distributed_lock, fencing::Fence,
@@ -193,40 +190,6 @@ async fn locks_of_the_callers_are_entered_again() {
         inner.release().await.expect("held");
         guard.release().await.expect("held");
     }
-}
-
-#[tokio::test]
-async fn the_loss_of_one_of_several_locks_stops_the_body() {
-    let client = LockClient::in_memory();
-    let locks = client.lock_all((0..5).map(|n| format!("item:{n}")));
-    let guard = locks.acquire().await.expect("free");
-    let hold = guard.scope(async { current().expect("inside") }).await;
-    assert!(hold.is_valid());
-    assert!(simulate_loss(&client, "item:3").expect("the embedded store"));
-    let (key, cause) = within(LONG, "the loss is notified", guard.lost_key()).await;
-    assert_eq!((key, cause), ("item:3", LostCause::Removed));
-    let cause = within(LONG, "a later call resolves at once", guard.lost()).await;
-    assert_eq!(cause, LostCause::Removed);
-    let cause = within(LONG, "the hold is notified, too", hold.lost()).await;
-    assert_eq!(cause, LostCause::Removed);
-    assert!(!guard.is_valid() && !hold.is_valid());
-    assert_eq!(guard.valid_for(), Duration::ZERO);
-    let error = guard.release().await.expect_err("one was lost");
-    assert!(
-        matches!(&error, LockError::Lost { key, .. } if key == "item:3"),
-        "{error:?}"
-    );
-    let body = locks.run(async {
-        simulate_loss(&client, "item:0").expect("the embedded store");
-        std::future::pending::<()>().await;
-    });
-    let error = within(LONG, "it stops", body).await.expect_err("lost");
-    assert!(
-        matches!(&error, LockError::Lost { key, .. } if key == "item:0"),
-        "{error:?}"
-    );
-    let again = locks.try_acquire().await.expect("a reply");
-    drop(again.expect("all were released"));
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 mod five;
 mod late;
-mod losses;
 mod outages;
 mod permissions;
 mod refusals;

@@ -1,14 +1,14 @@
 //! Half-open connections: the other end is gone without a FIN or RST, and new connections work.
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LostCause};
+use rlock_core::LockClient;
 use rlock_testkit::{Proxy, RedisServer};
 
 use crate::common::{
-    LASTING, LONG, acquiring, assert_lost, assert_soon_counted, assert_soon_free,
-    assert_soon_queued, client, count, hold, its_turn, name, resp2_client,
+    LASTING, LONG, acquiring, assert_soon_counted, assert_soon_free, assert_soon_queued, client,
+    count, hold, its_turn, resp2_client,
 };
-use crate::leases::clock::{self, HOUR};
+use crate::leases::clock::HOUR;
 
 struct Place {
     server: RedisServer,
@@ -67,19 +67,6 @@ async fn a_waiter_that_cannot_be_notified_asks_by_its_timer() {
         assert_eq!(count(&place.server, &guard).await, Some(1), "{protocol}");
     };
     join_all(PROTOCOLS.map(case)).await;
-}
-
-/// The client repeats the renewal without a reply over another connection.
-#[tokio::test]
-async fn a_loss_without_a_notification_is_noticed_by_the_next_renewal() {
-    let server = RedisServer::start();
-    let proxy = Proxy::in_front_of(&server);
-    let (clock, client) = clock::connect(&proxy.url()).await;
-    let guard = client.lock("k").acquire().await.expect("free");
-    proxy.half_open();
-    assert!(server.del(&name("k")).await);
-    clock.advance(HOUR / 2);
-    assert_lost(&guard, LONG, LostCause::Removed).await;
 }
 
 /// An idle connection has no unacknowledged data, so the system has to probe it.

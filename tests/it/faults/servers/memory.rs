@@ -1,11 +1,11 @@
 //! A server with full memory: locks can be released, and a warning names the risk of eviction.
 
-use rlock_core::{LockError, LostCause};
+use rlock_core::LockError;
 use rlock_testkit::{RedisServer, eventually};
 
 use crate::common::log::{keep_log, logged_of};
 use crate::common::{
-    LONG, assert_lost, assert_soon_free, assert_soon_queued, client, its_turn, ms, name, resp2,
+    LONG, assert_soon_free, assert_soon_queued, client, its_turn, ms, name, resp2,
 };
 use crate::leases::clock::{self, HOUR};
 
@@ -50,35 +50,6 @@ async fn a_client_warns_of_every_policy_that_may_evict_locks_and_of_no_other() {
     server.config_set("maxmemory-policy", "noeviction").await;
     drop(client(&server).await);
     assert_eq!(warnings("noeviction"), 0);
-}
-
-#[tokio::test]
-async fn the_loss_of_an_evicted_lock_is_reported_at_once() {
-    keep_log();
-    for policy in ["volatile-ttl", "allkeys-lru"] {
-        let server = RedisServer::start();
-        let client = client(&server).await;
-        let key = format!("evicted:{policy}");
-        let guard = client.lock(&key).lease(HOUR).acquire().await;
-        let guard = guard.expect("free");
-        server.config_set("maxmemory-policy", policy).await;
-        server.config_set("maxmemory", "1").await;
-        // The next write evicts the lock.
-        let mut connection = server.connection().await;
-        let _: redis::RedisResult<()> = redis::cmd("SET")
-            .arg(&["other", "value"])
-            .query_async(&mut connection)
-            .await;
-        assert!(!server.exists(&name(&key)).await, "{policy} evicts it");
-        // The next renewal is twenty minutes away.
-        assert_lost(&guard, LONG, LostCause::Removed).await;
-        let losses = || logged_with(&["WARN", "lock lost", &key]);
-        // The log line follows right after the guard's notification.
-        eventually(LONG, "it is logged", async || !losses().is_empty()).await;
-        let losses = losses();
-        assert_eq!(losses.len(), 1, "{policy}: {losses:?}");
-        assert!(losses[0].contains("evicted"), "{losses:?}");
-    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Lost locks: the holder is notified, its body stops, and other clients are not affected.
+//! A lost lock stops its body, and its holder affects no other client.
 
 use std::{
     sync::{
@@ -8,12 +8,16 @@ use std::{
     time::Duration,
 };
 
-use rlock_core::{LockError, LostCause, current, distributed_lock};
+use rlock_core::{
+    LockClient, LockError, LostCause, current, distributed_lock, testing::simulate_loss,
+};
 use rlock_testkit::{RedisServer, eventually, within};
 
-use super::clock::HOUR;
-use crate::common::{
-    LONG, assert_lost, assert_soon_counted, cause_of, client, count, holder, name, resp2_client,
+use crate::{
+    common::{
+        LONG, assert_lost, assert_soon_counted, cause_of, client, count, holder, name, resp2_client,
+    },
+    leases::clock::HOUR,
 };
 
 /// Sets a flag when it is dropped.
@@ -158,4 +162,38 @@ async fn a_process_that_was_stopped_past_its_lease_finds_out_before_its_next_ste
     assert!(!said.contains(&"step".to_owned()), "{said:?}");
     assert_eq!(count(&server, &next).await, Some(1), "the next is unharmed");
     next.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn the_loss_of_one_of_several_locks_stops_the_body() {
+    let client = LockClient::in_memory();
+    let locks = client.lock_all((0..5).map(|n| format!("item:{n}")));
+    let guard = locks.acquire().await.expect("free");
+    let hold = guard.scope(async { current().expect("inside") }).await;
+    assert!(hold.is_valid());
+    assert!(simulate_loss(&client, "item:3").expect("the embedded store"));
+    let (key, cause) = within(LONG, "the loss is notified", guard.lost_key()).await;
+    assert_eq!((key, cause), ("item:3", LostCause::Removed));
+    let cause = within(LONG, "a later call resolves at once", guard.lost()).await;
+    assert_eq!(cause, LostCause::Removed);
+    let cause = within(LONG, "the hold is notified, too", hold.lost()).await;
+    assert_eq!(cause, LostCause::Removed);
+    assert!(!guard.is_valid() && !hold.is_valid());
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    let error = guard.release().await.expect_err("one was lost");
+    assert!(
+        matches!(&error, LockError::Lost { key, .. } if key == "item:3"),
+        "{error:?}"
+    );
+    let body = locks.run(async {
+        simulate_loss(&client, "item:0").expect("the embedded store");
+        std::future::pending::<()>().await;
+    });
+    let error = within(LONG, "it stops", body).await.expect_err("lost");
+    assert!(
+        matches!(&error, LockError::Lost { key, .. } if key == "item:0"),
+        "{error:?}"
+    );
+    let again = locks.try_acquire().await.expect("a reply");
+    drop(again.expect("all were released"));
 }

@@ -5,10 +5,12 @@ use std::time::Instant;
 use rlock_core::{LockClient, LostCause, StoreUrl};
 use rlock_testkit::{Proxy, eventually};
 
-use super::{ALL, Servers, give_to_another};
 use crate::{
     common::{LONG, assert_lost, cause_of, ms, name, only_tokens_are_left},
-    topologies::{RENEWED, assert_soon_extended},
+    topologies::{
+        RENEWED, assert_soon_extended,
+        quorum::{ALL, Servers, give_to_another},
+    },
 };
 
 #[tokio::test]
