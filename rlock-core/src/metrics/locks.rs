@@ -68,20 +68,19 @@ impl LockMetrics {
 
     fn acquired(&self, outcome: Outcome, after: Duration) {
         let histogram = self.acquires[outcome as usize].get_or_init(|| {
-            let outcome = label("outcome", outcome.as_str());
-            let labels = labels(self.name).chain([outcome]).collect();
-            histogram(list::ACQUIRE_DURATION, labels)
+            self.histogram(list::ACQUIRE_DURATION, label("outcome", outcome.as_str()))
         });
         histogram.record(after);
     }
 
     fn hold_ended(&self, end: HoldEnd, after: Duration) {
-        let histogram = self.holds[end as usize].get_or_init(|| {
-            let end = label("end", end.as_str());
-            let labels = labels(self.name).chain([end]).collect();
-            histogram(list::HOLD_DURATION, labels)
-        });
+        let histogram = self.holds[end as usize]
+            .get_or_init(|| self.histogram(list::HOLD_DURATION, label("end", end.as_str())));
         histogram.record(after);
+    }
+
+    fn histogram(&self, name: &'static str, of: Label) -> Histogram {
+        histogram(name, labels(self.name).chain([of]).collect())
     }
 }
 

@@ -141,14 +141,8 @@ async fn with_replicas(master: Peer, part: Part) -> Vec<ServerReport> {
 
 /// Returns the replicas that a master knows.
 async fn replicas_of(master: &Peer) -> Vec<(String, u16)> {
-    let Ok(mut opened) = master.open().await else {
-        return Vec::new();
-    };
-    let info: RedisResult<String> = cmd("INFO")
-        .arg("replication")
-        .query_async(&mut opened.connection)
-        .await;
-    let info = info.unwrap_or_default();
+    let info = cmd("INFO").arg("replication").take();
+    let info: String = master.query(&info).await.unwrap_or_default();
     let replicas = info.lines().filter(|line| {
         let name = line.strip_prefix("slave").unwrap_or_default();
         name.starts_with(|c: char| c.is_ascii_digit())
@@ -213,8 +207,5 @@ fn coverage(ranges: &[(u16, u16, NodeAddr)]) -> ServerReport {
 
 /// Asks a node who has which slots.
 async fn slots(node: &Peer) -> Result<Value, RedisError> {
-    let mut opened = node.open().await?;
-    let mut slots = cmd("CLUSTER");
-    slots.arg("SLOTS");
-    slots.query_async(&mut opened.connection).await
+    node.query(cmd("CLUSTER").arg("SLOTS")).await
 }

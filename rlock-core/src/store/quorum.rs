@@ -91,8 +91,7 @@ impl QuorumStore {
         .await;
         match call.errors().find(is_same) {
             Some(error) => Err(error.clone()),
-            None if call.has_majority() => Ok(()),
-            None => Err(call.error()),
+            None => call.needs_majority(),
         }
     }
 }
@@ -153,11 +152,7 @@ impl Store for QuorumStore {
                 call.has_majority() || call.lacks_majority()
             })
             .await;
-            if call.has_majority() {
-                Ok(())
-            } else {
-                Err(call.error())
-            }
+            call.needs_majority()
         }))
     }
 

@@ -89,16 +89,7 @@ impl RedisStore {
         listener: &Listener,
         callers: Option<&Handle>,
     ) -> Arc<Self> {
-        let of_quorum = options.run_ids.is_some();
-        let floor = Arc::clone(&options.floor);
-        let commands = Commands::new(
-            keyspace,
-            options.fence_retention,
-            floor,
-            options.client,
-            of_quorum,
-        );
-        let commands = Arc::new(commands);
+        let commands = Arc::new(Commands::new(keyspace, options));
         let address = Address::new(endpoint, options.connection.clone());
         let (scripts, listener) = (Arc::clone(&commands), Arc::clone(listener));
         let background = Link::new(address, scripts, options.clone(), listener, None);

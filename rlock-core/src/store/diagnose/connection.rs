@@ -1,8 +1,8 @@
 //! Connects to a server in order to examine it, and says why that failed.
 
 use redis::{
-    AsyncConnectionConfig, ConnectionInfo, ProtocolVersion, RedisError, RedisResult,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, ProtocolVersion, RedisError,
+    RedisResult, aio::MultiplexedConnection,
 };
 
 use crate::store::{
@@ -74,25 +74,33 @@ impl Peer {
 
     /// Connects with RESP3, or with RESP2 if the URL asks for it or the server does not know the newer protocol.
     pub(super) async fn open(&self) -> RedisResult<Opened> {
-        let resp2 = async || self.open_with(ProtocolVersion::RESP2).await;
-        if self.wants_resp2() {
-            return Ok(Opened {
-                connection: resp2().await?,
-                no_resp3: Some("the URL asks for RESP2".to_owned()),
-            });
-        }
-        match self.open_with(ProtocolVersion::RESP3).await {
-            Ok(connection) => Ok(Opened {
-                connection,
-                no_resp3: None,
-            }),
-            Err(error) if error.is_io_error() => Err(error),
-            // A wrong password fails here again, with the same reason.
-            Err(error) => Ok(Opened {
-                connection: resp2().await?,
-                no_resp3: Some(without_kind(&error)),
-            }),
-        }
+        let why = if self.wants_resp2() {
+            "the URL asks for RESP2".to_owned()
+        } else {
+            match self.open_with(ProtocolVersion::RESP3).await {
+                Ok(connection) => {
+                    return Ok(Opened {
+                        connection,
+                        no_resp3: None,
+                    });
+                }
+                Err(error) if error.is_io_error() => return Err(error),
+                Err(error) => without_kind(&error),
+            }
+        };
+        // A wrong password fails here again, with the same reason.
+        let connection = self.open_with(ProtocolVersion::RESP2).await?;
+        let no_resp3 = Some(why);
+        Ok(Opened {
+            connection,
+            no_resp3,
+        })
+    }
+
+    /// Connects, and sends one command.
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let mut opened = self.open().await?;
+        command.query_async(&mut opened.connection).await
     }
 
     async fn open_with(&self, protocol: ProtocolVersion) -> RedisResult<MultiplexedConnection> {

@@ -147,6 +147,15 @@ impl<T: Send + 'static> QuorumCall<T> {
         })
     }
 
+    /// Returns an error unless a majority replied.
+    pub(super) fn needs_majority(&self) -> Result<(), StoreError> {
+        if self.has_majority() {
+            Ok(())
+        } else {
+            Err(self.error())
+        }
+    }
+
     /// Returns the reason why there is no majority.
     pub(super) fn error(&self) -> StoreError {
         let replies = self.members.iter().zip(&self.replies);

@@ -34,10 +34,10 @@ impl Directory for QuorumStore {
             let is_received =
                 |call: &QuorumCall<bool>| call.oks().any(|(_, is_received)| *is_received);
             call.collect(timeout, SHORTEST_LATE, is_received).await;
-            match is_received(&call) {
-                false if !call.has_majority() => Err(call.error()),
-                is_received => Ok(is_received),
+            if is_received(&call) {
+                return Ok(true);
             }
+            call.needs_majority().map(|()| false)
         })
     }
 
@@ -49,9 +49,7 @@ impl Directory for QuorumStore {
             // Wait for all members, because a client may not be connected to each.
             call.collect(remaining, SHORTEST_LATE, QuorumCall::lacks_majority)
                 .await;
-            if !call.has_majority() {
-                return Err(call.error());
-            }
+            call.needs_majority()?;
             let clients = call.oks().flat_map(|(_, clients)| clients.iter().copied());
             let clients: HashSet<Uuid> = clients.collect();
             Ok(clients.into_iter().collect())
@@ -68,10 +66,11 @@ impl Directory for QuorumStore {
             };
             call.collect(timeout, SHORTEST_LATE, |call| known(call).is_some())
                 .await;
-            match known(&call) {
-                None if !call.has_majority() => Err(call.error()),
-                known => Ok(known),
-            }
+            let known = known(&call);
+            known.map_or_else(
+                || call.needs_majority().map(|()| None),
+                |known| Ok(Some(known)),
+            )
         })
     }
 
@@ -84,9 +83,7 @@ impl Directory for QuorumStore {
             });
             call.collect(remaining, SHORTEST_LATE, QuorumCall::has_majority)
                 .await;
-            if !call.has_majority() {
-                return Err(call.error());
-            }
+            call.needs_majority()?;
             let next_server = from.next_server(self.members.len());
             let member = &self.members[from.server];
             if !member.is_up() {

@@ -129,13 +129,11 @@ impl QuorumStore {
             holds.clone().all(|hold| is_held(&votes, hold).is_some())
         })
         .await;
-        let outcome = if call.has_majority() {
+        let outcome = call.needs_majority().map(|()| {
             let votes = call.votes();
             let kept = holds.map(|hold| renewed(&votes, hold)).collect();
-            Ok(Renewed { kept, sent_at })
-        } else {
-            Err(call.error())
-        };
+            Renewed { kept, sent_at }
+        });
         if let Ok(outcome) = outcome.clone() {
             // Without a lease to set, the lock ends with the present one.
             let lease = if lease.is_zero() { send.timeout } else { lease };

@@ -24,6 +24,7 @@ use uuid::Uuid;
 use super::{
     floor::Floor,
     keyspace::Keyspace,
+    options::RedisOptions,
     scripts::{Script, Scripts, millis},
 };
 
@@ -106,20 +107,14 @@ impl<'a> Operation<'a> {
 }
 
 impl Commands {
-    pub(in crate::store) fn new(
-        keyspace: Keyspace,
-        fence_retention: Duration,
-        floor: Arc<Floor>,
-        client: Uuid,
-        of_quorum: bool,
-    ) -> Self {
+    pub(in crate::store) fn new(keyspace: Keyspace, options: &RedisOptions) -> Self {
         Self {
             keyspace,
             scripts: Scripts::new(),
-            fence_retention,
-            floor,
-            client: (client, format!("{client}:")),
-            of_quorum,
+            fence_retention: options.fence_retention,
+            floor: Arc::clone(&options.floor),
+            client: (options.client, format!("{}:", options.client)),
+            of_quorum: options.run_ids.is_some(),
         }
     }
 

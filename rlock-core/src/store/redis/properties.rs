@@ -10,7 +10,7 @@ use redis::{PushInfo, Value};
 use rlock_proto::{
     escape_control::breaks_the_line,
     key::Key,
-    lease::{MAX_LEASE, Time},
+    lease::Time,
     owner::OwnerId,
     store::{Acquired, GRACE, Notification, TOO_LARGE_FENCE},
 };
@@ -142,15 +142,10 @@ pub(crate) fn reply(reply: &[u8]) {
 }
 
 fn push(push: PushInfo) {
+    let options = RedisOptions::for_tests(CLIENT);
     let inbox = Inbox {
         listener: Arc::new(|event| check_event(&names_of_locks(), &event)),
-        commands: Arc::new(Commands::new(
-            names_of_locks(),
-            MAX_LEASE,
-            Arc::default(),
-            CLIENT,
-            false,
-        )),
+        commands: Arc::new(Commands::new(names_of_locks(), &options)),
         client: CLIENT,
     };
     inbox.on_push(push);

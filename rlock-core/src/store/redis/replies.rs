@@ -1,6 +1,6 @@
 //! Reads the replies of the scripts.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use redis::{FromRedisValue, Value, from_redis_value};
 use rlock_proto::{
@@ -26,7 +26,7 @@ fn ttl(millis: i64) -> Option<Duration> {
 }
 
 pub(super) fn read_acquired(
-    answer: Value,
+    mut answer: Value,
     claims: usize,
     sent_at: Time,
     watched: bool,
@@ -44,7 +44,7 @@ pub(super) fn read_acquired(
             sent_at,
         });
     }
-    let (answer, by) = without_holder(answer);
+    let by = take_holder(&mut answer);
     let answer: Vec<i64> = read(answer)?;
     match answer.as_slice() {
         [is_wanted @ (1 | 2), fences @ ..] if fences.len() == claims => {
@@ -95,24 +95,15 @@ pub(super) fn take_number(answer: &mut Value) -> Option<(usize, u32)> {
     Some(differs)
 }
 
-/// Takes the holder from the end of a refusal by a member of a quorum.
-fn without_holder(answer: Value) -> (Value, TakenBy) {
-    match answer {
-        Value::Array(mut items) => {
-            match items.pop_if(|item| matches!(item, Value::BulkString(_))) {
-                Some(Value::BulkString(holder)) => {
-                    let holder = str::from_utf8(&holder).ok().and_then(OwnerId::parse);
-                    let by = holder.filter(|holder| !holder.is_kept());
-                    (
-                        Value::Array(items),
-                        by.map_or(TakenBy::Unnamed, TakenBy::Owner),
-                    )
-                }
-                _ => (Value::Array(items), TakenBy::Unnamed),
-            }
-        }
-        answer => (answer, TakenBy::Unnamed),
-    }
+/// Removes and returns the holder at the end of a refusal by a member of a quorum.
+fn take_holder(answer: &mut Value) -> TakenBy {
+    let Value::Array(items) = answer else {
+        return TakenBy::Unnamed;
+    };
+    let last = items.pop_if(|item| matches!(item, Value::BulkString(_)));
+    let holder = last.and_then(|holder| OwnerId::parse(&read::<String>(holder).ok()?));
+    let holder = holder.filter(|holder| !holder.is_kept());
+    holder.map_or(TakenBy::Unnamed, TakenBy::Owner)
 }
 
 pub(super) fn read_applied(answer: &Value) -> Result<Applied, StoreError> {
@@ -166,6 +157,10 @@ type Bytes = Vec<u8>;
 /// The reply of `inspect.lua`.
 type Inspected = (Bytes, Bytes, i64, Bytes, Vec<Bytes>, usize, Vec<Bytes>);
 
+fn number<T: FromStr>(text: &Bytes) -> Option<T> {
+    str::from_utf8(text).ok()?.parse().ok()
+}
+
 pub(super) fn read_entry(answer: Value) -> Result<Option<StoredLock>, StoreError> {
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
@@ -175,15 +170,10 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<StoredLock>, StoreError
         let owner = |text: &Bytes| OwnerId::parse(str::from_utf8(text).ok()?);
         texts.iter().filter_map(owner).collect()
     };
-    let fence = str::from_utf8(&fence)
-        .ok()
-        .and_then(|fence| fence.parse().ok());
-    let count = str::from_utf8(&count)
-        .ok()
-        .and_then(|count| count.parse().ok());
+    let fence: Option<u64> = number(&fence);
     Ok(Some(StoredLock {
         owner: String::from_utf8_lossy(&owner).into_owned(),
-        count: count.unwrap_or(0),
+        count: number(&count).unwrap_or(0),
         ttl: ttl(millis),
         fence: fence.filter(|fence| *fence < TOO_LARGE_FENCE),
         other_fences: Vec::new(),
