@@ -141,13 +141,19 @@ impl Lock {
         }
     }
 
-    /// Returns the keys for an error, or the label of the lock.
+    /// Returns the keys for an error, or what takes their place.
     fn shown_keys(&self) -> String {
-        if self.client.core().options.redact_keys {
-            self.options.site.in_place_of_key().to_owned()
-        } else {
-            self.keys().collect::<Vec<_>>().join("`, `")
-        }
+        let is_hidden = self.client.core().options.redact_keys;
+        let shown = |key: &NamedKey| {
+            if is_hidden {
+                key.instead(self.options.site).to_owned()
+            } else {
+                key.text().to_owned()
+            }
+        };
+        let mut keys: Vec<String> = self.keys.iter().map(shown).collect();
+        keys.dedup();
+        keys.join("`, `")
     }
 
     /// Blocks the thread until this call of the lock has ended.

@@ -66,14 +66,14 @@ impl Plan {
     }
 
     /// Takes a further key together with the others.
-    pub fn and(mut self, key: KeyText) -> Self {
-        self.0.push(key, NamedKey::new);
+    pub fn and(mut self, template: &'static str, key: KeyText) -> Self {
+        self.0.push(template, key, NamedKey::new);
         self
     }
 
     /// Takes a further key, which is shared.
-    pub fn and_shared(mut self, key: KeyText) -> Self {
-        self.0.push(key, NamedKey::shared);
+    pub fn and_shared(mut self, template: &'static str, key: KeyText) -> Self {
+        self.0.push(template, key, NamedKey::shared);
         self
     }
 
@@ -85,7 +85,7 @@ impl Plan {
         key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
         self.0.empty = Some(template);
-        let push = |key| self.0.push(key, NamedKey::new);
+        let push = |key| self.0.push(template, key, NamedKey::new);
         elements.map(key).for_each(push);
         self
     }
@@ -98,7 +98,7 @@ impl Plan {
         key: impl FnMut(I::Item) -> KeyText,
     ) -> Self {
         self.0.empty = Some(template);
-        let push = |key| self.0.push(key, NamedKey::shared);
+        let push = |key| self.0.push(template, key, NamedKey::shared);
         elements.map(key).for_each(push);
         self
     }
@@ -154,14 +154,20 @@ fn find_client(named: &mut Option<LockClient>) -> Option<&LockClient> {
 }
 
 impl Annotation {
-    fn push(&mut self, KeyText { text, failed }: KeyText, named: fn(String) -> NamedKey) {
+    fn push(
+        &mut self,
+        template: &'static str,
+        KeyText { text, failed }: KeyText,
+        named: fn(String) -> NamedKey,
+    ) {
         if let (None, Some(placeholder)) = (&self.unrendered, failed) {
             self.unrendered = Some(Unrendered {
+                template,
                 key: text.clone(),
                 placeholder,
             });
         }
-        self.keys.push(named(text));
+        self.keys.push(named(text).rendered_from(template));
     }
 
     fn into_lock(mut self) -> Result<Lock, LockError> {
@@ -177,7 +183,7 @@ impl Annotation {
             return Err(LockError::NoClient { key });
         };
         if let Some(unrendered) = self.unrendered {
-            return Err(unrendered.into_error(client.core().options.redact_keys, self.site));
+            return Err(unrendered.into_error(client.core().options.redact_keys));
         }
         let options = LockOptions {
             site: self.site,
@@ -349,20 +355,16 @@ fn unformatted(placeholder: &str) -> String {
 /// A key with a placeholder whose value cannot be formatted.
 #[derive(Debug)]
 struct Unrendered {
+    template: &'static str,
     key: String,
     placeholder: &'static str,
 }
 
 impl Unrendered {
-    fn into_error(self, is_hidden: bool, site: Site) -> LockError {
-        let Self { key, placeholder } = self;
-        let key = if is_hidden {
-            site.in_place_of_key().to_owned()
-        } else {
-            key
-        };
-        let reason = unformatted(placeholder);
-        LockError::invalid_key(shortened(&key), reason)
+    fn into_error(self, is_hidden: bool) -> LockError {
+        let key = if is_hidden { self.template } else { &self.key };
+        let reason = unformatted(self.placeholder);
+        LockError::invalid_key(shortened(key), reason)
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{escape_control::escape_control, options::Site};
+use crate::escape_control::escape_control;
 
 /// The longest key, in bytes.
 pub const MAX_KEY_BYTES: usize = 1024;
@@ -15,8 +15,8 @@ pub const MAX_KEY_BYTES: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Key {
     text: Arc<str>,
-    /// Whether errors, logs and spans leave the text out.
-    is_hidden: bool,
+    /// What errors, logs and spans show in place of the text, if they leave it out.
+    instead: Option<&'static str>,
 }
 
 impl PartialEq for Key {
@@ -68,23 +68,21 @@ impl Key {
         }
         Ok(Self {
             text: key.into(),
-            is_hidden: false,
+            instead: None,
         })
     }
 
-    /// Parses a key that errors, logs and spans leave out if `is_hidden`. The label of the lock takes its place.
+    /// Parses a key that errors, logs and spans leave out if they show another text `instead`: its template, or the label
+    /// of its lock.
     ///
     /// # Errors
     ///
     /// Same as [`parse`](Self::parse), but the error of a hidden key does not contain its text.
-    pub fn parse_hidden(key: &str, is_hidden: bool, site: Site) -> Result<Self, InvalidKey> {
-        match Self::parse(key) {
-            Ok(key) => Ok(Self { is_hidden, ..key }),
-            Err(error) if is_hidden => Err(InvalidKey::new(
-                site.in_place_of_key().to_owned(),
-                error.reason,
-            )),
-            Err(error) => Err(error),
+    pub fn parse_hidden(key: &str, instead: Option<&'static str>) -> Result<Self, InvalidKey> {
+        match (Self::parse(key), instead) {
+            (Ok(key), instead) => Ok(Self { instead, ..key }),
+            (Err(error), Some(instead)) => Err(InvalidKey::new(instead.to_owned(), error.reason)),
+            (Err(error), None) => Err(error),
         }
     }
 
@@ -97,17 +95,13 @@ impl Key {
     /// Returns whether errors, logs and spans leave the text out.
     #[must_use]
     pub fn is_hidden(&self) -> bool {
-        self.is_hidden
+        self.instead.is_some()
     }
 
-    /// Returns the key for an error or a log: the key, or the label of its lock.
+    /// Returns the key for an error or a log: its text, or what takes the place of that.
     #[must_use]
-    pub fn shown(&self, site: Site) -> &str {
-        if self.is_hidden {
-            site.in_place_of_key()
-        } else {
-            &self.text
-        }
+    pub fn shown(&self) -> &str {
+        self.instead.unwrap_or(&self.text)
     }
 
     /// Returns whether the key has its own Redis Cluster hash tag, as in `{tenant}:order`.
@@ -135,10 +129,10 @@ impl InvalidKey {
     }
 }
 
-/// Shows the key with control characters escaped, unless it is hidden.
+/// Shows the key with control characters escaped, or what takes its place.
 impl Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&escape_control(self.shown(Site::default())))
+        f.write_str(&escape_control(self.shown()))
     }
 }
 

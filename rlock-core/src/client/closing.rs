@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rlock_proto::machine::{Input, Machine, Ownership};
+use rlock_proto::machine::{Hold, Input, Machine, Ownership, Slot};
 use tokio::time::timeout;
 
 use super::LockClient;
@@ -186,12 +186,12 @@ impl LockClient {
 
 /// Returns the keys of the locks that bodies still use, as errors show them.
 fn keys_in_use(machine: &Machine) -> Vec<String> {
-    let in_use = machine.slots().filter_map(|slot| {
+    let is_in_use = |slot: &&Slot| {
         let mut holds = slot.ownerships().iter().filter_map(Ownership::hold);
-        let hold = holds.find(|hold| hold.has_body())?;
-        Some(slot.key().shown(hold.site).to_owned())
-    });
-    in_use.collect()
+        holds.any(Hold::has_body)
+    };
+    let in_use = machine.slots().filter(is_in_use);
+    in_use.map(|slot| slot.key().shown().to_owned()).collect()
 }
 
 /// The result of [`LockClient::drain`]. It says nothing about calls that still waited for a lock, which fail with

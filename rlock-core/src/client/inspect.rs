@@ -152,8 +152,9 @@ impl LockClient {
 
     /// Parses a key, which errors leave out if the client redacts keys.
     pub(crate) fn key(&self, key: &str) -> Result<Key, LockError> {
-        Key::parse_hidden(key, self.core().options.redact_keys, Site::default())
-            .map_err(LockError::of_key)
+        let is_hidden = self.core().options.redact_keys;
+        let instead = is_hidden.then(|| Site::default().in_place_of_key());
+        Key::parse_hidden(key, instead).map_err(LockError::of_key)
     }
 
     /// Returns what the store has of a lock.

@@ -196,7 +196,6 @@ impl Attempt<'_> {
         waited: Option<Duration>,
         call: &mut CallGuard<'_>,
     ) -> LockError {
-        let site = self.request.site();
         match refusal {
             Refusal::Taken(key, remaining) => self.taken(&key, remaining),
             Refusal::Split => self.failed(StoreError::split()),
@@ -205,11 +204,11 @@ impl Attempt<'_> {
                 call.error(&keys, self.action(), self.waited())
             }
             Refusal::Lost(key, cause) => LockError::Lost {
-                key: key.shown(site).to_owned(),
+                key: key.shown().to_owned(),
                 cause,
             },
             Refusal::Upgrade(key, held) => LockError::Upgrade {
-                key: key.shown(site).to_owned(),
+                key: key.shown().to_owned(),
                 held,
                 wanted: self.request.mode_of(&key),
             },
@@ -238,8 +237,7 @@ impl Attempt<'_> {
     }
 
     fn action(&self) -> String {
-        let site = self.request.site();
-        let mut keys: Vec<&str> = self.request.keys().map(|key| key.shown(site)).collect();
+        let mut keys: Vec<&str> = self.request.keys().map(Key::shown).collect();
         keys.dedup();
         format!("acquire lock `{}`", keys.join("`, `"))
     }

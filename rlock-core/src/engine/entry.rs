@@ -88,7 +88,7 @@ impl EntryHandle {
 
     /// Returns the key for an error or a log.
     pub(crate) fn shown(&self) -> &str {
-        self.hold.key.shown(self.hold.site)
+        self.hold.key.shown()
     }
 
     pub(crate) fn owner(&self) -> OwnerId {

@@ -140,7 +140,7 @@ impl Shell {
         self.on_event(key, None, Event::Changed);
         if let Some(hold) = owner.and_then(|owner| self.hold(owner)) {
             hold.in_span(|| {
-                let key = escape_control(hold.key.shown(hold.site));
+                let key = escape_control(hold.key.shown());
                 let owner = OwnerId::new(self.client, hold.owner, hold.mode);
                 tracing::debug!(%key, %owner, "another client changed the lock");
             });

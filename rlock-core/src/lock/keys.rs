@@ -2,7 +2,13 @@
 
 use std::collections::HashMap;
 
-use rlock_proto::{few::Few, key::Key, machine::WantedLock, mode::LockMode, options::LockOptions};
+use rlock_proto::{
+    few::Few,
+    key::Key,
+    machine::WantedLock,
+    mode::LockMode,
+    options::{LockOptions, Site},
+};
 
 use crate::{engine::entry::EntryGuard, error::LockError};
 
@@ -12,25 +18,43 @@ pub(crate) struct NamedKey {
     text: String,
     /// Whether its lock is shared, whatever the mode of the others.
     is_shared: bool,
+    /// What it was rendered from.
+    template: Option<&'static str>,
 }
 
 impl NamedKey {
     /// Returns a key whose lock has the mode of the others.
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        let text = text.into();
-        let is_shared = false;
-        Self { text, is_shared }
+        Self {
+            text: text.into(),
+            is_shared: false,
+            template: None,
+        }
     }
 
     /// Returns a key whose lock is shared.
     pub(crate) fn shared(text: impl Into<String>) -> Self {
-        let text = text.into();
-        let is_shared = true;
-        Self { text, is_shared }
+        Self {
+            is_shared: true,
+            ..Self::new(text)
+        }
+    }
+
+    /// Returns the key with the template that it was rendered from.
+    pub(crate) fn rendered_from(self, template: &'static str) -> Self {
+        Self {
+            template: Some(template),
+            ..self
+        }
     }
 
     pub(super) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns the text that takes the place of the key if it is hidden, in a lock of this site.
+    pub(super) fn instead(&self, site: Site) -> &'static str {
+        self.template.unwrap_or_else(|| site.in_place_of_key())
     }
 
     /// Checks the key. Returns its lock, for calls with these options.
@@ -39,7 +63,8 @@ impl NamedKey {
         options: &LockOptions,
         is_hidden: bool,
     ) -> Result<WantedLock, LockError> {
-        let key = Key::parse_hidden(&self.text, is_hidden, options.site);
+        let instead = is_hidden.then(|| self.instead(options.site));
+        let key = Key::parse_hidden(&self.text, instead);
         Ok(WantedLock {
             key: key.map_err(LockError::of_key)?,
             mode: if self.is_shared {

@@ -40,7 +40,7 @@ impl Lock {
         let (locks, order) = ascending(locks);
         let checked = limits::lock(limits::OF_LOCK, &options);
         if let Err(error) = checked.and_then(|()| limits::mode(&options, core.needs_majority)) {
-            return Err(error.of_lock(locks[0].key.shown(options.site)));
+            return Err(error.of_lock(locks[0].key.shown()));
         }
         let checked = CheckedLock {
             locks,
@@ -57,7 +57,7 @@ impl Lock {
         purpose: AcquiredFor,
     ) -> Result<LockRequest, LockError> {
         let lock = Arc::clone(self.checked()?);
-        let of_lock = |error: LockError| error.of_lock(lock.locks[0].key.shown(lock.options.site));
+        let of_lock = |error: LockError| error.of_lock(lock.locks[0].key.shown());
         limits::wait("wait", wait).map_err(of_lock)?;
         Ok(LockRequest {
             lock,

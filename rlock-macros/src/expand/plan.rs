@@ -24,7 +24,7 @@ pub(super) fn name(site: Span) -> Ident {
 /// let plan = Plan::new("order:<id>", __rlock_function);
 /// let key = KeyText::new("order:");
 /// let key = key.value("id", KeyValue::<7, _>::as_display(&id));
-/// let plan = plan.and(key);
+/// let plan = plan.and("order:<id>", key);
 /// let plan = plan.lease(…);
 /// ```
 pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
@@ -50,7 +50,8 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
         let key_name = keys::name(template);
         let key = scope.key(template);
         let and = Ident::new(if *shared { "and_shared" } else { "and" }, site);
-        quote_spanned!(site=> #key let #plan = #plan.#and(#key_name);)
+        let literal = &template.literal;
+        quote_spanned!(site=> #key let #plan = #plan.#and(#literal, #key_name);)
     });
     let lists = args.keys.iter().filter_map(|key| and_list(scope, key));
     let client = args.client.clone().map(|client| {

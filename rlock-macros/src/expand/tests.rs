@@ -37,7 +37,7 @@ fn the_expansion_of_a_method_fits_on_a_screen() {
                             "id",
                             ::rlock_core::attribute::KeyValue::<7usize, _>::as_display(&id),
                         );
-                    let __rlock_plan = __rlock_plan.and(__rlock_key);
+                    let __rlock_plan = __rlock_plan.and("order:<id>", __rlock_key);
                     let __rlock_plan = __rlock_plan.lease(::core::time::Duration::new(30u64, 0u32));
                     let __rlock_run = {
                         let __rlock_body = ::rlock_core::__private::Box::pin(async move {
@@ -89,7 +89,7 @@ fn every_option_becomes_one_call() {
     assert_eq!(
         calls(&expanded),
         [
-            "and(__rlock_key)",
+            "and(\"account:<from.id()>\",__rlock_key)",
             "client(&locks)",
             "lease(LEASE)",
             "wait(Duration::new(0u64,0u32))",
@@ -137,8 +137,8 @@ fn permits_follow_the_client_and_are_not_retained() {
     assert_eq!(
         calls(&permits),
         [
-            "and_shared(__rlock_key)",
-            "and(__rlock_key)",
+            "and_shared(\"a\",__rlock_key)",
+            "and(\"b\",__rlock_key)",
             "client(&locks)",
             "permits(most)",
             "wait(Duration::new(0u64,0u32))",

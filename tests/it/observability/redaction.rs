@@ -86,6 +86,25 @@ async fn time_out(client: &LockClient) {
     assert!(text.contains("; this call holds `patient:<id>`"), "{text}");
 }
 
+#[distributed_lock(key = ["patient:<id>", shared "ward:<id>"], client = client, wait = "0s")]
+async fn transfer(client: &LockClient, id: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_of_several_keys_is_shown_by_its_own_template() {
+    let client = builder().redact_keys(true).in_memory().expect("a client");
+    for (key, shown) in [("patient", TEMPLATE), ("ward", "ward:<id>")] {
+        let held = client.lock(format!("{key}:{SECRET}")).acquire().await;
+        let taken = transfer(&client, SECRET).await;
+        assert_redacted(taken, &format!("lock `{shown}` "));
+        held.expect("free").release().await.expect("held");
+    }
+    client.shutdown().await.expect("nothing is held");
+    let text = redacted(transfer(&client, SECRET).await);
+    assert!(text.contains("`patient:<id>`, `ward:<id>`"), "{text}");
+}
+
 #[tokio::test]
 async fn nothing_that_is_written_contains_a_key() {
     alone!(nothing_that_is_written_contains_a_key);
@@ -138,7 +157,7 @@ async fn nothing_that_is_written_contains_a_key() {
     let fence = format!("{}:fence", name(&key(5)));
     let _: u64 = server.command(&["RPUSH", &fence, "item"]).await;
     let text = redacted(lock(&one, 5).acquire().await);
-    assert!(text.contains("<redacted>"), "{text}");
+    assert!(text.contains("`lock:{patient:<id>}:fence`"), "{text}");
     let () = server.command(&["SET", &name(&key(6)), "text"]).await;
     redacted(lock(&one, 6).acquire().await);
     redacted(one.inspect(&key(6)).await);

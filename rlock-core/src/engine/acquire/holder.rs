@@ -124,7 +124,7 @@ impl Attempt<'_> {
         for WantedLock { key, mode } in &self.request.lock.locks {
             let LockMode::Permits(_) = mode else { continue };
             for (mine, theirs) in self.core().shell.disputes.take(key) {
-                let key = escape_control(key.shown(self.request.site()));
+                let key = escape_control(key.shown());
                 tracing::warn!(%key, mine, theirs, "calls disagree on the number of permits");
             }
         }
@@ -140,7 +140,7 @@ impl Attempt<'_> {
     pub(super) fn taken(&self, key: &Key, remaining: Option<Duration>) -> LockError {
         let (request, waited) = (self.request, self.waited());
         let error = |remaining, holder: Option<Holder>, details: String| LockError::Taken {
-            key: key.shown(request.site()).to_owned(),
+            key: key.shown().to_owned(),
             waited,
             remaining,
             holder: holder.map(Box::new),

@@ -47,7 +47,7 @@ pub(super) fn report(core: &Core, failures: &[RenewalFailure]) {
     let keys = failure.batch.iter().map(|renew| &renew.key);
     let (attempt, error) = (attempt_number(renew), failure.error.clone().hide(keys));
     hold.in_span(|| {
-        let key = escape_control(hold.key.shown(hold.site));
+        let key = escape_control(hold.key.shown());
         let owner = core.owner_id(hold.owner, hold.mode);
         tracing::warn!(%key, %owner, holds = count, attempt, remaining = %shown(remaining), %error,
             "renewal failed, it will be tried again");

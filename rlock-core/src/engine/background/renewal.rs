@@ -142,7 +142,7 @@ fn fail(core: &Core, batch: Vec<Renew>, error: StoreError) {
 fn log_late(core: &Core, renew: &Renew) {
     if let Some((_, hold)) = present(core, renew) {
         hold.in_span(|| {
-            let key = escape_control(hold.key.shown(hold.site));
+            let key = escape_control(hold.key.shown());
             let owner = core.owner_id(hold.owner, hold.mode);
             tracing::debug!(%key, %owner, "renewal arrived late");
         });

@@ -8,7 +8,6 @@ use rlock_proto::{
     lost::LostCause,
     machine::{Entered, Event, HoldEnd, Input, Loss, Owner, Reply, Revoked, Step},
     mode::LockMode,
-    options::Site,
     owner::OwnerId,
 };
 use tracing::field;
@@ -85,7 +84,7 @@ impl Shell {
         hold: Option<&HoldRecord>,
         write: impl FnOnce(&str, OwnerId),
     ) {
-        let key = escape_control(loss.key.shown(loss.site));
+        let key = escape_control(loss.key.shown());
         let owner = OwnerId::new(self.client, loss.owner, loss.mode);
         match hold {
             Some(hold) => hold.in_span(|| write(&key, owner)),
@@ -107,7 +106,7 @@ impl Shell {
             }
             Seen::Ended(ended) => ended.close(),
             Seen::GaveUp(given_up) => {
-                let key = escape_control(given_up.key.shown(Site::default()));
+                let key = escape_control(given_up.key.shown());
                 let owner = OwnerId::new(self.client, given_up.owner, given_up.mode);
                 tracing::debug!(%key, %owner, was_held = given_up.was_held, "release given up");
                 if given_up.was_held {
