@@ -8,6 +8,7 @@
 
 mod clients;
 mod failover;
+mod known;
 mod network;
 mod notes;
 mod plan;
@@ -28,8 +29,8 @@ use std::{
 use rlock_proto::{few, key, lease, lost, machine, mode, options, owner, wait};
 
 use self::{
+    known::Seen,
     plan::{Part, Plan, WorldKind},
-    rules::Seen,
     world::{MS, World},
 };
 

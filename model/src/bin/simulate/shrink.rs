@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
+    known::{CONSISTENT, Violation},
     plan::Plan,
-    rules::{CONSISTENT, Violation},
     world::World,
 };
 

@@ -6,13 +6,13 @@ use crate::{
     clients::{Awaited, Doing, Held, Life, Sent, Task},
     few::{Few, one},
     key::Key,
+    known::Hold,
     machine::{
         Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Ownership, Reply, Step, WantedLock,
     },
     mode::LockMode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},
-    rules::Hold,
     world::{MS, Place, World, nanos},
 };
 

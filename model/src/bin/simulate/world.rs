@@ -12,10 +12,10 @@ use uuid::Uuid;
 use crate::{
     clients::{Client, Clock, Doing, Life, Sent, Task},
     key::Key,
+    known::{Counts, Lock, Seen, Violation},
     machine::{CallId, Input, Machine, Output, Settings, Step},
     notes::Notes,
     plan::{Part, Plan, WorldKind},
-    rules::{Counts, Lock, NOTHING_LEFT, Seen, Violation},
     servers::{RETENTION, Server},
     store::TOKENS,
     wait::Spread,
@@ -395,28 +395,6 @@ impl World {
                     self.goes_on(client, task, MS);
                 }
             }
-        }
-    }
-
-    fn look_at_the_end(&mut self) {
-        // The locks of clients that are gone end with their leases, by the clocks of the servers.
-        let now = self.now + u64::from(self.plan.longest_lease()) * MS + 2 * CLOCK_STEP;
-        let is_left = |client: &&Client| {
-            client.machine.slots().next().is_some() || !client.machine.is_drained()
-        };
-        let machine = self
-            .clients
-            .iter()
-            .find(is_left)
-            .map(|client| format!("{:#?}", client.machine));
-        let held = self
-            .servers
-            .iter()
-            .map(|server| server.state.held(server.time(now)));
-        let held: Vec<Vec<Key>> = held.collect();
-        if machine.is_some() || held.iter().any(|keys| !keys.is_empty()) {
-            let what = format!("locks {held:?}, {}", machine.unwrap_or_default());
-            self.breaks(NOTHING_LEFT, what);
         }
     }
 

@@ -4,19 +4,42 @@ use std::time::Duration;
 
 use super::{Rule, stored_by};
 use crate::{
-    clients::Life,
+    clients::{Client, Life},
     key::Key,
     plan::Effect,
-    world::{MS, World},
+    world::{CLOCK_STEP, MS, World},
 };
 
-pub(crate) const NOTHING_LEFT: Rule = "nothing is left at the end";
+const NOTHING_LEFT: Rule = "nothing is left at the end";
 
 /// How long a server may keep a lock for an owner that its client does not know: it was handed off to a waiter that had
 /// gone.
 const LONGEST_ORPHANED: u64 = 1_600 * MS;
 
 impl World {
+    /// Checks that clients and servers have nothing left at the end of a run.
+    pub(crate) fn look_at_the_end(&mut self) {
+        // The locks of clients that are gone end with their leases, by the clocks of the servers.
+        let now = self.now + u64::from(self.plan.longest_lease()) * MS + 2 * CLOCK_STEP;
+        let is_left = |client: &&Client| {
+            client.machine.slots().next().is_some() || !client.machine.is_drained()
+        };
+        let machine = self
+            .clients
+            .iter()
+            .find(is_left)
+            .map(|client| format!("{:#?}", client.machine));
+        let held = self
+            .servers
+            .iter()
+            .map(|server| server.state.held(server.time(now)));
+        let held: Vec<Vec<Key>> = held.collect();
+        if machine.is_some() || held.iter().any(|keys| !keys.is_empty()) {
+            let what = format!("locks {held:?}, {}", machine.unwrap_or_default());
+            self.breaks(NOTHING_LEFT, what);
+        }
+    }
+
     /// Checks that a server does not keep a lock for an owner that its client has forgotten.
     pub(super) fn audit_leftovers(&mut self, server: usize, key: &Key) {
         let now = self.now;

@@ -1,0 +1,70 @@
+//! What the rules know of a run: the holds and tokens of each key, how ownerships went on, and the first rule that it broke.
+
+use std::collections::HashMap;
+
+use crate::{
+    machine::{Owner, Phase},
+    mode::LockMode,
+};
+
+pub(crate) type Rule = &'static str;
+
+pub(crate) const CONSISTENT: Rule = "the machine is consistent";
+
+/// How often an ownership changed its phase, by the phases. The last one: it is gone.
+pub(crate) type Seen = [[u64; GONE + 1]; GONE + 1];
+pub(crate) const GONE: usize = Phase::Ended as usize + 1;
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) rule: Rule,
+    pub(crate) what: String,
+}
+
+/// A hold of a client. Whether it still relies on the lock, its machine knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) client: usize,
+    pub(crate) life: u32,
+    pub(crate) owner: Owner,
+    pub(crate) token: u64,
+    pub(crate) mode: LockMode,
+}
+
+/// What is known of a key.
+#[derive(Default)]
+pub(crate) struct Lock {
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) last_token: u64,
+    pub(crate) last_exclusive: u64,
+    /// The first hold with each token.
+    pub(crate) first_with: HashMap<u64, Hold>,
+    /// Holds with this token, or a smaller one, may have been lost by a fault. Their holders learn that later.
+    pub(crate) void: u64,
+    /// Holds with this token, or a smaller one, may have been renewed by a former master alone.
+    pub(crate) renewed: u64,
+    /// Until when this includes holds that begin: at a quorum, a fault may hit a part of a grant.
+    pub(crate) void_until: u64,
+    /// The owner that each server knew at the last audit, and since when its client did not know it.
+    pub(crate) owners: Vec<(String, u64)>,
+    /// Since when each server, which is up, has lacked the lock of a present hold although it was free there.
+    pub(crate) lacks: Vec<u64>,
+    /// Until when it stays taken after the last hold.
+    pub(crate) kept_until: u64,
+    /// How many calls of a client were served in a row while other clients waited.
+    pub(crate) handovers: (usize, usize),
+    /// The largest token that the resource has seen.
+    pub(crate) highest: u64,
+    /// The last event that may delay a grant.
+    pub(crate) moved: u64,
+}
+
+/// The sums of a run.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) holds: u64,
+    pub(crate) excused: u64,
+    pub(crate) stale_writes: u64,
+    pub(crate) longest_idle: u64,
+}
