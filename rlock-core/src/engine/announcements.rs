@@ -5,28 +5,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
-use futures_util::future::join_all;
 use rlock_proto::{key::Key, store::KeyFilter};
 use tokio::sync::Notify;
-use uuid::Uuid;
 
-use crate::{
-    backoff::Backoff,
-    engine::{
-        core::Core,
-        hold::HoldRecord,
-        messages::{Message, written},
-        queries::describe,
-    },
-    info::LockInfo,
-    store::StoreError,
-};
-
-/// How many clients get the message at once.
-const AT_ONCE: usize = 64;
+use crate::{engine::hold::HoldRecord, info::LockInfo};
 
 /// Listens for announcements of a key.
 pub(crate) trait HoldListener: Send + Sync {
@@ -67,7 +52,7 @@ impl Announcements {
         }
     }
 
-    fn pass_on(&self, info: &LockInfo) {
+    pub(super) fn pass_on(&self, info: &LockInfo) {
         for listener in self.listeners(|key| key.as_str() == info.key) {
             listener.hear(info);
         }
@@ -98,57 +83,15 @@ impl Announcements {
         drop(due);
         self.wake.notify_one();
     }
-}
 
-/// Announces holds for as long as the client lives.
-pub(crate) async fn run(core: Arc<Core>) {
-    static WARNED: Once = Once::new();
-    let announcements = &core.shell.announcements;
-    let mut backoff = Backoff::default();
-    loop {
-        let Some(hold) = lock(&announcements.due).pop_front() else {
-            announcements.wake.notified().await;
-            continue;
-        };
-        match announce(&core, &hold).await {
-            Ok(()) => backoff = Backoff::default(),
-            // Otherwise the listeners keep the holder before it.
-            Err(error) if error.transient => {
-                announcements.announce(&hold);
-                tokio::time::sleep(backoff.next()).await;
+    /// Takes the hold that is to be announced next, once there is one.
+    pub(super) async fn next(&self) -> Arc<HoldRecord> {
+        loop {
+            let due = lock(&self.due).pop_front();
+            match due {
+                Some(hold) => return hold,
+                None => self.wake.notified().await,
             }
-            Err(error) => WARNED.call_once(|| {
-                tracing::warn!(
-                    key = %hold.key, %error,
-                    "could not announce a holder: observers learn of it when they ask"
-                );
-            }),
         }
     }
-}
-
-async fn announce(core: &Core, hold: &HoldRecord) -> Result<(), StoreError> {
-    let is_it = |info: &LockInfo| info.token == Some(hold.token);
-    // A hold that has ended is not announced.
-    let Some(info) = describe(core, &hold.key).into_iter().find(is_it) else {
-        return Ok(());
-    };
-    let (limit, message) = (
-        core.options.response_timeout,
-        Message::Announcement(core.store.databases(), Box::new(info.clone())),
-    );
-    core.shell.announcements.pass_on(&info);
-    let message = written(&message);
-    let mut clients = core.store.clients(limit).await?;
-    clients.retain(|client| *client != core.id);
-    let mut outcome = Ok(());
-    for clients in clients.chunks(AT_ONCE) {
-        let tell = |client: &Uuid| core.store.publish(*client, message.clone(), limit);
-        let told = join_all(clients.iter().map(tell)).await;
-        // Those behind one that cannot be told are told, too.
-        for told in told {
-            outcome = outcome.and(told.map(drop));
-        }
-    }
-    outcome
 }

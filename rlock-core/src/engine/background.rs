@@ -1,5 +1,6 @@
 //! The loop in a client's background: wakes for the next deadline, and sends renewals, counts and releases.
 
+pub(super) mod announcing;
 mod failure;
 mod renewal;
 

@@ -11,7 +11,7 @@ use std::{
 use rlock_proto::machine::{Input, Machine};
 use tokio::{sync::SetOnce, task::JoinSet, time::timeout};
 
-use crate::engine::{announcements, background, core::Core, queries};
+use crate::engine::{background, core::Core, queries};
 
 /// How long a client continues to release dropped locks after its last handle was dropped.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -93,7 +93,9 @@ async fn run(core: &Arc<Core>, stop: &SetOnce<Stop>) {
         tokio::join!(
             supervised("background", || background::run(Arc::clone(core))),
             supervised("queries", || queries::run(Arc::clone(core))),
-            supervised("announcements", || announcements::run(Arc::clone(core))),
+            supervised("announcements", || background::announcing::run(Arc::clone(
+                core
+            ))),
             supervised("store", || Arc::clone(&core.store).background()),
         );
     };

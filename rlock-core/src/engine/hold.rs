@@ -16,7 +16,6 @@ use rlock_proto::{
     lost::LostCause,
     machine::{Entered, Owner, SlotId},
     mode::LockMode,
-    options::Site,
 };
 use tokio::sync::Notify;
 use tracing::Span;
@@ -31,7 +30,6 @@ pub(crate) struct HoldRecord {
     pub(crate) mode: LockMode,
     /// Its fencing token.
     pub(crate) token: u64,
-    pub(crate) site: Site,
     notes: OnceLock<Box<Notes>>,
     passenger: OnceLock<Arc<dyn Passenger>>,
     /// The cause of its loss, and its entries then. The shell sets it under its mutex.
@@ -65,14 +63,13 @@ pub(crate) struct Notes {
 }
 
 impl HoldRecord {
-    pub(super) fn new(entered: &Entered, site: Site) -> Self {
+    pub(super) fn new(entered: &Entered) -> Self {
         Self {
             slot: entered.entry.slot,
             key: entered.entry.key.clone(),
             owner: entered.entry.owner,
             mode: entered.mode,
             token: entered.token,
-            site,
             notes: OnceLock::new(),
             passenger: OnceLock::new(),
             lost: OnceLock::new(),

@@ -1,5 +1,6 @@
 //! Owns the mutex of a client's machine: applies inputs, and carries out their effects once the mutex is free.
 
+mod begins;
 mod effects;
 mod report;
 mod state;
@@ -27,8 +28,14 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub(crate) use self::state::AcquiredFor;
-pub(super) use self::state::{BackgroundWork, Begins, RenewalFailure};
-use self::{effects::Effects, report::Seen, state::ClientState};
+pub(super) use self::{
+    begins::Begins,
+    state::{BackgroundWork, RenewalFailure},
+};
+use self::{
+    effects::{Effects, Seen},
+    state::ClientState,
+};
 use super::{
     announcements::Announcements, hold::HoldRecord, holders::Disputes, messages::Messages,
 };

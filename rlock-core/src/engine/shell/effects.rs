@@ -4,12 +4,14 @@ use std::{mem, sync::Arc, task::Waker};
 
 use rlock_proto::{
     few::Few,
+    key::Key,
     lease::Time,
-    machine::{CallId, HoldEnd, Request, Revoked, Step},
+    machine::{CallId, HoldEnd, Loss, Owner, Request, Revoked, Step},
+    mode::LockMode,
 };
 
-use super::{Shell, report::Seen, state::Begins};
-use crate::{engine::hold::HoldRecord, metrics};
+use super::{Shell, begins::Begins};
+use crate::{engine::hold::HoldRecord, metrics, observe::EndedHold};
 
 /// The call that an input comes from, and the effects of the input.
 #[derive(Default)]
@@ -34,6 +36,22 @@ pub(super) enum Deed {
     Wake(Waker),
     /// The hold has ended or is lost.
     End(Arc<HoldRecord>, HoldEnd, metrics::Held),
+}
+
+/// Something to log or to close outside of the mutex.
+pub(super) enum Seen {
+    Lost(Box<Loss>, Option<Arc<HoldRecord>>),
+    Ended(EndedHold),
+    GaveUp(GivenUp),
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// A lock whose release the client gave up.
+pub(super) struct GivenUp {
+    pub(super) key: Key,
+    pub(super) owner: Owner,
+    pub(super) mode: LockMode,
+    pub(super) was_held: bool,
 }
 
 impl Shell {

@@ -1,35 +1,21 @@
 //! Logs losses and other events of a client's locks, and undoes a step if a subscriber panics.
 
-use std::{mem, sync::Arc, vec};
+use std::{mem, vec};
 
 use rlock_proto::{
     escape_control::escape_control,
     key::Key,
     lost::LostCause,
     machine::{Entered, Event, HoldEnd, Input, Loss, Owner, Reply, Revoked, Step},
-    mode::LockMode,
     owner::OwnerId,
 };
 use tracing::field;
 
-use super::{Shell, effects::Effects};
-use crate::{engine::hold::HoldRecord, observe::EndedHold, wording::shown};
-
-/// Something to log or to close outside of the mutex.
-pub(super) enum Seen {
-    Lost(Box<Loss>, Option<Arc<HoldRecord>>),
-    Ended(EndedHold),
-    GaveUp(GivenUp),
-    Other(Box<dyn FnOnce() + Send>),
-}
-
-/// A lock whose release the client gave up.
-pub(super) struct GivenUp {
-    pub(super) key: Key,
-    pub(super) owner: Owner,
-    pub(super) mode: LockMode,
-    pub(super) was_held: bool,
-}
+use super::{
+    Shell,
+    effects::{Effects, Seen},
+};
+use crate::{engine::hold::HoldRecord, wording::shown};
 
 impl Shell {
     /// Logs what was seen. Returns the step, which is undone if a subscriber panics.

@@ -3,20 +3,18 @@
 use std::{collections::BTreeMap, mem, sync::Arc, task::Waker};
 
 use rlock_proto::{
-    few::Few,
     lease::Time,
     lost::LostCause,
     machine::{
         CallId, Entered, HoldEnd, Input, Machine, Output, Owner, Renew, Request, Settings, Step,
     },
-    options::Site,
     owner::OwnerId,
     wait::Spread,
 };
 
 use super::{
-    effects::{Deed, Effects},
-    report::{GivenUp, Seen},
+    begins::Begins,
+    effects::{Deed, Effects, GivenUp, Seen},
 };
 use crate::{engine::hold::HoldRecord, metrics, observe::EndedHold, store::StoreError};
 
@@ -63,24 +61,6 @@ pub(crate) enum AcquiredFor {
     Guard,
     /// A body, which a loss stops. A client that closes releases the locks of a body only once the body has stopped.
     Body,
-}
-
-/// The holds that a call begins or enters.
-pub(in crate::engine) struct Begins {
-    site: Site,
-    pub(super) counters: metrics::LockCounters,
-    /// The hold of each entry, once the call has them.
-    pub(in crate::engine) holds: Few<Arc<HoldRecord>>,
-}
-
-impl Begins {
-    pub(in crate::engine) fn new(site: Site) -> Self {
-        Self {
-            site,
-            counters: metrics::lock(site),
-            holds: Few::new(),
-        }
-    }
 }
 
 impl ClientState {
@@ -133,7 +113,7 @@ impl ClientState {
         {
             return Arc::clone(hold);
         }
-        let hold = Arc::new(HoldRecord::new(entered, begins.site));
+        let hold = Arc::new(HoldRecord::new(entered));
         let own = self.machine.own_at(entry.slot, entry.owner);
         match own.map_or(Err(LostCause::Released), |own| own.valid_until(now)) {
             Ok(end) => hold.lasts_until(end),

@@ -1,0 +1,71 @@
+//! Announces holds to all clients of the store, one after the other, and tries again while the store does not reply.
+
+use std::sync::{Arc, Once};
+
+use futures_util::future::join_all;
+use uuid::Uuid;
+
+use crate::{
+    backoff::Backoff,
+    engine::{
+        core::Core,
+        hold::HoldRecord,
+        messages::{Message, written},
+        queries::describe,
+    },
+    info::LockInfo,
+    store::StoreError,
+};
+
+/// How many clients get the message at once.
+const AT_ONCE: usize = 64;
+
+/// Announces holds for as long as the client lives.
+pub(in crate::engine) async fn run(core: Arc<Core>) {
+    static WARNED: Once = Once::new();
+    let announcements = &core.shell.announcements;
+    let mut backoff = Backoff::default();
+    loop {
+        let hold = announcements.next().await;
+        match announce(&core, &hold).await {
+            Ok(()) => backoff = Backoff::default(),
+            // Otherwise the listeners keep the holder before it.
+            Err(error) if error.transient => {
+                announcements.announce(&hold);
+                tokio::time::sleep(backoff.next()).await;
+            }
+            Err(error) => WARNED.call_once(|| {
+                tracing::warn!(
+                    key = %hold.key, %error,
+                    "could not announce a holder: observers learn of it when they ask"
+                );
+            }),
+        }
+    }
+}
+
+async fn announce(core: &Core, hold: &HoldRecord) -> Result<(), StoreError> {
+    let is_it = |info: &LockInfo| info.token == Some(hold.token);
+    // A hold that has ended is not announced.
+    let Some(info) = describe(core, &hold.key).into_iter().find(is_it) else {
+        return Ok(());
+    };
+    let (limit, message) = (
+        core.options.response_timeout,
+        Message::Announcement(core.store.databases(), Box::new(info.clone())),
+    );
+    core.shell.announcements.pass_on(&info);
+    let message = written(&message);
+    let mut clients = core.store.clients(limit).await?;
+    clients.retain(|client| *client != core.id);
+    let mut outcome = Ok(());
+    for clients in clients.chunks(AT_ONCE) {
+        let tell = |client: &Uuid| core.store.publish(*client, message.clone(), limit);
+        let told = join_all(clients.iter().map(tell)).await;
+        // Those behind one that cannot be told are told, too.
+        for told in told {
+            outcome = outcome.and(told.map(drop));
+        }
+    }
+    outcome
+}
