@@ -232,7 +232,9 @@ impl Deref for LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        drop(self.take());
+        if !self.entries().is_empty() {
+            drop(self.take());
+        }
     }
 }
 

@@ -3,7 +3,10 @@
 use std::ops::Deref;
 
 use futures_util::future::join_all;
-use rlock_proto::{few::Few, machine::HoldEnd};
+use rlock_proto::{
+    few::{self, Few},
+    machine::HoldEnd,
+};
 
 use crate::{
     engine::entry::{EntryGuard, EntryHandle},
@@ -23,7 +26,7 @@ impl Entries {
     /// Keeps these entries, which end for this reason unless they are released.
     pub(crate) fn of(entries: Few<EntryHandle>, end: Option<HoldEnd>) -> Self {
         let guard = |entry| EntryGuard::of(entry, end);
-        Self(entries.into_iter().map(guard).collect())
+        Self(few::collect(entries.into_iter().map(guard)))
     }
 
     /// Makes all entries end for this reason unless they are released. An earlier reason stays.
@@ -44,12 +47,12 @@ impl Entries {
 
     /// Returns handles on the entries for the code inside, which keep none of them.
     pub(crate) fn handles(&self) -> Few<EntryHandle> {
-        self.iter().map(|entry| EntryHandle::clone(entry)).collect()
+        few::collect(self.iter().map(|entry| EntryHandle::clone(entry)))
     }
 
     /// Returns the entries to a guard that keeps them from now on.
     pub(crate) fn into_handles(self) -> Few<EntryHandle> {
-        self.0.into_iter().map(EntryGuard::into_entry).collect()
+        few::collect(self.0.into_iter().map(EntryGuard::into_entry))
     }
 
     /// Removes all entries in parallel, even if one of the releases fails. Returns the first error.
