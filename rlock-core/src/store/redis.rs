@@ -21,6 +21,7 @@ mod options;
 pub(crate) mod properties;
 mod replicas;
 mod replies;
+mod run_ids;
 pub(crate) mod scripts;
 pub(super) mod sentinel;
 mod usage;
@@ -53,8 +54,8 @@ use self::{
 pub(crate) use self::{
     dial::connecting,
     floor::Floor,
-    for_quorum::{RunIds, SameServer},
     options::RedisOptions,
+    run_ids::{RunIds, SameServer},
 };
 use super::{
     BoxFuture, ReplyFuture, Replying, SendOptions, Store, StoreError, endpoint::ServerEndpoint,

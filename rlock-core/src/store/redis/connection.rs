@@ -26,8 +26,8 @@ use super::{
     commands::{Commands, Operation},
     dial::{AbortOnDrop, boxed, multiplexed, without_time_outs},
     errors::unless_refused,
-    for_quorum::Registration,
     keyspace::connection_name,
+    run_ids::Registration,
     usage::Usage,
 };
 

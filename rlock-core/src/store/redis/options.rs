@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-use super::{address::ConnectionSettings, floor::Floor, for_quorum::RunIds};
+use super::{address::ConnectionSettings, floor::Floor, run_ids::RunIds};
 use crate::{clock::ClientClock, limits::SHORTEST_FENCE_RETENTION, options::Replicas};
 
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use crate::{
             connection::Connection,
             dial::boxed,
             errors::{IsFormerMaster, IsReplica},
-            for_quorum::SameServer,
+            run_ids::SameServer,
         },
         retry_within,
     },
