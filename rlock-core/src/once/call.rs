@@ -1,7 +1,7 @@
 //! Decides whether a call runs its tick: acquires the lock of the tick, or finds that another call has it or has done it.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     time::{Duration, SystemTime},
 };
 
@@ -190,6 +190,10 @@ impl Call {
     async fn done(&self) {
         while !matches!(self.is_done().await, Ok(true)) {
             self.pause().await;
+            if self.job.client.core().is_closed() {
+                // Without this, the loop would never wait again. The acquire beside it ends the call.
+                pending::<()>().await;
+            }
         }
     }
 
@@ -230,4 +234,30 @@ fn lock_of(job: &Job, now: SystemTime) -> Lock {
     // The tick also counts as done if this process dies.
     let lease = lock.options.lease.max(job.schedule.left(now, 2));
     lock.lease(lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::LockClient;
+
+    /// On a thread of its own, because a future that never waits does not return from its poll.
+    #[test]
+    fn a_call_that_looks_for_the_run_of_another_returns_from_its_poll_after_shutdown() {
+        let client = LockClient::in_memory();
+        let job = client.once("report", SystemTime::now()).retry();
+        client.core().close();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let purpose = AcquiredFor::Guard;
+            let is_done = Call { job, purpose }.done().now_or_never().is_some();
+            let _ = sender.send(is_done);
+        });
+        let is_done = receiver.recv_timeout(Duration::from_secs(30));
+        assert_eq!(is_done, Ok(false));
+    }
 }
