@@ -72,7 +72,7 @@ impl LockClient {
         let schedule = Schedule::new(tick.into());
         let key = format!("{}:{schedule}", escape(name.into()));
         Job {
-            // A client that retains its locks would keep one that its run has freed.
+            // A retained lock would keep a tick that a failed run has freed.
             lock: self.lock(key).retain(Duration::ZERO),
             client: self.clone(),
             schedule,
@@ -93,7 +93,7 @@ pub struct Job {
     again: bool,
 }
 
-/// What became of a tick, from [`Job::run`].
+/// The outcome of a tick, from [`Job::run`].
 #[derive(Debug)]
 #[must_use = "a tick may be missed"]
 pub enum Once<T> {
@@ -114,19 +114,19 @@ pub enum Once<T> {
 pub enum Claim {
     /// This call runs the tick, for as long as it has the guard.
     Granted(LockGuard),
-    /// As [`Once::Done`].
+    /// Same as [`Once::Done`].
     Done,
-    /// As [`Once::Taken`].
+    /// Same as [`Once::Taken`].
     Taken(Box<LockInfo>),
-    /// As [`Once::Missed`].
+    /// Same as [`Once::Missed`].
     Missed,
 }
 
 impl Job {
     /// Sets how long after the tick an instance may still begin to run it, by its own clock: 10 minutes by default.
     ///
-    /// The window must be longer than the clocks of two instances differ, and the same on all of them. It is between a
-    /// second and 8 hours.
+    /// The window must exceed the difference between the clocks of any two instances, and be the same on all of them. It
+    /// is between a second and 8 hours.
     pub fn window(mut self, window: Duration) -> Self {
         self.schedule.window = window;
         self
@@ -162,8 +162,8 @@ impl Job {
         self.lock.key()
     }
 
-    /// Returns how long the store remembers a run: until 24 windows after the tick, but for 24 hours at most. An instance
-    /// that asks later takes a tick that was run for a missed one.
+    /// Returns how long the store remembers a run: until 24 windows after the tick, but for 24 hours at most. If an
+    /// instance asks later, it reports a tick as missed although it was run.
     #[must_use]
     pub fn memory(&self) -> Duration {
         self.schedule.memory()
@@ -172,7 +172,7 @@ impl Job {
     /// Runs the future if this call is the first for its tick, with the lock of the tick as in [`Lock::run`]. Otherwise
     /// drops the future, and returns why it has not run.
     ///
-    /// The [module](self) says what becomes of a tick whose run fails. The returned future borrows only what `future`
+    /// The [module](self) lists the outcomes of a run that fails. The returned future borrows only what `future`
     /// borrows, so it can be spawned.
     ///
     /// # Errors

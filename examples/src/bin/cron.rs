@@ -13,7 +13,7 @@ async fn nightly_report(night: u32) {
     println!("   the report of night {night} is written");
 }
 
-/// One machine: its clock is off by some milliseconds. Returns what became of the tick there.
+/// One machine, whose clock is off by some milliseconds. Returns the outcome of the tick there.
 async fn machine(
     client: &LockClient,
     clock_is_off: u64,

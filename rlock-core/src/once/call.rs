@@ -112,8 +112,8 @@ impl Call {
         entries
     }
 
-    /// Acquires the lock, with `retry` within the window: an outage is part of the wait. Returns `None` if another call
-    /// has it.
+    /// Acquires the lock. With `retry`, waits for it within the window, even during an outage. Returns `None` if another
+    /// call has it.
     async fn acquire(&self, lock: &Lock) -> Result<Option<Entries>, LockError> {
         match self.acquire_within(lock, Wait::Never).await {
             Ok(None) if self.job.retry => {
@@ -186,7 +186,7 @@ impl Call {
         }
     }
 
-    /// Resolves when another call has done the tick. An outage is part of the wait.
+    /// Resolves when another call has done the tick. Asks again during an outage.
     async fn done(&self) {
         while !matches!(self.is_done().await, Ok(true)) {
             self.pause().await;
