@@ -1,4 +1,4 @@
-//! Makes the client of the store that the options name.
+//! Makes a client of the store that `--url` or `RLOCK_URL` names.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Writes data to standard output, to which no log line goes. It carries data only: log lines go to standard error.
+//! Writes data to standard output, which has nothing else, because log lines go to standard error.
 
 use std::{
     future::pending,

@@ -1,4 +1,5 @@
-//! How long the client pauses before it tries a failing store again.
+//! Counts the failures in a row of a connection, a read or an announcement, and returns the pause before the next try,
+//! whose length `rlock_proto::wait` draws.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How an acquire ends, as spans and metrics tell it.
+//! The outcome of an acquire, as spans and metrics name it.
 
 pub(crate) mod spans;
 

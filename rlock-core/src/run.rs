@@ -1,4 +1,4 @@
-//! Runs a body inside its locks: acquires, runs it, and releases in every case (try, finally).
+//! Runs a body inside its locks, which it releases whether the body returns, fails, panics or is cancelled.
 //!
 //! Every annotated function instantiates the generic part, so that part is thin.
 

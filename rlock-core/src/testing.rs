@@ -1,4 +1,4 @@
-//! Tools for the tests of a service: outages, losses, clocks and errors, as a test needs them.
+//! Tools for the tests of a service: simulated outages, losses, clocks and errors.
 //!
 //! They need the feature `testing`, which `cargo add --dev rlock-core --features testing` enables for tests only. All
 //! of them are functions of this module that take a client or its builder, so what only a test may do shows at its

@@ -1,4 +1,4 @@
-//! Expands the macro `key!`, which renders a key for code without the attribute.
+//! Reads the arguments of the macro `key!`, which renders a key for code without the attribute.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;

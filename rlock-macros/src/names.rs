@@ -1,4 +1,4 @@
-//! Lists names in error messages, and suggests the one that was meant ("did you mean").
+//! Finds the closest name for "did you mean", and lists names in error messages.
 
 use strsim::osa_distance;
 

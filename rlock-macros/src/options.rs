@@ -1,4 +1,4 @@
-//! Lists the options of the attribute, and words the error for an unknown one.
+//! Lists the options of the attribute, with a description and an example of each, and rejects unknown ones.
 
 use crate::names::{list, nearest};
 

@@ -1,4 +1,5 @@
-//! How long to pause after failures, and when a waiter asks again although no notification came.
+//! Draws the length of a pause: after failures in a row (10 ms at most, doubled up to 500 ms), and until a waiter asks
+//! again without a notification.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The peer of the name rlock. It waits by polling, and renews in a task for each lock.
+//! The peer rlock, a crate of the same name. It waits by polling, and renews in a task for each lock.
 
 use std::time::Duration;
 

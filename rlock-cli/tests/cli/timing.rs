@@ -1,5 +1,5 @@
-//! Bounds on time of the command, for a quiet machine. `scripts/test-all timing` runs them one after another, because
-//! they need a quiet machine.
+//! Bounds on the time that the command takes. `scripts/test-all timing` runs them one after another, because they need a
+//! quiet machine.
 //!
 //! Each is marked `#[ignore = "scripts/test-all timing"]`.
 

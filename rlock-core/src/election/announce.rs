@@ -16,7 +16,7 @@ pub(super) struct Office {
     counted: Mutex<Option<metrics::Leads>>,
 }
 
-/// The announced value, and how many there have been in this term.
+/// The announced value, and how many values the leader has announced in this term.
 #[derive(Clone, Default)]
 struct Announced {
     value: Option<String>,

@@ -50,12 +50,12 @@ impl Entries {
         few::collect(self.iter().map(|entry| EntryHandle::clone(entry)))
     }
 
-    /// Returns the entries to a guard that keeps them from now on.
+    /// Hands the entries to a guard, which keeps them from now on.
     pub(crate) fn into_handles(self) -> Few<EntryHandle> {
         few::collect(self.0.into_iter().map(EntryGuard::into_entry))
     }
 
-    /// Removes all entries in parallel, even if one of the releases fails. Returns the first error.
+    /// Ends all entries in parallel, even if one of the releases fails. Returns the first error.
     pub(crate) async fn release(self) -> Result<(), LockError> {
         let mut entries = self.0;
         match entries.pop() {

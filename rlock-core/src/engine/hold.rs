@@ -1,5 +1,5 @@
 //! The record of a hold, which its handles and its body share and keep after its end: until when it is valid, whether
-//! it is lost, and the passenger that it carries.
+//! it is lost, and its passenger.
 
 use std::{
     any::Any,
@@ -100,8 +100,8 @@ impl HoldRecord {
         self.until(|| self.cause()).await
     }
 
-    /// Resolves when this function returns a cause, which reads the machine. It is called again after each end of an
-    /// entry.
+    /// Resolves when `ended`, which reads the machine, returns a cause. Calls it at first, and again after each end of
+    /// an entry.
     pub(super) async fn until_entry_ends(
         &self,
         ended: impl Fn() -> Option<LostCause>,
@@ -115,7 +115,7 @@ impl HoldRecord {
     async fn until(&self, ended: impl Fn() -> Option<LostCause>) -> LostCause {
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Before it looks, so that it misses no change.
+            // Enabled before the call of `ended`, so that no change is missed.
             changed.as_mut().enable();
             if let Some(cause) = ended() {
                 return cause;

@@ -1,4 +1,5 @@
-//! Which questions of other clients wait for this client's reply, and which reply ends which of its own questions.
+//! Receives the messages of other clients: queues their questions for the background, and matches replies with this
+//! client's own questions.
 
 mod fields;
 mod text;

@@ -1,5 +1,5 @@
-//! The stages of a locked call: acquires, polls the body, drops it after a loss, and releases. Nothing here is
-//! generic.
+//! The stages of a locked call: acquires, polls the body and catches its panic, drops it after a loss, and releases.
+//! Nothing here is generic.
 
 use std::{
     future::Future,

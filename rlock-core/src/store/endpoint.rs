@@ -1,4 +1,4 @@
-//! Parses the URLs of stores, and hides their secrets in errors.
+//! Parses the URLs of stores: which servers each names, with which login, and whether they use TLS.
 
 mod parts;
 #[cfg(test)]

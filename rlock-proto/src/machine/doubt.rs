@@ -1,4 +1,5 @@
-//! What the store may have done to an ownership without the client's knowing it, and what has to follow from that.
+//! Tracks what the client does not know of an ownership: which requests without a reply may have run, and which reported
+//! changes a renewal has to check.
 //!
 //! | what happened | what may be true at the store | what must follow |
 //! | --- | --- | --- |

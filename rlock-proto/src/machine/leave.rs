@@ -1,4 +1,4 @@
-//! What happens when an entry ends, is downgraded, or is kept by a guard of its body.
+//! Applies what a call does with its entry: ends it, downgrades its hold to a shared one, or keeps it by a guard.
 
 use super::{
     CallId, Common, Entry, Life,

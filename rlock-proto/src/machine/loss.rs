@@ -1,4 +1,4 @@
-//! How an ownership is lost: by its clock, by the store, by another client that revokes it, or because the client ends.
+//! How an ownership is lost: its time ends, the store no longer has it, another client revokes it, or the client ends.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,4 @@
-//! The state of one key: its ownerships, what follows once a hold has ended, and the invariants.
+//! The state of one key: its ownerships, whether an ended hold is handed over, retained or released, and the invariants.
 //!
 //! At each moment, a call has the turn and may ask the store, or the current ownership has a hold or is retained, or
 //! no call uses the key.

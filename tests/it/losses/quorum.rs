@@ -1,4 +1,4 @@
-//! Holds that members lose.
+//! Members of a quorum that lose a lock: its hold is lost only if they are a majority.
 
 use std::time::Instant;
 

@@ -1,5 +1,4 @@
-//! Simulates a planned failover, in which the replica has all data when it takes over. The replica has all data when
-//! it takes over. The former master accepts writes until it is demoted, and each client stays there until it learns
+//! Simulates a planned failover, in which the replica has all data when it takes over. The former master accepts writes until it is demoted, and each client stays there until it learns
 //! of the failover.
 
 use rlock_model::requests::{Answer, Body};

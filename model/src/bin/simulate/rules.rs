@@ -1,4 +1,4 @@
-//! What every run must do: which rule sees which input, output, hold, refusal and write, and what the rules know of each key.
+//! Passes each input, output, hold, refusal and write of a run to the rules that check it, and keeps what they know.
 
 mod about;
 mod counts;

@@ -29,7 +29,7 @@ pub(in crate::engine) async fn run(core: Arc<Core>) {
         let hold = announcements.next().await;
         match announce(&core, &hold).await {
             Ok(()) => backoff = Backoff::default(),
-            // Otherwise the listeners keep the holder before it.
+            // Tried again, because the listeners would otherwise keep the former holder.
             Err(error) if error.transient => {
                 announcements.announce(&hold);
                 tokio::time::sleep(backoff.next()).await;
@@ -62,7 +62,7 @@ async fn announce(core: &Core, hold: &HoldRecord) -> Result<(), StoreError> {
     for clients in clients.chunks(AT_ONCE) {
         let tell = |client: &Uuid| core.store.publish(*client, message.clone(), limit);
         let told = join_all(clients.iter().map(tell)).await;
-        // Those behind one that cannot be told are told, too.
+        // One client that cannot be reached does not keep the message from the others.
         for told in told {
             outcome = outcome.and(told.map(drop));
         }

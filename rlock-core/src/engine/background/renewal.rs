@@ -1,4 +1,4 @@
-//! Sends one round of renewals: batches the locks that are due together.
+//! Sends one round of renewals: batches the locks that are due together, 16 in a request and 64 requests at once.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Splits a URL into parts, says what is wrong with it ("did you mean"), and which parts an error may show.
+//! Splits a URL into parts, and words the errors about it, with a corrected form and without its secrets.
 
 use std::net::{Ipv4Addr, SocketAddrV6};
 

@@ -1,4 +1,5 @@
-//! Checks at the first connection what the server or its user lacks, and warns.
+//! Warns of features that the server lacks, of permissions that its user lacks (`permissions.lua`), and of eviction.
+//! Requests go on without them: `errors` classifies what the server then refuses.
 
 use redis::{Cmd, InfoDict, RedisResult, Script, aio::MultiplexedConnection, cmd, pipe};
 use tokio::time::timeout;

@@ -60,7 +60,7 @@ pub(in crate::store) struct Connection {
     subscription: Option<(PubSubSink, AbortOnDrop)>,
 }
 
-/// What a link makes its next connection of.
+/// What a link needs to open its next connection.
 pub(super) struct Opening<'a> {
     pub(super) epoch: u64,
     pub(super) options: &'a RedisOptions,

@@ -35,7 +35,7 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<(Value, Time), StoreError> {
         let background = &self.background;
-        // All other requests are about what an owner has already.
+        // Only an acquire grants something new; all other requests concern a lock that an owner has already.
         if matches!(call, Operation::Acquire(..))
             && let Some(by) = background.address.next_promotion_by()
         {

@@ -1,4 +1,4 @@
-//! What an answer or a message of the store changes in an ownership: where it stands, what is in doubt, and which tokens it has.
+//! What a reply or notification of the store changes in an ownership: its standing, its doubt and its tokens.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! When the store learns of nested calls or a downgrade, for which no call waits. No call waits for that.
+//! When the background tells the store the count of nested entries, or a downgrade; no call waits for either.
 //!
 //! The background sends it, one request at a time for an owner, and each request says what the store should show by then. So it
 //! corrects whatever an earlier one left, and entries that leave soon cost no request.

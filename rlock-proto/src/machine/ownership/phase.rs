@@ -23,7 +23,7 @@ pub(super) enum Status {
     Owned(Hold, Purpose),
     /// The client no longer relies on the lock, and waits for the entries of the hold.
     Lost(Hold),
-    /// The lock is being released, or is released. No hold may have begun.
+    /// The lock is being released, or is released. Perhaps no hold has begun.
     Ended(Option<Hold>, Release),
 }
 

@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Release {
     progress: Progress,
-    /// When the lease has ended the lock at the store. The background does not try then.
+    /// When the lease ends at the store. From then on the background sends no release.
     until: Time,
     /// The call that waits for the next try.
     waiting: Option<CallId>,

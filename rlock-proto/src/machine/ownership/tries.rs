@@ -1,10 +1,11 @@
-//! When the background repeats a request about an owner: one try is under way at a time, and a pause follows a failure.
+//! When the background sends a count, a downgrade or a release again: one try is under way at a time, and a growing pause
+//! follows each failure.
 
 use std::time::Duration;
 
 use crate::{lease::Time, wait::Spread};
 
-/// The tries at what the store has to be told of an owner: its count, and in the end its release.
+/// The tries of the requests that tell the store about an owner: its count or downgrade, and in the end its release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Tries {
     under_way: Option<Try>,

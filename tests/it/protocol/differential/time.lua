@@ -1,4 +1,4 @@
--- Lets time go by: moves everything that a server keeps of locks so much into the past.
+-- Lets time pass on a server: moves the deadlines of all locks into the past.
 -- KEYS  lock, lock, …
 -- ARGV  ms
 local by = tonumber(ARGV[1])

@@ -1,4 +1,4 @@
-//! What an input is about, and how the machine stood before it, for the rules that look at the machine afterwards.
+//! Remembers the state of a machine before an input, for the rules that compare it with the state afterwards.
 
 use super::joins::wanted_holds;
 use crate::{

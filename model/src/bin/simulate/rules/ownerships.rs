@@ -1,4 +1,4 @@
-//! No hold begins with an ownership that is over or in doubt, and none that has ended comes back.
+//! No hold begins with an ownership that has ended or is in doubt, and none that has ended comes back.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     world::World,
 };
 
-const USABLE: Rule = "no hold begins with an ownership that is over or in doubt";
+const USABLE: Rule = "no hold begins with an ownership that has ended or is in doubt";
 
 impl World {
     /// Checks that a hold may begin with its ownership, and notes it.

@@ -1,4 +1,4 @@
-//! Messages are read as they were written, their text stays the same, and no text of a stranger does harm.
+//! Tests that messages are read as they were written, that their text never changes, and that other text does no harm.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Opens a connection to the master that the address leads to, unless it is a replica, a former master, or a member's double.
+//! Opens a connection to the master that the address leads to, unless it is a replica, a former master, or a server that a quorum has already.
 
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -1,4 +1,5 @@
--- Reads and changes the holders of a lock: one exclusive owner, shared holders or permits.
+-- Reads and changes the holders of a lock (one exclusive owner, shared holders or permits), and removes those whose lease
+-- has ended.
 --
 -- The keys of a lock have one hash tag:
 --   <lock>         a hash of the owner to the count of its entries; or of `shared` or `permits` to 1, until the last lease

@@ -48,7 +48,7 @@ fn a_key_that_is_used_again_keeps_its_slot() {
 
 /// A call for several keys has no turn for the others while it waits for one of them.
 #[test]
-fn a_key_keeps_its_slot_for_a_call_that_has_nothing_of_it() {
+fn a_key_keeps_its_slot_for_a_call_that_has_not_asked_for_it_yet() {
     let mut client = Client::new();
     use_once(&mut client, "k");
     let (both, step) = client.acquire("j k", terms(LEASE));
@@ -67,7 +67,7 @@ fn a_key_keeps_its_slot_for_a_call_that_has_nothing_of_it() {
     assert_eq!(client.next(both).claims.len(), 2);
 }
 
-/// The background has released the lock meanwhile, so nothing but the call knows the slot.
+/// The background has released the lock by then, so nothing but the call knows the slot.
 #[test]
 fn a_call_that_waits_for_a_release_outlives_the_slot_of_its_key() {
     let (mut client, entered) = Client::holding(terms(LEASE));
