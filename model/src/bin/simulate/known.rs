@@ -11,7 +11,7 @@ pub(crate) type Rule = &'static str;
 
 pub(crate) const CONSISTENT: Rule = "the machine is consistent";
 
-/// How often an ownership changed its phase, by the phases. The last one: it is gone.
+/// How many times an ownership went from one phase to another. The last row and column stand for an ownership that is gone.
 pub(crate) type Seen = [[u64; GONE + 1]; GONE + 1];
 pub(crate) const GONE: usize = Phase::Ended as usize + 1;
 
@@ -22,7 +22,7 @@ pub(crate) struct Violation {
     pub(crate) what: String,
 }
 
-/// A hold of a client. Whether it still relies on the lock, its machine knows.
+/// A hold of a client, whose machine knows whether it still relies on the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) client: usize,

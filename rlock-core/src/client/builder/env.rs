@@ -1,4 +1,4 @@
-//! Reads the store's URL and the client's options from environment variables, the same as the command `rlock` does.
+//! Reads the store's URL and the client's options from environment variables, which the command `rlock` reads, too.
 
 use std::{env, ffi::OsString, time::Duration};
 

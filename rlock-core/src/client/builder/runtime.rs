@@ -86,8 +86,8 @@ impl LockClientBuilder {
     /// Leaves keys out of spans, logs and errors, because keys can be personal data. Disabled by default.
     ///
     /// The [label](crate::Lock::label) of the lock takes the place of its key, or `<redacted>` if it has none. Each key of
-    /// the attribute has its template as its label. This applies to the text and the fields of each [`LockError`](crate::LockError), and to the `Debug` output of
-    /// locks and guards. Methods such as [`Hold::key`](crate::Hold::key) still return the key, and the server still stores
+    /// the attribute has its template as its label. This applies to the text and the fields of each
+    /// [`LockError`](crate::LockError), and to the `Debug` output of locks and guards. Methods such as [`Hold::key`](crate::Hold::key) still return the key, and the server still stores
     /// it.
     ///
     /// # Examples

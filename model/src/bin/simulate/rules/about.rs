@@ -24,7 +24,7 @@ pub(crate) struct About {
     pub(super) wanted_holds: Vec<(Key, Owner, u32)>,
     /// Whether a retained lock ends with its lease.
     pub(super) expires: bool,
-    /// Whether it tells that others wait.
+    /// Whether the input says that others wait.
     pub(super) wanted: bool,
 }
 
