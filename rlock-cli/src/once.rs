@@ -117,7 +117,7 @@ pub(crate) async fn once(
 }
 
 impl Call<'_> {
-    /// Checks the tick before the client connects. The client's error would name the options of the library.
+    /// Checks the tick before the client connects, because the client's error would name the options of the library.
     fn check(&self, now: SystemTime) -> Result<(), Failure> {
         let state = if now + self.window < self.tick.time() {
             "is too far ahead: pass a tick that is due, or check this host's clock"

@@ -33,7 +33,7 @@ use self::{
 const SHORTEST_LIMIT: Duration = Duration::from_secs(60);
 /// The limit as a multiple of the time without any mutant.
 const LIMIT: u32 = 5;
-/// The limit without a mutant. The simulator takes minutes on a busy machine.
+/// The time limit of a test without a mutant, because the simulator takes minutes on a busy machine.
 const LONGEST: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
