@@ -279,6 +279,7 @@ impl Acquisition {
             };
             part.enters(own, number, Some(own.standing().by()));
             slot.line.begins();
+            slot.show_as(&part.key);
         }
         Some(self.take_entered())
     }

@@ -129,6 +129,13 @@ impl Slot {
             .is_some_and(|own| own.phase() == Phase::Held && own.mode != LockMode::Exclusive)
     }
 
+    /// Hides the key as this call does, if the call hides it. A notification, from which the slot may come, has the text.
+    pub(super) fn show_as(&mut self, key: &Key) {
+        if key.is_hidden() {
+            self.key = key.clone();
+        }
+    }
+
     /// Stops using a shared ownership or a held permit for new calls, so that the next call asks the store with another owner.
     pub(super) fn set_shared_aside(&mut self) {
         (self.current, self.line.others_wait) = (None, false);

@@ -30,7 +30,11 @@ impl Slots {
     /// Returns the slot of a key for a call, which keeps it until [`remove_user`](Self::remove_user).
     pub(super) fn add_user(&mut self, key: &Key) -> SlotId {
         let id = self.slot_of(key);
-        self[id].users += 1;
+        let slot = &mut self[id];
+        slot.users += 1;
+        if !slot.key.is_hidden() {
+            slot.show_as(key);
+        }
         id
     }
 

@@ -85,3 +85,34 @@ fn a_call_that_waits_for_a_release_outlives_the_slot_of_its_key() {
     assert_eq!(client.poll(call), Step::Left(Ok(())));
     assert!(client.is_empty());
 }
+
+/// A notification has the text of the key, and another call hides it behind another text.
+#[test]
+fn a_loss_shows_the_key_as_the_call_that_lost_its_lock_hides_it() {
+    let mut client = Client::new();
+    let fence = FENCE;
+    let (ttl, wanted) = (ms(1_000), false);
+    let granted = Event::Granted {
+        fence,
+        ttl,
+        wanted,
+        mode: LockMode::Exclusive,
+    };
+    client.on(Input::Event(key("k"), Some(99), granted));
+    let _ = client.sent();
+    for (n, shown) in [(1, "first"), (2, "second")] {
+        let lock = WantedLock {
+            key: Key::parse_hidden("k", Some(shown)).expect("valid"),
+            mode: LockMode::Exclusive,
+        };
+        let (_, step) = client.begin(one(lock), crate::few::Few::new(), terms(LEASE));
+        let entered = only(client.grant(asked(step), FENCE + n));
+        client.revoked(None, true);
+        let shown_by = client.take(|output| match output {
+            Output::Lost(loss) => Some(loss.key.shown().to_owned()),
+            _ => None,
+        });
+        assert_eq!(shown_by, [shown]);
+        client.leave(&entered);
+    }
+}
