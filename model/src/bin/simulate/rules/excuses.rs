@@ -5,6 +5,7 @@ use rlock_model::requests::Body;
 use super::Hold;
 use crate::{
     key::Key,
+    lease::valid_until,
     owner::OwnerId,
     plan::{Effect, Part},
     store::TOKENS,
@@ -52,10 +53,18 @@ impl World {
 
     fn others_keep(&mut self, server: usize, key: &Key, owner: OwnerId) -> bool {
         let (now, members) = (self.now, self.servers.len());
+        // The reply to a renewal that it executed may be on its way. The client relies on the lock for as long then.
+        let lost = &mut self.servers[server];
+        let at = lost.time(now);
+        let promised = lost.state.held_by(key, owner, at).map(|holder| {
+            let kept = holder.expires.since(at);
+            valid_until(at, kept).since(at)
+        });
         let client = self.clients.iter().find(|client| owner.is_of(client.id));
         let left = client.and_then(|client| {
             let own = client.machine.own(key, owner.sequence())?;
-            Some(own.rest(client.clock.time(now)))
+            let rest = own.rest(client.clock.time(now));
+            Some(rest.max(promised.unwrap_or_default()))
         });
         let others = self.servers.iter_mut().enumerate();
         let others = others.filter(|(other, state)| *other != server && state.down_until <= now);
