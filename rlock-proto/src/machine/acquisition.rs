@@ -262,12 +262,7 @@ impl Acquisition {
             let grant = self.parts[*n].grant.as_ref();
             grant.is_none_or(|grant| valid_until(grant.since, grant.ttl) <= now)
         };
-        if let Some(n) = lacking.iter().copied().find(|n| is_late(n)) {
-            // Each request was answered, so a call that waits for the lock has not failed. A call that asks only once has,
-            // because nobody else has the lock.
-            if !self.asks_once() {
-                self.contended.get_or_insert((n, None));
-            }
+        if lacking.iter().any(is_late) {
             self.drop_grants();
             self.fails(Failure::UNANSWERED, cx);
             return None;

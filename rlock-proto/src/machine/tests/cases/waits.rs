@@ -142,21 +142,6 @@ fn a_short_wait_behind_a_request_without_a_reply_asks_for_itself() {
     }
 }
 
-/// The store has answered, and nobody else has the lock.
-#[test]
-fn a_grant_after_its_lease_is_a_lock_that_stayed_taken_for_a_short_wait_and_a_failure_without_one()
-{
-    for wait in SHORT {
-        let mut client = Client::new();
-        let brief = with(|terms| (terms.lease, terms.wait) = (ms(100), wait));
-        let (_, step) = client.acquire("k", brief);
-        client.now = 150;
-        let step = client.reply(asked(step), granted(FENCE, 1, 0));
-        assert_eq!(is_taken(&step), !wait.is_none(), "{wait:?}: {step:?}");
-        assert!(matches!(step, Step::Refused(_)), "{wait:?}: {step:?}");
-    }
-}
-
 #[test]
 fn a_short_wait_behind_a_call_that_is_cancelled_asks_for_itself() {
     for wait in SHORT {
