@@ -258,11 +258,14 @@ impl Acquisition {
         cx: &mut Common,
     ) -> Option<Few<Entered>> {
         let now = cx.now;
-        let is_late = |n: &usize| {
-            let grant = self.parts[*n].grant.as_ref();
-            grant.is_none_or(|grant| valid_until(grant.since, grant.ttl) <= now)
+        let until = |n: usize| {
+            let grant = self.parts[n].grant.as_ref();
+            grant.map_or(now, |grant| valid_until(grant.since, grant.ttl))
         };
-        if lacking.iter().any(is_late) {
+        if lacking.iter().any(|n| until(*n) <= now) {
+            // The other locks were granted earlier, and have waited for this one, which another client had.
+            let waited_for = lacking.iter().copied().find(|n| until(*n) > now);
+            self.contended = self.contended.or(waited_for.map(|n| (n, None)));
             self.drop_grants();
             self.fails(Failure::UNANSWERED, cx);
             return None;

@@ -142,6 +142,31 @@ fn a_short_wait_behind_a_request_without_a_reply_asks_for_itself() {
     }
 }
 
+/// The lock that came in time is the one that others had.
+#[test]
+fn a_call_whose_first_lock_ends_while_it_waits_for_the_second_is_told_that_the_second_stayed_taken()
+{
+    for (second, is_in_time) in [(200, true), (0, false)] {
+        let brief = |lease, wait| with(|terms| (terms.lease, terms.wait) = (ms(lease), wait));
+        let mut client = Client::new();
+        let (_, step) = client.acquire("a", brief(100, Wait::Forever));
+        let held = only(client.grant(asked(step), FENCE));
+        let (call, step) = client.acquire("a b", brief(100, Wait::For(ms(150))));
+        assert_eq!(step, Step::Wait);
+        client.leave_as(&held, None);
+        let request = client.next(call);
+        assert_eq!(request.claims.len(), 1, "the client has `a` already");
+        client.now = 250;
+        let step = client.reply(request, granted(FENCE, 1, second));
+        let taken = |key: &Key| matches!(&step, Step::Refused(Refusal::Taken(of, ..)) if of == key);
+        assert_eq!(taken(&key("b")), is_in_time, "{step:?}");
+        assert!(
+            is_in_time || step == Step::Refused(Refusal::Failed),
+            "{step:?}"
+        );
+    }
+}
+
 #[test]
 fn a_short_wait_behind_a_call_that_is_cancelled_asks_for_itself() {
     for wait in SHORT {
