@@ -32,7 +32,7 @@ use futures_util::TryFutureExt;
 use rlock_proto::key::escape;
 
 use self::{
-    call::{Call, Refused},
+    call::{Call, NotRun},
     schedule::Schedule,
 };
 use crate::{
@@ -202,9 +202,9 @@ impl Job {
         async move {
             let entries = match claim.await? {
                 Ok(entries) => entries,
-                Err(Refused::Done) => return Ok(Once::Done),
-                Err(Refused::Taken(info)) => return Ok(Once::Taken(info)),
-                Err(Refused::Missed) => return Ok(Once::Missed),
+                Err(NotRun::Done) => return Ok(Once::Done),
+                Err(NotRun::Taken(info)) => return Ok(Once::Taken(info)),
+                Err(NotRun::Missed) => return Ok(Once::Missed),
             };
             let ran = Lock::run_after(ready(Ok(entries)), future);
             ran.await.map(Once::Ran)
@@ -247,9 +247,9 @@ impl Job {
         let claim = Call::claim(self.clone(), AcquiredFor::Guard);
         claim.map_ok(|claimed| match claimed {
             Ok(entries) => Claim::Granted(LockGuard::new(entries)),
-            Err(Refused::Done) => Claim::Done,
-            Err(Refused::Taken(info)) => Claim::Taken(info),
-            Err(Refused::Missed) => Claim::Missed,
+            Err(NotRun::Done) => Claim::Done,
+            Err(NotRun::Taken(info)) => Claim::Taken(info),
+            Err(NotRun::Missed) => Claim::Missed,
         })
     }
 }

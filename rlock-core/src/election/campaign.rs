@@ -7,7 +7,6 @@ use std::{
 };
 
 use rlock_proto::{key::Key, wait::Spread};
-use tokio::time::sleep;
 
 use super::{Election, LeaderGuard, Term, pause_after};
 use crate::{
@@ -110,9 +109,7 @@ impl Election {
             } else {
                 tracing::debug!(election = %key, refusals, error, "the store refuses the candidate again");
             }
-            // Made when it is polled, because the caller's executor may have no timers.
-            let pause = async { sleep(pause_after(refusals)).await };
-            self.client.core().in_runtime_until_closed(pause).await;
+            self.client.core().pause(pause_after(refusals)).await;
         }
     }
 
@@ -184,9 +181,7 @@ impl Election {
                     // The client has logged the loss.
                     tracing::info!(election = %key, pause = shown(pause), "campaigning again after a loss");
                 }
-                // Made when it is polled, because the caller's executor may have no timers.
-                let pause = async { sleep(pause).await };
-                election.client.core().in_runtime_until_closed(pause).await;
+                election.client.core().pause(pause).await;
             }
         }
     }

@@ -65,7 +65,7 @@ impl Announcements {
         }
     }
 
-    /// Returns the listeners of these keys, which are told outside of the mutex, because that wakes tasks.
+    /// Returns the listeners of these keys. The caller tells them without the mutex, because they wake tasks.
     fn listeners(&self, is_of: impl Fn(&Key) -> bool) -> Vec<Arc<dyn HoldListener>> {
         let listeners = lock(&self.listeners);
         let found = listeners.iter().filter(|(key, _)| is_of(key));
@@ -84,7 +84,7 @@ impl Announcements {
         self.wake.notify_one();
     }
 
-    /// Takes the hold that is to be announced next, once there is one.
+    /// Takes the next hold to announce, or waits for one.
     pub(super) async fn next(&self) -> Arc<HoldRecord> {
         loop {
             let due = lock(&self.due).pop_front();

@@ -5,6 +5,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use rlock_proto::{
@@ -14,7 +15,7 @@ use rlock_proto::{
     owner::OwnerId,
     store::{KeyFilter, Listener, Notification},
 };
-use tokio::{runtime::Handle, sync::SetOnce};
+use tokio::{runtime::Handle, sync::SetOnce, time::sleep};
 use uuid::Uuid;
 
 use crate::{
@@ -152,6 +153,13 @@ impl Core {
     /// The same for a future that is not part of a call that acquires.
     pub(crate) async fn in_runtime_until_closed<F: Future>(&self, future: F) -> Option<F::Output> {
         self.sent_until_closed(pin!(future), None).await
+    }
+
+    /// Waits for this time, or until the client is closed.
+    pub(crate) async fn pause(&self, time: Duration) {
+        // Made when it is polled, because the caller's executor may have no timers.
+        let pause = async { sleep(time).await };
+        self.in_runtime_until_closed(pause).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rlock_proto::{machine::HoldEnd, options::Wait};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::Job;
 use crate::{
@@ -20,14 +20,14 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Why a call does not run its tick. [`Once`](super::Once) says what each reason means.
-pub(super) enum Refused {
+pub(super) enum NotRun {
     Done,
     Taken(Box<LockInfo>),
     Missed,
 }
 
 /// The entries of the call that runs the tick, or why it does not.
-type Claim = Result<Entries, Refused>;
+type Claimed = Result<Entries, NotRun>;
 
 /// A call for a tick.
 pub(super) struct Call {
@@ -40,7 +40,7 @@ impl Call {
     pub(super) fn claim(
         job: Job,
         purpose: AcquiredFor,
-    ) -> impl Future<Output = Result<Claim, LockError>> + Send + use<> {
+    ) -> impl Future<Output = Result<Claimed, LockError>> + Send + use<> {
         // Boxed, because each caller's future would otherwise be as large as this one.
         Box::pin(async move {
             let now = SystemTime::now();
@@ -54,7 +54,7 @@ impl Call {
         })
     }
 
-    async fn claim_in_window(&self, lock: &Lock) -> Result<Claim, LockError> {
+    async fn claim_in_window(&self, lock: &Lock) -> Result<Claimed, LockError> {
         while !self.is_over() {
             let acquired = tokio::select! {
                 biased;
@@ -76,14 +76,14 @@ impl Call {
             }
         }
         let refused = self.refused(lock.key()).await?;
-        Ok(Err(refused.unwrap_or(Refused::Missed)))
+        Ok(Err(refused.unwrap_or(NotRun::Missed)))
     }
 
     /// Claims a tick that may be done.
     ///
     /// A second key excludes other calls with `again`. The lock of a done tick stays taken, so that no call without `again`
     /// runs the tick at the same time. Ending its `min_hold` by force could take it from a call that has just begun.
-    async fn claim_again(&self, lock: &Lock) -> Result<Claim, LockError> {
+    async fn claim_again(&self, lock: &Lock) -> Result<Claimed, LockError> {
         let again = self.job.client.lock(format!("{}:again", lock.key()));
         let again = again.lease(self.job.lock.options.lease);
         let claim = self.claim_by_hand(&again).await?;
@@ -93,7 +93,7 @@ impl Call {
         Ok(claim)
     }
 
-    async fn claim_by_hand(&self, lock: &Lock) -> Result<Claim, LockError> {
+    async fn claim_by_hand(&self, lock: &Lock) -> Result<Claimed, LockError> {
         loop {
             if let Some(entries) = self.acquire_within(lock, Wait::Never).await? {
                 return Ok(Ok(self.granted(entries)));
@@ -156,7 +156,7 @@ impl Call {
     /// A call that acquires the lock too late releases it at once and runs nothing, so a holder counts only if it still has
     /// the lock after a pause. With `retry`, a holder that does not reply has to renew its lease: a process that died has
     /// not done the tick. Each call acquires the lock only once, so this loop ends.
-    async fn refused(&self, key: &str) -> Result<Option<Refused>, LockError> {
+    async fn refused(&self, key: &str) -> Result<Option<NotRun>, LockError> {
         let mut first: Option<(String, Instant)> = None;
         loop {
             let asked = Instant::now();
@@ -164,13 +164,13 @@ impl Call {
                 return Ok(None);
             };
             if is_record(&info) {
-                return Ok(Some(Refused::Done));
+                return Ok(Some(NotRun::Done));
             }
             let may_be_dead = self.job.retry && info.holder.is_none();
             match &first {
                 Some((owner, lease_end)) if *owner == info.owner => {
                     if !may_be_dead || asked > *lease_end {
-                        return Ok(Some(Refused::Taken(Box::new(info))));
+                        return Ok(Some(NotRun::Taken(Box::new(info))));
                     }
                 }
                 _ => {
@@ -207,9 +207,7 @@ impl Call {
     }
 
     async fn pause(&self) {
-        // Made when it is polled, because the caller's executor may have no timers.
-        let pause = async { sleep(LOOK).await };
-        self.job.client.core().in_runtime_until_closed(pause).await;
+        self.job.client.core().pause(LOOK).await;
     }
 
     /// Returns the key of the tick for a log line.
