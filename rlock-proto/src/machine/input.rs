@@ -22,8 +22,8 @@ pub enum Input {
         call: CallId,
         /// The locks in ascending order of their keys.
         locks: Few<WantedLock>,
-        /// The holds that the call chain is inside, the innermost first. The call enters those of its keys. Inside of one that
-        /// is live, it begins even if the client drains, because the hold may need further locks to end.
+        /// The holds that the call chain is inside, the innermost first. The call enters those of its keys. If one
+        /// of them is live, the call begins even if the client drains, because the hold may need further locks to end.
         inside: Few<Inside>,
         /// The options of all these locks, but for the mode.
         options: LockOptions,

@@ -31,7 +31,7 @@ impl World {
         if !is_told || self.is_quorum() || self.plan.may(Effect::Repeats) {
             return;
         }
-        // A downgrade is told as a count, too. Nothing more is told about a lock that is lost.
+        // The client tells the store of a downgrade as of a count, and tells it nothing about a lock that is lost.
         if (own.mode, id.mode()) == (LockMode::Shared, LockMode::Exclusive) && own.lost().is_none()
         {
             let what = format!("{key}: server {server} is not told of a downgrade");
