@@ -64,6 +64,25 @@ async fn a_connection_is_replaced_only_after_it_was_silent_for_long_enough() {
 }
 
 #[tokio::test]
+async fn a_connection_that_fails_before_it_is_kept_up_is_replaced_without_another_check() {
+    let server = server().await;
+    let url = format!("redis://127.0.0.1:{}?protocol=resp2", server.port);
+    let store = store(&url, None);
+    let link = &store.background;
+    link.connect().await.expect("it listens");
+    let (first, checks) = (link.present().expect("connected"), server.count("EVALSHA"));
+    assert!(checks > 0, "it asks for permissions");
+    link.give_up(first.epoch);
+    let kept_up = tokio::spawn(Arc::clone(link).keep_up());
+    let second = link.next_connection(first.epoch).await;
+    // A check would have been sent before, over the same connection.
+    let ping = second.send(Operation::Ping, false, false).await;
+    ping.expect_err("it refuses all");
+    assert_eq!(server.count("EVALSHA"), checks);
+    kept_up.abort();
+}
+
+#[tokio::test]
 async fn an_isolated_sentinel_does_not_lead_back_to_a_former_master() {
     let (sentinels, url) = FakeSentinels::start().await;
     let address = &store(&url, None).background.address;

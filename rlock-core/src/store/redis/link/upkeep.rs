@@ -79,7 +79,9 @@ impl Link {
         loop {
             self.until(false).await;
             self.is_counted_up(false);
-            let (was_up, began) = (usage.is_some(), Instant::now());
+            // The first connection may have failed before this was polled for the first time.
+            let was_up = self.has_connected.load(Ordering::Relaxed);
+            let began = Instant::now();
             if usage.as_ref().is_some_and(|usage| usage.has_served()) {
                 outage = Outage::default();
             }
