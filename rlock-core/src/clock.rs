@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+#[cfg(feature = "testing")]
+use std::{sync::LazyLock, time::Instant};
 
 use rlock_proto::lease::Time;
 #[cfg(feature = "testing")]
@@ -48,6 +50,18 @@ impl GivenClock {
             }
         }
     }
+
+    /// Returns what [`now`](Self::now) would return if no test had moved this clock.
+    fn unmoved(&self) -> Time {
+        match *self {
+            #[cfg(feature = "testing")]
+            Self::Tokio(_) => Time::from(START.elapsed()),
+            #[cfg(feature = "testing")]
+            Self::Ahead(_) => system(),
+            #[cfg(test)]
+            Self::Slept(..) => Time::from(START.elapsed()),
+        }
+    }
 }
 
 impl ClientClock {
@@ -58,6 +72,15 @@ impl ClientClock {
 
     pub(crate) fn now(&self) -> Time {
         self.0.as_ref().map_or_else(system, |clock| clock.now())
+    }
+
+    /// Returns the time of day: the system's, moved by as much as a test has moved this clock.
+    pub(crate) fn time_of_day(&self) -> SystemTime {
+        let Some(clock) = &self.0 else {
+            return SystemTime::now();
+        };
+        let (now, unmoved) = (clock.now(), clock.unmoved());
+        SystemTime::now() + now.since(unmoved) - unmoved.since(now)
     }
 
     /// Resolves at `end`.
@@ -89,16 +112,17 @@ impl ClientClock {
     }
 }
 
+/// A day before this process read its first clock, because a paused runtime may show an earlier time.
+#[cfg(feature = "testing")]
+static START: LazyLock<Instant> = LazyLock::new(|| {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let now = Instant::now();
+    now.checked_sub(DAY).unwrap_or(now)
+});
+
 /// Returns the time of a runtime since the same moment for all runtimes, because clients of one store compare theirs.
 #[cfg(feature = "testing")]
 fn of_runtime(runtime: &Handle) -> Duration {
-    use std::{sync::LazyLock, time::Instant};
-    // A paused runtime may show an earlier time.
-    static START: LazyLock<Instant> = LazyLock::new(|| {
-        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-        let now = Instant::now();
-        now.checked_sub(DAY).unwrap_or(now)
-    });
     let start = *START;
     let _entered = runtime.enter();
     let now = tokio::time::Instant::now().into_std();

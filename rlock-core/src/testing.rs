@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | a store that is down | [`simulate_outage`] |
 //! | a lock that is lost | [`simulate_loss`] |
-//! | a lease that ends | [`use_clock`] and [`Clock::advance`] |
+//! | a lease that ends, or a tick that is due or [missed](crate::once::Once::Missed) | [`use_clock`] and [`Clock::advance`] |
 //! | a wait that ends | [`use_tokio_clock`], in a runtime whose clock is paused |
 //! | code that maps errors | [`error`], [`lost_error`] |
 //! | two instances of a service | two clients that [connect](crate::LockClient::connect) to the same `memory:name` |
@@ -134,7 +134,7 @@ fn embedded<'a>(
 /// `tokio::time::pause` and `tokio::time::advance` control leases and waits in tests with the embedded store.
 ///
 /// While a Tokio clock is paused and all tasks wait, it jumps to the next timer. So a wait of ten minutes takes no
-/// time, and locks are renewed as they would be in real time. Pausing needs a current-thread runtime and the
+/// time, and locks are renewed as they would be in real time. The windows of [ticks](crate::once) go by this clock, too. Pausing needs a current-thread runtime and the
 /// feature `test-util` of Tokio: `#[tokio::test(start_paused = true)]`.
 ///
 /// Clients that share a named embedded store must all use this clock, or none. Blocking calls

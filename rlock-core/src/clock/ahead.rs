@@ -17,7 +17,8 @@ use super::{LONGEST_SLEEP, system};
 /// A clock that goes on like the system's, and that a test can advance. [`use_clock`](crate::testing::use_clock) gives
 /// it to a client.
 ///
-/// Leases, waits, renewals, `min_hold` and `max_hold` go by this clock, on any runtime and for blocking calls, too.
+/// Leases, waits, renewals, `min_hold`, `max_hold` and the windows of [ticks](crate::once) go by this clock, on any runtime
+/// and for blocking calls, too.
 /// What guards against a server that does not reply goes by the timers of the system: the time-outs of connections and
 /// requests, and the pauses before another attempt to connect.
 ///

@@ -5,8 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rlock_proto::{machine::HoldEnd, options::Wait};
-use tokio::time::Instant;
+use rlock_proto::{lease::Time, machine::HoldEnd, options::Wait};
 
 use super::Job;
 use crate::{
@@ -43,7 +42,7 @@ impl Call {
     ) -> impl Future<Output = Result<Claimed, LockError>> + Send + use<> {
         // Boxed, because each caller's future would otherwise be as large as this one.
         Box::pin(async move {
-            let now = SystemTime::now();
+            let now = job.client.core().clock.time_of_day();
             job.schedule.check(now, job.again)?;
             let (lock, call) = (lock_of(&job, now), Self { job, purpose });
             if call.job.again {
@@ -85,7 +84,8 @@ impl Call {
     /// runs the tick at the same time. Ending its `min_hold` by force could take it from a call that has just begun.
     async fn claim_again(&self, lock: &Lock) -> Result<Claimed, LockError> {
         let again = self.job.client.lock(format!("{}:again", lock.key()));
-        let again = again.lease(self.job.lock.options.lease);
+        let mut again = again.lease(self.job.lock.options.lease);
+        again.options.site = self.job.lock.options.site;
         let claim = self.claim_by_hand(&again).await?;
         if claim.is_ok() && !self.is_done().await? {
             return self.claim_by_hand(lock).await;
@@ -130,7 +130,7 @@ impl Call {
             }
             attempted => return attempted,
         }
-        let left = self.job.schedule.left(SystemTime::now(), 1);
+        let left = self.job.schedule.left(self.now(), 1);
         self.acquire_within(lock, Wait::For(left)).await
     }
 
@@ -157,9 +157,10 @@ impl Call {
     /// the lock after a pause. With `retry`, a holder that does not reply has to renew its lease: a process that died has
     /// not done the tick. Each call acquires the lock only once, so this loop ends.
     async fn refused(&self, key: &str) -> Result<Option<NotRun>, LockError> {
-        let mut first: Option<(String, Instant)> = None;
+        let clock = &self.job.client.core().clock;
+        let mut first: Option<(String, Time)> = None;
         loop {
-            let asked = Instant::now();
+            let asked = clock.now();
             let Some(info) = self.job.client.inspect(key).await? else {
                 return Ok(None);
             };
@@ -179,7 +180,7 @@ impl Call {
                         owner = info.owner,
                         "looking again, because another call has the lock of the tick"
                     );
-                    first = Some((info.owner, Instant::now() + info.ttl.unwrap_or_default()));
+                    first = Some((info.owner, clock.now() + info.ttl.unwrap_or_default()));
                 }
             }
             self.pause().await;
@@ -203,7 +204,11 @@ impl Call {
     }
 
     fn is_over(&self) -> bool {
-        self.job.schedule.is_over(SystemTime::now())
+        self.job.schedule.is_over(self.now())
+    }
+
+    fn now(&self) -> SystemTime {
+        self.job.client.core().clock.time_of_day()
     }
 
     async fn pause(&self) {

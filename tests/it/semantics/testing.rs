@@ -1,9 +1,10 @@
 //! What `testing` offers to services: simulated losses, and clocks that a test controls.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rlock_core::{
     DrainOutcome, LockClient, LockError, LostCause, StoreUrl,
+    once::Once,
     testing::{Clock, simulate_loss, simulate_outage, use_clock, use_tokio_clock},
 };
 use rlock_testkit::{RedisServer, eventually, within};
@@ -151,6 +152,44 @@ async fn a_lease_ends_when_the_clock_passes_its_end_and_the_next_waiter_has_the_
     });
     let stopped = within(LONG, "the body stops", body).await;
     assert_eq!(cause_of(stopped), Some(LostCause::MaxHold));
+}
+
+/// Runs a tick three hours from now, while `advance` moves the clock of the client past its window and its record.
+async fn ticks_go_by_the_clock(client: &LockClient, advance: impl AsyncFn(Duration)) {
+    const WINDOW: Duration = Duration::from_secs(600);
+    let tick = SystemTime::now() + HOUR * 3;
+    let [ran, missed] = ["ran", "missed"].map(|name| client.once(name, tick).window(WINDOW));
+    let early = ran.run(async {}).await;
+    assert!(
+        matches!(early, Err(LockError::InvalidOption { option: "tick", .. })),
+        "{early:?}"
+    );
+    advance(HOUR * 3).await;
+    for (job, outcome) in [(&ran, "Ran(())"), (&ran, "Done")] {
+        let run = job.run(async {}).await.expect("a reply");
+        assert_eq!(format!("{run:?}"), outcome);
+    }
+    advance(WINDOW + WINDOW).await;
+    for (job, outcome) in [(&ran, "Done"), (&missed, "Missed")] {
+        let run = job.run(async {}).await.expect("a reply");
+        assert_eq!(format!("{run:?}"), outcome);
+    }
+    advance(ran.memory()).await;
+    let run = ran.run(async {}).await.expect("a reply");
+    assert!(matches!(run, Once::Missed), "the record has ended: {run:?}");
+}
+
+#[tokio::test]
+async fn ticks_are_due_done_and_missed_by_the_clock_of_a_test() {
+    let clock = Clock::new();
+    let client = by(&clock, "memory:").await;
+    ticks_go_by_the_clock(&client, async |time| clock.advance(time)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticks_are_due_done_and_missed_by_the_paused_clock() {
+    let client = on_tokio_clock("memory:").await;
+    ticks_go_by_the_clock(&client, async |time| tokio::time::advance(time).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
