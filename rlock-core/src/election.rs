@@ -5,11 +5,7 @@ mod campaign;
 mod observe;
 mod term;
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use rlock_proto::{key::Key, wait::Spread};
 
@@ -17,12 +13,7 @@ pub use self::{
     observe::{LeaderChanges, LeaderInfo},
     term::{LeaderGuard, Term},
 };
-use crate::{
-    client::LockClient,
-    error::LockError,
-    limits::{MOST_LABELS, OTHER_LABEL},
-    lock::Lock,
-};
+use crate::{client::LockClient, error::LockError, lock::Lock, observe::label};
 
 /// After so many failures in a row, an observer or a candidate asks less often.
 const MOST_TIMES: u32 = 10;
@@ -35,22 +26,6 @@ fn pause_after(failures: u32) -> Duration {
     } else {
         LESS_OFTEN
     }
-}
-
-/// Returns the label of an election for metrics, spans and inspection. Labels live for as long as the process, so there
-/// is a limit.
-fn label(key: &str) -> &'static str {
-    static LABELS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    let mut labels = LABELS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(label) = labels.get(key) {
-        return label;
-    }
-    if labels.len() >= MOST_LABELS {
-        return OTHER_LABEL;
-    }
-    let label = Box::leak(Box::from(key));
-    labels.insert(label);
-    label
 }
 
 impl LockClient {

@@ -37,7 +37,7 @@ use self::{
 };
 use crate::{
     client::LockClient, engine::shell::AcquiredFor, error::LockError, guard::LockGuard,
-    info::LockInfo, lock::Lock,
+    info::LockInfo, lock::Lock, observe::label,
 };
 
 impl LockClient {
@@ -45,7 +45,8 @@ impl LockClient {
     ///
     /// All instances pass the same name and the same scheduled time, which comes from the schedule and not from their
     /// clocks. Fractions of a second are ignored. The time types of `chrono`, `jiff` and `time` convert into a
-    /// `SystemTime`, so their times can be passed as they are.
+    /// `SystemTime`, so their times can be passed as they are. Metrics, spans and inspection show the name as the label of the
+    /// lock, unless the client [redacts](crate::LockClientBuilder::redact_keys) keys.
     ///
     /// # Examples
     ///
@@ -70,10 +71,15 @@ impl LockClient {
     /// ```
     pub fn once(&self, name: impl Into<String>, tick: impl Into<SystemTime>) -> Job {
         let schedule = Schedule::new(tick.into());
-        let key = format!("{}:{schedule}", escape(name.into()));
+        let name = escape(name.into()).to_string();
+        // A retained lock would keep a tick that a failed run has freed.
+        let lock = self.lock(format!("{name}:{schedule}"));
+        let mut lock = lock.retain(Duration::ZERO);
+        if self.key(lock.key()).is_ok_and(|key| !key.is_hidden()) {
+            lock = lock.label(label(&name));
+        }
         Job {
-            // A retained lock would keep a tick that a failed run has freed.
-            lock: self.lock(key).retain(Duration::ZERO),
+            lock,
             client: self.clone(),
             schedule,
             retry: false,

@@ -2,7 +2,7 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rlock_core::LockClient;
@@ -11,7 +11,7 @@ use rlock_testkit::{RedisServer, eventually};
 use super::{assert_idle, is, of_lock, of_lock_by, until_idle, until_waiting};
 use crate::common::{
     LASTING, LONG, acquiring, client, its_turn, name,
-    recorder::{keep_metrics, values},
+    recorder::{keep_metrics, series, values},
     resp2_client,
 };
 
@@ -152,4 +152,24 @@ async fn a_lock_that_was_deleted_comes_by_message_and_without_reports_by_timer()
     let unreported = async || delete(UNREPORTED, &untold).await;
     assert_brought_by(UNREPORTED, "timer", unreported).await;
     assert!(is(arrivals(UNREPORTED, "message"), 0));
+}
+
+#[tokio::test]
+async fn a_job_counts_under_its_name_unless_the_client_redacts_keys() {
+    keep_metrics();
+    let redacts = LockClient::builder().redact_keys(true).in_memory();
+    let hidden = redacts
+        .expect("valid")
+        .once("job:hidden", SystemTime::now());
+    let shown = LockClient::in_memory().once("job:shown", SystemTime::now());
+    for job in [hidden, shown.clone(), shown] {
+        job.run(async {}).await.map(drop).expect("a reply");
+    }
+    assert_eq!(durations("job%3Ashown", "granted").len(), 1);
+    assert_eq!(durations("job%3Ashown", "busy").len(), 1);
+    let has_hidden = |(_, value): &(String, String)| value.contains("hidden");
+    let hidden = series()
+        .into_iter()
+        .find(|(_, labels)| labels.iter().any(has_hidden));
+    assert_eq!(hidden, None);
 }
