@@ -7,6 +7,7 @@
 mod acquisition;
 mod call;
 mod doubt;
+mod ending;
 mod events;
 mod hold;
 mod input;
@@ -18,6 +19,7 @@ mod ownership;
 mod patience;
 mod queries;
 mod replies;
+mod settle;
 mod slot;
 mod slots;
 mod standing;
@@ -25,6 +27,8 @@ mod standing;
 mod tests;
 mod timer;
 mod tokens;
+mod turn;
+mod unpolled;
 
 use std::time::Duration;
 
@@ -45,7 +49,6 @@ pub use self::{
     },
     ownership::{Ownership, Phase},
     slot::Slot,
-    slots::SlotId,
     timer::Timer,
 };
 use crate::{few::one, key::Key, lease::Time, wait::Spread};
@@ -56,6 +59,10 @@ pub type Owner = u64;
 /// A call. The shell gives each a number of its own, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
+
+/// The number of a slot. When no call and no ownership uses it, another key may get it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(u32);
 
 /// One acquire within a hold: the outermost, or a nested one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

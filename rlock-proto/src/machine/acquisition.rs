@@ -5,9 +5,9 @@ use super::{
     By, CallId, Common, HoldEnd, Ownership, Phase,
     call::{Acquisition, Part, Stage},
     input::Failure,
-    line::Turn,
     output::{Ask, Entered, Refusal, Request, Step},
     slots::Slots,
+    turn::Turn,
 };
 use crate::{
     few::Few,

@@ -149,6 +149,14 @@ impl Call {
         }
     }
 
+    /// Makes the schedule look at the call as soon as its patience has ended.
+    pub(super) fn look_whether_polled(&mut self, id: CallId, cx: &mut Common) {
+        if let Some(patience) = self.patience() {
+            let after = patience.ends() + Duration::from_nanos(1);
+            self.look_by((after, Timer::Unpolled), id, cx);
+        }
+    }
+
     /// Returns whether a request of the call is under way, or its reply unread.
     pub(super) fn is_asking(&self) -> bool {
         matches!(&self.work, Work::Acquire(call) if call.is_asking())

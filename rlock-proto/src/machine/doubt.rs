@@ -12,7 +12,6 @@
 //!
 //! An answer of the store ends the doubt about all earlier requests of its kind, because the server executed them before.
 
-use super::input::Failure;
 use crate::lease::Time;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,16 +84,6 @@ pub(super) enum Behind {
     Request,
     /// A release, which may have ended the ownership.
     Release,
-}
-
-impl From<Failure> for Answer {
-    fn from(failure: Failure) -> Self {
-        if failure.maybe_executed {
-            Self::Missing
-        } else {
-            Self::NotExecuted
-        }
-    }
 }
 
 impl Doubt {

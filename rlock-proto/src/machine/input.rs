@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CallId, Entry, HoldEnd, Owner, Renew, Request, SlotId};
+use super::{CallId, Entry, HoldEnd, Owner, Renew, Request, SlotId, doubt::Answer};
 use crate::{
     few::Few,
     key::Key,
@@ -223,6 +223,16 @@ impl Reply {
             Self::Applied(applied) => Ok(applied),
             Self::Failed(failure) => Err(failure),
             Self::Acquired(_) | Self::None => Err(Failure::UNANSWERED),
+        }
+    }
+}
+
+impl From<Failure> for Answer {
+    fn from(failure: Failure) -> Self {
+        if failure.maybe_executed {
+            Self::Missing
+        } else {
+            Self::NotExecuted
         }
     }
 }

@@ -47,6 +47,7 @@ impl Slot {
             }
             _ => return Step::Left(held),
         }
+        let (id, key) = (self.id, self.key.clone());
         let own = self.find_mut(owner).filter(|own| own.is_releasing());
         let call = call.filter(|_| cx.life != Life::Ended);
         let (Some(own), Some(call)) = (own, call) else {
@@ -56,7 +57,7 @@ impl Slot {
         let patience = cx.settings.response_timeout;
         own.release_until(now + patience);
         let by = Some((call, now + patience));
-        let request = self.release(owner, patience, by, cx);
+        let request = own.release(id, key, patience, by, cx);
         request.map_or(Step::Left(held), Step::Send)
     }
 

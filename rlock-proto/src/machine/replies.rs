@@ -7,13 +7,16 @@ use super::{
     call::{Acquisition, Call, Ending, Stage, Work},
     doubt::{Answer, Asked},
     input::{Failure, Reply},
-    output::{Ask, Entered, Request, Step},
+    output::{Ask, Entered, Renew, Request, Step},
+    slot::Slot,
     slots::Slots,
+    timer::Target,
 };
 use crate::{
     few::{self, Few},
+    lease::Time,
     lost::LostCause,
-    store::{Acquired, Grant, TakenBy},
+    store::{Acquired, Grant, RenewalOutcome, TakenBy},
 };
 
 /// How often a call asks again because a change of its lock was reported. Requests of the same client over another
@@ -35,8 +38,9 @@ impl Machine {
         match request.what {
             Ask::Acquire { .. } => self.acquired(request, reply),
             Ask::SetCount { .. } | Ask::Downgrade { .. } => {
-                if let Some(slot) = self.slots.get_mut(request.claims[0].slot) {
-                    slot.count_answered(request, reply.applied(), &mut self.cx);
+                let claim = &request.claims[0];
+                if let Some(own) = self.slots.own_mut(claim.slot, claim.owner) {
+                    own.count_answered(request, reply.applied(), &mut self.cx);
                 }
                 request.slots()
             }
@@ -188,6 +192,32 @@ impl Machine {
             touched = request.slots();
         }
         touched
+    }
+}
+
+impl Slot {
+    /// Applies the reply to a renewal.
+    pub(super) fn renewed(
+        &mut self,
+        renew: &Renew,
+        sent_at: Time,
+        outcome: Option<RenewalOutcome>,
+        cx: &mut Common,
+    ) {
+        let owner = renew.owner;
+        let is_current = self.current == Some(owner);
+        let Some(own) = self.find_mut(owner) else {
+            return;
+        };
+        let lost = own.renewed(renew, sent_at, outcome, cx.now);
+        if let Some(RenewalOutcome::Held { wanted, .. }) = outcome {
+            self.line.others_wait |= wanted && is_current;
+        }
+        if let Some(cause) = lost {
+            self.lose(owner, cause, cx);
+        }
+        // The reply puts the next look off.
+        cx.schedule.remove(Target::Slot(self.id), &mut self.due);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The state of one key: its ownerships, whether an ended hold is handed over, retained or released, and the invariants.
+//! The state of one key: its ownerships, and whether an ended hold is handed over, retained or released.
 //!
 //! At each moment, a call has the turn and may ask the store, or the current ownership has a hold or is retained, or
 //! no call uses the key.
@@ -16,13 +16,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{
-    Common, Life, Owner, SlotId,
-    call::Calls,
+    Common, Owner, SlotId,
     hold::Hold,
     line::Line,
     output::Output,
     ownership::{Due, Ownership, Phase},
-    timer::{Target, Timer},
 };
 use crate::{key::Key, lease::Time, mode::LockMode, options::LockOptions};
 
@@ -200,7 +198,7 @@ impl Slot {
         if may_continue && own.is_certain(now) {
             own.run_low();
             let next = line.next();
-            let fits = next.is_some_and(|options| own.fits(options, now));
+            let fits = next.is_some_and(|next| own.fits(&next.options, now));
             if fits && line.may_serve() && own.tokens().has_next() {
                 own.pass_on();
                 return line.hands_over();
@@ -215,21 +213,6 @@ impl Slot {
             }
         }
         self.end_current(cx);
-    }
-
-    /// Ends a retention when others wait for the lock, or no call came in time.
-    fn end_retention(&mut self, cx: &mut Common) {
-        let Some(own) = self.current() else {
-            return;
-        };
-        let Some(until) = own.retained_until() else {
-            return;
-        };
-        // Without `retain`, it only waited for tokens, and the calls that needed them may be gone.
-        let is_kept = cx.now < until && (self.line.is_queued() || !own.retain().is_zero());
-        if self.line.others_wait || cx.is_draining() || !is_kept {
-            self.end_current(cx);
-        }
     }
 
     /// Handles the deadlines that have passed.
@@ -250,86 +233,5 @@ impl Slot {
                 Due::Nothing => {}
             }
         }
-    }
-
-    /// Settles the slot, whatever the input was: ends a retention or a shared ownership that others
-    /// wait for, serves the line, sends what the background has to send, and schedules the next look.
-    pub(super) fn settle(&mut self, calls: &mut Calls, cx: &mut Common) {
-        let was_releasing = self.is_releasing();
-        self.end_retention(cx);
-        self.advance(calls, cx);
-        if let Some(own) = self.current()
-            && own.phase() == Phase::Held
-            && (matches!(own.mode, LockMode::Permits(_))
-                || own.mode == LockMode::Shared && (self.line.others_wait || cx.is_draining()))
-        {
-            self.set_shared_aside();
-        }
-        let counts = cx.settings.counts_entries;
-        let (mut n, mut due) = (0, (Time::NEVER, Timer::LeaseEnd));
-        while let Some(own) = self.ownerships.get(n) {
-            let owner = own.owner;
-            let mut request_due = own.request_due(counts);
-            if request_due <= cx.now && cx.life != Life::Ended {
-                if own.is_releasing() {
-                    self.release_in_background(owner, calls, cx);
-                } else {
-                    self.send_count(owner, cx);
-                }
-                request_due = self.ownerships[n].request_due(counts);
-            }
-            let own = &self.ownerships[n];
-            if own.is_over(cx.now) {
-                self.ownerships.remove(n);
-                continue;
-            }
-            due = due.min(own.next_due(cx.now, request_due));
-            n += 1;
-        }
-        (cx.schedule).look_by(due, Target::Slot(self.id), &mut self.due);
-        self.watch_turn(calls, cx);
-        // The call that has just taken its step is not woken again, unless it waits for a release that has ended since.
-        let has_released = was_releasing && !self.is_releasing();
-        if self.current.is_none() && (self.line.turn() != cx.stepped || has_released) {
-            self.wake_turn(cx);
-        }
-    }
-
-    /// Panics if the slot is not consistent.
-    pub(super) fn check(&self, calls: &Calls, cx: &Common) {
-        let is = |is: bool, what: &str| assert!(is, "{what}: {self:#?}");
-        for own in &self.ownerships {
-            own.check(cx.now);
-            let is_over = matches!(own.phase(), Phase::Lost | Phase::Ended);
-            let is_shared = own.phase() == Phase::Held && own.mode != LockMode::Exclusive;
-            let is_current = self.current == Some(own.owner);
-            is(
-                is_over != is_current || is_shared,
-                "only the current ownership and shared ones are used",
-            );
-            is(
-                !is_current || !is_shared || !self.line.is_queued(),
-                "no call waits behind a shared ownership",
-            );
-        }
-        match self.current().map(Ownership::phase) {
-            None => is(self.current.is_none(), "the current ownership is known"),
-            Some(Phase::Asking | Phase::HandedOver) => {
-                is(self.line.turn().is_some(), "a call has the turn for it");
-            }
-            Some(Phase::Held) => is(self.line.turn().is_none(), "the hold has the turn"),
-            Some(Phase::Retained) => {
-                is(self.line.turn().is_none(), "no call has the turn");
-                let waits = self.current().is_some_and(|own| !own.tokens().has_next());
-                is(!self.line.is_queued() || waits, "a retained lock is free");
-            }
-            Some(Phase::Lost | Phase::Ended) => is(false, "what is over is not current"),
-        }
-        let is_used = self.line.turn().is_some() || self.current.is_some();
-        is(!self.line.is_queued() || is_used, "waiters are served");
-        is(
-            self.line.calls().all(|call| calls.contains_key(&call)),
-            "calls exist",
-        );
     }
 }

@@ -6,15 +6,11 @@ use std::{
     ops::{Index, IndexMut},
 };
 
-use super::{Common, Owner, call::Calls, ownership::Ownership, slot::Slot, timer::Target};
+use super::{Common, Owner, SlotId, ownership::Ownership, slot::Slot, timer::Target};
 use crate::key::Key;
 
 /// How many unused slots are kept, so that the next call for their key need not make a new one.
 const MOST_IDLE: usize = 64;
-
-/// The number of a slot. When no call and no ownership uses it, another key may get it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlotId(u32);
 
 /// All slots of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,18 +95,12 @@ impl Slots {
         self.all.iter_mut().flatten().map(|slot| &mut **slot)
     }
 
-    /// Settles a slot. An unused one is listed; if the list is full, its first slot is forgotten,
-    /// unless that is in use again.
-    pub(super) fn settle(&mut self, id: SlotId, calls: &mut Calls, cx: &mut Common) {
-        let Some(slot) = self.get_mut(id) else {
-            return;
-        };
-        slot.settle(calls, cx);
-        if !slot.is_unused() {
-            if cfg!(debug_assertions) {
-                slot.check(calls, cx);
-            }
-        } else if !std::mem::replace(&mut slot.is_listed, true) {
+    /// Lists a slot if it is unused. If the list is full, its first slot is forgotten, unless that is in use again.
+    pub(super) fn list(&mut self, id: SlotId, cx: &mut Common) {
+        if let Some(slot) = self.get_mut(id)
+            && slot.is_unused()
+            && !std::mem::replace(&mut slot.is_listed, true)
+        {
             self.idle.push_back(id);
             if self.idle.len() > MOST_IDLE
                 && let Some(oldest) = self.idle.pop_front()

@@ -11,9 +11,10 @@ use super::{
 };
 use crate::{
     few::one,
+    key::Key,
     lease::Time,
     machine::{
-        Common, Owner, Slot,
+        Common, SlotId,
         doubt::{Answer, Asked},
         input::Failure,
         output::{Ask, Output, Request},
@@ -100,35 +101,29 @@ impl Ownership {
             _ => Time::NEVER,
         }
     }
-}
 
-impl Slot {
     /// Makes the background tell the store what it should show of this owner.
-    pub(in crate::machine) fn send_count(&mut self, owner: Owner, cx: &mut Common) {
-        let (now, counts) = (cx.now, cx.settings.counts_entries);
-        let (slot, key) = (self.id, self.key.clone());
-        let Some(own) = self.find_mut(owner) else {
-            return;
-        };
-        let Some(shows) = own.should_show(counts) else {
+    pub(in crate::machine) fn send_count(&mut self, slot: SlotId, key: Key, cx: &mut Common) {
+        let now = cx.now;
+        let Some(shows) = self.should_show(cx.settings.counts_entries) else {
             return;
         };
         let number = cx.number();
         let what = match shows {
             Shown::Count(count) => Ask::SetCount {
                 count,
-                lease: own.lease.full,
+                lease: self.lease.full,
             },
             Shown::Shared => Ask::Downgrade {
-                fence: own.fence_to_pass(cx),
+                fence: self.fence_to_pass(cx),
             },
         };
-        let timeout = own.rest(now).min(cx.settings.response_timeout);
-        own.tries.sent(number, now, Time::NEVER);
+        let timeout = self.rest(now).min(cx.settings.response_timeout);
+        self.tries.sent(number, now, Time::NEVER);
         cx.outputs.push(Output::Send(Box::new(Request {
             number,
             call: None,
-            claims: one(own.claimed(Asked::Count, slot, key, false)),
+            claims: one(self.claimed(Asked::Count, slot, key, false)),
             what,
             timeout,
         })));
@@ -145,10 +140,7 @@ impl Slot {
         cx: &mut Common,
     ) {
         let (now, spread) = (cx.now, cx.spread());
-        let Some(own) = self.find_mut(request.claims[0].owner) else {
-            return;
-        };
-        let Some(sent_at) = own.tries.answered(request.number) else {
+        let Some(sent_at) = self.tries.answered(request.number) else {
             return;
         };
         let answer = match reply {
@@ -157,15 +149,15 @@ impl Slot {
             Err(failure) if !failure.transient => Answer::Refused,
             Err(failure) => failure.into(),
         };
-        own.doubt.answered(Asked::Count, answer, now);
+        self.doubt.answered(Asked::Count, answer, now);
         if !matches!(answer, Answer::Has(_) | Answer::Refused) {
-            return own.tries.failed(now, spread);
+            return self.tries.failed(now, spread);
         }
-        own.tries.succeeded();
-        own.shown = match request.what {
+        self.tries.succeeded();
+        self.shown = match request.what {
             Ask::SetCount { count, lease } => {
                 if let Answer::Has(sent_at) = answer {
-                    own.kept(sent_at, lease, now);
+                    self.kept(sent_at, lease, now);
                 }
                 Shown::Count(count)
             }

@@ -13,24 +13,23 @@ use crate::{
     lease::Time,
     lost::LostCause,
     machine::{
-        CallId, Common, Life, Owner, Slot,
-        call::{Call, Calls, Ending},
+        CallId, Common, SlotId,
         doubt::{Answer, Asked},
         input::Failure,
-        output::{Ask, Output, Refusal, Request, Step},
+        output::{Ask, Output, Request},
         patience::IDLE,
-        slots::Slots,
     },
     store::Applied,
+    wait::Spread,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Release {
+pub(in crate::machine) struct Release {
     progress: Progress,
     /// When the lease ends at the store. From then on the background sends no release.
     until: Time,
     /// The call that waits for the next try.
-    waiting: Option<CallId>,
+    pub(in crate::machine) waiting: Option<CallId>,
     /// Whether a hold ended with the ownership. Only such a release can find a loss.
     ends_hold: bool,
 }
@@ -53,6 +52,11 @@ impl Release {
             waiting: None,
             ends_hold,
         }
+    }
+
+    /// Returns whether no further try follows, because the store does not have the lock.
+    pub(in crate::machine) fn is_done(&self) -> bool {
+        self.progress == Progress::Done
     }
 
     /// Returns when the background has to look at it.
@@ -83,6 +87,11 @@ impl Ownership {
         self.tries = Tries::from(now);
         let release = Release::new(ends_hold, now + self.lease.full);
         self.status.end(release);
+    }
+
+    /// Returns its release, once it has ended.
+    pub(in crate::machine) fn release_mut(&mut self) -> Option<&mut Release> {
+        self.status.release_mut()
     }
 
     /// Returns whether it is being released, and the store may still have the lock.
@@ -123,6 +132,95 @@ impl Ownership {
         Some(sent_at)
     }
 
+    /// Returns the request that releases it. `by`: the call that sends it, and when it gives up.
+    pub(in crate::machine) fn release(
+        &mut self,
+        slot: SlotId,
+        key: Key,
+        rest: Duration,
+        by: Option<(CallId, Time)>,
+        cx: &mut Common,
+    ) -> Option<Box<Request>> {
+        let (call, waits_until) = by.map_or((None, Time::NEVER), |(call, at)| (Some(call), at));
+        let (now, number) = (cx.now, cx.number());
+        let timeout = rest.min(cx.settings.response_timeout);
+        let what = Ask::Release {
+            fence: self.fence_to_pass(cx),
+            min_hold: self.min_hold(now),
+            was_held: self.hold().is_some(),
+            held: self.valid_until(now).map(|_| ()),
+            waits_until,
+        };
+        let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
+        self.status.release()?;
+        self.tries.sent(number, now, answered_by);
+        Some(Box::new(Request {
+            number,
+            call,
+            claims: one(self.claimed(Asked::Release, slot, key, false)),
+            what,
+            timeout,
+        }))
+    }
+
+    /// Returns how long the background may still release it, or zero.
+    pub(in crate::machine) fn release_rest(&self, now: Time) -> Duration {
+        let release = self.status.release();
+        release.map_or(Duration::ZERO, |release| release.until.since(now))
+    }
+
+    /// Ends the tries at its release, because the lease has ended the lock. Returns the report if one has failed.
+    pub(in crate::machine) fn stop_releasing(&mut self, key: Key) -> Option<Output> {
+        self.status.release_mut()?.progress = Progress::Done;
+        self.tries.have_failed().then(|| self.given_up(key))
+    }
+
+    /// Gives its release up, because the store refuses it for good. Returns the report.
+    pub(in crate::machine) fn give_up(&mut self, key: Key) -> Option<Output> {
+        self.status.release_mut()?.progress = Progress::GivenUp;
+        Some(self.given_up(key))
+    }
+
+    /// Ends the try with this request. Returns `None` if it is not the one under way.
+    pub(in crate::machine) fn release_answered(&mut self, request: u64) -> Option<()> {
+        self.status.release()?;
+        self.tries.answered(request).map(|_| ())
+    }
+
+    /// Makes the next try at its release follow after a pause.
+    pub(in crate::machine) fn release_failed(
+        &mut self,
+        failure: Failure,
+        now: Time,
+        spread: Spread,
+    ) {
+        self.tries.failed(now, spread);
+        self.doubt.answered(Asked::Release, failure.into(), now);
+    }
+
+    /// Applies that the store has executed its release. Returns the outcome of its hold.
+    pub(in crate::machine) fn released(
+        &mut self,
+        applied: Applied,
+        was_valid: bool,
+        now: Time,
+    ) -> Result<(), LostCause> {
+        let Some(release) = self.status.release_mut() else {
+            return Ok(());
+        };
+        release.progress = Progress::Done;
+        // A missing lock is a loss only if a hold ended with the ownership, the hold was valid when the release was sent, and no
+        // earlier release may have taken the lock.
+        let may_be_lost = release.ends_hold && was_valid;
+        self.doubt.answered(Asked::Release, Answer::HasNot, now);
+        match applied {
+            Applied::NotHeld if may_be_lost => {
+                Err(self.timed_out(now).unwrap_or(LostCause::Removed))
+            }
+            Applied::NotHeld | Applied::Done => Ok(()),
+        }
+    }
+
     /// Returns the last known fence, if the store may lack it or forget it soon, or 0.
     pub(super) fn fence_to_pass(&self, cx: &Common) -> u64 {
         // Other members of a quorum may lack the fence.
@@ -144,171 +242,6 @@ impl Ownership {
             owner: self.owner,
             mode: self.mode,
             was_held: self.hold().is_some(),
-        }
-    }
-}
-
-impl Slot {
-    /// Makes the background release an ownership that has ended, or gives the release up with its lease. A request of a call
-    /// that is not polled is due, too: its reply may never be read.
-    pub(in crate::machine) fn release_in_background(
-        &mut self,
-        owner: Owner,
-        calls: &mut Calls,
-        cx: &mut Common,
-    ) {
-        let (now, key) = (cx.now, self.key.clone());
-        let Some(own) = self.find_mut(owner) else {
-            return;
-        };
-        if own.pass_release_on(now).is_some() {
-            return self.tell_ending(owner, Ok(()), calls, cx);
-        }
-        let Some(release) = own.status.release_mut() else {
-            return;
-        };
-        let rest = release.until.since(now);
-        if !rest.is_zero() {
-            let request = self.release(owner, rest, None, cx);
-            return cx.outputs.extend(request.map(Output::Send));
-        }
-        release.progress = Progress::Done;
-        if own.tries.have_failed() {
-            cx.outputs.push(own.given_up(key));
-        }
-        self.tell_ending(owner, Ok(()), calls, cx);
-    }
-
-    /// Returns the request that releases an ownership. `by`: the call that sends it, and when it gives up.
-    pub(in crate::machine) fn release(
-        &mut self,
-        owner: Owner,
-        rest: Duration,
-        by: Option<(CallId, Time)>,
-        cx: &mut Common,
-    ) -> Option<Box<Request>> {
-        let (call, waits_until) = by.map_or((None, Time::NEVER), |(call, at)| (Some(call), at));
-        let (now, number) = (cx.now, cx.number());
-        let timeout = rest.min(cx.settings.response_timeout);
-        let (slot, key) = (self.id, self.key.clone());
-        let own = self.find_mut(owner)?;
-        let what = Ask::Release {
-            fence: own.fence_to_pass(cx),
-            min_hold: own.min_hold(now),
-            was_held: own.hold().is_some(),
-            held: own.valid_until(now).map(|_| ()),
-            waits_until,
-        };
-        let answered_by = call.map_or(Time::NEVER, |_| now + timeout + IDLE);
-        own.status.release()?;
-        own.tries.sent(number, now, answered_by);
-        Some(Box::new(Request {
-            number,
-            call,
-            claims: one(own.claimed(Asked::Release, slot, key, false)),
-            what,
-            timeout,
-        }))
-    }
-
-    /// Applies the reply to a release of a hold that was valid or lost when the request was sent. Returns the outcome once the
-    /// store has executed it.
-    pub(in crate::machine) fn released(
-        &mut self,
-        request: &Request,
-        held: Result<(), LostCause>,
-        reply: Result<Applied, Failure>,
-        calls: &mut Calls,
-        cx: &mut Common,
-    ) -> Option<Result<(), LostCause>> {
-        let (now, spread, key) = (cx.now, cx.spread(), self.key.clone());
-        let owner = request.claims[0].owner;
-        let own = self.find_mut(owner)?;
-        let release = own.status.release_mut()?;
-        own.tries.answered(request.number)?;
-        let applied = match reply {
-            Ok(applied) => applied,
-            Err(failure) => {
-                own.tries.failed(now, spread);
-                own.doubt.answered(Asked::Release, failure.into(), now);
-                if !failure.transient {
-                    let waiting = release.waiting.and_then(|call| calls.get_mut(&call));
-                    if let Some(ending) = waiting.and_then(Call::ending) {
-                        ending.waits_until = now;
-                    } else {
-                        release.progress = Progress::GivenUp;
-                        cx.outputs.push(own.given_up(key));
-                    }
-                }
-                self.tell_ending(owner, Ok(()), calls, cx);
-                return None;
-            }
-        };
-        release.progress = Progress::Done;
-        // A missing lock is a loss only if a hold ended with the ownership, the hold was valid when the release was sent, and no
-        // earlier release may have taken the lock.
-        let may_be_lost = release.ends_hold && held.is_ok() && !request.repeats();
-        own.doubt.answered(Asked::Release, Answer::HasNot, now);
-        let outcome = match applied {
-            Applied::NotHeld if may_be_lost => {
-                Err(own.timed_out(now).unwrap_or(LostCause::Removed))
-            }
-            Applied::NotHeld | Applied::Done => Ok(()),
-        };
-        if let Err(cause) = outcome {
-            cx.outputs.extend(own.lose(&key, cause));
-        }
-        self.tell_ending(owner, outcome, calls, cx);
-        Some(outcome)
-    }
-
-    /// Wakes the call that waits for a try. If that was the last one, the call has its outcome.
-    fn tell_ending(
-        &mut self,
-        owner: Owner,
-        outcome: Result<(), LostCause>,
-        calls: &mut Calls,
-        cx: &mut Common,
-    ) {
-        let release = self.find(owner).and_then(|own| own.status.release());
-        let Some(release) = release else {
-            return;
-        };
-        let Some(call) = release.waiting else {
-            return;
-        };
-        cx.wake(call);
-        if release.progress == Progress::Done
-            && let Some(ending) = calls.get_mut(&call).and_then(Call::ending)
-        {
-            ending.outcome = Some(outcome.and(ending.held));
-        }
-    }
-}
-
-impl Ending {
-    /// Returns the next step of a call that ends its entry, and when to wake it.
-    pub(in crate::machine) fn step(
-        &mut self,
-        id: CallId,
-        slots: &mut Slots,
-        cx: &mut Common,
-    ) -> Step {
-        if let Some(outcome) = self.outcome {
-            return Step::Left(outcome);
-        }
-        let own = slots.own_mut(self.slot, self.owner);
-        let Some(release) = own.and_then(|own| own.status.release_mut()) else {
-            return Step::Left(self.held);
-        };
-        if cx.life == Life::Ended {
-            Step::Left(Err(LostCause::Closed))
-        } else if cx.now >= self.waits_until {
-            release.waiting = None;
-            Step::Refused(Refusal::Failed)
-        } else {
-            release.waiting = Some(id);
-            cx.wait(self.waits_until)
         }
     }
 }

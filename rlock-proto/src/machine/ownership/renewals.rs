@@ -10,11 +10,7 @@ use crate::{
     key::Key,
     lease::{Time, next_check, renewal_due, renewal_retry, valid_until},
     lost::LostCause,
-    machine::{
-        Common, Settings, Slot, SlotId,
-        output::Renew,
-        timer::{Target, Timer},
-    },
+    machine::{Settings, SlotId, output::Renew, timer::Timer},
     mode::LockMode,
     store::{Grant, RenewalOutcome},
 };
@@ -217,9 +213,27 @@ impl Ownership {
         }
     }
 
+    /// Applies the reply to a renewal. Returns the cause if the lock is lost.
+    pub(in crate::machine) fn renewed(
+        &mut self,
+        renew: &Renew,
+        sent_at: Time,
+        outcome: Option<RenewalOutcome>,
+        now: Time,
+    ) -> Option<LostCause> {
+        if let Some(RenewalOutcome::Held { fence, .. }) = outcome {
+            self.confirmed(sent_at, renew.lease, fence, now);
+        }
+        self.tokens.end_wish();
+        // The store may execute a renewal of the exclusive lock after a downgrade has made the lock a shared one.
+        let is_outdated = renew.mode != self.mode;
+        let is_lost = matches!(outcome, Some(RenewalOutcome::Lost)) && !is_outdated;
+        is_lost.then(|| self.timed_out(now).unwrap_or(LostCause::Removed))
+    }
+
     /// Confirms the lease and the new fence that the store granted to a renewal sent at `sent_at`. A late reply does not revive
     /// a lease that has ended, because other owners may have had the lock since.
-    pub(in crate::machine) fn renewed(
+    pub(in crate::machine) fn confirmed(
         &mut self,
         sent_at: Time,
         lease: Duration,
@@ -236,38 +250,5 @@ impl Ownership {
             }
             self.lease.renewal_sent = None;
         }
-    }
-}
-
-impl Slot {
-    /// Applies the reply to a renewal.
-    pub(in crate::machine) fn renewed(
-        &mut self,
-        renew: &Renew,
-        sent_at: Time,
-        outcome: Option<RenewalOutcome>,
-        cx: &mut Common,
-    ) {
-        let (owner, now) = (renew.owner, cx.now);
-        let is_current = self.current == Some(owner);
-        let Some(own) = self.find_mut(owner) else {
-            return;
-        };
-        if let Some(RenewalOutcome::Held { fence, .. }) = outcome {
-            own.renewed(sent_at, renew.lease, fence, now);
-        }
-        own.tokens.end_wish();
-        // The store may execute a renewal of the exclusive lock after a downgrade has made the lock a shared one.
-        let is_outdated = renew.mode != own.mode;
-        let cause = own.timed_out(now).unwrap_or(LostCause::Removed);
-        match outcome {
-            Some(RenewalOutcome::Held { wanted, .. }) => {
-                self.line.others_wait |= wanted && is_current;
-            }
-            Some(RenewalOutcome::Lost) if !is_outdated => self.lose(owner, cause, cx),
-            Some(RenewalOutcome::Lost | RenewalOutcome::Unknown) | None => {}
-        }
-        // The reply puts the next look off.
-        cx.schedule.remove(Target::Slot(self.id), &mut self.due);
     }
 }

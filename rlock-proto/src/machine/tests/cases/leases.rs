@@ -69,7 +69,7 @@ proptest! {
         answers.sort_unstable();
         let mut expected = valid_until(granted_at, lease);
         for (now, sent_at) in answers {
-            own.renewed(sent_at, lease, 0, now);
+            own.confirmed(sent_at, lease, 0, now);
             // A reply before the end extends the lease from the time of its request.
             if now < expected {
                 expected = expected.max(valid_until(sent_at, lease));
