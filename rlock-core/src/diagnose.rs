@@ -1,4 +1,4 @@
-//! Examines the servers of a store: whether they are fit for locks, and what to change if they are not.
+//! `diagnose::store`: examines the servers of a store, whether they are fit for locks, and what to change if they are not.
 //!
 //! This is what the command `rlock doctor` prints, for the health tooling of a service: a check before a deployment, a
 //! page for operators, an alert. A service connects with its own certificates, credentials and prefix, which the
@@ -7,7 +7,7 @@
 //! [`store`] takes seconds, and many requests. To ask whether locks can be acquired now, as a readiness probe does, use
 //! [`LockClient::probe`](crate::LockClient::probe).
 
-pub use crate::store::diagnose::{Finding, Severity};
+pub use crate::store::examine::{Finding, Severity};
 use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 
 /// Examines the servers of a store, as a client of this builder would use them.

@@ -9,7 +9,7 @@ pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entries;
 pub(crate) mod entry;
-pub(crate) mod hold;
+pub(crate) mod hold_record;
 pub(crate) mod holders;
 pub(crate) mod messages;
 pub(crate) mod queries;

@@ -3,10 +3,10 @@
 
 pub(crate) mod cluster;
 pub(crate) mod credentials;
-pub(crate) mod diagnose;
 pub(crate) mod directory;
 pub(crate) mod endpoint;
 mod error;
+pub(crate) mod examine;
 pub(crate) mod memory;
 pub(crate) mod provider;
 pub(crate) mod quorum;

@@ -24,7 +24,7 @@
 //! The shell sends a [`Request`](machine::Request) to a store, whose interface the types of [`store`] describe. It
 //! returns the request to the machine with the reply, or with a failure if no reply came within the request's
 //! time-out; the shell keeps the timer for that. [`embedded`] implements the rules of such a store in memory, and
-//! [`redlock`] combines several stores into one.
+//! [`quorum`] combines several stores into one.
 //!
 //! # What never happens
 //!
@@ -104,6 +104,6 @@ pub mod machine;
 pub mod mode;
 pub mod options;
 pub mod owner;
-pub mod redlock;
+pub mod quorum;
 pub mod store;
 pub mod wait;

@@ -1,9 +1,9 @@
 //! The messages between clients and stores: requests, replies and notifications.
 
+mod constants;
 mod hash_slot;
-mod limits;
 mod notification;
 mod reply;
 mod request;
 
-pub use self::{hash_slot::HashSlot, limits::*, notification::*, reply::*, request::*};
+pub use self::{constants::*, hash_slot::HashSlot, notification::*, reply::*, request::*};

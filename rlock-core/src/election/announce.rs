@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rlock_proto::options::Site;
 use tokio::sync::SetOnce;
 
-use crate::{engine::hold::Passenger, info::Holder, metrics};
+use crate::{engine::hold_record::Passenger, info::Holder, metrics};
 
 /// The passenger of a hold by which this process leads.
 pub(super) struct Office {

@@ -23,7 +23,7 @@ use crate::{
         core::Core,
         driver::ClientHandle,
         entry::{EntryGuard, EntryHandle},
-        hold::{HoldRecord, Notes},
+        hold_record::{HoldRecord, Notes},
         shell::AcquiredFor,
     },
     error::LockError,

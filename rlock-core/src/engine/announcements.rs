@@ -11,7 +11,7 @@ use std::{
 use rlock_proto::{key::Key, store::KeyFilter};
 use tokio::sync::Notify;
 
-use crate::{engine::hold::HoldRecord, info::LockInfo};
+use crate::{engine::hold_record::HoldRecord, info::LockInfo};
 
 /// Listens for announcements of a key.
 pub(crate) trait HoldListener: Send + Sync {

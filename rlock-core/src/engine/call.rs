@@ -21,7 +21,7 @@ use rlock_proto::{
 use crate::{
     engine::{
         core::Core,
-        hold::HoldRecord,
+        hold_record::HoldRecord,
         shell::{Begins, Shell},
         unread::Unread,
     },

@@ -22,7 +22,7 @@ use crate::{
         call::CallGuard,
         core::Core,
         driver::ClientHandle,
-        hold::{HoldRecord, Passenger},
+        hold_record::{HoldRecord, Passenger},
     },
     error::LockError,
     token::Token,

@@ -37,7 +37,7 @@ use self::{
     state::ClientState,
 };
 use super::{
-    announcements::Announcements, hold::HoldRecord, holders::Disputes, messages::Messages,
+    announcements::Announcements, hold_record::HoldRecord, holders::Disputes, messages::Messages,
 };
 use crate::{
     clock::ClientClock,

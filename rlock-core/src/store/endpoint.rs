@@ -7,7 +7,7 @@ mod tests;
 use std::fmt;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
-use rlock_proto::{escape_control::escape_control, redlock::MOST_SERVERS};
+use rlock_proto::{escape_control::escape_control, quorum::MOST_SERVERS};
 
 pub(crate) use self::parts::redacted;
 use self::parts::{SEVERAL, UrlKind, UrlParts, no_scheme};

@@ -1,6 +1,6 @@
 //! The store on a quorum: a lock is held if more than half of several independent servers grant it.
 //!
-//! [`redlock`] is the algorithm. A [`QuorumCall`] asks all members, and [`rlock_proto::redlock`] counts their replies. Each member is a
+//! [`redlock`] is the algorithm. A [`QuorumCall`] asks all members, and [`rlock_proto::quorum`] counts their replies. Each member is a
 //! [`RedisStore`] with one connection. A quorum has no wait queue. A release notifies all waiters at every member, and each of them
 //! asks again after a pause of its own.
 
@@ -16,7 +16,7 @@ use futures_util::future::{Either, join_all};
 use rlock_proto::{
     key::Key,
     lease::MAX_LEASE,
-    redlock::{SHORTEST_LATE, majority, of_member},
+    quorum::{SHORTEST_LATE, majority, of_member},
     store::{
         AcquireRequest, Acquired, Applied, Change, Claim, Listener, Renewal, Renewed, StoredLock,
     },

@@ -1,4 +1,4 @@
-//! A hold: its token, its entries, and what observers see of it.
+//! A hold as the machine sees it: its token, its entries, and what observers see of it.
 
 use std::time::Duration;
 

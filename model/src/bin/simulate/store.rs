@@ -1,7 +1,7 @@
 //! The stores of the simulation, which are the code that ships: the embedded store's rules, and a quorum's decisions.
 
 pub(crate) use rlock_proto::{
-    redlock as decisions,
+    quorum as decisions,
     store::{
         Acquired, Applied, Claim, GRACE, Notification, ReleaseRequest, Renewal, RenewalOutcome,
         Renewed, StoredLock,

@@ -1,4 +1,5 @@
-//! Examines the servers of a store as a client of this builder would use them, and acquires a lock there.
+//! Runs `diagnose::store` with the settings of a builder: examines the servers as its client would use them, and acquires a
+//! lock there.
 
 use std::{
     panic::resume_unwind,
@@ -6,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rlock_proto::redlock::majority;
+use rlock_proto::quorum::majority;
 
 use super::LockClientBuilder;
 use crate::{
     error::LockError,
     store::{
-        diagnose::{self, Finding, ServerReport, Severity, failures, whole_quorum},
         endpoint::Endpoint,
+        examine::{self, Finding, ServerReport, Severity, failures, whole_quorum},
         redis::RedisOptions,
     },
     store_url::StoreUrl,
@@ -71,7 +72,7 @@ impl LockClientBuilder {
         match endpoint {
             Endpoint::Memory(_) => Ok(Vec::new()),
             Endpoint::Server(server) => {
-                let mut reports = diagnose::server(server.clone(), &options).await;
+                let mut reports = examine::server(server.clone(), &options).await;
                 if !reports.iter().any(|report| report.is_reachable) {
                     return Err(failures(&reports));
                 }
@@ -80,7 +81,7 @@ impl LockClientBuilder {
                 Ok(reports)
             }
             Endpoint::Cluster(cluster) => {
-                let mut reports = diagnose::cluster(cluster.clone(), &options).await?;
+                let mut reports = examine::cluster(cluster.clone(), &options).await?;
                 self.acquire_one(Endpoint::Cluster(cluster), &mut reports)
                     .await;
                 Ok(reports)
@@ -88,7 +89,7 @@ impl LockClientBuilder {
             Endpoint::Quorum(members) => {
                 let (count, mut reached, mut reports) = (members.len(), 0, Vec::new());
                 for member in members {
-                    let mut examined = diagnose::member(member.clone(), &options).await;
+                    let mut examined = examine::member(member.clone(), &options).await;
                     if examined.iter().any(|report| report.is_reachable) {
                         reached += 1;
                         self.acquire_one(Endpoint::Server(member), &mut examined)

@@ -9,7 +9,7 @@ use crate::{
     backoff::Backoff,
     engine::{
         core::Core,
-        hold::HoldRecord,
+        hold_record::HoldRecord,
         messages::{Message, written},
         queries::describe,
     },

@@ -9,7 +9,7 @@ use rlock_proto::{
 };
 
 use crate::{
-    engine::{core::Core, hold::HoldRecord, shell::RenewalFailure},
+    engine::{core::Core, hold_record::HoldRecord, shell::RenewalFailure},
     wording::shown,
 };
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rlock_proto::{few::Few, options::Site};
 
-use crate::{engine::hold::HoldRecord, metrics};
+use crate::{engine::hold_record::HoldRecord, metrics};
 
 /// The holds that a call begins or enters.
 pub(in crate::engine) struct Begins {

@@ -11,7 +11,7 @@ use rlock_proto::{
 };
 
 use super::{Shell, begins::Begins};
-use crate::{engine::hold::HoldRecord, metrics, observe::EndedHold};
+use crate::{engine::hold_record::HoldRecord, metrics, observe::EndedHold};
 
 /// The call that an input comes from, and the effects of the input.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use super::{
     Shell,
     effects::{Effects, Seen},
 };
-use crate::{engine::hold::HoldRecord, wording::shown};
+use crate::{engine::hold_record::HoldRecord, wording::shown};
 
 impl Shell {
     /// Logs what was seen. Returns the step, which is undone if a subscriber panics.

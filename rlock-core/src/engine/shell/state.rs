@@ -16,7 +16,7 @@ use super::{
     begins::Begins,
     effects::{Deed, Effects, GivenUp, Seen},
 };
-use crate::{engine::hold::HoldRecord, metrics, observe::EndedHold, store::StoreError};
+use crate::{engine::hold_record::HoldRecord, metrics, observe::EndedHold, store::StoreError};
 
 pub(super) struct ClientState {
     pub(super) machine: Machine,

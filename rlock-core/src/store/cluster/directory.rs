@@ -1,5 +1,5 @@
-//! Lists the clients and locks of a cluster, and carries messages between its clients. A client listens at every
-//! master.
+//! Implements `Directory` on a cluster: lists its clients and locks, and carries messages between its clients. A client
+//! listens at every master.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

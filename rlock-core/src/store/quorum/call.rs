@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use rlock_proto::redlock::{Votes, majority, rest};
+use rlock_proto::quorum::{Votes, majority, rest};
 use tokio::{
     sync::{Mutex, mpsc},
     task::coop::unconstrained,
@@ -266,7 +266,7 @@ impl LateReplies {
 mod tests {
     use std::future::pending;
 
-    use rlock_proto::redlock::SHORTEST_LATE;
+    use rlock_proto::quorum::SHORTEST_LATE;
 
     use super::*;
     use crate::store::{endpoint::Endpoint, redis::RedisOptions};

@@ -1,12 +1,12 @@
-//! Lists the clients and locks of a quorum, and carries messages between its clients through any member. A client
-//! listens at every member, and a lock is on a majority of them.
+//! Implements `Directory` on a quorum: lists its clients and locks, and carries messages between its clients through any
+//! member. A client listens at every member, and a lock is on a majority of them.
 
 use std::{collections::HashSet, time::Duration};
 
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use rlock_proto::redlock::SHORTEST_LATE;
+use rlock_proto::quorum::SHORTEST_LATE;
 
 use super::{QuorumStore, call::QuorumCall};
 use crate::store::{

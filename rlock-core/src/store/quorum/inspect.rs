@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock_proto::{
     key::Key,
     owner::OwnerId,
-    redlock::{SHORTEST_LATE, fences_of_hold, majority_has},
+    quorum::{SHORTEST_LATE, fences_of_hold, majority_has},
     store::StoredLock,
 };
 

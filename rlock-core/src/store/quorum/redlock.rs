@@ -21,7 +21,7 @@ use std::{
 
 use futures_util::{FutureExt, future::join_all};
 use rlock_proto::{
-    redlock::{
+    quorum::{
         SHORTEST_LATE, acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held,
         renewed, to_restore, with_step,
     },

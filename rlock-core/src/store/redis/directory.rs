@@ -1,4 +1,4 @@
-//! Lists the clients and locks of one server, and publishes messages to its clients.
+//! Implements `Directory` on one server: lists the clients and locks of one server, and publishes messages to its clients.
 
 use std::time::Duration;
 

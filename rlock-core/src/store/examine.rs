@@ -1,4 +1,4 @@
-//! Finds the servers that `rlock doctor` examines: those of the URLs, and those that they know of.
+//! Finds the servers that `diagnose::store` and `rlock doctor` examine: those of the URLs, and those that they know of.
 
 mod checks;
 mod clock;
@@ -10,7 +10,7 @@ use std::{collections::HashMap, iter};
 
 use futures_util::future::join_all;
 use redis::{RedisError, RedisResult, Value, cmd};
-use rlock_proto::{redlock::majority, store::HashSlot};
+use rlock_proto::{quorum::majority, store::HashSlot};
 
 pub(crate) use self::findings::ServerReport;
 pub use self::findings::{Finding, Severity};
