@@ -16,8 +16,10 @@
 //! | MySQL | [`mysql::TABLE`] | [`mysql::GUARD`], then [`mysql::TOKEN`] |
 //! | SQLite | [`sqlite::TABLE`] | [`sqlite::GUARD`] |
 //!
-//! Bind the [key](Fence::key) and the [token](Fence::token), run the guard as the first statement of the transaction,
-//! and pass the token that it returns to [`Fence::check`]. With sqlx and Postgres:
+//! The folder `examples/fences` of the repository has files to copy for sqlx, tokio-postgres and rusqlite, which make this one
+//! line: `let mut tx = fence.guard(pool.begin().await?).await?`. With any other driver, bind the [key](Fence::key) and the
+//! [token](Fence::token), run the guard as the first statement of the transaction, and pass the token that it returns to
+//! [`Fence::check`]. This is what the file for sqlx and Postgres does:
 //!
 //! ```ignore
 //! let fence = lock.fence(); // `guard = lock` in the attribute
@@ -33,7 +35,7 @@
 //! hold is stale: run the whole transaction again, with the same fence.
 //!
 //! The statements use the table `rlock_fence`. If your table has another name, copy their text. The page *Database
-//! transactions* of the book has examples for sqlx, tokio-postgres, diesel and rusqlite.
+//! transactions* of the book explains all of this, and has the code for diesel, too.
 //!
 //! The idea of a token that the storage checks is Martin Kleppmann's:
 //! [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).

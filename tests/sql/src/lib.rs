@@ -2,6 +2,7 @@
 
 #![allow(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 
+pub mod drivers;
 pub mod rounds;
 mod servers;
 pub mod session;

@@ -3,11 +3,14 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use rlock_core::fencing::{Fence, Stale, mariadb, mysql, postgres, sqlite};
-use rusqlite::{ErrorCode, params_from_iter};
 use sqlx::{
-    AnyConnection, AssertSqlSafe, Column as _, Connection as _, Row as _,
-    any::install_default_drivers, error::DatabaseError, mysql::MySqlDatabaseError,
+    AssertSqlSafe, Connection, Pool, Row as _, Transaction,
+    error::DatabaseError,
+    pool::{PoolConnection, PoolOptions},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
+
+use crate::drivers::{sqlx_mysql, sqlx_postgres, sqlx_sqlite};
 
 /// A database, and the form of its guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,30 +97,32 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        let database = error.as_database_error();
-        let code = database.and_then(DatabaseError::code).unwrap_or_default();
-        let number = database.and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
-        let number = number.map(MySqlDatabaseError::number);
-        let text = format!("{code} {error}");
-        // A serialization failure or a deadlock, a deadlock of Postgres; on MariaDB a wait for a row that took too long, or a
-        // row that has changed under snapshot isolation.
-        if matches!(&*code, "40001" | "40P01") || matches!(number, Some(1020 | 1205)) {
-            return Self::Again(text);
+/// Makes a failure of the error of a driver's file.
+macro_rules! failure {
+    ($module:ident) => {
+        impl From<$module::TransactionError> for Failure {
+            fn from(error: $module::TransactionError) -> Self {
+                let is_retryable = error.is_retryable();
+                match error {
+                    $module::TransactionError::Stale(stale) => Self::Stale(stale),
+                    $module::TransactionError::Database(error) => {
+                        let code = error.as_database_error().and_then(DatabaseError::code);
+                        let text = format!("{} {error}", code.unwrap_or_default());
+                        if is_retryable {
+                            Self::Again(text)
+                        } else {
+                            Self::Other(text)
+                        }
+                    }
+                }
+            }
         }
-        Self::Other(text)
-    }
+    };
 }
 
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy) => Self::Again(error.to_string()),
-            _ => Self::Other(error.to_string()),
-        }
-    }
-}
+failure!(sqlx_postgres);
+failure!(sqlx_mysql);
+failure!(sqlx_sqlite);
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug)]
@@ -130,21 +135,83 @@ pub enum Value<'a> {
 
 use Value::{Int, Text};
 
-impl rusqlite::ToSql for Value<'_> {
-    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-        match self {
-            Text(text) => text.to_sql(),
-            Int(int) => int.to_sql(),
-        }
-    }
-}
-
 /// Ends the URL of a database whose connections keep no statements.
 pub(crate) const UNPREPARED: &str = "?statement-cache-capacity=0";
 
+/// The only connection to a database.
+struct Link<DB: sqlx::Database> {
+    pool: Pool<DB>,
+    /// The connection, outside of the transaction.
+    idle: Option<PoolConnection<DB>>,
+    transaction: Option<Transaction<'static, DB>>,
+}
+
+impl<DB: sqlx::Database> Link<DB> {
+    async fn open(options: <DB::Connection as Connection>::Options) -> Self {
+        // So that it stays the same one.
+        let pool = PoolOptions::new().max_connections(1);
+        let pool = pool.max_lifetime(None).idle_timeout(None);
+        let pool = pool.test_before_acquire(false);
+        let connected = pool.connect_with(options).await;
+        Self {
+            pool: connected.expect("the database is up"),
+            idle: None,
+            transaction: None,
+        }
+    }
+
+    /// Returns the connection.
+    async fn connection(&mut self) -> sqlx::Result<&mut DB::Connection> {
+        if let Some(transaction) = &mut self.transaction {
+            return Ok(&mut *transaction);
+        }
+        let idle = match self.idle.take() {
+            Some(idle) => idle,
+            None => self.pool.acquire().await?,
+        };
+        Ok(&mut *self.idle.insert(idle))
+    }
+
+    async fn begin(&mut self, begin: String) -> sqlx::Result<()> {
+        self.idle = None;
+        self.transaction = Some(self.pool.begin_with(AssertSqlSafe(begin)).await?);
+        Ok(())
+    }
+
+    async fn roll_back(&mut self) -> sqlx::Result<()> {
+        match self.transaction.take() {
+            Some(transaction) => transaction.rollback().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the transaction, to end or guard it.
+    fn take(&mut self) -> Transaction<'static, DB> {
+        self.transaction.take().expect("it has begun")
+    }
+}
+
 enum Driver {
-    Server(AnyConnection),
-    File(rusqlite::Connection),
+    Postgres(Link<sqlx::Postgres>),
+    MySql(Link<sqlx::MySql>),
+    Sqlite(Link<sqlx::Sqlite>),
+}
+
+/// Evaluates an expression with the link of any driver, whose error becomes a [`Failure`] as the driver's file has it.
+macro_rules! with_link {
+    ($driver:expr, $link:ident => $result:expr) => {
+        match $driver {
+            Driver::Postgres($link) => {
+                $result.map_err(|error| sqlx_postgres::TransactionError::from(error).into())
+            }
+            Driver::MySql($link) => {
+                $result.map_err(|error| sqlx_mysql::TransactionError::from(error).into())
+            }
+            Driver::Sqlite($link) => {
+                $result.map_err(|error| sqlx_sqlite::TransactionError::from(error).into())
+            }
+        }
+    };
 }
 
 /// A connection to a database. All columns that the tests read are integers.
@@ -158,17 +225,18 @@ pub struct Session {
 impl Session {
     /// Connects to a server by its URL, or opens a file of SQLite.
     pub async fn open(database: Database, url: &str) -> Self {
-        let driver = if database == Sqlite {
-            let file = rusqlite::Connection::open(url).expect("the file opens");
-            file.busy_timeout(Duration::from_mins(1))
-                .expect("a timeout");
-            file.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF")
-                .expect("the file is writable");
-            Driver::File(file)
-        } else {
-            install_default_drivers();
-            let connected = AnyConnection::connect(url).await;
-            Driver::Server(connected.unwrap_or_else(|error| panic!("{url}: {error}")))
+        let driver = match database {
+            Postgres => Driver::Postgres(Link::open(url.parse().expect("a URL")).await),
+            MariaDb | MySql => Driver::MySql(Link::open(url.parse().expect("a URL")).await),
+            Sqlite => {
+                let file = SqliteConnectOptions::new()
+                    .filename(url)
+                    .create_if_missing(true)
+                    .busy_timeout(Duration::from_mins(1))
+                    .journal_mode(SqliteJournalMode::Wal)
+                    .synchronous(SqliteSynchronous::Off);
+                Driver::Sqlite(Link::open(file).await)
+            }
         };
         let prepares = !url.contains(UNPREPARED);
         Self {
@@ -194,46 +262,31 @@ impl Session {
         statement: &str,
         values: &[Value<'_>],
     ) -> Result<Vec<Vec<i64>>, Failure> {
-        match &mut self.driver {
-            Driver::File(file) => {
-                let mut statement = file.prepare_cached(statement)?;
-                let columns = statement.column_count();
-                let rows = statement.query_map(params_from_iter(values), |row| {
-                    (0..columns).map(|column| row.get(column)).collect()
-                })?;
-                Ok(rows.collect::<Result<_, _>>()?)
-            }
-            Driver::Server(connection) => {
-                let mut text = statement.to_owned();
-                if self.database == Postgres {
-                    for number in 1..=values.len() {
-                        text = text.replacen('?', &format!("${number}"), 1);
-                    }
-                }
-                if values.is_empty() {
-                    // Not prepared: the statements that begin and end a transaction need not be.
-                    sqlx::raw_sql(AssertSqlSafe(text))
-                        .execute(&mut *connection)
-                        .await?;
-                    return Ok(Vec::new());
-                }
-                let mut query = sqlx::query(AssertSqlSafe(text)).persistent(self.prepares);
-                for value in values {
-                    query = match *value {
-                        Text(text) => query.bind(text.to_owned()),
-                        Int(int) => query.bind(int),
-                    };
-                }
-                let rows = query.fetch_all(&mut *connection).await?;
-                let integers = |row: &sqlx::any::AnyRow| {
-                    let columns = row.columns().iter();
-                    columns
-                        .map(|column| row.try_get(column.ordinal()))
-                        .collect()
-                };
-                Ok(rows.iter().map(integers).collect::<Result<_, _>>()?)
+        let mut text = statement.to_owned();
+        if self.database == Postgres {
+            for number in 1..=values.len() {
+                text = text.replacen('?', &format!("${number}"), 1);
             }
         }
+        let prepares = self.prepares;
+        with_link!(&mut self.driver, link => async {
+            let connection = link.connection().await?;
+            if values.is_empty() {
+                // Not prepared: the statements that begin and end a transaction need not be.
+                sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await?;
+                return Ok(Vec::new());
+            }
+            let mut query = sqlx::query(AssertSqlSafe(text)).persistent(prepares);
+            for value in values {
+                query = match *value {
+                    Text(text) => query.bind(text.to_owned()),
+                    Int(int) => query.bind(int),
+                };
+            }
+            let rows = query.fetch_all(connection).await?;
+            let integers = rows.iter().map(|row| (0..row.len()).map(|column| row.try_get(column)).collect());
+            integers.collect()
+        }.await)
     }
 
     /// Begins a transaction in a mode of [`Database::modes`].
@@ -247,21 +300,44 @@ impl Session {
                 "BEGIN".to_owned()
             }
         };
-        self.query(&begin, &[]).await.map(drop)
+        with_link!(&mut self.driver, link => link.begin(begin).await)
     }
 
     /// Commits the transaction.
     pub async fn commit(&mut self) -> Result<(), Failure> {
-        self.query("COMMIT", &[]).await.map(drop)
+        with_link!(&mut self.driver, link => link.take().commit().await)
     }
 
-    /// Rolls the transaction back, if one is open.
+    /// Rolls the transaction back, unless the guard has.
     pub async fn roll_back(&mut self) {
-        let _ = self.query("ROLLBACK", &[]).await;
+        let rolled_back: Result<(), Failure> =
+            with_link!(&mut self.driver, link => link.roll_back().await);
+        // The database has, if the connection is gone.
+        drop(rolled_back);
     }
 
-    /// Runs the guard.
+    /// Runs the guard, by the file of the driver if it has the form of this database.
     pub async fn guard(&mut self, fence: &Fence) -> Result<(), Failure> {
+        match (self.database, &mut self.driver) {
+            (Postgres, Driver::Postgres(link)) if self.prepares => {
+                let guarded = sqlx_postgres::FenceGuard::guard(fence, link.take()).await?;
+                link.transaction = Some(guarded);
+            }
+            (MySql, Driver::MySql(link)) => {
+                let guarded = sqlx_mysql::FenceGuard::guard(fence, link.take()).await?;
+                link.transaction = Some(guarded);
+            }
+            (Sqlite, Driver::Sqlite(link)) => {
+                let guarded = sqlx_sqlite::FenceGuard::guard(fence, link.take()).await?;
+                link.transaction = Some(guarded);
+            }
+            _ => return self.guard_by_hand(fence).await,
+        }
+        Ok(())
+    }
+
+    /// Runs the statements of the guard.
+    pub async fn guard_by_hand(&mut self, fence: &Fence) -> Result<(), Failure> {
         let key = Text(fence.key());
         let values = [key, Int(fence.token().as_i64())];
         let returned = match self.database {
@@ -351,7 +427,8 @@ impl Session {
                 self.query(select, &[Text(&name)]).await.expect("a number")[0][0] > 0
             }
             // `information_schema.innodb_trx` shows an old state to those who look often.
-            (_, Driver::Server(connection)) => {
+            (_, Driver::MySql(link)) => {
+                let connection = link.connection().await.expect("connected");
                 let status = sqlx::query("SHOW ENGINE INNODB STATUS")
                     .fetch_one(connection)
                     .await;
@@ -360,7 +437,7 @@ impl Session {
                 let mut transactions = text.split("---TRANSACTION ");
                 transactions.any(|part| part.contains(&thread) && part.contains("\nLOCK WAIT "))
             }
-            (_, Driver::File(_)) => unreachable!("the rounds know when SQLite waits"),
+            _ => unreachable!("the rounds know when SQLite waits"),
         }
     }
 }

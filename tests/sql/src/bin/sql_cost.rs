@@ -81,12 +81,12 @@ async fn transaction(
     };
     session.query(begin, &[]).await?;
     if let Some(fence) = guard {
-        session.guard(fence).await?;
+        session.guard_by_hand(fence).await?;
     }
     let update = "UPDATE account SET amount = amount + ? WHERE name = ?";
     let values = [Value::Int(1), Value::Text(name)];
     session.query(update, &values).await?;
-    session.commit().await
+    session.query("COMMIT", &[]).await.map(drop)
 }
 
 /// Returns the URL of a relay that delays each request of one connection.

@@ -1,5 +1,6 @@
 //! The statements of `rlock_core::fencing`, in the databases that they are for.
 
+mod drivers;
 mod guards;
 mod open_transactions;
 mod rounds;
