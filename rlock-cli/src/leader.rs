@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct LeaderOptions {
     /// The key of the election
     key: String,
-    /// Prints the current leader, then each change, until interrupted
+    /// Prints who leads, then each change, until interrupted
     #[arg(long)]
     watch: bool,
     /// Asks the leader to resign after its current work
@@ -63,11 +63,11 @@ pub(crate) async fn leader(
 async fn watch(election: &Election, json: bool) -> Result<Status, Failure> {
     let mut changes = election.changes()?;
     let mut closed = pin!(output::closed());
-    while let Some(leader) = tokio::select! {
-        leader = changes.next() => leader,
+    while let Some(change) = tokio::select! {
+        change = changes.next() => change,
         () = &mut closed => None,
     } {
-        if !output::is_read(shown(election, Some(&leader), json).as_bytes())? {
+        if !output::is_read(shown(election, change.leader().as_ref(), json).as_bytes())? {
             break;
         }
     }

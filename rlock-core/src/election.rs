@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use rlock_proto::{key::Key, wait::Spread};
 
 pub use self::{
-    observe::{LeaderChanges, LeaderInfo},
+    observe::{LeaderChange, LeaderChanges, LeaderInfo},
     term::{LeaderGuard, Term},
 };
 use crate::{client::LockClient, error::LockError, lock::Lock, observe::label};
@@ -118,13 +118,20 @@ impl Election {
         Ok(info.and_then(|info| LeaderInfo::of(info, SystemTime::now())))
     }
 
-    /// Follows the election: [`next`](LeaderChanges::next) returns the current leader first, if there is one, and then
-    /// each change.
+    /// Follows the election: [`next`](LeaderChanges::next) returns who leads, or that no process does, and then each
+    /// change.
     ///
-    /// Leaders announce their terms and values to all clients of the store, so no client polls. A slow reader may
-    /// miss terms in between, but never the latest. A client that was cut off asks for the leader when it is
-    /// connected again, and leaves out a leader that does not reply until it does. A leader that resigns or dies is
-    /// not announced; the next change is its successor.
+    /// Leaders announce their terms and values to all clients of the store, and also the end of a term, so no client
+    /// polls. An observer that learns of an end asks the store first: while the lock has already passed to the next
+    /// candidate, it waits for that one's announcement, and otherwise returns [`LeaderChange::Nobody`] within
+    /// milliseconds. A leader that dies announces nothing, so an observer asks the store once in each lease whether it
+    /// was renewed, and returns `Nobody` at most 100 milliseconds after the lease has ended. While the store does not
+    /// reply, no change is returned, because the leader may go on until its lease ends.
+    ///
+    /// A slow reader may miss changes in between, but never the latest. A client that was cut off asks for the leader
+    /// when it is connected again, and leaves out a leader that does not reply until it does. A process that ends
+    /// right after it has resigned, without [`drain`](LockClient::drain) or [`shutdown`](LockClient::shutdown), may
+    /// not have told everyone.
     ///
     /// A term that ends at once may not be announced. If an announced term is smaller than the latest one, this client
     /// asks for the leader, and returns the reply. So after the store has lost its data, terms may have smaller numbers
@@ -142,20 +149,27 @@ impl Election {
     /// # Examples
     ///
     /// ```
-    /// # use rlock_core::{LockClient, LockError};
+    /// # use rlock_core::{LockClient, LockError, election::LeaderChange};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), LockError> {
     /// let election = LockClient::in_memory().election("scheduler");
     /// let mut changes = election.changes()?;
     /// let first = election.campaign().await?;
-    /// let leader = changes.next().await.expect("the client is not shut down");
-    /// assert_eq!(leader.term, Some(first.token()));
+    /// while let Some(change) = changes.next().await {
+    ///     match change {
+    ///         LeaderChange::Leader(leader) => {
+    ///             assert_eq!(leader.term, Some(first.token()));
+    ///             break;
+    ///         }
+    ///         LeaderChange::Nobody => println!("no process leads"),
+    ///     }
+    /// }
     /// # Ok(())
     /// # }
     /// ```
     pub fn changes(&self) -> Result<LeaderChanges, LockError> {
         let key = self.checked_key()?;
-        Ok(LeaderChanges::follow(self, &key))
+        Ok(LeaderChanges::follow(self, key))
     }
 
     /// Asks the leader to resign after its current work. Returns whether a leader has received the request.

@@ -18,7 +18,7 @@ use std::{
 
 use rlock_core::{
     Lock, LockClient, LockClientBuilder, LockError, LockGuard, LostCause,
-    election::{Election, LeaderInfo},
+    election::{Election, LeaderChange, LeaderChanges, LeaderInfo},
 };
 use rlock_proto::store::fence_at;
 use rlock_testkit::{RedisServer, Worker, eventually, within};
@@ -335,13 +335,48 @@ pub(crate) async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
 }
 
 /// Reads the changes of an election in a task.
-pub(crate) fn observed(election: &Election) -> mpsc::UnboundedReceiver<LeaderInfo> {
+pub(crate) fn observed(election: &Election) -> mpsc::UnboundedReceiver<LeaderChange> {
     let mut changes = election.changes().expect("a valid name");
-    let (sender, leaders) = mpsc::unbounded_channel();
+    let (sender, observed) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while let Some(leader) = changes.next().await {
-            let _ = sender.send(leader);
+        while let Some(change) = changes.next().await {
+            let _ = sender.send(change);
         }
     });
-    leaders
+    observed
+}
+
+/// Returns the next leader that is observed.
+pub(crate) async fn next_leader(
+    observed: &mut mpsc::UnboundedReceiver<LeaderChange>,
+) -> LeaderInfo {
+    let leader = async {
+        loop {
+            let change = observed.recv().await.expect("the client lives");
+            if let LeaderChange::Leader(leader) = change {
+                return leader;
+            }
+        }
+    };
+    within(LONG, "a leader is observed", leader).await
+}
+
+/// Returns the next leader of these changes.
+pub(crate) async fn leader_of(changes: &mut LeaderChanges) -> LeaderInfo {
+    let leader = async {
+        loop {
+            let change = changes.next().await.expect("the client lives");
+            if let LeaderChange::Leader(leader) = change {
+                return leader;
+            }
+        }
+    };
+    within(LONG, "a leader is observed", leader).await
+}
+
+/// Waits until an observer learns that no process leads.
+pub(crate) async fn nobody_leads(observed: &mut mpsc::UnboundedReceiver<LeaderChange>) {
+    let nobody =
+        async { while observed.recv().await.expect("the client lives") != LeaderChange::Nobody {} };
+    within(LONG, "it is observed that nobody leads", nobody).await;
 }

@@ -13,6 +13,7 @@ use std::{
 
 use rlock_core::{
     LockClient, Token,
+    election::LeaderChange,
     fencing::{Fence, Stale},
 };
 use tokio::{sync::watch, time::sleep};
@@ -79,9 +80,12 @@ async fn deploy(url: &str) -> Result<Vec<Token>, Failure> {
         }
         // A term begins before its leader announces an address.
         let term = loop {
-            let leader = changes.next().await.ok_or("the client is shut down")?;
-            if leader.value.as_deref() == Some(address) {
-                break leader.term.ok_or("an observer knows the term")?;
+            match changes.next().await.ok_or("the client is shut down")? {
+                LeaderChange::Leader(leader) if leader.value.as_deref() == Some(address) => {
+                    break leader.term.ok_or("an observer knows the term")?;
+                }
+                LeaderChange::Leader(_) => {}
+                LeaderChange::Nobody => println!("no instance leads"),
             }
         };
         println!("term {term}: {address} leads");

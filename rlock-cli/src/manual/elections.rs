@@ -45,5 +45,6 @@ pub(crate) const LEADER: &[Section] = &[Section {
         UNAVAILABLE,
         ("64", "wrong arguments, or neither a terminal nor --yes for --resign"),
     ],
-    text: "",
+    text: "With --watch, rlock prints a line for each new term or value, and one when there is no leader: at once after a \
+           resignation, and when its lease has ended after a leader's death.",
 }];

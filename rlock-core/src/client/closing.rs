@@ -173,14 +173,19 @@ impl LockClient {
         block_on(|| "drain the client".to_owned(), self.drain(within))?
     }
 
-    /// Waits until the bodies have stopped and the store has confirmed each release, for a response time-out each.
+    /// Waits until the bodies have stopped, and until the store has confirmed each release and observers know of it, for a
+    /// response time-out each.
     async fn release_all(&self) {
         let core = self.core();
         let limit = core.options.response_timeout;
         let _ = timeout(limit, core.shell.until(Machine::is_quiet)).await;
         // A call that was in progress may have been granted a lock since.
         core.shell.on(Input::Close);
-        let _ = timeout(limit, core.shell.until(Machine::is_released)).await;
+        let released = async {
+            core.shell.until(Machine::is_released).await;
+            core.shell.announcements.until_sent().await;
+        };
+        let _ = timeout(limit, released).await;
     }
 }
 

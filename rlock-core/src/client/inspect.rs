@@ -141,13 +141,18 @@ impl LockClient {
         let Some(entry) = self.entry(&key).await? else {
             return Ok(None);
         };
+        Ok(Some(self.ask_holder(&key, entry).await))
+    }
+
+    /// Returns this lock with what its holder replies.
+    pub(crate) async fn ask_holder(&self, key: &Key, entry: StoredLock) -> LockInfo {
         let core = self.core();
-        let mut info = info_of(&key, entry);
-        let asked = ask_holder_of(core, &key, &info);
+        let mut info = info_of(key, entry);
+        let asked = ask_holder_of(core, key, &info);
         if let Some(reply) = core.in_runtime(asked).await {
             described(&mut info, reply);
         }
-        Ok(Some(info))
+        info
     }
 
     /// Parses a key, which errors leave out if the client redacts keys.
@@ -158,7 +163,7 @@ impl LockClient {
     }
 
     /// Returns what the store has of a lock.
-    pub(super) async fn entry(&self, key: &Key) -> Result<Option<StoredLock>, LockError> {
+    pub(crate) async fn entry(&self, key: &Key) -> Result<Option<StoredLock>, LockError> {
         let core = self.core();
         let timeout = core.options.response_timeout;
         let request = core.store.inspect(key, SendOptions::new(timeout));

@@ -1,4 +1,5 @@
-//! Which leader an observer believes: the order of announcements and replies, and when it asks who leads.
+//! Which leader an observer believes, or that nobody leads: the order of announcements and replies, and when it asks who
+//! leads.
 
 use std::{
     fmt,
@@ -8,13 +9,15 @@ use std::{
 };
 
 use futures_util::stream::{self, Stream};
-use rlock_proto::key::Key;
-use tokio::{sync::watch, time::sleep};
+use rlock_proto::{key::Key, lease::Time, wait::Spread};
+use tokio::sync::watch;
 
 use super::{Election, MOST_TIMES, pause_after};
 use crate::{
-    engine::announcements::HoldListener,
-    error::ErrorKind,
+    client::LockClient,
+    clock::ClientClock,
+    engine::{announcements::HoldListener, queries::info_of},
+    error::{ErrorKind, LockError},
     info::{Holder, LockInfo},
     token::Token,
 };
@@ -57,13 +60,28 @@ impl LeaderInfo {
     }
 }
 
-/// What an observer knows of an election.
-#[derive(Clone, Default)]
-struct Observed {
-    /// The latest term, as its leader described it, and when that was.
-    latest: Option<(LockInfo, SystemTime)>,
-    /// How often messages may have been missed.
-    missed: u64,
+/// What an observer learns of an election, from [`LeaderChanges::next`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is read once, and a box would be in the way of a `match`"
+)]
+pub enum LeaderChange {
+    /// This process leads.
+    Leader(LeaderInfo),
+    /// No process leads.
+    Nobody,
+}
+
+impl LeaderChange {
+    /// Returns the leader, or `None` if no process leads.
+    #[must_use]
+    pub fn leader(self) -> Option<LeaderInfo> {
+        match self {
+            Self::Leader(leader) => Some(leader),
+            Self::Nobody => None,
+        }
+    }
 }
 
 /// The order of descriptions of leaders: by term, and within a term by the number of values that it has announced.
@@ -74,163 +92,308 @@ fn version(info: &LockInfo) -> Option<Version> {
     info.token.map(|term| (term, values))
 }
 
+/// When an observer asks who leads, and why.
+#[derive(Clone, Copy)]
+struct Ask {
+    at: Time,
+    why: Why,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// The lease of the leader ends unless it was renewed.
+    Lease,
+    /// Messages may have been missed.
+    Missed,
+    /// The latest term has ended, and the store may not know it yet.
+    Ended,
+}
+
+/// What an observer knows of an election.
+#[derive(Clone)]
+struct Observed {
+    /// The latest term, as its leader described it, and when that was.
+    latest: Option<(LockInfo, SystemTime)>,
+    /// Whether the store has said since that no process leads.
+    is_vacant: bool,
+    ask: Option<Ask>,
+    /// How often there was another reason to ask. A reply settles only the reasons before its question.
+    reasons: u64,
+    /// How often in a row the store or the leader did not reply.
+    failures: u32,
+}
+
 impl Observed {
+    /// Knows nothing, and asks at once.
+    fn new(now: Time) -> Self {
+        let ask = Ask {
+            at: now,
+            why: Why::Missed,
+        };
+        Self {
+            latest: None,
+            is_vacant: false,
+            ask: Some(ask),
+            reasons: 0,
+            failures: 0,
+        }
+    }
+
     fn version(&self) -> Option<Version> {
         version(&self.latest.as_ref()?.0)
+    }
+
+    /// Returns what the observer believes, once it knows anything.
+    fn change(&self) -> Option<LeaderChange> {
+        if self.is_vacant {
+            return Some(LeaderChange::Nobody);
+        }
+        let (info, at) = self.latest.as_ref()?;
+        LeaderInfo::of(info.clone(), *at).map(LeaderChange::Leader)
+    }
+
+    /// Asks soon. Until then, the store may release the lock, and a successor announce itself.
+    fn doubt(&mut self, why: Why, now: Time) {
+        let former = self.ask.map_or(why, |ask| ask.why);
+        let ask = Ask {
+            at: now + pause_after(0),
+            why: why.max(former),
+        };
+        (self.ask, self.reasons) = (Some(ask), self.reasons + 1);
     }
 
     /// Handles an announcement. Replaces the latest description if this one is newer. If its term is smaller, the
     /// announcement may be late, the latest term may be forged, or the store may have lost it, so the observer asks who
     /// leads. Returns whether the observer has to act.
-    fn hear(&mut self, info: &LockInfo) -> bool {
-        let (latest, heard) = (self.version(), version(info));
-        if heard > latest {
+    fn hear(&mut self, info: &LockInfo, now: Time) -> bool {
+        let Some((term, values)) = version(info) else {
+            return false;
+        };
+        let (latest, latest_values) = self.version().unzip();
+        let is_next = Some(term) > latest;
+        let is_value = Some(term) == latest && Some(values) > latest_values;
+        if is_next || is_value && !self.is_vacant {
             self.latest = Some((info.clone(), SystemTime::now()));
-        } else if heard
-            .zip(latest)
-            .is_some_and(|((term, _), (latest, _))| term < latest)
-        {
-            self.missed += 1;
+            if is_next || self.ask.is_none_or(|ask| ask.why == Why::Lease) {
+                (self.is_vacant, self.ask) = (false, at_end_of_lease(info, now));
+            }
+        } else if is_value || Some(term) < latest {
+            self.doubt(Why::Missed, now);
         } else {
             return false;
         }
         true
     }
 
-    /// Replaces the latest description with the reply of the lock's holder, even if its term is smaller, unless a newer
-    /// announcement has arrived since the holder was asked. Returns whether the reply differs.
-    fn believe(&mut self, info: LockInfo, latest: Option<Version>) -> bool {
-        let (present, told) = (self.version(), version(&info));
-        let is_news = told.is_some() && told != present && (present == latest || told > present);
+    /// Handles the announcement that a term has ended. Returns whether the observer has to act.
+    fn ended(&mut self, term: u64, now: Time) -> bool {
+        let latest = self.version().map(|(latest, _)| latest);
+        let is_news = !self.is_vacant && latest <= Some(term);
         if is_news {
-            self.latest = Some((info, SystemTime::now()));
+            self.doubt(Why::Ended, now);
         }
         is_news
     }
+
+    /// Handles the reply to the question who leads, which was asked for this reason when this was known. Ignores it if a
+    /// leader was announced since, unless that reply is newer.
+    fn learn(
+        &mut self,
+        before: (Option<Version>, u64, Why),
+        reply: Result<Option<LockInfo>, LockError>,
+        now: Time,
+    ) {
+        let (version_then, reasons_then, why) = before;
+        let replied = reply.as_ref().ok().and_then(Option::as_ref);
+        let replied = replied
+            .filter(|info| info.holder.is_some())
+            .and_then(version);
+        if self.version() != version_then && replied <= self.version() {
+            return;
+        }
+        let failures = self.failures.saturating_add(1);
+        let again = |failures| Ask {
+            at: now + pause_after(failures),
+            why,
+        };
+        let (failures, ask) = match reply {
+            Ok(Some(info)) if info.owner_id().is_some() && !info.retained => {
+                let at_end = at_end_of_lease(&info, now);
+                let latest = self.latest.as_ref().map(|(latest, _)| &latest.owner);
+                let is_announced = latest == Some(&info.owner) && why != Why::Ended;
+                if info.holder.is_some() {
+                    self.latest = Some((info, SystemTime::now()));
+                    self.is_vacant = false;
+                    (0, at_end)
+                } else if is_announced {
+                    // It may be busy or paused.
+                    (0, at_end)
+                } else {
+                    // Only the leader knows the number of its term.
+                    let again = again(failures);
+                    let is_first = |ask: &Ask| ask.at < again.at;
+                    (failures, at_end.filter(is_first).or(Some(again)))
+                }
+            }
+            // The lock is free, other software has written it, or its client only retains it.
+            Ok(_) => {
+                self.is_vacant = true;
+                (0, None)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "could not ask who leads");
+                // Only an operator can end a refusal, so asking often is pointless.
+                let is_outage = error.kind() == ErrorKind::Outage;
+                let failures = if is_outage { failures } else { MOST_TIMES };
+                (failures, Some(again(failures)))
+            }
+        };
+        if self.reasons == reasons_then {
+            (self.failures, self.ask) = (failures, ask);
+        }
+    }
 }
 
-impl HoldListener for watch::Sender<Observed> {
+/// Asks when this lease has ended, but not all observers at once.
+fn at_end_of_lease(info: &LockInfo, now: Time) -> Option<Ask> {
+    let spread = Spread(fastrand::u64(..)).after_failures(4);
+    info.ttl.map(|ttl| Ask {
+        at: now + ttl + spread,
+        why: Why::Lease,
+    })
+}
+
+/// Listens for announcements.
+struct Ear {
+    observed: watch::Sender<Observed>,
+    clock: ClientClock,
+}
+
+impl HoldListener for Ear {
     fn hear(&self, info: &LockInfo) {
-        self.send_if_modified(|observed| observed.hear(info));
+        let now = self.clock.now();
+        let hear = |observed: &mut Observed| observed.hear(info, now);
+        self.observed.send_if_modified(hear);
+    }
+
+    fn ended(&self, token: u64) {
+        let now = self.clock.now();
+        let end = |observed: &mut Observed| observed.ended(token, now);
+        self.observed.send_if_modified(end);
     }
 
     fn missed(&self) {
-        self.send_modify(|observed| observed.missed += 1);
+        let now = self.clock.now();
+        let doubt = |observed: &mut Observed| observed.doubt(Why::Missed, now);
+        self.observed.send_modify(doubt);
     }
 }
 
-/// The leaders of an election, from [`Election::changes`].
+/// Who leads an election, and each change, from [`Election::changes`].
 #[must_use = "changes are read with `next`"]
 pub struct LeaderChanges {
     election: Election,
-    /// Listens for announcements.
-    listener: Arc<watch::Sender<Observed>>,
+    key: Key,
+    ear: Arc<Ear>,
     observed: watch::Receiver<Observed>,
-    /// The count of missed messages after which the observer has last asked who leads.
-    asked: Option<u64>,
-    /// How often in a row the store or the leader did not reply.
-    failures: u32,
-    /// The term and the value that were returned last.
-    last: Option<(Option<Token>, Option<String>)>,
+    /// What was returned last.
+    last: Option<LeaderChange>,
 }
 
 impl LeaderChanges {
     /// Follows the election with this key.
-    pub(super) fn follow(election: &Election, key: &Key) -> Self {
-        let listener = Arc::new(watch::Sender::default());
+    pub(super) fn follow(election: &Election, key: Key) -> Self {
         let core = election.client.core();
-        core.shell.announcements.listen(key, &listener);
+        let clock = core.clock.clone();
+        let ear = Arc::new(Ear {
+            observed: watch::Sender::new(Observed::new(clock.now())),
+            clock,
+        });
+        core.shell.announcements.listen(&key, &ear);
         Self {
             election: election.clone(),
-            observed: listener.subscribe(),
-            listener,
-            asked: None,
-            failures: 0,
+            key,
+            observed: ear.observed.subscribe(),
+            ear,
             last: None,
         }
     }
 
-    /// Returns the current leader at the first call, or waits for one. Later calls wait for the next term, or for
-    /// another value of the same one, so a new leader is often returned twice: without its value, and then with it.
+    /// Returns who leads at the first call. Later calls wait for a change: for the next term, for another value of the
+    /// same one, or until no process leads. A new leader is often returned twice: without its value, and then with it.
     /// Returns `None` when the client is shut down.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no change.
-    pub async fn next(&mut self) -> Option<LeaderInfo> {
+    pub async fn next(&mut self) -> Option<LeaderChange> {
         let client = self.election.client.clone();
         let next = client.core().in_runtime_until_closed(self.later());
         next.await
     }
 
-    async fn later(&mut self) -> LeaderInfo {
-        let client = &self.election.client;
+    async fn later(&mut self) -> LeaderChange {
         loop {
             let observed = self.observed.borrow_and_update().clone();
-            let (version, Observed { latest, missed }) = (observed.version(), observed);
-            let is_new = |leader: &LeaderInfo| {
-                let last = self.last.as_ref();
-                last.is_none_or(|(term, value)| (leader.term, &leader.value) != (*term, value))
-            };
-            let latest = latest.and_then(|(info, at)| LeaderInfo::of(info, at));
-            if let Some(leader) = latest.filter(is_new) {
-                self.last = Some((leader.term, leader.value.clone()));
-                return leader;
-            }
-            let (is_known, failures) = (self.asked == Some(missed), self.failures);
-            let ask = async {
-                if is_known {
-                    pending::<()>().await;
-                } else if failures > 0 {
-                    sleep(pause_after(failures)).await;
+            let change = observed.change();
+            let is_same = |last: &LeaderChange, change: &LeaderChange| match (last, change) {
+                (LeaderChange::Leader(last), LeaderChange::Leader(leader)) => {
+                    (last.term, &last.value) == (leader.term, &leader.value)
                 }
-                client.inspect_holder(self.election.key()).await
+                (last, change) => last == change,
             };
-            let reply = tokio::select! {
+            if let Some(change) = change
+                && !self
+                    .last
+                    .as_ref()
+                    .is_some_and(|last| is_same(last, &change))
+            {
+                self.last = Some(change.clone());
+                return change;
+            }
+            let ask = async {
+                let Some(ask) = observed.ask else {
+                    return pending().await;
+                };
+                self.ear.clock.sleep_until(ask.at).await;
+                let leader = Self::ask(&self.election.client, &self.key, &observed, ask.why).await;
+                (leader, ask.why)
+            };
+            let (leader, why) = tokio::select! {
                 // The sender lives as long as this receiver.
                 _ = self.observed.changed() => continue,
-                reply = ask => reply,
+                replied = ask => replied,
             };
-            self.failures = match &reply {
-                // A leader that does not reply may be busy or paused, or has announced its term. Only the leader knows the
-                // number of its term.
-                Ok(Some(info)) => {
-                    let observed = self.observed.borrow();
-                    let announced = observed.latest.as_ref();
-                    let is_announced =
-                        announced.is_some_and(|(latest, _)| latest.owner == info.owner);
-                    let is_answer =
-                        info.holder.is_some() || info.owner_id().is_none() || is_announced;
-                    if is_answer {
-                        0
-                    } else {
-                        failures.saturating_add(1)
-                    }
-                }
-                Ok(None) => 0,
-                Err(error) if error.kind() == ErrorKind::Outage => failures.saturating_add(1),
-                // Only an operator can end the refusal, so asking often is pointless.
-                Err(_) => MOST_TIMES,
-            };
-            if self.failures == 0 {
-                self.asked = Some(missed);
-            }
-            match reply {
-                Ok(Some(info)) if info.holder.is_some() => {
-                    let believe = |observed: &mut Observed| observed.believe(info, version);
-                    self.listener.send_if_modified(believe);
-                }
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "could not ask who leads"),
-            }
+            let before = (observed.version(), observed.reasons, why);
+            let now = self.ear.clock.now();
+            let learn = |observed: &mut Observed| observed.learn(before, leader, now);
+            self.ear.observed.send_modify(learn);
         }
     }
 
+    /// Asks the store who has the lock, and that process for its term, unless it has announced it.
+    async fn ask(
+        client: &LockClient,
+        key: &Key,
+        known: &Observed,
+        why: Why,
+    ) -> Result<Option<LockInfo>, LockError> {
+        let Some(entry) = client.entry(key).await? else {
+            return Ok(None);
+        };
+        let latest = known.latest.as_ref().map(|(latest, _)| &latest.owner);
+        Ok(Some(if why == Why::Lease && latest == Some(&entry.owner) {
+            info_of(key, entry)
+        } else {
+            client.ask_holder(key, entry).await
+        }))
+    }
+
     /// Converts these changes into a stream.
-    pub fn into_stream(self) -> impl Stream<Item = LeaderInfo> + Send {
+    pub fn into_stream(self) -> impl Stream<Item = LeaderChange> + Send {
         stream::unfold(self, async |mut changes| {
-            let leader = changes.next().await?;
-            Some((leader, changes))
+            let change = changes.next().await?;
+            Some((change, changes))
         })
     }
 }

@@ -195,8 +195,8 @@ pub(crate) fn listener(shell: Arc<Shell>, client: Uuid) -> Listener {
         }
         Notification::PermitsDiffer { key, mine, theirs } => shell.disputes.add(key, mine, theirs),
         Notification::Message(message) => {
-            if let Some((databases, info)) = shell.messages.on_message(&message) {
-                shell.announcements.hear(&databases, &info);
+            if let Some((databases, news)) = shell.messages.on_message(&message) {
+                shell.announcements.hear(&databases, &news);
             }
         }
         Notification::Changed(key) => shell.changed(key),

@@ -110,6 +110,8 @@ async fn run(core: &Arc<Core>, stop: &SetOnce<Stop>) {
                 "could not release all dropped locks in time, their leases will end them"
             );
         }
+        let limit = core.options.response_timeout;
+        let _ = timeout(limit, core.shell.announcements.until_sent()).await;
     };
     tokio::select! {
         () = tasks => {}

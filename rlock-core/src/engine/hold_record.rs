@@ -32,6 +32,8 @@ pub(crate) struct HoldRecord {
     pub(crate) token: u64,
     notes: OnceLock<Box<Notes>>,
     passenger: OnceLock<Arc<dyn Passenger>>,
+    /// Whether it was announced, so that its end is announced, too.
+    pub(super) is_announced: AtomicBool,
     /// The cause of its loss, and its entries then. The shell sets it under its mutex.
     lost: OnceLock<Box<(LostCause, Arc<[u32]>)>>,
     /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
@@ -72,6 +74,7 @@ impl HoldRecord {
             token: entered.token,
             notes: OnceLock::new(),
             passenger: OnceLock::new(),
+            is_announced: AtomicBool::new(false),
             lost: OnceLock::new(),
             valid_until: AtomicU64::new(0),
             changed: Notify::new(),

@@ -16,7 +16,7 @@ use uuid::Uuid;
 #[cfg(fuzzing)]
 pub(crate) use self::text::read;
 pub(crate) use self::text::{Answer, Message, Question, Report, fill, written};
-use crate::info::LockInfo;
+use super::announcements::News;
 
 /// How many questions may wait for the background. Further ones are not answered.
 const MOST_QUESTIONS: usize = 256;
@@ -43,9 +43,9 @@ impl Messages {
         }
     }
 
-    /// Handles a message of another client. Returns the hold that it announces, and that client's databases. Text that
-    /// no client writes is ignored.
-    pub(crate) fn on_message(&self, message: &[u8]) -> Option<(String, LockInfo)> {
+    /// Handles a message of another client. Returns what it announces, and that client's databases. Text that no client
+    /// writes is ignored.
+    pub(crate) fn on_message(&self, message: &[u8]) -> Option<(String, News)> {
         match text::read(message) {
             Some(Message::Question(from, number, question)) if self.answers => {
                 // A quorum delivers a question several times; a repeated one changes nothing more. If the queue is
@@ -57,7 +57,12 @@ impl Messages {
                 let asked = self.asked().remove(&number);
                 let _ = asked.map(|asked| asked.send(report));
             }
-            Some(Message::Announcement(databases, info)) => return Some((databases, *info)),
+            Some(Message::Announcement(databases, info)) => {
+                return Some((databases, News::Holds(info)));
+            }
+            Some(Message::Ended(databases, key, token)) => {
+                return Some((databases, News::Ended(key, token)));
+            }
             Some(Message::Question(..)) | None => {}
         }
         None

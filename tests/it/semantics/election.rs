@@ -12,7 +12,7 @@ use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError, LostCause, curr
 use rlock_testkit::{block_on, eventually, within};
 use tokio::sync::{Mutex, mpsc};
 
-use crate::common::LONG;
+use crate::common::{LONG, leader_of};
 
 #[tokio::test]
 async fn a_body_that_panics_ends_its_term_and_the_panic_comes_out() {
@@ -81,7 +81,7 @@ async fn a_term_that_is_not_read_is_skipped_and_the_latest_is_not() {
         term.resign().await.expect("led");
     }
     let last = election.campaign().await.expect("free");
-    while changes.next().await.expect("open").term < Some(last.term().token()) {}
+    while leader_of(&mut changes).await.term < Some(last.term().token()) {}
 }
 
 #[tokio::test]
@@ -141,10 +141,10 @@ async fn a_change_that_is_read_late_has_the_begin_of_its_term() {
         election.changes().expect("a valid name"),
     );
     let _leadership = election.campaign().await.expect("free");
-    assert!(soon.next().await.is_some());
+    leader_of(&mut soon).await;
     let observed_by = SystemTime::now();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let since = late.next().await.and_then(|leader| leader.since);
+    let since = leader_of(&mut late).await.since;
     assert!(since.expect("it replied") <= observed_by);
 }
 

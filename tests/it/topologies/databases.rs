@@ -2,9 +2,9 @@
 //! of them share their messages.
 
 use rlock_core::{LockClient, LostCause, StoreUrl};
-use rlock_testkit::{RedisServer, eventually, within};
+use rlock_testkit::{RedisServer, eventually};
 
-use crate::common::{LONG, assert_lost, connect, hold};
+use crate::common::{LONG, assert_lost, connect, hold, leader_of};
 
 /// Returns the keys and the owners of all locks that the client lists. Asks again if a holder was silent.
 async fn listed(client: &LockClient) -> Vec<(String, String)> {
@@ -77,20 +77,17 @@ async fn observers_learn_of_the_leaders_of_their_own_database() {
     let mut near = changes(&near).expect("a valid name");
     let mut seen = changes(&far).expect("a valid name");
     let own = far.election("scheduler").campaign().await.expect("free");
-    let first = within(LONG, "a leader is observed", seen.next()).await;
-    assert_eq!(first.expect("open").term, Some(own.term().token()));
+    let first = leader_of(&mut seen).await;
+    assert_eq!(first.term, Some(own.term().token()));
     // Its token is larger.
     let leadership = leader.election("scheduler").campaign().await.expect("free");
     // When the second value arrives, the first announcement has been sent to all clients.
     for value in ["10.0.3.7:8080", "10.0.3.8:8080"] {
         leadership.term().announce(value).expect("it leads");
-        let known =
-            async { while near.next().await.expect("open").value.as_deref() != Some(value) {} };
-        within(LONG, "the value is observed", known).await;
+        while leader_of(&mut near).await.value.as_deref() != Some(value) {}
     }
     own.term().announce("10.0.3.9:8080").expect("it leads");
-    let next = within(LONG, "the own value is observed", seen.next()).await;
-    let next = next.expect("open");
+    let next = leader_of(&mut seen).await;
     let value = next.value.as_deref();
     assert_eq!(
         (next.term, value),

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use futures_util::future::select_all;
 use rlock_core::{
     LockClient, Token,
-    election::{Election, LeaderInfo},
+    election::{Election, LeaderChange, LeaderInfo},
 };
 use rlock_testkit::{
     ClientCommand, Proxy, RedisCluster, RedisServer, Trio, Worker, eventually, within,
@@ -15,7 +15,8 @@ use rlock_tests::histories::clock;
 use tokio::sync::mpsc;
 
 use crate::common::{
-    LASTING, LONG, assert_soon_queued, client, connect, ms, name, observed, resp2, worker,
+    LASTING, LONG, assert_soon_queued, client, connect, leader_of, ms, name, next_leader,
+    nobody_leads, observed, resp2, worker,
 };
 
 const PROCESSES: usize = 5;
@@ -407,13 +408,13 @@ fn election(client: &LockClient) -> Election {
 
 /// Waits until this term is observed.
 async fn observes(
-    leaders: &mut mpsc::UnboundedReceiver<LeaderInfo>,
+    leaders: &mut mpsc::UnboundedReceiver<LeaderChange>,
     term: impl Into<u64>,
 ) -> LeaderInfo {
     let term = term.into();
     let latest = async {
         loop {
-            let leader = leaders.recv().await.expect("the client lives");
+            let leader = next_leader(leaders).await;
             let seen = leader.term.map(Token::as_u64);
             assert!(seen <= Some(term), "{leader:?} after {term}");
             if seen == Some(term) {
@@ -547,8 +548,8 @@ async fn observers_learn_of_a_leader_while_another_master_of_the_cluster_is_paus
         let election = leader.election(&key).lease(LASTING);
         let leadership = election.campaign().await.expect("free");
         let term = leadership.term().token();
-        let seen = within(LONG, "the term is observed", changes.next()).await;
-        assert_eq!(seen.and_then(|leader| leader.term), Some(term));
+        let seen = leader_of(&mut changes).await;
+        assert_eq!(seen.term, Some(term));
         leadership.resign().await.expect("led");
         cluster.node(paused).resume();
     }
@@ -577,9 +578,57 @@ async fn an_observer_asks_a_leader_again_that_did_not_reply() {
         "only the leader knows its term"
     );
     leader.resume();
-    let leads = within(LONG, "a leader is observed", leaders.recv()).await;
-    let value = leads.expect("the client lives").value;
+    let value = next_leader(&mut leaders).await.value;
     assert_eq!(value, Some(leader.pid().to_string()));
+}
+
+#[tokio::test]
+async fn observers_learn_that_nobody_leads_when_the_lease_of_a_killed_leader_has_ended_and_not_before()
+ {
+    let (server, witness) = (RedisServer::start(), RedisServer::start());
+    let (url, witness) = (server.url(), witness.url());
+    let lease = LEASE.as_millis().to_string();
+    let mut leader = worker(&["elect", &url, &witness, "scheduler", &lease]);
+    leader.expect_line(LONG, "ready").await;
+    let client = client(&server).await;
+    let mut changes = observed(&election(&client));
+    let first = next_leader(&mut changes).await.term;
+    // Renewals that the observer does not see are no end of the term.
+    tokio::time::sleep(LEASE * 3).await;
+    while let Ok(change) = changes.try_recv() {
+        let leader = change.leader().expect("it leads");
+        assert_eq!(leader.term, first);
+    }
+    leader.kill();
+    nobody_leads(&mut changes).await;
+    assert_eq!(election(&client).leader().await.expect("a reply"), None);
+}
+
+#[tokio::test]
+async fn a_client_that_shuts_down_tells_observers_that_it_no_longer_leads() {
+    let server = RedisServer::start();
+    let (leader, observer) = (client(&server).await, client(&server).await);
+    let mut changes = observed(&election(&observer));
+    nobody_leads(&mut changes).await;
+    for drains in [true, false] {
+        let one = if drains {
+            leader.clone()
+        } else {
+            client(&server).await
+        };
+        let leadership = election(&one).lease(LASTING).campaign().await;
+        let leadership = leadership.expect("free");
+        next_leader(&mut changes).await;
+        if drains {
+            drop(leadership);
+            one.drain(LONG).await.expect("a reply");
+        } else {
+            one.shutdown().await.expect("a reply");
+            drop(leadership);
+        }
+        drop(one);
+        nobody_leads(&mut changes).await;
+    }
 }
 
 #[tokio::test]
@@ -668,8 +717,7 @@ async fn a_thousand_malformed_or_old_announcements_change_nothing() {
     let mut connection = server.connection().await;
     let () = forged.query_async(&mut connection).await.expect("sent");
     term.announce("10.0.3.8:8080").expect("it leads");
-    let next = within(LONG, "the next value", leaders.recv()).await;
-    let next = next.expect("the client lives");
+    let next = next_leader(&mut leaders).await;
     assert_eq!(next.term, Some(term.token()));
     assert_eq!(next.value.as_deref(), Some("10.0.3.8:8080"));
 }
@@ -683,8 +731,8 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
     let mut changes = election(&observer).changes().expect("a valid name");
     let leadership = election(&leader).campaign().await.expect("free");
     let term = leadership.term().token();
-    let first = within(LONG, "a leader is observed", changes.next()).await;
-    assert_eq!(first.and_then(|leader| leader.term), Some(term));
+    let first = leader_of(&mut changes).await;
+    assert_eq!(first.term, Some(term));
     let (channel, mut fields) = announcement(&proxy).await;
     // Only the last of them can be a term.
     for forged in [u64::MAX, LARGEST + 1, LARGEST] {
@@ -693,17 +741,13 @@ async fn observers_ignore_impossible_terms_and_drop_a_forged_one_once_the_leader
         let heard: u64 = server.command(&["PUBLISH", &channel, &message]).await;
         assert_eq!(heard, 1);
     }
-    let misled = within(LONG, "the forged term", changes.next()).await;
-    assert_eq!(
-        misled.and_then(|leader| leader.term).map(Token::as_u64),
-        Some(LARGEST)
-    );
+    let misled = leader_of(&mut changes).await;
+    assert_eq!(misled.term.map(Token::as_u64), Some(LARGEST));
     assert!(leadership.term().is_valid());
     let present = election(&observer).leader().await.expect("a reply");
     assert_eq!(present.and_then(|leader| leader.term), Some(term));
     leadership.term().announce("10.0.3.7:8080").expect("leads");
-    let present = within(LONG, "the leader is observed", changes.next()).await;
-    let present = present.expect("the client lives");
+    let present = leader_of(&mut changes).await;
     assert_eq!(
         (present.term, present.value.as_deref()),
         (Some(term), Some("10.0.3.7:8080"))
@@ -718,28 +762,22 @@ async fn observers_believe_a_leader_whose_term_is_smaller_than_the_latest() {
     let (leader, observer) = (connect(&proxy.url()).await, client(&server).await);
     let mut changes = election(&observer).changes().expect("a valid name");
     let former = election(&leader).campaign().await.expect("free");
-    let first = within(LONG, "a leader is observed", changes.next()).await;
-    assert_eq!(
-        first.and_then(|leader| leader.term),
-        Some(former.term().token())
-    );
+    let first = leader_of(&mut changes).await;
+    assert_eq!(first.term, Some(former.term().token()));
     let (channel, mut fields) = announcement(&proxy).await;
     let later = former.token().as_u64() + (1 << 40);
     fields[TOKEN] = later.to_string();
     let _: u64 = server
         .command(&["PUBLISH", &channel, &fields.join("\t")])
         .await;
-    let seen = within(LONG, "the later term", changes.next()).await;
-    assert_eq!(
-        seen.and_then(|leader| leader.term).map(Token::as_u64),
-        Some(later)
-    );
+    let seen = leader_of(&mut changes).await;
+    assert_eq!(seen.term.map(Token::as_u64), Some(later));
     former.resign().await.expect("led");
     let next = election(&leader).campaign().await.expect("free");
     let term = next.term().token();
     assert!(term.as_u64() < later);
-    let seen = within(LONG, "the smaller term", changes.next()).await;
-    assert_eq!(seen.and_then(|leader| leader.term), Some(term));
+    let seen = leader_of(&mut changes).await;
+    assert_eq!(seen.term, Some(term));
 }
 
 #[tokio::test]

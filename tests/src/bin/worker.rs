@@ -135,8 +135,9 @@ async fn elect(url: &str, witness: &str, name: &str, lease: Duration) {
     let mut changes = election.changes().expect("a valid name");
     tokio::spawn(async move {
         let mut last = None;
-        while let Some(leader) = changes.next().await {
-            if let Some(term) = leader.term.filter(|term| Some(*term) > last) {
+        while let Some(change) = changes.next().await {
+            let term = change.leader().and_then(|leader| leader.term);
+            if let Some(term) = term.filter(|term| Some(*term) > last) {
                 last = Some(term);
                 println!("sees {term} {}", clock::now());
             }

@@ -1,4 +1,5 @@
-//! Announces holds to all clients of the store, one after the other, and tries again while the store does not reply.
+//! Announces holds and their ends to all clients of the store, one after the other, and tries again while the store does
+//! not reply.
 
 use std::sync::{Arc, Once};
 
@@ -8,6 +9,7 @@ use uuid::Uuid;
 use crate::{
     backoff::Backoff,
     engine::{
+        announcements::News,
         core::Core,
         hold_record::HoldRecord,
         messages::{Message, written},
@@ -46,16 +48,20 @@ pub(in crate::engine) async fn run(core: Arc<Core>) {
 
 async fn announce(core: &Core, hold: &HoldRecord) -> Result<(), StoreError> {
     let is_it = |info: &LockInfo| info.token == Some(hold.token);
-    // A hold that has ended is not announced.
-    let Some(info) = describe(core, &hold.key).into_iter().find(is_it) else {
-        return Ok(());
-    };
-    let (limit, message) = (
-        core.options.response_timeout,
-        Message::Announcement(core.store.databases(), Box::new(info.clone())),
+    let info = describe(core, &hold.key).into_iter().find(is_it);
+    let (news, databases) = (
+        match info {
+            Some(info) => News::Holds(Box::new(info)),
+            None => News::Ended(hold.key.clone(), hold.token),
+        },
+        core.store.databases(),
     );
-    core.shell.announcements.pass_on(&info);
-    let message = written(&message);
+    core.shell.announcements.pass_on(&news);
+    let message = written(&match news {
+        News::Holds(info) => Message::Announcement(databases, info),
+        News::Ended(key, token) => Message::Ended(databases, key, token),
+    });
+    let limit = core.options.response_timeout;
     let mut clients = core.store.clients(limit).await?;
     clients.retain(|client| *client != core.id);
     let mut outcome = Ok(());

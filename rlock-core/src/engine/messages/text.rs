@@ -10,10 +10,11 @@
 //! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
 //! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
 //! @announce <databases> <lock>
+//! @ended <databases> <key> <token>
 //! ```
 //!
 //! Channels have no database, so a list also gets replies from clients of other databases, and announcements of their holds
-//! arrive. Each names the databases of its client.
+//! and of the ends arrive. Each names the databases of its client.
 //!
 //! Every user who may publish on the server can write such a message. So text that no client writes is ignored, and
 //! texts to show are cut, without control characters.
@@ -117,9 +118,12 @@ pub(crate) enum Message {
     Report(u64, Report),
     /// In these databases, this owner holds the lock.
     Announcement(String, Box<LockInfo>),
+    /// In these databases, the announced hold of this lock with this token has ended.
+    Ended(String, Key, u64),
 }
 
-fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@announce" Self::Announcement(databases, info));
+fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Report(number, report), "@announce" Self::Announcement(databases, info),
+    "@ended" Self::Ended(databases, key, token));
 fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },

@@ -75,7 +75,7 @@ impl Shell {
         }
         if !effects.deeds.is_empty() {
             for deed in mem::take(&mut effects.deeds) {
-                deed.perform(now);
+                self.perform(deed, now);
             }
         }
         if effects.has_work {
@@ -85,15 +85,14 @@ impl Shell {
             self.ended.notify_waiters();
         }
     }
-}
 
-impl Deed {
-    fn perform(self, now: Time) {
-        match self {
-            Self::Wake(waker) => waker.wake(),
-            Self::End(hold, end, counted) => {
+    fn perform(&self, deed: Deed, now: Time) {
+        match deed {
+            Deed::Wake(waker) => waker.wake(),
+            Deed::End(hold, end, counted) => {
                 counted.ends(end, || now);
                 hold.passenger().inspect(|passenger| passenger.ends());
+                self.announcements.ends(&hold);
                 if end == HoldEnd::Lost {
                     hold.notify_loss();
                 }

@@ -2,27 +2,20 @@
 
 use std::time::Duration;
 
-use rlock_core::{
-    LockClient, LostCause,
-    election::{Election, LeaderInfo},
-};
+use rlock_core::{LockClient, LostCause, election::Election};
 use rlock_testkit::{Place, within};
 use tokio::sync::mpsc;
 
 use super::LONG;
-use crate::common::observed;
+use crate::common::{LASTING, next_leader, nobody_leads, observed};
 
 fn election(client: &LockClient) -> Election {
     client.election("scheduler").lease(Duration::from_secs(10))
 }
 
-/// Returns the next leader that is observed.
-async fn next(leaders: &mut mpsc::UnboundedReceiver<LeaderInfo>) -> LeaderInfo {
-    let leader = within(LONG, "a leader is observed", leaders.recv()).await;
-    leader.expect("the client lives")
-}
-
 pub(crate) async fn observers_learn_of_each_term_and_value(place: Place) {
+    // No lease ends before the test does.
+    let election = |client: &LockClient| client.election("scheduler").lease(LASTING);
     let (one, other, observer) = (
         place.client().await,
         place.client().await,
@@ -36,17 +29,20 @@ pub(crate) async fn observers_learn_of_each_term_and_value(place: Place) {
         assert!(Some(term.token()) > last);
         last = Some(term.token());
         for leaders in [&mut near, &mut far] {
-            assert_eq!(next(leaders).await.term, last);
+            assert_eq!(next_leader(leaders).await.term, last);
         }
         let value = format!("10.0.3.{n}:8080\n");
         term.announce(value.as_str()).expect("leads");
         for leaders in [&mut near, &mut far] {
-            let leader = next(leaders).await;
+            let leader = next_leader(leaders).await;
             assert_eq!((leader.term, leader.value.as_ref()), (last, Some(&value)));
         }
         let leader = election(&observer).leader().await.expect("a reply");
         assert_eq!(leader.and_then(|leader| leader.value), Some(value));
         leadership.resign().await.expect("led");
+        for leaders in [&mut near, &mut far] {
+            nobody_leads(leaders).await;
+        }
         let leader = election(&observer).leader().await.expect("a reply");
         assert_eq!(leader, None);
     }
@@ -57,11 +53,11 @@ pub(crate) async fn an_observer_that_comes_late_learns_of_the_present_term_first
     let leadership = election(&one).campaign().await.expect("free");
     leadership.term().announce("first").expect("leads");
     let mut leaders = observed(&election(&observer));
-    let mut leader = next(&mut leaders).await;
+    let mut leader = next_leader(&mut leaders).await;
     assert_eq!(leader.term, Some(leadership.term().token()));
     // The announcement of the term may arrive before that of the value.
     if leader.value.is_none() {
-        leader = next(&mut leaders).await;
+        leader = next_leader(&mut leaders).await;
     }
     assert_eq!(leader.value.as_deref(), Some("first"));
     assert_eq!(leader.holder.expect("it replies").pid, std::process::id());

@@ -222,6 +222,10 @@ fn the_text_of_messages_stays_as_it_is() {
             ),
         ),
         (
+            Message::Ended("0".to_owned(), key.clone(), 128),
+            "@ended\t0\t%7Bt%7D%3Ak\t128".to_owned(),
+        ),
+        (
             asked(Question::Revoke {
                 key,
                 owner: OwnerId::new(from, 3, LockMode::Exclusive),
