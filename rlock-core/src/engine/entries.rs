@@ -13,8 +13,7 @@ use crate::{
     error::LockError,
 };
 
-/// The entries of one call, in the order in which its keys were given. Dropping them removes each of them, even if the
-/// waker of a call that waits for one of the locks panics.
+/// The entries of one call, in the order in which its keys were given. Dropping them removes each of them.
 pub(crate) struct Entries(Few<EntryGuard>);
 
 impl Entries {

@@ -1,6 +1,11 @@
 //! Carries out the effects of an input: wakes calls and bodies, and passes requests to the background.
 
-use std::{mem, sync::Arc, task::Waker};
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::Waker,
+};
 
 use rlock_proto::{
     few::Few,
@@ -59,18 +64,21 @@ impl Shell {
     pub(super) fn act(&self, effects: &mut Effects, begins: Option<&mut Begins>, now: Time) {
         if !effects.requests.is_empty() {
             for request in effects.requests.drain(..) {
-                let pending = request.is_release().then(metrics::PendingRelease::begin);
+                let mut pending = None;
+                self.call_out(|| {
+                    pending = request.is_release().then(metrics::PendingRelease::begin);
+                });
                 self.state().ledger.work.requests.push((request, pending));
             }
         }
         // Before subscribers learn of the holds: one that panics ends them, so they have to be counted by then.
         if let (Some(Step::Entered(entered)), Some(begins)) = (&effects.step, begins) {
             let begun = entered.iter().filter(|entered| entered.began.is_some());
-            begun.for_each(|_| begins.counters.holds());
+            begun.for_each(|_| self.call_out(|| begins.counters.holds()));
         }
         for seen in &effects.seen {
             if let Seen::Lost(loss, _) = seen {
-                metrics::lock(loss.site).lost(loss.cause);
+                self.call_out(|| metrics::lock(loss.site).lost(loss.cause));
             }
         }
         if !effects.deeds.is_empty() {
@@ -88,15 +96,136 @@ impl Shell {
 
     fn perform(&self, deed: Deed, now: Time) {
         match deed {
-            Deed::Wake(waker) => waker.wake(),
+            Deed::Wake(waker) => self.call_out(|| waker.wake()),
             Deed::End(hold, end, counted) => {
-                counted.ends(end, || now);
-                hold.passenger().inspect(|passenger| passenger.ends());
+                self.call_out(|| counted.ends(end, || now));
+                self.call_out(|| {
+                    hold.passenger().inspect(|passenger| passenger.ends());
+                });
                 self.announcements.ends(&hold);
                 if end == HoldEnd::Lost {
-                    hold.notify_loss();
+                    self.call_out(|| hold.notify_loss());
                 }
             }
+        }
+    }
+
+    /// Calls foreign code: a waker or a recorder of metrics. If it panics, the effects that follow are carried out all the same,
+    /// because the machine relies on each of them, and the background logs the panic, because the caller is not to blame.
+    fn call_out(&self, call: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            self.later(|| tracing::error!("a waker or a metrics recorder panicked"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        sync::atomic::{AtomicU32, Ordering},
+        task::{Context, Wake},
+    };
+
+    use super::*;
+    use crate::{LockClient, LockError};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    #[derive(Default)]
+    struct Counts(AtomicU32);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_waker_that_panics_keeps_no_other_call_from_being_woken() {
+        let client = LockClient::in_memory();
+        let _guard = client.lock("a").acquire().await.expect("free");
+        let [mut first, mut second] = [(); 2].map(|()| Box::pin(client.lock("a").acquire()));
+        let woken = Arc::new(Counts::default());
+        let wakers = [
+            Waker::from(Arc::new(Panics)),
+            Waker::from(Arc::clone(&woken)),
+        ];
+        let [panics, counts] = wakers.each_ref().map(Context::from_waker);
+        let polled = [(&mut first, panics), (&mut second, counts)]
+            .map(|(call, mut cx)| call.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(polled, [true; 2], "the guard holds the lock");
+        // One input ends both calls.
+        drop(client.shutdown().await);
+        assert!(woken.0.load(Ordering::Relaxed) > 0);
+        assert!(matches!(second.await, Err(LockError::Closed { .. })));
+    }
+
+    #[cfg(feature = "metrics")]
+    mod recorder {
+        use std::{cell::Cell, time::Duration};
+
+        use ::metrics::{
+            Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
+            Unit, with_local_recorder,
+        };
+
+        use super::*;
+
+        thread_local!(static PANICS: Cell<bool> = const { Cell::new(false) });
+
+        /// A recorder whose gauges panic on one thread.
+        struct PanicsHere;
+
+        impl GaugeFn for PanicsHere {
+            fn increment(&self, _: f64) {
+                assert!(!PANICS.get(), "a recorder that panics");
+            }
+
+            fn decrement(&self, value: f64) {
+                self.increment(value);
+            }
+
+            fn set(&self, _: f64) {}
+        }
+
+        impl Recorder for PanicsHere {
+            fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+            fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+                Counter::noop()
+            }
+
+            fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+                Gauge::from_arc(Arc::new(Self))
+            }
+
+            fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+                Histogram::noop()
+            }
+        }
+
+        #[test]
+        fn a_recorder_that_panics_neither_loses_a_hold_nor_keeps_its_release_back() {
+            with_local_recorder(&PanicsHere, || {
+                let client = LockClient::in_memory();
+                let lock = client.lock("a").wait(Duration::from_secs(60));
+                PANICS.set(true);
+                let guard =
+                    pollster::block_on(lock.acquire()).expect("the recorder decides nothing");
+                assert!(guard.is_valid());
+                drop(guard);
+                drop(pollster::block_on(lock.acquire()).expect("the guard has released it"));
+                PANICS.set(false);
+            });
         }
     }
 }
