@@ -1,0 +1,355 @@
+//! What a call asks the store for, and what it makes of the replies and the messages.
+
+use super::*;
+
+#[test]
+fn a_call_asks_the_store_and_its_release_leaves_nothing() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.poll(call), Step::Wait);
+    let entered = only(client.grant(asked(step), FENCE));
+    assert_eq!(entered.token, FENCE * TOKENS);
+    assert_eq!(entered.began, Some(By::Release));
+    let release = asked(client.leave(&entered));
+    assert_eq!(kept(&release), Duration::ZERO);
+    client.tick(1_000);
+    assert!(client.renewals().is_empty() && !client.machine.is_released());
+    assert_eq!(client.reply(release, DONE), Step::Left(Ok(())));
+    assert!(client.is_empty() && client.machine.is_released());
+}
+
+#[test]
+fn a_waiter_begins_its_hold_with_a_message_and_makes_it_last_soon() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.refuse(asked(step), 0, 0), Step::Wait);
+    client.now = 100;
+    client.event(handed_off(8, false));
+    assert!(client.is_woken(call));
+    let entered = only(client.poll(call));
+    assert_eq!(entered.began, Some(By::Message));
+    // It counts from the request that was refused.
+    assert_eq!(client.valid_until(), 1_000 - 12);
+    client.tick(101);
+    assert_eq!(client.renewal().lease, ms(LEASE));
+}
+
+#[test]
+fn a_message_that_is_picked_up_late_or_without_a_watchdog_is_confirmed_first() {
+    for (late, terms) in [(400, terms(LEASE)), (100, unrenewed())] {
+        let mut client = Client::new();
+        let (call, step) = client.acquire("k", terms);
+        let owner = owner(&asked(step.clone()));
+        client.refuse(asked(step), 0, 0);
+        client.event(handed_off(8, false));
+        client.now = late;
+        let again = asked(client.poll(call));
+        assert_eq!(again.claims[0].owner, owner);
+        assert_eq!(only(client.grant(again, 8)).token, 8 * TOKENS);
+    }
+}
+
+#[test]
+fn a_message_about_an_ended_grant_says_nothing_about_the_present_one() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.refuse(asked(step), 0, 7);
+    client.event(handed_off(7, true));
+    assert_eq!(client.poll(call), Step::Wait);
+    assert!(!client.machine.slot(&key("k")).expect("known").others_wait());
+    client.event(handed_off(8, true));
+    assert_eq!(only(client.poll(call)).token, 8 * TOKENS);
+    assert!(client.machine.slot(&key("k")).expect("known").others_wait());
+}
+
+#[test]
+fn a_waiter_that_has_gone_gives_a_lock_or_a_place_in_the_queue_back_at_once() {
+    for (mode, message) in [
+        (LockMode::Exclusive, handed_off(8, true)),
+        (LockMode::Exclusive, retry(LockMode::Exclusive, 1_000)),
+        (LockMode::Shared, retry(LockMode::Shared, 0)),
+    ] {
+        let mut client = Client::new();
+        let (call, step) = client.acquire("k", with(|terms| terms.mode = mode));
+        let gone = owner(&asked(step.clone()));
+        client.refuse(asked(step), 0, 0);
+        client.on(Input::Cancel(call));
+        let left = client.sent_one();
+        client.on(Input::Reply(left, NOT_HELD));
+        assert!(client.is_empty());
+        // The server, or one that took its place, still had it in the queue.
+        client.on(Input::Event(key("k"), Some(gone), message));
+        let release = client.sent_one();
+        assert!(release.is_release() && owner(&release) == gone);
+        assert_eq!(release.claims[0].mode, mode);
+        client.on(Input::Reply(release, DONE));
+        assert!(client.is_empty() && client.losses().is_empty());
+    }
+}
+
+#[test]
+fn the_first_waiter_asks_again_after_a_change_of_the_lock() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.refuse(asked(step), 0, 0);
+    client.event(Event::Changed);
+    assert_eq!(client.poll(call), Step::Wait);
+    client.tick(499);
+    assert_eq!(client.poll(call), Step::Wait);
+    client.tick(500);
+    let asked = asked(client.poll(call));
+    assert_eq!(only(client.grant(asked, FENCE)).began, Some(By::Message));
+}
+
+#[test]
+fn an_attempt_follows_the_release_of_its_own_client() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.leave_as(&entered, None);
+    let release = client.sent_one();
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(step, Step::Wait);
+    client.on(Input::Reply(release, DONE));
+    assert!(client.is_woken(call));
+    let request = asked(client.poll(call));
+    let refused = Refusal::Taken(key("k"), Some(ms(1_000)));
+    assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
+}
+
+#[test]
+fn an_attempt_asks_again_while_no_owner_has_a_majority() {
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    let mut request = asked(step);
+    let mut asked_again = 0;
+    loop {
+        let former = owner(&request);
+        if client.split(request) != Step::Wait {
+            break;
+        }
+        client.tick(client.now + 500);
+        let step = client.poll(call);
+        if step == Step::Refused(Refusal::Split) {
+            break;
+        }
+        request = asked(step);
+        assert_ne!(owner(&request), former);
+        let release = client.sent_one();
+        assert_eq!(owner(&release), former);
+        client.on(Input::Reply(release, DONE));
+        asked_again += 1;
+    }
+    assert!((3..=6).contains(&asked_again), "{asked_again}");
+
+    let mut client = Client::with(|settings| settings.needs_majority = true);
+    let (call, step) = client.acquire("k", with(|terms| terms.wait = Wait::Never));
+    assert_eq!(client.split(asked(step)), Step::Wait);
+    client.tick(client.now + 500);
+    let request = client.next(call);
+    let refused = Refusal::Taken(key("k"), Some(ms(1_000)));
+    assert_eq!(client.refuse(request, 0, 0), Step::Refused(refused));
+}
+
+/// The lock of an earlier owner went on, and the present one was granted later.
+#[test]
+fn a_late_refusal_of_an_earlier_request_takes_no_hold_away() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    client.event(Event::Wanted);
+    let (call, _) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    client.leave(&entered);
+    let early = client.next(call);
+    client.on(Input::Cancel(call));
+    let step = client.poll(second);
+    let entered = only(client.grant(asked(step), 8));
+    let refused = Reply::Acquired(Acquired::Taken {
+        claim: 0,
+        ttl: Some(ms(1_000)),
+        queued: Some(QueuePlace::BEHIND),
+        sent_at: at(client.now),
+        fences: one(7),
+        retired: false,
+        by: TakenBy::Unnamed,
+    });
+    client.on(Input::Reply(early, refused));
+    assert!(client.own().has(entered.entry.number) && client.losses().is_empty());
+}
+
+/// Holds of the earlier time may remain.
+#[test]
+fn an_owner_that_is_granted_the_lock_once_more_is_not_used() {
+    let (mut client, entered) = Client::holding(retained());
+    client.leave(&entered);
+    client.event(Event::Missed { is_heard: false });
+    client.now = 10;
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let again = asked(client.grant(asked(step), FENCE + 1));
+    assert_ne!(owner(&again), entered.entry.owner);
+    assert_eq!(owner(&client.sent_one()), entered.entry.owner);
+}
+
+#[test]
+fn a_change_that_is_reported_before_the_reply_makes_a_call_ask_again() {
+    let mut client = Client::new();
+    let (_, step) = client.acquire("k", terms(LEASE));
+    let mut request = asked(step);
+    for n in 0..=3 {
+        let granted = granted(FENCE, 1, client.now);
+        client.now += 10;
+        client.event(Event::Changed);
+        let step = client.reply(request, granted);
+        if n == 3 {
+            // Its own requests over another connection may be reported.
+            only(step);
+            break;
+        }
+        request = asked(step);
+    }
+    client.tick(client.now + 1);
+    assert_eq!(client.renewal().lease, ms(LEASE), "it is confirmed");
+}
+
+#[test]
+fn an_attempt_asks_again_after_a_reported_change_only_for_as_long_as_it_waits_for_its_own_client() {
+    for (late, asks_again) in [(1_999, true), (2_000, false)] {
+        let mut client = Client::new();
+        let attempt = with(|terms| (terms.wait, terms.lease) = (Wait::Never, ms(LONG)));
+        let (_, step) = client.acquire("k", attempt);
+        client.event(Event::Changed);
+        client.now = late;
+        let step = client.reply(asked(step), granted(FENCE, 1, 0));
+        assert_eq!(
+            matches!(step, Step::Send(_)),
+            asks_again,
+            "{late}: {step:?}"
+        );
+        assert_eq!(
+            matches!(step, Step::Entered(_)),
+            !asks_again,
+            "{late}: {step:?}"
+        );
+    }
+}
+
+#[test]
+fn an_entry_is_kept_next_to_one_that_is_valid_and_sends_nothing() {
+    let (mut client, entered) = Client::holding(terms(LEASE));
+    let kept = only(client.on(Input::Keep(entered.entry.clone())));
+    assert_eq!((kept.token, kept.began), (entered.token, None));
+    assert_eq!(client.leave(&entered), Step::Left(Ok(())));
+    let keep = |client: &mut Client, of: &Entered| client.on(Input::Keep(of.entry.clone()));
+    let refused = |cause| Step::Refused(Refusal::Lost(key("k"), cause));
+    assert_eq!(keep(&mut client, &entered), refused(LostCause::Released));
+    assert_eq!(client.own().entries(), 1);
+    client.now = LEASE;
+    assert_eq!(keep(&mut client, &kept), refused(LostCause::Expired));
+    client.revoked(None, true);
+    assert_eq!(keep(&mut client, &kept), refused(LostCause::Revoked));
+    client.leave(&kept);
+    assert_eq!(keep(&mut client, &kept), refused(LostCause::Released));
+}
+
+#[test]
+fn the_call_with_the_turn_waits_for_another_client_after_a_refusal_and_the_others_do_not() {
+    let mut client = Client::new();
+    let (first, step) = client.acquire("k", terms(LEASE));
+    let (second, _) = client.acquire("k", terms(LEASE));
+    assert_eq!(client.machine.contended(first), None);
+    client.refuse(asked(step), 0, 0);
+    assert_eq!(client.machine.contended(first), Some(&key("k")));
+    assert_eq!(client.machine.contended(second), None);
+    client.on(Input::Cancel(first));
+    assert_eq!(client.poll(second), Step::Wait);
+    assert_eq!(client.machine.contended(second), Some(&key("k")));
+    client.event(handed_off(8, false));
+    assert_eq!(client.machine.contended(second), None);
+}
+
+#[test]
+fn several_locks_are_asked_for_together_and_none_is_kept_while_another_is_taken() {
+    let mut client = Client::new();
+    let (both, step) = client.acquire("a b", terms(LEASE));
+    let request = asked(step);
+    assert_eq!(request.claims.len(), 2);
+    assert_eq!(client.refuse(request, 1, 0), Step::Wait);
+    assert!(client.sent().is_empty(), "the store has neither");
+    let (one, step) = client.acquire("a", terms(LEASE));
+    client.on(Input::Event(key("b"), None, handed_off(8, false)));
+    assert!(client.is_woken(both));
+    assert_eq!(client.poll(both), Step::Wait, "another call asks for `a`");
+    assert_eq!(client.sent_one().claims[0].key, key("b"));
+    client.on(Input::Cancel(one));
+    client.on(Input::Reply(asked(step), Reply::None));
+    client.now = 10;
+    let request = asked(client.poll(both));
+    let keys: Vec<_> = request.claims.iter().map(|claim| &claim.key).collect();
+    assert_eq!(keys, [&key("a"), &key("b")]);
+    let step = client.grant(request, 9);
+    let Step::Entered(entered) = step else {
+        panic!("{step:?}");
+    };
+    assert!(entered.iter().all(|entered| entered.token == 9 * TOKENS));
+    assert_eq!(entered.len(), 2);
+
+    // The same while another call of the client has one of them.
+    let mut client = Client::new();
+    client.acquire("b", terms(LEASE));
+    assert_eq!(client.acquire("a b", terms(LEASE)).1, Step::Wait);
+    asked(client.acquire("a", terms(LEASE)).1);
+}
+
+/// A roll back may be executed after the next grant to the same owner.
+#[test]
+fn an_owner_whose_grant_may_be_taken_back_is_not_used_again() {
+    let again = |needs_majority, keys, reply| {
+        let mut client = Client::with(|settings| settings.needs_majority = needs_majority);
+        let (call, step) = client.acquire(keys, terms(LEASE));
+        let first = owner(&asked(step.clone()));
+        client.reply(asked(step), reply);
+        client.tick(100);
+        let request = asked(client.poll(call));
+        assert_eq!(owner(&request) == first, request.is_in_doubt());
+        owner(&request) == first
+    };
+    assert!(again(false, "k", UNANSWERED));
+    assert!(!again(false, "a b", UNANSWERED));
+    // The reply that a majority is missing tells that the roll back has ended.
+    assert!(again(true, "k", UNANSWERED));
+    assert!(!again(true, "k", Reply::None));
+
+    // The same while the request is under way.
+    let follows = |needs_majority, keys| {
+        let mut client = Client::with(|settings| settings.needs_majority = needs_majority);
+        let (call, step) = client.acquire(keys, terms(LEASE));
+        let (next, _) = client.acquire(keys, terms(LEASE));
+        client.on(Input::Cancel(call));
+        owner(&client.next(next)) == owner(&asked(step))
+    };
+    assert!(follows(false, "k"));
+    assert!(!follows(false, "a b"));
+    assert!(!follows(true, "k"));
+}
+
+#[test]
+fn a_cancelled_acquire_is_released_behind_its_request_and_again_after_a_late_grant() {
+    let mut client = Client::new();
+    let (call, step) = client.acquire("k", terms(LEASE));
+    client.on(Input::Cancel(call));
+    let release = client.sent_one();
+    assert!(release.is_in_doubt());
+    client.on(Input::Reply(release, NOT_HELD));
+    assert!(!client.is_empty(), "its reply is missing");
+    client.grant(asked(step), FENCE);
+    let release = client.sent_one();
+    client.on(Input::Reply(release, DONE));
+    assert!(client.is_empty() && client.losses().is_empty());
+}
+
+#[test]
+fn a_call_inside_an_ended_hold_does_not_enter_the_next_hold_of_its_owner() {
+    let (mut client, outer) = Client::holding(terms(LEASE));
+    let (next, _) = client.acquire("k", terms(LEASE));
+    client.leave(&outer);
+    let next = only(client.poll(next));
+    assert_eq!(next.entry.owner, outer.entry.owner);
+    assert_eq!(client.nest(&outer, LEASE).1, Step::Wait);
+}
