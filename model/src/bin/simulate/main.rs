@@ -7,6 +7,7 @@
 //! A seed draws the clients, their options and the faults, and repeats the run exactly. Time is virtual.
 
 mod clients;
+mod drops;
 mod failover;
 mod known;
 mod network;

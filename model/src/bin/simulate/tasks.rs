@@ -1,15 +1,13 @@
 //! Decides what a simulated task does next: acquire, enter again, write, leave or give up.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use crate::{
-    clients::{Awaited, Doing, Held, Life, Sent, Task},
+    clients::{Doing, Held, Life, Sent, Task},
     few::{Few, one},
     key::Key,
     known::Hold,
-    machine::{
-        Ask, CallId, Entered, HoldEnd, Input, Inside, Loss, Ownership, Reply, Step, WantedLock,
-    },
+    machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Ownership, Step, WantedLock},
     mode::LockMode,
     options::{LockOptions, Site, Wait},
     plan::{Part, WorldKind},
@@ -368,7 +366,7 @@ impl World {
     }
 
     /// Ends a call of a task.
-    fn ended(&mut self, client: usize, task: usize, call: CallId) {
+    pub(crate) fn ended(&mut self, client: usize, task: usize, call: CallId) {
         let client = &mut self.clients[client];
         client.calls.remove(&call);
         (client.tasks[task].doing, client.tasks[task].is_sending) = (Doing::Ready, false);
@@ -392,63 +390,5 @@ impl World {
         }
         held.kept_until = self.enters(client, task, &held.entry, is_single, by.is_some());
         self.state(client, task).entries.push(held);
-    }
-
-    /// A hold is lost: its bodies stop.
-    pub(crate) fn stops_bodies(&mut self, client: usize, loss: &Loss) {
-        for task in 0..self.clients[client].tasks.len() {
-            let state = &self.clients[client].tasks[task];
-            let is_lost =
-                |held: &Held| held.entry.owner == loss.owner && held.entry.key == loss.key;
-            let held = state.entries.iter().find(|held| is_lost(held));
-            if held.is_some_and(|held| held.in_body) && state.doing == Doing::Ready {
-                self.goes_on(client, task, 0);
-            }
-        }
-    }
-
-    /// The future of a call is neither polled nor dropped for a long time.
-    fn forgets(&mut self, client: usize, task: usize, call: CallId) {
-        self.ended(client, task, call);
-        self.clients[client].unpolled.insert(call);
-        let after = self.rng.u64(500 * MS..60_000 * MS);
-        self.at_client(client, after, move |world| world.drops(client, call));
-        self.goes_on(client, task, MS);
-    }
-
-    /// Drops the future of a call: first its request, then the call.
-    pub(crate) fn drops(&mut self, client: usize, call: CallId) {
-        let was_unpolled = self.clients[client].unpolled.remove(&call);
-        let task = self.clients[client].calls.get(&call).copied();
-        if let Some(task) = task {
-            self.ended(client, task, call);
-        } else if !was_unpolled {
-            return;
-        }
-        self.drops_requests(client, |of| of == Some(call));
-        self.on(client, Input::Cancel(call), None);
-        if let Some(task) = task {
-            self.goes_on(client, task, MS);
-        }
-        self.moves_all();
-    }
-
-    /// Drops the futures of requests.
-    pub(crate) fn drops_requests(
-        &mut self,
-        client: usize,
-        are_dropped: impl Fn(Option<CallId>) -> bool,
-    ) {
-        let awaited = std::mem::take(&mut self.clients[client].awaited);
-        let (dropped, kept) = awaited
-            .into_iter()
-            .partition(|(_, awaited)| are_dropped(awaited.call()));
-        self.clients[client].awaited = kept;
-        let dropped: BTreeMap<u64, Awaited> = dropped;
-        for (_, awaited) in dropped {
-            if let Sent::Request(request) = awaited.sent {
-                self.on(client, Input::Reply(request, Reply::None), None);
-            }
-        }
     }
 }
