@@ -3,6 +3,7 @@
 mod drivers;
 mod guards;
 mod open_transactions;
+mod program;
 mod rounds;
 
 use rlock_sql::{Server, rounds::Place, session::Database};

@@ -1,0 +1,11 @@
+//! Programs of users who come from another library, as `docs/coming-from.md` translates its calls. The fenced transaction is in
+//! `tests/sql`, because it needs a database.
+
+mod leader_latch;
+mod once_per_tick;
+mod readiness;
+
+use std::time::Duration;
+
+/// After this time, a program hangs.
+const LONG: Duration = Duration::from_secs(60);
