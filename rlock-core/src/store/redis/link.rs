@@ -5,10 +5,7 @@ mod upkeep;
 
 use std::{
     mem,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
 };
 
 use redis::{RedisResult, ServerErrorKind, Value};
@@ -22,6 +19,7 @@ use super::{
     connection::Connection,
     dial::boxed,
     errors::{IsFormerMaster, IsReplica, not_yet, unless_refused},
+    usage::Usage,
 };
 use crate::{
     metrics,
@@ -43,7 +41,8 @@ pub(in crate::store) struct Link {
     epochs: AtomicU64,
     /// The epoch of the latest connection that ended by itself.
     ended: AtomicU64,
-    has_connected: AtomicBool,
+    /// How the latest connection was used, also after it was given up.
+    latest: Mutex<Option<Arc<Usage>>>,
 }
 
 #[derive(Default)]
@@ -92,12 +91,18 @@ impl Link {
             state: watch::Sender::default(),
             epochs: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            has_connected: AtomicBool::new(false),
+            latest: Mutex::default(),
         })
     }
 
     pub(super) fn is_background(&self) -> bool {
         self.background.is_none()
+    }
+
+    /// Returns how the latest connection was used, also after it was given up, or `None` before the first one.
+    fn latest_usage(&self) -> Option<Arc<Usage>> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.clone()
     }
 
     pub(super) fn present(&self) -> Option<Arc<Connection>> {

@@ -85,7 +85,7 @@ impl Link {
     /// Describes a server that did not reply to an attempt to connect. A server that has replied before speaks the protocol.
     fn silence(&self, within: Duration) -> String {
         let mut error = format!("no reply within {}", shown(within));
-        if !self.has_connected.load(Ordering::Relaxed) && self.is_background() {
+        if self.latest_usage().is_none() && self.is_background() {
             if self.address.endpoint.uses_tls() {
                 error += "; the server may not speak TLS on this port";
             }

@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -60,7 +60,8 @@ impl Link {
     /// Uses this connection from now on.
     fn begin(&self, connection: Arc<Connection>) {
         let epoch = connection.epoch;
-        self.has_connected.store(true, Ordering::Relaxed);
+        let usage = Some(Arc::clone(&connection.usage));
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         self.state.send_replace(LinkState::up(connection));
         // It may have ended before it was the present one, and an idle client sends no request that would notice.
         if self.ended.load(Ordering::SeqCst) == epoch {
@@ -72,16 +73,13 @@ impl Link {
     /// Keeps a connection up for as long as the client lives.
     pub(in crate::store) async fn keep_up(self: Arc<Self>) {
         let address = &self.address;
-        let mut usage = self
-            .present()
-            .map(|connection| Arc::clone(&connection.usage));
         let mut outage = Outage::default();
         loop {
             self.until(false).await;
             self.is_counted_up(false);
-            // The first connection may have failed before this was polled for the first time.
-            let was_up = self.has_connected.load(Ordering::Relaxed);
-            let began = Instant::now();
+            let (usage, began) = (self.latest_usage(), Instant::now());
+            // A connection may have failed before this was polled for the first time.
+            let was_up = usage.is_some();
             if usage.as_ref().is_some_and(|usage| usage.has_served()) {
                 outage = Outage::default();
             }
@@ -93,7 +91,6 @@ impl Link {
                 tokio::time::sleep(outage.backoff.next()).await;
             }
             let connection = self.reconnect(was_up, &mut outage).await;
-            usage = Some(Arc::clone(&connection.usage));
             self.begin(Arc::clone(&connection));
             self.is_counted_up(true);
             // Changes during the outage were not reported.
