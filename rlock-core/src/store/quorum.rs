@@ -16,7 +16,7 @@ use futures_util::future::{Either, join_all};
 use rlock_proto::{
     key::Key,
     lease::MAX_LEASE,
-    quorum::{SHORTEST_LATE, majority, of_member},
+    quorum::{majority, of_member},
     store::{
         AcquireRequest, Acquired, Applied, Change, Claim, Listener, Renewal, Renewed, StoredLock,
     },
@@ -85,10 +85,9 @@ impl QuorumStore {
         let mut call = QuorumCall::to_all(&self.members, RedisStore::connect);
         let is_same = |error: &&StoreError| error.source.is::<SameServer>();
         // Each connection has its own time-out, which is shorter. A member that connects later lacks earlier locks.
-        call.collect(MAX_LEASE, LATE_CONNECTIONS, |call| {
-            call.errors().any(|error| is_same(&error))
-        })
-        .await;
+        call.late = LATE_CONNECTIONS;
+        call.collect(MAX_LEASE, |call| call.errors().any(|error| is_same(&error)))
+            .await;
         match call.errors().find(is_same) {
             Some(error) => Err(error.clone()),
             None => call.needs_majority(),
@@ -148,7 +147,7 @@ impl Store for QuorumStore {
             let mut call = QuorumCall::to_each(&self.members, move |member| async move {
                 member.ping(remaining).await
             });
-            call.collect(remaining, SHORTEST_LATE, |call| {
+            call.collect(remaining, |call| {
                 call.has_majority() || call.lacks_majority()
             })
             .await;

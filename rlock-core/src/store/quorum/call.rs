@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use rlock_proto::quorum::{Votes, majority, rest};
+use rlock_proto::quorum::{SHORTEST_LATE, Votes, majority, rest};
 use tokio::{
     sync::{Mutex, mpsc},
     task::coop::unconstrained,
@@ -28,6 +28,8 @@ pub(super) type MemberReply<T> = Result<T, StoreError>;
 pub(super) struct QuorumCall<T> {
     members: Members,
     began: Instant,
+    /// How long it waits at least for further members, once a majority has replied.
+    pub(super) late: Duration,
     replies: Vec<Option<MemberReply<T>>>,
     under_way: FuturesUnordered<MemberRequest<T>>,
 }
@@ -72,6 +74,7 @@ impl<T: Send + 'static> QuorumCall<T> {
         let mut call = Self {
             members: Arc::clone(members),
             began: Instant::now(),
+            late: SHORTEST_LATE,
             replies: members.iter().map(|_| None).collect(),
             under_way: FuturesUnordered::new(),
         };
@@ -89,17 +92,12 @@ impl<T: Send + 'static> QuorumCall<T> {
 
     /// Collects replies until `is_over`, or for `within` at most. Once a majority has replied, waits
     /// for the others ten times as long as the majority took, or at least for `late`; see [`rest`].
-    pub(super) async fn collect(
-        &mut self,
-        within: Duration,
-        late: Duration,
-        is_over: impl Fn(&Self) -> bool,
-    ) {
+    pub(super) async fn collect(&mut self, within: Duration, is_over: impl Fn(&Self) -> bool) {
         let mut limit = Instant::now() + within;
         while !is_over(self) {
             // Also before the first wait, because a majority may have replied while the requests were sent.
             if self.has_majority() {
-                limit = limit.min(Instant::now() + rest(self.began.elapsed(), late));
+                limit = limit.min(Instant::now() + rest(self.began.elapsed(), self.late));
             }
             let next = timeout_at(limit, self.under_way.next());
             let Ok(Some((member, reply))) = next.await else {
@@ -231,13 +229,11 @@ impl LateReplies {
         call: QuorumCall<T>,
         then: impl Fn(&Arc<RedisStore>, &T) -> Option<BoxFuture<'static, ()>> + Clone + Send + 'static,
     ) {
-        for (member, reply) in call.oks() {
-            let at = call
-                .members
-                .iter()
-                .position(|other| Arc::ptr_eq(other, member));
-            if let (Some(at), Some(next)) = (at, then(member, reply)) {
-                let _ = of_members[at].sender.try_send(next);
+        for ((member, reply), late) in call.members.iter().zip(&call.replies).zip(of_members) {
+            if let Some(Ok(reply)) = reply
+                && let Some(next) = then(member, reply)
+            {
+                let _ = late.sender.try_send(next);
             }
         }
         for request in call.under_way {
@@ -265,8 +261,6 @@ impl LateReplies {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-
-    use rlock_proto::quorum::SHORTEST_LATE;
 
     use super::*;
     use crate::store::{endpoint::Endpoint, redis::RedisOptions};
@@ -296,8 +290,7 @@ mod tests {
             }
         });
         let hour = Duration::from_secs(60 * 60);
-        call.collect(hour, SHORTEST_LATE, QuorumCall::lacks_majority)
-            .await;
+        call.collect(hour, QuorumCall::lacks_majority).await;
         assert!(call.has_majority());
         assert!(
             began.elapsed() <= SHORTEST_LATE * 2,

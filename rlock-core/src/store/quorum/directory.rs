@@ -6,8 +6,6 @@ use std::{collections::HashSet, time::Duration};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use rlock_proto::quorum::SHORTEST_LATE;
-
 use super::{QuorumStore, call::QuorumCall};
 use crate::store::{
     ReplyFuture,
@@ -33,7 +31,7 @@ impl Directory for QuorumStore {
             });
             let is_received =
                 |call: &QuorumCall<bool>| call.oks().any(|(_, is_received)| *is_received);
-            call.collect(timeout, SHORTEST_LATE, is_received).await;
+            call.collect(timeout, is_received).await;
             if is_received(&call) {
                 return Ok(true);
             }
@@ -47,8 +45,7 @@ impl Directory for QuorumStore {
                 member.clients(remaining).await
             });
             // Wait for all members, because a client may not be connected to each.
-            call.collect(remaining, SHORTEST_LATE, QuorumCall::lacks_majority)
-                .await;
+            call.collect(remaining, QuorumCall::lacks_majority).await;
             call.needs_majority()?;
             let clients = call.oks().flat_map(|(_, clients)| clients.iter().copied());
             let clients: HashSet<Uuid> = clients.collect();
@@ -64,8 +61,7 @@ impl Directory for QuorumStore {
             let known = |call: &QuorumCall<Option<String>>| {
                 call.oks().find_map(|(_, address)| address.clone())
             };
-            call.collect(timeout, SHORTEST_LATE, |call| known(call).is_some())
-                .await;
+            call.collect(timeout, |call| known(call).is_some()).await;
             let known = known(&call);
             known.map_or_else(
                 || call.needs_majority().map(|()| None),
@@ -81,8 +77,7 @@ impl Directory for QuorumStore {
                 member.until_replying().await;
                 Ok(())
             });
-            call.collect(remaining, SHORTEST_LATE, QuorumCall::has_majority)
-                .await;
+            call.collect(remaining, QuorumCall::has_majority).await;
             call.needs_majority()?;
             let next_server = from.next_server(self.members.len());
             let member = &self.members[from.server];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock_proto::{
     key::Key,
     owner::OwnerId,
-    quorum::{SHORTEST_LATE, fences_of_hold, majority_has},
+    quorum::{fences_of_hold, majority_has},
     store::StoredLock,
 };
 
@@ -24,8 +24,7 @@ impl QuorumStore {
                 async move { member.inspect(&key, send).await }
             });
             // All members, because any of them may know the largest fence.
-            call.collect(remaining, SHORTEST_LATE, QuorumCall::lacks_majority)
-                .await;
+            call.collect(remaining, QuorumCall::lacks_majority).await;
             holder(&call).map_err(|Undecided| call.error())
         })
         .await

@@ -22,8 +22,8 @@ use std::{
 use futures_util::{FutureExt, future::join_all};
 use rlock_proto::{
     quorum::{
-        SHORTEST_LATE, acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held,
-        renewed, to_restore, with_step,
+        acquired, applied, decisive, is_acquired, is_applied, is_granted, is_held, renewed,
+        to_restore, with_step,
     },
     store::{AcquireRequest, Acquired, Applied, Change, ReleaseRequest, Renewal, Renewed},
 };
@@ -50,10 +50,8 @@ impl QuorumStore {
             async move { member.acquire_unless(&decided, &request, send).await }
         });
         let within = decisive(send.timeout, request.lease);
-        call.collect(within, SHORTEST_LATE, |call| {
-            is_acquired(&call.votes()) == Some(true)
-        })
-        .await;
+        call.collect(within, |call| is_acquired(&call.votes()) == Some(true))
+            .await;
         decided.store(true, Ordering::Release);
         let outcome = acquired(
             &request,
@@ -102,10 +100,8 @@ impl QuorumStore {
                 }
             }
         });
-        call.collect(send.timeout, SHORTEST_LATE, |call| {
-            is_applied(&call.votes()).is_some()
-        })
-        .await;
+        call.collect(send.timeout, |call| is_applied(&call.votes()).is_some())
+            .await;
         let outcome = applied(&call.votes(), is_count).ok_or_else(|| call.error());
         LateReplies::follow(&self.late, call);
         outcome
@@ -124,7 +120,8 @@ impl QuorumStore {
             async move { member.renew(&asked, lease, send).await }
         });
         let holds = 0..renewals.len();
-        call.collect(send.timeout, send.timeout / 4, |call| {
+        call.late = send.timeout / 4;
+        call.collect(send.timeout, |call| {
             let votes = call.votes();
             holds.clone().all(|hold| is_held(&votes, hold).is_some())
         })

@@ -1,4 +1,4 @@
-//! Implements `Directory` on one server: lists the clients and locks of one server, and publishes messages to its clients.
+//! Implements `Directory` on one server: lists its clients and locks, and publishes messages to its clients.
 
 use std::time::Duration;
 
