@@ -105,9 +105,8 @@ pub struct LockList {
 enum ListState {
     Idle(Box<Search>),
     Running(BoxFuture<'static, (Box<Search>, Result<bool, LockError>)>),
-    /// Reported after what the failed step has found.
-    Failed(LockError),
-    Ended,
+    /// The error is reported after what the failed step has found.
+    Ended(Option<LockError>),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -226,7 +225,7 @@ impl Stream for LockList {
             if let Some(info) = self.found.pop_front() {
                 return Poll::Ready(Some(Ok(info)));
             }
-            self.state = match mem::replace(&mut self.state, ListState::Ended) {
+            self.state = match mem::replace(&mut self.state, ListState::Ended(None)) {
                 ListState::Idle(mut search) => {
                     search.scan = self.scan;
                     ListState::Running(search.run().boxed())
@@ -240,12 +239,10 @@ impl Stream for LockList {
                     self.progress = search.progress;
                     match more {
                         Ok(true) => ListState::Idle(search),
-                        Ok(false) => ListState::Ended,
-                        Err(error) => ListState::Failed(error),
+                        more => ListState::Ended(more.err()),
                     }
                 }
-                ListState::Failed(error) => return Poll::Ready(Some(Err(error))),
-                ListState::Ended => return Poll::Ready(None),
+                ListState::Ended(error) => return Poll::Ready(error.map(Err)),
             }
         }
     }
