@@ -122,13 +122,13 @@ impl Shell {
     /// Applies inputs of several locks that no call waits for.
     pub(super) fn on_all(&self, inputs: impl IntoIterator<Item = Input>) {
         let (mut effects, now) = (Effects::default(), self.clock.now());
-        let _dropped = {
+        {
             let mut state = self.state();
             for input in inputs {
                 state.on(input, now, &mut effects);
             }
-            state.conclude(&mut effects, now)
-        };
+            state.conclude(&mut effects, now);
+        }
         self.act(&mut effects, None, now);
         self.finish(&mut effects);
     }
@@ -192,15 +192,15 @@ impl Shell {
     /// Applies an input, and carries out its effects, except for the logs.
     fn apply(&self, input: Input, effects: &mut Effects, mut begins: Option<&mut Begins>) {
         let now = self.clock.now();
-        let _dropped = {
+        {
             let mut state = self.state();
             state.on(input, now, effects);
             if let (Some(Step::Entered(entered)), Some(begins)) = (&effects.step, &mut begins) {
                 let holds = entered.iter();
                 begins.holds = few::collect(holds.map(|entered| state.enter(entered, begins, now)));
             }
-            state.conclude(effects, now)
-        };
+            state.conclude(effects, now);
+        }
         self.act(effects, begins, now);
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Effects {
     /// The waker of the call, if it is polled and does not have to be woken already. If it has to wait, its waker is
     /// registered; otherwise it has none afterwards.
     pub(super) waker: Option<Waker>,
+    /// A waker of the call that is no longer registered.
+    pub(super) former: Option<Waker>,
     pub(super) step: Option<Step>,
     pub(super) revoked: Option<Revoked>,
     pub(super) requests: Vec<Request>,
@@ -86,11 +88,14 @@ impl Shell {
                 self.perform(deed, now);
             }
         }
+        if let Some(former) = effects.former.take() {
+            self.call_out(|| drop(former));
+        }
         if effects.has_work {
             self.wake.notify_one();
         }
         if effects.is_ending {
-            self.ended.notify_waiters();
+            self.call_out(|| self.ended.notify_waiters());
         }
     }
 
@@ -110,11 +115,14 @@ impl Shell {
         }
     }
 
-    /// Calls foreign code: a waker or a recorder of metrics. If it panics, the effects that follow are carried out all the same,
-    /// because the machine relies on each of them, and the background logs the panic, because the caller is not to blame.
+    /// Calls foreign code: a recorder of metrics, or a waker, whose drop may drop a future. If it panics, the effects that follow
+    /// are carried out all the same, because the machine relies on each of them, and the background logs the panic, because the
+    /// caller is not to blame.
     fn call_out(&self, call: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            self.later(|| tracing::error!("a waker or a metrics recorder panicked"));
+            self.later(|| {
+                tracing::error!("a waker or a metrics recorder panicked");
+            });
         }
     }
 }
@@ -165,6 +173,35 @@ mod tests {
         drop(client.shutdown().await);
         assert!(woken.0.load(Ordering::Relaxed) > 0);
         assert!(matches!(second.await, Err(LockError::Closed { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_waker_that_panics_as_it_is_dropped_costs_its_call_nothing() {
+        struct PanicsLast;
+
+        impl Wake for PanicsLast {
+            fn wake(self: Arc<Self>) {}
+        }
+
+        impl Drop for PanicsLast {
+            fn drop(&mut self) {
+                panic!("a waker that panics as it is dropped");
+            }
+        }
+
+        let client = LockClient::in_memory();
+        let guard = client.lock("a").acquire().await.expect("free");
+        let mut call = Box::pin(client.lock("a").acquire());
+        let waker = Waker::from(Arc::new(PanicsLast));
+        assert!(
+            call.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        // The client has the last clone of it.
+        catch_unwind(AssertUnwindSafe(|| drop(waker))).expect("it is not dropped yet");
+        drop(guard);
+        assert!(call.await.expect("the guard has released it").is_valid());
     }
 
     #[cfg(feature = "metrics")]
@@ -223,8 +260,8 @@ mod tests {
                     pollster::block_on(lock.acquire()).expect("the recorder decides nothing");
                 assert!(guard.is_valid());
                 drop(guard);
-                drop(pollster::block_on(lock.acquire()).expect("the guard has released it"));
                 PANICS.set(false);
+                drop(pollster::block_on(lock.acquire()).expect("the guard has released it"));
             });
         }
     }

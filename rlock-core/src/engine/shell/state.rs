@@ -81,8 +81,8 @@ impl ClientState {
     }
 
     /// Registers the waker of a call that has to wait, forgets that of a call that does not, and plans when the background
-    /// looks at the schedule. Returns a waker that is no longer registered, which is dropped outside of the mutex, too.
-    pub(super) fn conclude(&mut self, effects: &mut Effects, now: Time) -> Option<Waker> {
+    /// looks at the schedule.
+    pub(super) fn conclude(&mut self, effects: &mut Effects, now: Time) {
         // If the computer has slept, the planned time may have passed.
         if let Some(due) = self.machine.due()
             && (due < self.planned || self.planned < now)
@@ -90,12 +90,15 @@ impl ClientState {
             (effects.has_work, self.planned) = (true, due);
         }
         effects.is_ending = self.is_ending;
-        let (call, waits) = (effects.call?, matches!(effects.step, Some(Step::Wait)));
-        match effects.waker.take_if(|_| waits) {
+        let Some(call) = effects.call else {
+            return;
+        };
+        let waits = matches!(effects.step, Some(Step::Wait));
+        effects.former = match effects.waker.take_if(|_| waits) {
             Some(waker) => self.ledger.calls.insert(call, waker),
             None if waits => None,
             None => self.ledger.calls.remove(&call),
-        }
+        };
     }
 
     /// Returns the hold of an entry. Notes a hold that begins.
