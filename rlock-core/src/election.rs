@@ -2,7 +2,9 @@
 
 mod announce;
 mod campaign;
+mod group;
 mod observe;
+mod shares;
 mod term;
 
 use std::time::{Duration, SystemTime};
@@ -10,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use rlock_proto::{key::Key, wait::Spread};
 
 pub use self::{
+    group::Elections,
     observe::{LeaderChange, LeaderChanges, LeaderInfo},
     term::{LeaderGuard, Term},
 };

@@ -6,6 +6,7 @@
 mod conformance;
 mod elections;
 mod faults;
+mod groups;
 mod observability;
 mod topologies;
 mod waiting;

@@ -16,12 +16,12 @@ use crate::{
     guard::LockGuard,
     lock::Lock,
     metrics,
-    scope::current,
+    scope::{CurrentHold, current},
     wording::shown,
 };
 
 /// A term that lasts no longer than this does not reset the back-off.
-const BRIEF: Duration = Spread::LONGEST;
+pub(super) const BRIEF: Duration = Spread::LONGEST;
 /// How many different refusals of a candidate are logged as warnings.
 const LOGGED_REFUSALS: usize = 8;
 
@@ -68,15 +68,27 @@ impl Election {
         }
     }
 
-    /// Waits to lead, until the client drains: a process that is about to end must not begin a term.
-    fn acquire(
+    /// Waits to lead, until the client drains.
+    pub(super) fn acquire(
+        &self,
+        purpose: AcquiredFor,
+    ) -> impl Future<Output = Result<Entries, LockError>> + Send + use<> {
+        let candidate = self.clone();
+        async move {
+            candidate.checked_key()?;
+            metrics::Leads::campaigns(candidate.lock.options.site);
+            candidate.acquire_uncounted(purpose).await
+        }
+    }
+
+    /// Waits for the lock, until the client drains: a process that is about to end must not begin a term.
+    pub(super) fn acquire_uncounted(
         &self,
         purpose: AcquiredFor,
     ) -> impl Future<Output = Result<Entries, LockError>> + Send + use<> {
         let candidate = self.clone();
         async move {
             let key = candidate.checked_key()?;
-            metrics::Leads::campaigns(candidate.lock.options.site);
             tokio::select! {
                 biased;
                 () = candidate.client.core().until_draining() => {
@@ -154,35 +166,51 @@ impl Election {
     {
         let election = self.clone();
         async move {
-            let (key, mut backoff) = (election.checked_key()?, Backoff::default());
-            loop {
-                let mut began = None;
-                let led = Lock::run_after(election.acquire(AcquiredFor::Body), async {
-                    began = Some(Instant::now());
-                    let hold = current().expect("the body is inside its lock");
-                    body(Term::begin(&hold, election.lock.options.site)).await
-                });
-                let error = match led.await {
-                    Ok(output) => return Ok(output),
-                    Err(error) => error,
-                };
-                let can_lead_again = matches!(
-                    error.kind(),
-                    ErrorKind::Lost | ErrorKind::Outage | ErrorKind::Contention
-                );
-                if !can_lead_again || election.client.core().is_closed() {
-                    return Err(error);
-                }
-                if began.is_some_and(|began| began.elapsed() > BRIEF) {
-                    backoff = Backoff::default();
-                }
-                let pause = backoff.next();
-                if began.is_some() {
-                    // The client has logged the loss.
-                    tracing::info!(election = %key, pause = shown(pause), "campaigning again after a loss");
-                }
-                election.client.core().pause(pause).await;
+            let site = election.lock.options.site;
+            let acquire = || election.acquire(AcquiredFor::Body);
+            let body = |hold: &CurrentHold| body(Term::begin(hold, site));
+            election.run_after(acquire, body).await
+        }
+    }
+
+    /// Acquires the lock in this way and runs the body inside, again and again until a body returns.
+    pub(super) async fn run_after<A, F>(
+        &self,
+        acquire: impl Fn() -> A,
+        mut body: impl FnMut(&CurrentHold) -> F,
+    ) -> Result<F::Output, LockError>
+    where
+        A: Future<Output = Result<Entries, LockError>> + Send + 'static,
+        F: Future,
+    {
+        let (key, mut backoff) = (self.checked_key()?, Backoff::default());
+        loop {
+            let mut began = None;
+            let led = Lock::run_after(acquire(), async {
+                began = Some(Instant::now());
+                let hold = current().expect("the body is inside its lock");
+                body(&hold).await
+            });
+            let error = match led.await {
+                Ok(output) => return Ok(output),
+                Err(error) => error,
+            };
+            let can_lead_again = matches!(
+                error.kind(),
+                ErrorKind::Lost | ErrorKind::Outage | ErrorKind::Contention
+            );
+            if !can_lead_again || self.client.core().is_closed() {
+                return Err(error);
             }
+            if began.is_some_and(|began| began.elapsed() > BRIEF) {
+                backoff = Backoff::default();
+            }
+            let pause = backoff.next();
+            if began.is_some() {
+                // The client has logged the loss.
+                tracing::info!(election = %key, pause = shown(pause), "campaigning again after a loss");
+            }
+            self.client.core().pause(pause).await;
         }
     }
 }

@@ -5,7 +5,10 @@ use std::{fmt, ops::Deref, sync::Arc};
 use rlock_proto::options::Site;
 
 use super::announce::Office;
-use crate::{error::LockError, guard::LockGuard, hold::Hold, limits::MAX_VALUE};
+use crate::{
+    engine::hold_record::Passenger as _, error::LockError, guard::LockGuard, hold::Hold,
+    limits::MAX_VALUE,
+};
 
 /// A guard by which this process leads, from [`Election::campaign`](crate::election::Election::campaign). It
 /// dereferences to its [`Term`].
@@ -71,6 +74,16 @@ impl Term {
         entry.announce();
         let hold = hold.share();
         Self { hold, office }
+    }
+
+    /// Returns whether other clients wait to lead.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.hold.first().is_wanted()
+    }
+
+    /// Asks this leader to resign.
+    pub(super) fn ask_to_resign(&self) {
+        self.office.request_release();
     }
 
     /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the

@@ -115,6 +115,12 @@ impl EntryHandle {
         self.read(depth).flatten().unwrap_or_default()
     }
 
+    /// Returns whether other clients wait for the lock.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let (key, shell) = (&self.hold.key, &self.core().shell);
+        shell.read(|machine, _| machine.slot(key).is_some_and(machine::Slot::others_wait))
+    }
+
     /// Marks that a body runs inside, which stops when the lock is lost.
     pub(super) fn runs_body(&self) {
         self.core().shell.on(Input::Run(self.inner()));

@@ -79,6 +79,7 @@ macro_rules! conformance {
             an_observer_that_comes_late_learns_of_the_present_term_first,
             a_leader_resigns_when_it_is_asked_to,
             a_leader_that_loses_its_lock_campaigns_again,
+            clients_with_other_keys_leave_no_election_without_a_leader,
         }
     };
     ($name:ident: core of $topology:expr $(; $($more:ident,)*)?) => {
@@ -87,6 +88,7 @@ macro_rules! conformance {
             a_lock_is_held_by_one_client_at_a_time,
             a_probe_proves_a_grant_and_leaves_no_lock_behind,
             observers_learn_of_each_term_and_value,
+            the_elections_of_a_group_are_led_in_equal_shares,
             a_waiter_gets_the_lock_when_it_is_released,
             tokens_grow_with_every_hold_and_stay_the_same_within_one,
             a_lease_that_is_not_renewed_ends,

@@ -1,7 +1,11 @@
 //! Elections among several processes, some of which die, are paused or are cut off while they lead, and what all of them
 //! observe.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use futures_util::future::select_all;
 use rlock_core::{
@@ -629,6 +633,33 @@ async fn a_client_that_shuts_down_tells_observers_that_it_no_longer_leads() {
         drop(one);
         nobody_leads(&mut changes).await;
     }
+}
+
+#[tokio::test]
+async fn the_elections_of_a_killed_process_are_led_by_the_others_of_its_group() {
+    let server = RedisServer::start();
+    let (url, lease) = (server.url(), LEASE.as_millis().to_string());
+    let start = || worker(&["shards", &url, "8", &lease]);
+    let led = async |worker: &mut Worker, shares: usize| {
+        let mut led = BTreeSet::new();
+        while led.len() < shares {
+            let line = worker.line(LONG).await.expect("it runs");
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[0] {
+                "leads" => assert!(led.insert(words[1].to_owned()), "{line}"),
+                "ends" => assert!(led.remove(words[1]), "{line}"),
+                _ => panic!("{line}"),
+            }
+        }
+        led
+    };
+    let mut first = start();
+    led(&mut first, 8).await;
+    let mut second = start();
+    let share = led(&mut second, 4).await;
+    first.kill();
+    let rest = led(&mut second, 4).await;
+    assert!(share.is_disjoint(&rest), "{share:?} and {rest:?}");
 }
 
 #[tokio::test]

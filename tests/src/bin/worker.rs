@@ -28,6 +28,14 @@ async fn main() {
         ["elect", url, witness, name, lease] => {
             elect(url, witness, name, milliseconds(lease)).await;
         }
+        ["shards", url, elections, lease] => {
+            shards(
+                url,
+                elections.parse().expect("a number"),
+                milliseconds(lease),
+            )
+            .await;
+        }
         _ => panic!("unknown task {words:?}"),
     }
 }
@@ -50,6 +58,18 @@ async fn connect_to_witness(url: &str) -> MultiplexedConnection {
         .get_multiplexed_async_connection_with_config(&limits)
         .await
         .expect("the witness's server is up")
+}
+
+/// Leads its share of these elections. Prints each term when it begins and when it ends.
+async fn shards(url: &str, elections: u32, lease: Duration) {
+    let client = connect(url).await;
+    let shards = client.elections("shards", (0..elections).map(|n| format!("shard-{n}")));
+    let run = shards.lease(lease).run(async |term| {
+        println!("leads {} {}", term.key(), clock::now());
+        term.resign_requested().await;
+        println!("ends {} {}", term.key(), clock::now());
+    });
+    println!("fails {:?}", run.await);
 }
 
 /// Holds a lock, and executes commands from its input. It replies to `valid?` and `token?` at once.

@@ -1,10 +1,15 @@
 //! Elections: who leads, and who learns of it.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use rlock_core::{LockClient, LostCause, election::Election};
-use rlock_testkit::{Place, within};
-use tokio::sync::mpsc;
+use rlock_core::{DrainOutcome, LockClient, LockError, LostCause, election::Election};
+use rlock_testkit::{Place, eventually, within};
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::LONG;
 use crate::common::{LASTING, next_leader, nobody_leads, observed};
@@ -107,4 +112,82 @@ pub(crate) async fn a_leader_that_loses_its_lock_campaigns_again(place: Place) {
     assert!(within(LONG, "the task ends", led).await.is_err());
     let next = election(&other).campaign().await.expect("released");
     assert!(next.term().token() > second.token());
+}
+
+/// Which elections a client of a group leads.
+#[derive(Clone, Default)]
+struct Led(Arc<Mutex<BTreeSet<String>>>);
+
+impl Led {
+    fn keys(&self) -> BTreeSet<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+/// An election that is led until this is dropped.
+struct Leads(Led, String);
+
+impl Leads {
+    fn begin(led: Led, key: &str) -> Self {
+        let is_new = led.0.lock().expect("no panic").insert(key.to_owned());
+        assert!(is_new, "{key} is led already");
+        Self(led, key.to_owned())
+    }
+}
+
+impl Drop for Leads {
+    fn drop(&mut self) {
+        self.0.0.lock().expect("no panic").remove(&self.1);
+    }
+}
+
+/// Runs these elections in a task. Their leaders resign when they are asked to.
+fn runs(client: &LockClient, shards: Range<u32>) -> (Led, JoinHandle<Result<(), LockError>>) {
+    let leads = Led::default();
+    let elections = client.elections("shards", shards.map(|n| format!("shard-{n}")));
+    let elections = elections.lease(Duration::from_secs(10));
+    let led = leads.clone();
+    let run = elections.run(move |term| {
+        let leads = Leads::begin(leads.clone(), term.key());
+        async move {
+            let _leads = leads;
+            term.resign_requested().await;
+        }
+    });
+    (led, tokio::spawn(run))
+}
+
+pub(crate) async fn the_elections_of_a_group_are_led_in_equal_shares(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let (of_one, first) = runs(&one, 0..9);
+    eventually(LONG, "the only client leads all", async || {
+        of_one.keys().len() == 9
+    })
+    .await;
+    let (of_other, second) = runs(&other, 0..9);
+    eventually(LONG, "a client that joins leads its share", async || {
+        let (one, other) = (of_one.keys(), of_other.keys());
+        [(4, 5), (5, 4)].contains(&(one.len(), other.len())) && one.is_disjoint(&other)
+    })
+    .await;
+    let drained = one.drain(LONG).await;
+    assert_eq!(drained.expect("a reply"), DrainOutcome::Completed);
+    first.await.expect("no panic").expect("it drained");
+    eventually(LONG, "the client that is left leads all", async || {
+        of_other.keys().len() == 9
+    })
+    .await;
+    other.shutdown().await.expect("a reply");
+    second.await.expect("no panic").expect("it was shut down");
+}
+
+pub(crate) async fn clients_with_other_keys_leave_no_election_without_a_leader(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let (of_one, _first) = runs(&one, 0..4);
+    let (of_other, _second) = runs(&other, 2..6);
+    eventually(LONG, "all are led", async || {
+        let (one, other) = (of_one.keys(), of_other.keys());
+        one.is_disjoint(&other) && one.union(&other).count() == 6
+    })
+    .await;
 }
