@@ -8,6 +8,8 @@ pub(crate) mod endpoint;
 mod error;
 pub(crate) mod examine;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod provider;
 pub(crate) mod quorum;
 pub(crate) mod redis;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{ConnectionInfo, RedisResult};
 
-use super::provider::Provider;
+use super::{endpoint::Endpoint, provider::Provider};
 use crate::error::LockError;
 
 /// A user of a server, and its password, for [`LockClientBuilder::credentials`](crate::LockClientBuilder::credentials).
@@ -34,6 +34,12 @@ impl Credentials {
             password: password.into(),
         }
     }
+
+    /// Returns the user, if there is one, and the password.
+    #[cfg(feature = "postgres")]
+    pub(super) fn into_parts(self) -> (Option<String>, String) {
+        (self.user, self.password)
+    }
 }
 
 impl fmt::Debug for Credentials {
@@ -45,17 +51,10 @@ impl fmt::Debug for Credentials {
 }
 
 /// Returns an error if a URL has a login, because the provider gives it.
-pub(crate) fn check<'a>(
-    servers: impl IntoIterator<Item = &'a ConnectionInfo>,
-) -> Result<(), LockError> {
-    let has_login = |info: &ConnectionInfo| {
-        let settings = info.redis_settings();
-        settings.username().is_some() || settings.password().is_some()
-    };
-    let mut servers = servers.into_iter().peekable();
-    let reason = if servers.peek().is_none() {
+pub(crate) fn check(store: &Endpoint) -> Result<(), LockError> {
+    let reason = if matches!(store, Endpoint::Memory(_)) {
         "the embedded store has no login; leave the option out"
-    } else if servers.any(has_login) {
+    } else if store.has_login() {
         "the URL also has a user or a password; leave them out of the URL"
     } else {
         return Ok(());

@@ -11,6 +11,8 @@ use rlock_proto::{escape_control::escape_control, quorum::MOST_SERVERS};
 
 pub(crate) use self::parts::redacted;
 use self::parts::{SEVERAL, UrlKind, UrlParts, no_scheme};
+#[cfg(feature = "postgres")]
+use super::postgres::PostgresEndpoint;
 use super::tls::Tls;
 use crate::error::LockError;
 
@@ -22,6 +24,9 @@ pub(crate) enum Endpoint {
     Server(ServerEndpoint),
     /// A Redis Cluster.
     Cluster(ClusterEndpoint),
+    /// A Postgres database.
+    #[cfg(feature = "postgres")]
+    Postgres(PostgresEndpoint),
     /// Independent servers, of which a majority grants a lock.
     Quorum(Vec<ServerEndpoint>),
 }
@@ -119,10 +124,24 @@ impl Endpoint {
     pub(crate) fn servers(&self) -> Vec<&ConnectionInfo> {
         match self {
             Self::Memory(_) => Vec::new(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Vec::new(),
             Self::Server(server) => vec![server.server()],
             Self::Cluster(cluster) => vec![&cluster.node],
             Self::Quorum(servers) => servers.iter().map(ServerEndpoint::server).collect(),
         }
+    }
+
+    /// Returns whether the URL of a server that has the locks has a user or a password.
+    pub(crate) fn has_login(&self) -> bool {
+        #[cfg(feature = "postgres")]
+        if let Self::Postgres(database) = self {
+            return database.has_login();
+        }
+        self.servers().into_iter().any(|info| {
+            let settings = info.redis_settings();
+            settings.username().is_some() || settings.password().is_some()
+        })
     }
 
     /// Returns whether all connections use TLS.
@@ -191,6 +210,12 @@ impl UrlParts<'_> {
         let path = self.path.strip_prefix('/').unwrap_or_default();
         Ok(match self.kind {
             UrlKind::Memory => Endpoint::Memory(self.path.to_owned()),
+            #[cfg(feature = "postgres")]
+            UrlKind::Postgres => Endpoint::Postgres(PostgresEndpoint::parse(url, query)?),
+            #[cfg(not(feature = "postgres"))]
+            UrlKind::Postgres => {
+                return Err("Postgres needs the feature `postgres` of rlock-core".to_owned());
+            }
             UrlKind::Server | UrlKind::Socket => {
                 let (address, _) = url.split_once('?').unwrap_or((url, ""));
                 Endpoint::Server(ServerEndpoint::Fixed(connection(address, query)?))

@@ -35,6 +35,14 @@ pub(crate) async fn member(endpoint: ServerEndpoint, options: &RedisOptions) -> 
     one_server(endpoint, Part::Member, options).await
 }
 
+/// Returns the report of a database, which a lock there examines.
+#[cfg(feature = "postgres")]
+pub(crate) fn database(endpoint: &super::postgres::PostgresEndpoint) -> ServerReport {
+    let mut report = ServerReport::new(&endpoint.to_string(), true);
+    report.is_reachable = true;
+    report
+}
+
 /// Examines one server, or the master, the replicas and the Sentinels of a service.
 async fn one_server(
     endpoint: ServerEndpoint,

@@ -142,6 +142,7 @@ conformance!(
     cluster: core of Topology::cluster().await;
     a_call_that_does_not_read_its_reply_leaves_the_lock_to_the_next_one,
 );
+conformance!(postgres: all of Topology::postgres());
 // Five servers: all running, or with two of them paused.
 conformance!(five: all of Topology::quorum_without(&[]));
 conformance!(without_the_first: core of Topology::quorum_without(&[0, 3]));

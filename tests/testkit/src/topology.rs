@@ -1,4 +1,4 @@
-//! The topologies that tests run on: memory, one server, Sentinel, Cluster, quorum.
+//! The topologies that tests run on: memory, one server, Sentinel, Cluster, quorum, Postgres.
 
 mod fronted;
 mod trio;
@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 use rlock_core::{LockClient, LockClientBuilder, StoreUrl};
 
-use crate::{PATIENCE, RedisCluster, RedisServer};
+use crate::{PATIENCE, PostgresServer, RedisCluster, RedisServer};
 pub use fronted::Fronted;
 pub use trio::{FAILOVER, SERVICE, Trio, TrioBuilder};
 
@@ -38,6 +38,8 @@ pub enum Topology {
     },
     /// Three masters that share the locks, with a replica each.
     Cluster(RedisCluster),
+    /// A Postgres database.
+    Postgres(PostgresServer),
 }
 
 impl Topology {
@@ -88,7 +90,7 @@ impl Topology {
             Self::Server(_) | Self::Sentinel(_) | Self::Quorum { .. } | Self::Cluster(_) => {
                 Deletion::NotifiedAtOnce
             }
-            Self::ServerByResp2(_) => Deletion::FoundByRenewal,
+            Self::ServerByResp2(_) | Self::Postgres(_) => Deletion::FoundByRenewal,
         }
     }
 
@@ -102,7 +104,7 @@ impl Topology {
     async fn servers_of(&self, lock: &str) -> Vec<&RedisServer> {
         match self {
             Self::Cluster(cluster) => vec![cluster.owner_of(lock).await],
-            Self::Memory => Vec::new(),
+            Self::Memory | Self::Postgres(_) => Vec::new(),
             Self::Server(server) | Self::ServerByResp2(server) => vec![server],
             Self::Sentinel(trio) => vec![&trio.master],
             Self::Quorum { servers, stopped } => {
@@ -128,6 +130,7 @@ impl Topology {
                     .await
             }
             Self::Cluster(cluster) => builder.connect(&cluster.url()).await,
+            Self::Postgres(server) => builder.connect(&server.url()).await,
         };
         connected.expect("the store is there")
     }
@@ -143,6 +146,12 @@ impl Topology {
             servers,
             stopped: stopped.to_vec(),
         }
+    }
+
+    /// Starts a Postgres server.
+    #[must_use]
+    pub fn postgres() -> Self {
+        Self::Postgres(PostgresServer::start())
     }
 
     /// Starts three masters of a cluster, and a replica of each.
@@ -197,6 +206,9 @@ impl Place {
     /// one.
     pub async fn delete(&self, key: &str) -> bool {
         let lock = format!("{}{{{key}}}", self.name);
+        if let Topology::Postgres(server) = self.topology {
+            return server.delete(&lock).await;
+        }
         let servers = self.topology.servers_of(&lock).await;
         let deleted = join_all(servers.into_iter().map(|server| server.del(&lock))).await;
         deleted.contains(&true)

@@ -57,11 +57,10 @@ impl ClockOption {
     /// Checks whether the leases of this store can end by the clock.
     pub(super) fn check(&self, endpoint: &Endpoint) -> Result<(), LockError> {
         match (self, endpoint) {
-            (Self::Tokio, Endpoint::Server(_) | Endpoint::Cluster(_) | Endpoint::Quorum(_)) => {
-                Err(no_tokio_clock(
-                    "a server's leases end by its own clock; use the embedded store, or leave the option out",
-                ))
-            }
+            (_, Endpoint::Memory(_)) => Ok(()),
+            (Self::Tokio, _) => Err(no_tokio_clock(
+                "a server's leases end by its own clock; use the embedded store, or leave the option out",
+            )),
             _ => Ok(()),
         }
     }

@@ -80,6 +80,13 @@ impl LockClientBuilder {
                     .await;
                 Ok(reports)
             }
+            #[cfg(feature = "postgres")]
+            Endpoint::Postgres(database) => {
+                let mut reports = vec![diagnose::database(&database)];
+                self.acquire_one(Endpoint::Postgres(database), &mut reports)
+                    .await;
+                Ok(reports)
+            }
             Endpoint::Cluster(cluster) => {
                 let mut reports = examine::cluster(cluster.clone(), &options).await?;
                 self.acquire_one(Endpoint::Cluster(cluster), &mut reports)

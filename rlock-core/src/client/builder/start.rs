@@ -6,6 +6,8 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::LockClientBuilder;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::PostgresStore;
 use crate::{
     blocking::block_on,
     client::LockClient,
@@ -155,6 +157,8 @@ impl LockClientBuilder {
             Endpoint::Server(server) => {
                 RedisStore::of(server, &options, &listener, self.caller_runtime().as_ref())
             }
+            #[cfg(feature = "postgres")]
+            Endpoint::Postgres(database) => PostgresStore::of(database, &options, &listener),
             Endpoint::Cluster(cluster) => {
                 ClusterStore::new(cluster, options, listener, runtime, self.caller_runtime())
             }
@@ -175,10 +179,12 @@ impl LockClientBuilder {
         self.clock.check(endpoint)?;
         self.redis.connection.tls.check(endpoint.uses_tls())?;
         if self.redis.connection.credentials.is_some() {
-            credentials::check(endpoint.servers())?;
+            credentials::check(endpoint)?;
         }
         match endpoint {
             Endpoint::Memory(_) | Endpoint::Quorum(_) => limits::no_replicas(self.options.replicas),
+            #[cfg(feature = "postgres")]
+            Endpoint::Postgres(_) => limits::no_replicas(self.options.replicas),
             Endpoint::Server(_) | Endpoint::Cluster(_) => Ok(()),
         }
     }

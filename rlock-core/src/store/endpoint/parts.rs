@@ -10,10 +10,11 @@ pub(super) enum UrlKind {
     Socket,
     Sentinels,
     Cluster,
+    Postgres,
 }
 
 /// All schemes, what each names, and whether its servers use TLS.
-const SCHEMES: [(&str, UrlKind, bool); 12] = [
+const SCHEMES: [(&str, UrlKind, bool); 14] = [
     ("redis", UrlKind::Server, false),
     ("rediss", UrlKind::Server, true),
     ("redis-sentinel", UrlKind::Sentinels, false),
@@ -26,11 +27,13 @@ const SCHEMES: [(&str, UrlKind, bool); 12] = [
     ("valkeys", UrlKind::Server, true),
     ("valkey+unix", UrlKind::Socket, false),
     ("memory", UrlKind::Memory, false),
+    ("postgres", UrlKind::Postgres, false),
+    ("postgresql", UrlKind::Postgres, false),
 ];
 
 /// What an error for another scheme shows. The schemes with TLS have an `s` behind `redis` or `valkey`.
 pub(super) const EXPECTED: &str = "expected one of `redis://`, `redis-sentinel://`, `redis-cluster://`, `unix://`, \
-     `valkey://` and `memory:`, in lower case";
+     `valkey://`, `postgres://` and `memory:`, in lower case";
 
 /// What an error for several URLs in one text shows, and for several hosts where one belongs.
 pub(super) const SEVERAL: &str = "it names several servers: independent ones are a quorum, written \
@@ -52,6 +55,13 @@ impl UrlKind {
                 &["protocol", "sentinel_user", "sentinel_password"],
             ),
             Self::Cluster => ("//[user:password@]host[:port],host[:port],…", &["protocol"]),
+            Self::Postgres => (
+                "//[user[:password]@]host[:port]/database[?schema=…]",
+                &[
+                    "schema", "user", "password", "dbname", "host", "hostaddr", "port", "options",
+                    "sslmode",
+                ],
+            ),
         }
     }
 }
@@ -174,7 +184,7 @@ pub(crate) fn redacted(url: &str) -> String {
     };
     let UrlParts { scheme, hosts, .. } = parts;
     let are_hosts = match parts.kind {
-        UrlKind::Sentinels | UrlKind::Cluster => hosts.split(',').all(is_host),
+        UrlKind::Sentinels | UrlKind::Cluster | UrlKind::Postgres => hosts.split(',').all(is_host),
         _ => is_host(hosts),
     };
     if !are_hosts || hosts.is_empty() || parts.tail.contains(['@', '#']) {

@@ -28,7 +28,7 @@ impl Floor {
 
     /// Returns the least fence of the next grant, less a second. The server compares its clock with that, because the latest fence
     /// that a client with quick replies has seen is hardly behind the clock.
-    pub(super) fn next(&self) -> u64 {
+    pub(in crate::store) fn next(&self) -> u64 {
         (self.0.load(Ordering::Relaxed) + 1).saturating_sub(FENCES_A_SECOND)
     }
 }

@@ -69,7 +69,7 @@ impl Keyspace {
     }
 
     /// Returns the key of the lock with this name.
-    pub(super) fn key(&self, lock: &[u8]) -> Option<Key> {
+    pub(in crate::store) fn key(&self, lock: &[u8]) -> Option<Key> {
         let name = std::str::from_utf8(lock)
             .ok()?
             .strip_prefix(&self.prefix)?
@@ -86,7 +86,11 @@ impl Keyspace {
     /// Parses a message to this client. One of `waiters.lua` is `<owner> <what> <ms> <lock>`. For a grant, `<what>` is
     /// `<fence>/<1 if others wait>`. Otherwise it is `wanted`, or empty to make the owner ask
     /// again. A message of another client begins with [`FROM_CLIENT`].
-    pub(super) fn read_message(&self, client: Uuid, message: &[u8]) -> Option<Notification> {
+    pub(in crate::store) fn read_message(
+        &self,
+        client: Uuid,
+        message: &[u8],
+    ) -> Option<Notification> {
         if message.starts_with(FROM_CLIENT) {
             return Some(Notification::Message(message.to_vec()));
         }

@@ -1,0 +1,115 @@
+//! Parses the URL of a Postgres store: the server, the database, the login, and the schema of the tables.
+
+use std::fmt;
+
+use rlock_proto::escape_control::escape_control;
+use tokio_postgres::{
+    Config,
+    config::{Host, SslMode, TargetSessionAttrs},
+};
+
+/// The schema of a URL that names none.
+const SCHEMA: &str = "rlock";
+
+/// A Postgres server, and where it has the locks.
+#[derive(Clone)]
+pub(crate) struct PostgresEndpoint {
+    pub(super) config: Config,
+    pub(super) schema: String,
+}
+
+impl PostgresEndpoint {
+    /// Parses a URL, of which `options` are those behind the `?`.
+    pub(in crate::store) fn parse(url: &str, options: &str) -> Result<Self, String> {
+        let (address, _) = url.split_once('?').unwrap_or((url, ""));
+        let (mut schema, mut others) = (SCHEMA.to_owned(), Vec::new());
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.strip_prefix("schema=") {
+                Some(name) => name.clone_into(&mut schema),
+                None => others.push(option),
+            }
+        }
+        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if schema.is_empty() || schema.len() > 63 || !schema.chars().all(is_of_name) {
+            return Err("`schema` is a name of lower-case letters, digits and `_`".to_owned());
+        }
+        let url = format!("{address}?{}", others.join("&"));
+        // The detail of the error may be a part of a password.
+        let config: Result<Config, _> = url.parse();
+        let mut config = config.map_err(|_| "it is not a URL of Postgres".to_owned())?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err("it names no host".to_owned());
+        }
+        if config.get_ssl_mode() == SslMode::Require {
+            let reason = "connections to Postgres have no TLS yet; leave `sslmode` out, or connect by a socket or a tunnel";
+            return Err(reason.to_owned());
+        }
+        // A standby, and a server that is read-only, grants no locks.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Ok(Self { config, schema })
+    }
+
+    pub(crate) fn has_login(&self) -> bool {
+        self.config.get_user().is_some() || self.config.get_password().is_some()
+    }
+}
+
+/// Shows hosts and ports, or the path of a socket, and the database.
+impl fmt::Display for PostgresEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hosts, ports) = (self.config.get_hosts(), self.config.get_ports());
+        let host = |(n, host): (usize, &Host)| {
+            let port = ports.get(n).or(ports.first()).unwrap_or(&5432);
+            match host {
+                Host::Tcp(host) => format!("{host}:{port}"),
+                #[cfg(unix)]
+                Host::Unix(path) => path.display().to_string(),
+            }
+        };
+        let mut shown: Vec<String> = hosts.iter().enumerate().map(host).collect();
+        if shown.is_empty() {
+            let address = |address: &std::net::IpAddr| address.to_string();
+            shown = self.config.get_hostaddrs().iter().map(address).collect();
+        }
+        let database = self.config.get_dbname().unwrap_or_default();
+        f.write_str(&escape_control(&format!("{}/{database}", shown.join(","))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_the_server_and_the_schema() {
+        for (url, options, shown, schema) in [
+            ("postgres://u:p@h/app", "", "h:5432/app", "rlock"),
+            ("postgres://h:7/app?schema=l", "schema=l", "h:7/app", "l"),
+            ("postgresql://a,b/app", "", "a:5432,b:5432/app", "rlock"),
+            (
+                "postgres:///app?host=/run",
+                "host=/run",
+                "/run/app",
+                "rlock",
+            ),
+        ] {
+            let endpoint = PostgresEndpoint::parse(url, options).expect(url);
+            assert_eq!(endpoint.to_string(), shown);
+            assert_eq!(endpoint.schema, schema);
+        }
+    }
+
+    #[test]
+    fn what_the_client_cannot_do_is_refused() {
+        for (options, reason) in [
+            ("sslmode=require", "no TLS yet"),
+            ("schema=a\"b", "`schema` is a name"),
+            ("port=x", "not a URL"),
+        ] {
+            let refused = PostgresEndpoint::parse("postgres://h/app", options);
+            let refused = refused.err().expect(options);
+            assert!(refused.contains(reason), "{refused}");
+        }
+        assert!(PostgresEndpoint::parse("postgres:///app", "").is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! Lists the clients and locks of the server, and sends messages to its clients.
+
+use std::time::Duration;
+
+use rlock_proto::key::Key;
+use uuid::Uuid;
+
+use super::{
+    PostgresStore, Request,
+    session::{parts_of, place},
+};
+use crate::store::{
+    ReplyFuture, SendOptions, StoreError,
+    directory::{Cursor, Directory, Page},
+};
+
+impl PostgresStore {
+    /// Sends a request that reads, and returns the first column of each row.
+    async fn look_up(
+        &self,
+        request: Request,
+        timeout: Duration,
+    ) -> Result<Vec<String>, StoreError> {
+        let (rows, _) = self.call(request, SendOptions::new(timeout)).await?;
+        Ok(rows.iter().filter_map(|row| row.get(0)).collect())
+    }
+}
+
+impl Directory for PostgresStore {
+    fn databases(&self) -> String {
+        place(&self.schema, self.prefix())
+    }
+
+    fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
+        Box::pin(async move {
+            let parts = parts_of(&String::from_utf8_lossy(&message));
+            let parameters = vec![Box::new(client.to_string()) as _, Box::new(parts) as _];
+            let request = Request::new("look_up", |all| &all.publish, parameters);
+            let (rows, _) = self.call(request, SendOptions::new(timeout)).await?;
+            Ok(rows[0].get(0))
+        })
+    }
+
+    fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
+        Box::pin(async move {
+            let place = place(&self.schema, self.prefix());
+            let request = Request::new("look_up", |all| &all.clients, vec![Box::new(place)]);
+            let clients = self.look_up(request, timeout).await?;
+            Ok(clients.iter().filter_map(|id| id.parse().ok()).collect())
+        })
+    }
+
+    fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
+        Box::pin(async move {
+            let client = Box::new(client.to_string());
+            let request = Request::new("look_up", |all| &all.address, vec![client]);
+            Ok(self.look_up(request, timeout).await?.pop())
+        })
+    }
+
+    fn scan(&self, _from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
+        Box::pin(async move {
+            let prefix = Box::new(self.prefix().to_owned());
+            let request = Request::new("look_up", |all| &all.held, vec![prefix]);
+            let names = self.look_up(request, timeout).await?;
+            let key = |name: &String| self.keyspace.key(name.as_bytes());
+            let keys: Vec<Key> = names.iter().filter_map(key).collect();
+            Ok((keys, None))
+        })
+    }
+}

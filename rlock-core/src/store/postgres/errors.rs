@@ -1,0 +1,96 @@
+//! Classifies the errors of a Postgres server: whether to repeat the request, and whether it may have been executed.
+
+use std::{error::Error as _, iter::successors};
+
+use tokio_postgres::{
+    Error,
+    error::{DbError, SqlState},
+};
+
+use crate::store::StoreError;
+
+/// The classes of errors that may pass: a lack of resources, a roll-back, and what an operator did.
+const PASSING: [&str; 4] = ["53", "40", "55", "57"];
+
+/// Our words for errors that the server describes for the authors of statements.
+const WORDS: [(&SqlState, &str); 6] = [
+    (
+        &SqlState::READ_ONLY_SQL_TRANSACTION,
+        "the server is a standby, or only reads; connect to its primary, and check `default_transaction_read_only`",
+    ),
+    (
+        &SqlState::LOCK_NOT_AVAILABLE,
+        "another transaction keeps the row of the lock; end transactions that stay open (`pg_stat_activity`)",
+    ),
+    (
+        &SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+        "Postgres stores no text with a NUL, and the database must have the encoding UTF8; encode the key with \
+         `rlock_core::escape`",
+    ),
+    (
+        &SqlState::UNDEFINED_FUNCTION,
+        "the schema of the locks is gone; connect again, which creates it",
+    ),
+    (
+        &SqlState::UNDEFINED_TABLE,
+        "the schema of the locks is gone; connect again, which creates it",
+    ),
+    (
+        &SqlState::INVALID_SCHEMA_NAME,
+        "the schema of the locks is gone; connect again, which creates it",
+    ),
+];
+
+/// Returns the error of a request.
+pub(super) fn classify(error: &Error) -> StoreError {
+    let Some(refusal) = error.as_db_error() else {
+        return StoreError::ambiguous(text(error));
+    };
+    let code = refusal.code();
+    if ends_session(error) {
+        return StoreError::ambiguous(words(refusal));
+    }
+    // The server rolled the request back.
+    let passes = PASSING.iter().any(|class| code.code().starts_with(class));
+    let is_transient = passes || *code == SqlState::READ_ONLY_SQL_TRANSACTION;
+    StoreError {
+        is_refusal: true,
+        ..StoreError::new(is_transient, false, words(refusal))
+    }
+}
+
+/// Returns the error of an attempt to connect, which executed nothing.
+pub(super) fn classify_connect(error: &Error) -> StoreError {
+    match error.as_db_error() {
+        Some(_) => classify(error).not_executed(),
+        None => StoreError::new(true, false, text(error)),
+    }
+}
+
+/// Returns whether the session has ended with this error.
+pub(super) fn ends_session(error: &Error) -> bool {
+    let code = error.code().map(SqlState::code);
+    code.is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
+}
+
+pub(super) fn is_denied(error: &Error) -> bool {
+    error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
+}
+
+fn words(refusal: &DbError) -> String {
+    let known = WORDS.iter().find(|(code, _)| *code == refusal.code());
+    let words = known.map_or(refusal.message(), |(_, words)| words);
+    format!("{words} (SQLSTATE {})", refusal.code().code())
+}
+
+/// Returns the error with its causes, of which it shows none by itself.
+fn text(error: &Error) -> String {
+    let causes = successors(error.source(), |cause| (*cause).source());
+    let mut text = error.to_string();
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}

@@ -1,0 +1,109 @@
+-- Acquires locks, all or none, or joins the queue of the one that is taken. An owner that holds its lock keeps its count, so a
+-- repeated request changes nothing. Times are in milliseconds.
+--   taken    the place of the lock that another owner has, from 0; NULL if every owner holds its lock
+--   fences   of the grants; or, if a lock is taken, earlier grants up to these fences are void
+--   wanted   others wait for one of the locks
+--   ttl      the rest of the lease of the lock that is taken
+--   queued   0 not in the queue, 1 behind others, 2 the first waiter, 3 the lock admits the owner, which asks again because the
+--            waiters before it may be gone
+--   differs  `<n>/<number>`: another holder of the n-th lock, from 0, has this number of permits, and the owner another one
+CREATE FUNCTION rlock.acquire(
+  keys text[], owners text[], lease bigint, retention bigint, waits boolean, floor bigint,
+  OUT taken integer, OUT fences bigint[], OUT wanted boolean, OUT ttl bigint, OUT queued integer, OUT differs text
+) LANGUAGE plpgsql AS $$
+DECLARE
+  r rlock.request := (rlock.enter(keys, true), retention * interval '1 ms', floor);
+  held boolean[];
+  was_taken boolean;
+  k text;
+  o text;
+BEGIN
+  -- Finds a lock that does not admit its owner, or whose waiters precede it.
+  FOR n IN 1 .. cardinality(keys) LOOP
+    PERFORM rlock.share(keys[n], owners[n]);
+    held[n] := rlock.holds(keys[n], owners[n]);
+    IF NOT held[n] AND NOT rlock.admits(keys[n], owners[n]) THEN
+      taken := n;
+      EXIT;
+    END IF;
+  END LOOP;
+  was_taken := taken IS NOT NULL;
+  FOR n IN 1 .. cardinality(keys) LOOP
+    EXIT WHEN was_taken;
+    IF NOT held[n] AND rlock.hand_off(keys[n], owners[n], waits, r) THEN
+      taken := n;
+      EXIT;
+    END IF;
+  END LOOP;
+
+  IF taken IS NULL THEN
+    FOR n IN 1 .. cardinality(keys) LOOP
+      fences[n] := rlock.grant_to(keys[n], owners[n], lease * interval '1 ms', r);
+    END LOOP;
+    FOR n IN 1 .. cardinality(keys) LOOP
+      IF rlock.mode(owners[n]) <> 'exclusive' THEN
+        -- Others that waited share the lock.
+        PERFORM rlock.hand_off(keys[n], NULL, false, r);
+      END IF;
+    END LOOP;
+    wanted := EXISTS (SELECT FROM rlock.waiter WHERE key = ANY (keys));
+  ELSE
+    k := keys[taken];
+    o := owners[taken];
+    SELECT ceil(extract(epoch FROM (
+      CASE WHEN rlock.mode(o) = 'permits' AND every(rlock.mode(owner) = 'permits') THEN min(expires_at) ELSE max(expires_at) END - r.now
+    )) * 1000) INTO ttl FROM rlock.holder WHERE key = k;
+    IF cardinality(keys) > 1 THEN
+      PERFORM rlock.hand_off_others(keys, owners, taken, r);
+    ELSIF was_taken THEN
+      -- Only a grant has to survive a crash, and this request has made none.
+      PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF waits THEN
+      INSERT INTO rlock.waiter (key, owner, since) VALUES (k, o, r.now) ON CONFLICT (key, owner) DO NOTHING;
+    END IF;
+    queued := CASE
+      WHEN NOT waits THEN 0
+      WHEN rlock.first_waiter(k) = o THEN 2
+      WHEN NOT was_taken AND rlock.admits(k, o) AND (rlock.kept_out(k) = o OR rlock.last_waiter(k) = o) THEN 3
+      ELSE 1
+    END;
+    IF was_taken AND queued IN (0, 2) THEN
+      PERFORM rlock.ask_holders(k, NOT waits);
+    END IF;
+    fences := ARRAY(
+      SELECT lock.fence FROM unnest(keys) WITH ORDINALITY one (key, n) JOIN rlock.lock ON lock.key = one.key ORDER BY n
+    );
+    taken := taken - 1;
+  END IF;
+  SELECT (n - 1) || '/' || rlock.most(later.owner) INTO differs
+  FROM unnest(keys, owners) WITH ORDINALITY one (key, owner, n)
+  CROSS JOIN LATERAL (SELECT * FROM rlock.holder WHERE key = one.key ORDER BY expires_at LIMIT 1) later
+  WHERE rlock.most(later.owner) <> rlock.most(one.owner) LIMIT 1;
+END $$;
+
+-- Hands off the locks that one of several owners must not keep: those that were handed to it while it waited, and free ones
+-- before the one that is taken.
+CREATE FUNCTION rlock.hand_off_others(keys text[], owners text[], taken integer, r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  FOR n IN 1 .. cardinality(keys) LOOP
+    PERFORM rlock.share(keys[n], owners[n]);
+    IF rlock.leave(keys[n], owners[n]) OR n < taken AND NOT EXISTS (SELECT FROM rlock.holder WHERE key = keys[n]) THEN
+      PERFORM rlock.hand_off(keys[n], NULL, false, r);
+    END IF;
+  END LOOP;
+END $$;
+
+-- Tells the holders of a lock that another client waits for it, or only `tries` to get it, which ends their retentions.
+CREATE FUNCTION rlock.ask_holders(k text, tries boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  o text;
+BEGIN
+  FOR o IN
+    -- Permits are never retained.
+    SELECT owner FROM rlock.holder WHERE key = k AND owner NOT LIKE 'kept%' AND rlock.mode(owner) <> 'permits'
+    ORDER BY place LIMIT {MOST_NOTIFIED}
+  LOOP
+    PERFORM rlock.notify(k, o, CASE WHEN tries AND rlock.mode(o) = 'shared' THEN '' ELSE 'wanted' END, 0);
+  END LOOP;
+END $$;

@@ -1,0 +1,298 @@
+//! Opens and sets up one session of the server, prepares the statements, and receives the client's notifications.
+
+use std::{future::poll_fn, time::Duration};
+
+use rlock_proto::store::{Listener, Notification};
+use tokio::time::sleep;
+use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Row, Statement, types::ToSql};
+use uuid::Uuid;
+
+use super::{
+    address::PostgresEndpoint,
+    errors::classify_connect,
+    schema::{ensure, fingerprint, within},
+};
+use crate::store::{
+    StoreError,
+    redis::{RedisOptions, dial::AbortOnDrop, keyspace::Keyspace},
+};
+
+/// The pause before the client looks again whether a former session has ended.
+const ENDS: Duration = Duration::from_millis(10);
+
+/// The beginning of a part of a message that is too long for one notification. The parts of a message follow each other.
+const PART: char = '+';
+/// The bytes of a message that fit into one notification, together with what precedes a part.
+const MOST_BYTES: usize = 7_900;
+
+/// A parameter of a statement.
+pub(super) type Parameter = Box<dyn ToSql + Sync + Send>;
+
+/// Defines the statements, which are written for the schema `rlock`.
+macro_rules! statements {
+    ($($name:ident: $text:literal,)*) => {
+        pub(super) struct Statements {
+            $(pub(super) $name: Statement,)*
+        }
+
+        impl Statements {
+            /// Prepares all statements with one round trip.
+            async fn prepare(client: &Client, schema: &str) -> Result<Self, Error> {
+                let ($($name,)*) = tokio::try_join!(
+                    $(async { client.prepare(&within(schema, $text)).await },)*
+                )?;
+                Ok(Self { $($name,)* })
+            }
+        }
+    };
+}
+
+statements! {
+    acquire: "SELECT * FROM rlock.acquire($1, $2, $3, $4, $5, $6)",
+    set_count: "SELECT rlock.set_count($1, $2, $3, $4, $5)",
+    downgrade: "SELECT rlock.downgrade($1, $2, $3, $4, $5)",
+    release: "SELECT rlock.release($1, $2, $3, $4, $5, $6)",
+    renew: "SELECT rlock.renew($1, $2, $3, $4, $5)",
+    inspect: "SELECT * FROM rlock.inspect($1)",
+    held: "SELECT rlock.held($1)",
+    publish: "SELECT rlock.publish($1, $2)",
+    clients: "SELECT DISTINCT substr(application_name, 7, 36) FROM pg_stat_activity \
+              WHERE datname = current_database() AND application_name LIKE 'rlock:%' || $1",
+    address: "SELECT host(client_addr) || ':' || client_port FROM pg_stat_activity \
+              WHERE client_addr IS NOT NULL AND starts_with(application_name, 'rlock:' || $1) LIMIT 1",
+    ping: "SELECT 1",
+}
+
+/// A session, which may have ended since it was opened.
+pub(super) struct Session {
+    /// The number of this session among those of its link.
+    pub(super) epoch: u64,
+    /// The process that serves it.
+    pub(super) process: i32,
+    client: Client,
+    statements: Statements,
+    _driver: AbortOnDrop,
+}
+
+/// What a link needs to open its next session.
+pub(super) struct Opening<'a> {
+    pub(super) epoch: u64,
+    pub(super) endpoint: &'a PostgresEndpoint,
+    pub(super) options: &'a RedisOptions,
+    /// The process that served the session before.
+    pub(super) former: Option<i32>,
+    /// Gets the notifications of a session that listens.
+    pub(super) inbox: Option<Inbox>,
+    /// Called when the session has ended.
+    pub(super) ended: Box<dyn FnOnce() + Send>,
+}
+
+impl Session {
+    /// Opens a session once the former one has ended, so that no request of that one runs later than one of this session.
+    pub(super) async fn open(opening: Opening<'_>) -> Result<Self, StoreError> {
+        let Opening {
+            epoch,
+            endpoint: PostgresEndpoint { config, schema },
+            options,
+            former,
+            mut inbox,
+            ended,
+        } = opening;
+        let failed = |error: Error| classify_connect(&error);
+        let mut config = config.clone();
+        let name = session_name(options, schema);
+        config
+            .application_name(&name)
+            .keepalives_idle(Duration::from_secs(10));
+        if let Some(provider) = &options.connection.credentials {
+            let given = provider.ask().await;
+            let given = given.map_err(|error| StoreError::new(true, false, error))?;
+            let (user, password) = given.into_parts();
+            config.password(password);
+            if let Some(user) = user {
+                config.user(user);
+            }
+        }
+        let (client, mut connection) = config.connect(NoTls).await.map_err(failed)?;
+        let listens = inbox.is_some();
+        let driver = tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let (AsyncMessage::Notification(notification), Some(inbox)) =
+                    (message, &mut inbox)
+                {
+                    inbox.receive(notification.payload());
+                }
+            }
+            drop(connection);
+            ended();
+        });
+        let driver = AbortOnDrop::new(&driver);
+        let row_wait = (options.response_timeout / 4).as_millis();
+        let set_up = format!(
+            "SET default_transaction_isolation = 'read committed';
+             SET lock_timeout = {row_wait};
+             SET client_min_messages = 'warning';
+             SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
+             SELECT set_config('synchronous_commit', 'on', false)
+               WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+        );
+        client.batch_execute(&set_up).await.map_err(failed)?;
+        if let Some(former) = former {
+            end(&client, former, &name).await.map_err(failed)?;
+        }
+        ensure(&client, schema).await?;
+        let statements = Statements::prepare(&client, schema).await.map_err(failed)?;
+        let process = client.query_one("SELECT pg_backend_pid()", &[]).await;
+        if listens {
+            let client_id = options.client;
+            let listen = format!("LISTEN \"rlock:{client_id}\"");
+            client.batch_execute(&listen).await.map_err(failed)?;
+            // A session with this lock listens, because it listened before.
+            let proof = format!("SELECT pg_advisory_lock_shared({})", proof_of(client_id));
+            client.batch_execute(&proof).await.map_err(failed)?;
+        }
+        Ok(Self {
+            epoch,
+            process: process.map_err(failed)?.get(0),
+            client,
+            statements,
+            _driver: driver,
+        })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Executes a statement. The first poll puts it into the queue of the session, before any later one.
+    pub(super) async fn execute(
+        &self,
+        statement: fn(&Statements) -> &Statement,
+        parameters: &[Parameter],
+    ) -> Result<Vec<Row>, Error> {
+        let parameters: Vec<&(dyn ToSql + Sync)> = parameters
+            .iter()
+            .map(|parameter| &**parameter as _)
+            .collect();
+        let statement = statement(&self.statements);
+        self.client.query(statement, &parameters).await
+    }
+}
+
+/// Ends the session of this process, and waits until it has ended.
+async fn end(client: &Client, process: i32, name: &str) -> Result<(), Error> {
+    let end = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE pid = {process} AND pid <> pg_backend_pid() AND application_name = '{name}'"
+    );
+    while client.query_opt(&end, &[]).await?.is_some() {
+        sleep(ENDS).await;
+    }
+    Ok(())
+}
+
+/// Returns the name of a client's sessions, by which others find those of the same schema and prefix.
+fn session_name(options: &RedisOptions, schema: &str) -> String {
+    format!(
+        "rlock:{}:{}",
+        options.client,
+        place(schema, &options.prefix)
+    )
+}
+
+/// Returns the end of the names of all sessions with this schema and prefix.
+pub(super) fn place(schema: &str, prefix: &str) -> String {
+    format!("{:016x}", fingerprint(format!("{schema}/{prefix}").bytes()))
+}
+
+/// Returns the advisory lock that the listening session of a client shares, as `rlock.listens` computes it.
+fn proof_of(client: Uuid) -> i64 {
+    let (_, low) = client.as_u64_pair();
+    i64::from_be_bytes(low.to_be_bytes())
+}
+
+/// Returns the parts of a message.
+pub(super) fn parts_of(message: &str) -> Vec<String> {
+    if message.len() <= MOST_BYTES {
+        return vec![message.to_owned()];
+    }
+    let (mut parts, mut rest) = (Vec::new(), message);
+    while !rest.is_empty() {
+        let (part, left) = rest.split_at(rest.floor_char_boundary(MOST_BYTES));
+        // Numbered, because the server delivers equal notifications of one transaction once.
+        let number = parts.len();
+        let more = u8::from(!left.is_empty());
+        parts.push(format!("{PART}{more}{number} {part}"));
+        rest = left;
+    }
+    parts
+}
+
+/// Reads the notifications of one session.
+pub(super) struct Inbox {
+    pub(super) listener: Listener,
+    pub(super) options: RedisOptions,
+    pub(super) keyspace: Keyspace,
+    /// The parts of a message that is not complete.
+    parts: String,
+}
+
+impl Inbox {
+    pub(super) fn new(listener: Listener, options: RedisOptions) -> Self {
+        Self {
+            listener,
+            keyspace: Keyspace::new(options.prefix.clone()),
+            options,
+            parts: String::new(),
+        }
+    }
+
+    fn receive(&mut self, payload: &str) {
+        let whole = match payload.strip_prefix(PART) {
+            None => Some(payload.to_owned()),
+            Some(part) => self.complete(part),
+        };
+        let read =
+            |text: String| (self.keyspace).read_message(self.options.client, text.as_bytes());
+        if let Some(notification) = whole.and_then(read) {
+            if let Notification::Granted { fence, .. } = &notification {
+                self.options.floor.note(*fence);
+            }
+            (self.listener)(notification);
+        }
+    }
+
+    /// Adds a part. Returns the message if it was the last one.
+    fn complete(&mut self, part: &str) -> Option<String> {
+        let (head, text) = part.split_once(' ')?;
+        if head.get(1..) == Some("0") {
+            self.parts.clear();
+        }
+        self.parts.push_str(text);
+        head.starts_with('0')
+            .then(|| std::mem::take(&mut self.parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn a_long_message_arrives_in_parts_as_it_was_sent() {
+        let received = Arc::<Mutex<Vec<Notification>>>::default();
+        let log = Arc::clone(&received);
+        let listener = Arc::new(move |one| log.lock().expect("no panic").push(one));
+        let mut inbox = Inbox::new(listener, RedisOptions::default());
+        let messages = ["@short".to_owned(), format!("@{}", "ü".repeat(20_000))];
+        for message in &messages {
+            let parts = parts_of(message);
+            assert!(parts.iter().all(|part| part.len() < 8_000));
+            parts.iter().for_each(|part| inbox.receive(part));
+        }
+        let expected = messages.map(|text| Notification::Message(text.into_bytes()));
+        assert_eq!(*received.lock().expect("no panic"), expected);
+    }
+}

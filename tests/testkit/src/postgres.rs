@@ -1,0 +1,179 @@
+//! Starts a Postgres server for tests, of the system's packages, and kills and restarts it.
+
+use std::{
+    env,
+    fs::{self, File},
+    os::unix::{fs::chown, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{self, Command, Stdio},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tokio_postgres::{Client, NoTls};
+
+use crate::{LeashedChild, PATIENCE, port};
+
+/// The system's unprivileged user, because Postgres refuses to run as root.
+const UNPRIVILEGED: u32 = 65_534;
+
+/// A Postgres server on a free loopback port, without durability against a failure of the machine. It ends when this is
+/// dropped, or when the test process dies.
+#[derive(Debug)]
+pub struct PostgresServer {
+    directory: PathBuf,
+    port: u16,
+    child: Mutex<Option<LeashedChild>>,
+}
+
+impl PostgresServer {
+    /// Starts a server without any database but `postgres`.
+    #[must_use = "it ends when it is dropped"]
+    pub fn start() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = env::temp_dir().join(format!("rlock-postgres-{}-{number}", process::id()));
+        fs::create_dir(&directory).expect("the directory for temporary files is writable");
+        if geteuid().is_root() {
+            chown(&directory, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
+        }
+        let mut initdb = command("initdb", &directory);
+        initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8"]);
+        initdb.args(["--locale=C", "--no-sync", "--pgdata=data"]);
+        let made = initdb.stdout(Stdio::null()).status();
+        assert!(made.is_ok_and(|status| status.success()), "{initdb:?}");
+        loop {
+            let mut server = Self {
+                port: port::number(&port::listen()),
+                child: Mutex::default(),
+                directory: directory.clone(),
+            };
+            if server.launch() {
+                return server;
+            }
+            // Another process has taken the port. The directory stays.
+            server.directory = PathBuf::new();
+        }
+    }
+
+    /// Starts the process. Returns false if the port is in use.
+    fn launch(&self) -> bool {
+        let log = self.directory.join("log");
+        let output = File::create(&log).expect("the directory is writable");
+        let mut postgres = command("postgres", &self.directory);
+        postgres.args(["-D", "data", "-k", "", "-p", &self.port.to_string()]);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "max_connections=500",
+            "fsync=off",
+        ] {
+            postgres.args(["-c", setting]);
+        }
+        postgres.stderr(output).stdin(Stdio::null());
+        let child = LeashedChild::spawn(&mut postgres, Some(&self.directory));
+        let mut child = child.unwrap_or_else(|error| panic!("{postgres:?}: {error}"));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (exited, text) = (child.exited(), fs::read_to_string(&log).unwrap_or_default());
+            if exited.is_none() && text.contains("ready to accept connections") {
+                *self.child() = Some(child);
+                return true;
+            }
+            if let Some(status) = exited {
+                assert!(text.contains("in use"), "{postgres:?}, {status}:\n{text}");
+                return false;
+            }
+            assert!(Instant::now() < deadline, "not ready:\n{text}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<LeashedChild>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The URL of its database.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Opens a session.
+    pub async fn session(&self) -> Client {
+        let session = tokio_postgres::connect(&self.url(), NoTls).await;
+        let (session, connection) = session.expect("the server runs");
+        tokio::spawn(connection);
+        session
+    }
+
+    /// Executes statements.
+    pub async fn execute(&self, statements: &str) {
+        let done = self.session().await.batch_execute(statements).await;
+        done.expect("the server executes it");
+    }
+
+    /// Deletes a lock, and returns whether there was one.
+    pub async fn delete(&self, lock: &str) -> bool {
+        let delete = "DELETE FROM rlock.lock WHERE key = $1";
+        let deleted = self.session().await.execute(delete, &[&lock]).await;
+        deleted.expect("there is a schema") > 0
+    }
+
+    /// Kills the server's first process, as a crash does, and the others with it. Its data are those on the disk.
+    pub fn kill(&self) {
+        let child = self.child().take();
+        child.expect("it runs").kill();
+    }
+
+    /// Starts a killed server again, with the data on the disk.
+    pub fn restart(&self) {
+        assert!(self.launch(), "the port {} is in use", self.port);
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        let child = self.child().take();
+        if let Some(mut child) = child {
+            // One that is killed leaves a segment of shared memory behind.
+            let id = i32::try_from(child.pid()).ok().and_then(Pid::from_raw);
+            let _ = kill_process(id.expect("a process id"), Signal::QUIT);
+            let deadline = Instant::now() + PATIENCE;
+            while child.exited().is_none() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if self.directory != Path::new("") {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// Returns a command of this program in this directory, as an unprivileged user.
+fn command(program: &str, directory: &Path) -> Command {
+    let mut command = Command::new(find(program));
+    command.current_dir(directory);
+    if geteuid().is_root() {
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+    }
+    command
+}
+
+/// Finds a program, also where Debian hides those of Postgres.
+fn find(program: &str) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut directories: Vec<PathBuf> = env::split_paths(&path).collect();
+    if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
+        directories.extend(versions.flatten().map(|version| version.path().join("bin")));
+    }
+    let mut programs = directories.iter().map(|directory| directory.join(program));
+    let found = programs.find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!("{program} is not installed: `apt-get install postgresql`, or `scripts/test-all`")
+    })
+}
