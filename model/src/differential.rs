@@ -146,7 +146,10 @@ fn once<S: Subject>(
     };
     let mut gone = Vec::new();
     for (n, operation) in operations.iter().enumerate() {
-        if gone.iter().any(|client| operation.is_by(*client)) {
+        let is_restore = matches!(operation, Operation::Restore(..));
+        if gone.iter().any(|client| operation.is_by(*client))
+            || is_restore && !pair.store.restores()
+        {
             continue;
         }
         if let Operation::Leave(client) = operation {

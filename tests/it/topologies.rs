@@ -5,6 +5,7 @@ mod conformance;
 mod databases;
 mod failover;
 mod faults;
+mod postgres;
 mod questions;
 pub(crate) mod quorum;
 mod replicas;

@@ -18,6 +18,11 @@ pub trait Subject {
     /// Returns whether it is a member of a quorum.
     fn is_member(&self) -> bool;
 
+    /// Returns whether it can be a member of a quorum, and so restores locks.
+    fn restores(&self) -> bool {
+        true
+    }
+
     /// Executes an operation, whose fences are absolute.
     fn apply(&mut self, operation: &Operation) -> Observed;
 }

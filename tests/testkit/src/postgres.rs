@@ -71,6 +71,8 @@ impl PostgresServer {
             "listen_addresses=127.0.0.1",
             "max_connections=500",
             "fsync=off",
+            // A client asks for more where a lock depends on it.
+            "synchronous_commit=off",
         ] {
             postgres.args(["-c", setting]);
         }
@@ -132,7 +134,16 @@ impl PostgresServer {
 
     /// Starts a killed server again, with the data on the disk.
     pub fn restart(&self) {
-        assert!(self.launch(), "the port {} is in use", self.port);
+        let deadline = Instant::now() + PATIENCE;
+        // The processes of its sessions end a moment later, and then free the memory that they share.
+        while !self.launch() {
+            assert!(
+                Instant::now() < deadline,
+                "the port {} is in use",
+                self.port
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -1,0 +1,260 @@
+//! What is special about locks in Postgres: crashes, ended sessions, rows that others keep, roles, schemas and garbage.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rlock_core::{LockClient, LockError};
+use rlock_testkit::{PostgresServer, assert_taken, eventually};
+use tokio_postgres::Client;
+
+use super::assert_soon_extended;
+use crate::common::{LONG, assert_lost};
+
+/// A lease that a restart of the server does not outlast, and that is renewed within a test.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Ends the sessions of all lock clients.
+const END_ALL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
+
+async fn connect(server: &PostgresServer) -> LockClient {
+    let builder = LockClient::builder()
+        .default_lease(LEASE)
+        .default_wait(LONG);
+    let client = builder.connect_timeout(LONG).connect(server.url()).await;
+    client.expect("the server runs")
+}
+
+async fn number(session: &Client, query: &str) -> i64 {
+    let row = session.query_one(query, &[]).await;
+    row.expect("a row").get(0)
+}
+
+/// The server's own setting would lose the grant, whose transaction it does not write to the disk at once.
+#[tokio::test]
+async fn a_granted_lock_survives_a_crash_of_its_server() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let released = one.lock("released").acquire().await.expect("free");
+    let earlier = released.token();
+    let guard = one.lock("order:42").acquire().await.expect("free");
+    server.kill();
+    server.restart();
+    assert_taken(&other, "order:42").await;
+    assert_soon_extended(&guard).await;
+    // A release that the crash undoes may be repeated.
+    released.release().await.expect("it is held");
+    guard.release().await.expect("it is held");
+    let next = other.lock("released").acquire().await.expect("free");
+    assert!(next.token() > earlier);
+    let next = other.lock("order:42").acquire().await;
+    drop(next.expect("free"));
+}
+
+#[tokio::test]
+async fn a_holder_and_a_waiter_outlive_their_sessions() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = one.lock("k").acquire().await.expect("free");
+    let waiter = tokio::spawn(other.lock("k").wait(LONG).acquire());
+    super::conformance::assert_soon_queued(true, &one, "k", 1).await;
+    for _ in 0..3 {
+        server.execute(END_ALL).await;
+        assert_soon_extended(&guard).await;
+    }
+    guard.release().await.expect("it is held");
+    let next = waiter.await.expect("no panic").expect("handed off");
+    assert!(next.is_valid());
+}
+
+/// Its client is not there, and the release finds out by itself. Nobody waits for a grace period.
+#[tokio::test]
+async fn a_release_passes_over_a_waiter_whose_client_is_gone() {
+    let server = PostgresServer::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let guard = one.lock("k").acquire().await.expect("free");
+    let gone = "INSERT INTO rlock.waiter (key, owner, since)
+        VALUES ('lock:{k}', 'b9b1a3b0-8a8f-4a43-8d3f-0f5f6f7f8f9f:1', clock_timestamp())";
+    server.execute(gone).await;
+    let waiter = tokio::spawn(other.lock("k").wait(LONG).acquire());
+    super::conformance::assert_soon_queued(true, &one, "k", 2).await;
+    guard.release().await.expect("it is held");
+    let info = one
+        .inspect("k")
+        .await
+        .expect("a reply")
+        .expect("handed off");
+    assert!(info.queued_owners.is_empty());
+    let next = waiter.await.expect("no panic").expect("handed off");
+    assert_eq!(next.owner(), info.owner);
+}
+
+/// An operator may look at the row of a lock, and forget the transaction.
+#[tokio::test]
+async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind() {
+    let server = PostgresServer::start();
+    let builder = LockClient::builder().response_timeout(Duration::from_secs(2));
+    let client = builder.connect(server.url()).await.expect("it runs");
+    client
+        .lock("k")
+        .acquire()
+        .await
+        .expect("free")
+        .release()
+        .await
+        .expect("held");
+    let session = server.session().await;
+    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{k}' FOR UPDATE";
+    session.batch_execute(keep).await.expect("it may");
+    let refused = client.lock("k").try_acquire().await;
+    let error = refused.expect_err("the row is kept");
+    assert!(
+        error
+            .to_string()
+            .contains("another transaction keeps the row"),
+        "{error}"
+    );
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    drop(client.lock("other").acquire().await.expect("free"));
+    let waits = tokio::spawn(client.lock("k").wait(LONG).acquire());
+    session.batch_execute("ROLLBACK").await.expect("it may");
+    let guard = waits.await.expect("no panic").expect("free");
+    guard.release().await.expect("held");
+    eventually(LONG, "the lock is free", async || {
+        client.inspect("k").await.expect("a reply").is_none()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn calls_of_several_keys_in_any_order_never_wait_in_a_circle() {
+    let server = PostgresServer::start();
+    let clients = join_all((0..3).map(|_| connect(&server))).await;
+    let calls = (0..90_usize).map(|n| {
+        let client = &clients[n % 3];
+        async move {
+            let mut keys = ["a", "b", "c", "d"];
+            keys.rotate_left(n % 4);
+            if n % 2 == 0 {
+                keys.reverse();
+            }
+            let guard = client
+                .lock_all(keys.into_iter().take(3))
+                .wait(LONG)
+                .acquire()
+                .await;
+            guard.expect("it waits").release().await.expect("held");
+        }
+    });
+    join_all(calls).await;
+    let session = server.session().await;
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(number(&session, deadlocks).await, 0);
+}
+
+#[tokio::test]
+async fn the_rows_of_keys_that_are_not_used_any_more_go_with_new_keys() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    let session = server.session().await;
+    for n in 0..60 {
+        drop(
+            client
+                .lock(format!("old:{n}"))
+                .acquire()
+                .await
+                .expect("free"),
+        );
+    }
+    let held = client.lock("old:held").acquire().await.expect("free");
+    let rows = "SELECT count(*) FROM rlock.lock WHERE key LIKE 'lock:{old:%'";
+    eventually(LONG, "all are released", async || {
+        number(&session, "SELECT count(*) FROM rlock.holder").await == 1
+    })
+    .await;
+    assert_eq!(number(&session, rows).await, 61);
+    let later = "UPDATE rlock.lock SET kept_until = kept_until - interval '1 hour' WHERE key <> 'lock:{old:held}'";
+    session.batch_execute(later).await.expect("it may");
+    for n in 0..30 {
+        drop(
+            client
+                .lock(format!("new:{n}"))
+                .acquire()
+                .await
+                .expect("free"),
+        );
+    }
+    assert_eq!(number(&session, rows).await, 1);
+    assert!(held.is_valid());
+}
+
+#[tokio::test]
+async fn a_role_needs_the_tables_only_once_another_has_created_them() {
+    let server = PostgresServer::start();
+    server
+        .execute("CREATE ROLE app LOGIN; CREATE ROLE reader LOGIN")
+        .await;
+    let url = server.url().replace("postgres@", "app@");
+    let refused = LockClient::connect(&url).await;
+    let error = refused.err().expect("it may not create the schema");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+    assert!(
+        format!("{error:#}").contains("may not create it"),
+        "{error}"
+    );
+    drop(connect(&server).await);
+    server
+        .execute(
+            "GRANT USAGE ON SCHEMA rlock TO app;
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rlock TO app;
+             ALTER ROLE reader SET default_transaction_read_only = on",
+        )
+        .await;
+    let client = LockClient::connect(&url).await.expect("it may");
+    let guard = client.lock("k").acquire().await.expect("free");
+    guard.release().await.expect("held");
+    let url = server.url().replace("postgres@", "reader@");
+    let error = LockClient::connect(&url)
+        .await
+        .err()
+        .expect("it only reads");
+    assert!(
+        format!("{error:#}").contains("does not allow writes"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    let _guard = client.lock("k").acquire().await.expect("free");
+    let apart = format!("{}?schema=apart", server.url());
+    let other = LockClient::connect(&apart).await.expect("it runs");
+    let _other = other
+        .lock("k")
+        .try_acquire()
+        .await
+        .expect("a reply")
+        .expect("another lock");
+    server
+        .execute("COMMENT ON TABLE rlock.lock IS 'locks of rlock, version 0'")
+        .await;
+    let error = LockClient::connect(server.url())
+        .await
+        .err()
+        .expect("another version");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+    assert!(format!("{error:#}").contains("version 0"), "{error}");
+    assert!(format!("{error:#}").contains("?schema="), "{error}");
+}
+
+/// Another session may delete a row by hand.
+#[tokio::test]
+async fn a_deleted_row_is_a_loss_that_a_renewal_finds() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    let lock = client.lock("k").lease(Duration::from_secs(3));
+    let guard = lock.acquire().await.expect("free");
+    assert!(server.delete("lock:{k}").await);
+    assert_lost(&guard, LONG, rlock_core::LostCause::Removed).await;
+}
