@@ -1,4 +1,4 @@
-//! Distributed locks for Rust services, on Redis or Valkey servers or in memory.
+//! Distributed locks for Rust services, on Redis or Valkey servers, in Postgres or in memory.
 //!
 //! A function with the attribute [`macro@distributed_lock`] runs one call at a time for each key, across all
 //! processes that use the same store. The lock is re-entrant, so a locked function can call another one that locks
@@ -52,6 +52,7 @@
 //! | the master of a Sentinel service | `redis-sentinel://host1,host2,host3/service` |
 //! | Redis Cluster | `redis-cluster://host1,host2,host3` |
 //! | a quorum of independent servers (Redlock) | [`StoreUrl::quorum`]`([url, url, url])` |
+//! | a Postgres database (feature `postgres`) | `postgres://user@host/database` |
 //! | this process, for tests and tools | [`LockClient::in_memory`], `memory:name` |
 //!
 //! # Guarantees and limits

@@ -169,7 +169,8 @@ pub(crate) fn no_replicas(replicas: Option<Replicas>) -> Result<(), LockError> {
         replicas.is_none(),
         "wait_for_replicas",
         least,
-        "the embedded store and a quorum have no replicas; use one server, Sentinels or a cluster",
+        "the embedded store and a quorum have no replicas, and Postgres waits for the standbys in its \
+         `synchronous_standby_names` by itself; use one server, Sentinels or a cluster",
     )
 }
 

@@ -1,4 +1,4 @@
-//! `StoreUrl`: the address of a store as a user writes it: memory, one server, Sentinel, Cluster or a quorum.
+//! `StoreUrl`: the address of a store as a user writes it: memory, one server, Sentinel, Cluster, a quorum or Postgres.
 
 use std::{borrow::Cow, fmt};
 
@@ -21,11 +21,12 @@ use crate::{
 /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
 /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
 /// | `rediss-cluster://…` | the same over TLS |
+/// | `postgres://[user[:password]@]host[:port]/database[?schema=…]` | a Postgres database, version 13 or later (feature `postgres`), without TLS. The schema is `rlock` unless the URL names another, and the first client creates it |
 /// | `memory:` | a new embedded store |
 /// | `memory:name` | the embedded store of that name, shared by this process's clients |
 ///
 /// `?protocol=resp2` keeps a server that supports RESP3 on RESP2. `valkey://`, `valkeys://`, `redis+unix://` and
-/// `valkey+unix://` are other names of `redis://`, `rediss://` and `unix://`. A user without a password
+/// `valkey+unix://` are other names of `redis://`, `rediss://` and `unix://`, and `postgresql://` is one of `postgres://`. A user without a password
 /// (`redis://user@host`) logs in with an empty password, which is sufficient for a user with `nopass`.
 ///
 /// A plain list of URLs is not accepted, because it could name a quorum or the nodes of a cluster. Write

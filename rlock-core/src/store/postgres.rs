@@ -344,9 +344,11 @@ impl Store for PostgresStore {
     fn apply<'a>(&'a self, change: &'a Change, send: SendOptions) -> Replying<'a, Applied> {
         Either::Right(Box::pin(async move {
             let (rows, _) = self.call(self.change(change), send).await?;
-            Ok(match only(&rows)?.get(0) {
-                true => Applied::Done,
-                false => Applied::NotHeld,
+            let is_done: bool = only(&rows)?.get(0);
+            Ok(if is_done {
+                Applied::Done
+            } else {
+                Applied::NotHeld
             })
         }))
     }

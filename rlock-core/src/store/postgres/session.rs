@@ -218,7 +218,9 @@ pub(super) fn parts_of(message: &str) -> Vec<String> {
     }
     let (mut parts, mut rest) = (Vec::new(), message);
     while !rest.is_empty() {
-        let (part, left) = rest.split_at(rest.floor_char_boundary(MOST_BYTES));
+        let fits = |end: &usize| rest.is_char_boundary(*end);
+        let end = (0..=rest.len().min(MOST_BYTES)).rev().find(fits);
+        let (part, left) = rest.split_at(end.unwrap_or(rest.len()));
         // Numbered, because the server delivers equal notifications of one transaction once.
         let number = parts.len();
         let more = u8::from(!left.is_empty());

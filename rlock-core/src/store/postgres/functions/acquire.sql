@@ -50,9 +50,11 @@ BEGIN
   ELSE
     k := keys[taken];
     o := owners[taken];
-    SELECT ceil(extract(epoch FROM (
-      CASE WHEN rlock.mode(o) = 'permits' AND every(rlock.mode(owner) = 'permits') THEN min(expires_at) ELSE max(expires_at) END - r.now
-    )) * 1000) INTO ttl FROM rlock.holder WHERE key = k;
+    -- A permit is free as soon as one lease has ended.
+    SELECT ceil(extract(epoch FROM CASE
+      WHEN rlock.mode(o) = 'permits' AND every(rlock.mode(owner) = 'permits') THEN min(expires_at) - r.now
+      ELSE max(expires_at) - r.now
+    END) * 1000) INTO ttl FROM rlock.holder WHERE key = k;
     IF cardinality(keys) > 1 THEN
       PERFORM rlock.hand_off_others(keys, owners, taken, r);
     ELSIF was_taken THEN
@@ -76,15 +78,18 @@ BEGIN
     );
     taken := taken - 1;
   END IF;
-  SELECT (n - 1) || '/' || rlock.most(later.owner) INTO differs
-  FROM unnest(keys, owners) WITH ORDINALITY one (key, owner, n)
-  CROSS JOIN LATERAL (SELECT * FROM rlock.holder WHERE key = one.key ORDER BY expires_at LIMIT 1) later
-  WHERE rlock.most(later.owner) <> rlock.most(one.owner) LIMIT 1;
+  FOR n IN 1 .. cardinality(keys) LOOP
+    IF rlock.mode(owners[n]) = 'permits' THEN
+      SELECT owner INTO o FROM rlock.holder WHERE key = keys[n] ORDER BY expires_at LIMIT 1;
+      differs := coalesce(differs, CASE WHEN rlock.most(o) <> rlock.most(owners[n]) THEN (n - 1) || '/' || rlock.most(o) END);
+    END IF;
+  END LOOP;
 END $$;
 
 -- Hands off the locks that one of several owners must not keep: those that were handed to it while it waited, and free ones
 -- before the one that is taken.
-CREATE FUNCTION rlock.hand_off_others(keys text[], owners text[], taken integer, r rlock.request) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION rlock.hand_off_others(keys text[], owners text[], taken integer, r rlock.request)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   FOR n IN 1 .. cardinality(keys) LOOP
     PERFORM rlock.share(keys[n], owners[n]);

@@ -11,7 +11,8 @@ BEGIN
   PERFORM rlock.share(k, o);
   IF min_hold > 0 THEN
     -- The lock has no owner any more, so a late renewal or release finds none.
-    UPDATE rlock.holder SET owner = CASE rlock.mode(o) WHEN 'exclusive' THEN 'kept' ELSE 'kept:' || o END, count = 1, expires_at = ends
+    UPDATE rlock.holder SET
+      owner = CASE rlock.mode(o) WHEN 'exclusive' THEN 'kept' ELSE 'kept:' || o END, count = 1, expires_at = ends
     WHERE key = k AND owner = o;
     held := FOUND;
   ELSE

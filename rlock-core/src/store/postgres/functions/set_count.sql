@@ -1,6 +1,7 @@
 -- Sets the count of an owner's entries, and keeps its lock for another lease (ms) at least. Returns whether the owner holds it.
 -- The count is absolute, so a repeated request changes nothing.
-CREATE FUNCTION rlock.set_count(k text, o text, entries integer, lease bigint, retention bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION rlock.set_count(k text, o text, entries integer, lease bigint, retention bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   r rlock.request := (rlock.enter(ARRAY[k], false), retention * interval '1 ms', 0);
   ends timestamptz := r.now + lease * interval '1 ms';

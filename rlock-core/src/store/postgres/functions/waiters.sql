@@ -42,7 +42,8 @@ BEGIN
   RETURN (SELECT owner FROM rlock.waiter WHERE key = k ORDER BY place DESC LIMIT 1);
 END $$;
 
--- Makes the waiter behind `skipped` others ask again after a time (ms), or the next one if its client is gone. Returns the waiter.
+-- Makes the waiter behind `skipped` others ask again after a time (ms), or the next one if its client is gone. Returns the
+-- waiter.
 CREATE FUNCTION rlock.ask(k text, skipped integer, after bigint) RETURNS rlock.waiter LANGUAGE plpgsql AS $$
 DECLARE
   one rlock.waiter;
@@ -112,8 +113,9 @@ BEGIN
   RETURN false;
 END $$;
 
--- Hands a lock off to its first waiters, as long as it admits them and their clients listen, but at most to {MOST_LET_IN}. Returns
--- whether others precede the owner that `asks`, which gets no notification. `joins`: an owner joins the queue after this.
+-- Hands a lock off to its first waiters, as long as it admits them and their clients listen, but at most to {MOST_LET_IN}.
+-- Returns whether others precede the owner that `asks`, which the lock admits, and which gets no notification. `joins`: an
+-- owner joins the queue after this.
 CREATE FUNCTION rlock.hand_off(k text, asks text, joins boolean, r rlock.request) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   one rlock.waiter;
@@ -124,6 +126,10 @@ DECLARE
   has_to_wait boolean := false;
   wanted integer;
 BEGIN
+  IF rlock.first_waiter(k) IS NULL THEN
+    -- The usual case. The lock admits the owner that asks, as before.
+    RETURN false;
+  END IF;
   LOOP
     SELECT * INTO one FROM rlock.waiter WHERE key = k ORDER BY place LIMIT 1;
     EXIT WHEN NOT FOUND;
