@@ -292,7 +292,9 @@ mod tests {
         for message in &messages {
             let parts = parts_of(message);
             assert!(parts.iter().all(|part| part.len() < 8_000));
-            parts.iter().for_each(|part| inbox.receive(part));
+            for part in &parts {
+                inbox.receive(part);
+            }
         }
         let expected = messages.map(|text| Notification::Message(text.into_bytes()));
         assert_eq!(*received.lock().expect("no panic"), expected);
