@@ -24,6 +24,7 @@ use crate::{client::LockClientBuilder, error::LockError, store_url::StoreUrl};
 /// | `version` | the server is too old, or is a replica |
 /// | `eviction` | the server may evict locks when its memory is full |
 /// | `persistence` | a restart forgets locks |
+/// | `connections` | a Postgres server has few connections left |
 /// | `clock`, `round trip` | the clock of the server differs from that of this machine; how quickly the server replies |
 /// | `scripts`, `permissions` | the server's user may not call scripts, or lacks permissions |
 /// | `tracking` | a deleted lock is noticed late |

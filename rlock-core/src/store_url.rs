@@ -21,7 +21,7 @@ use crate::{
 /// | `rediss-sentinel://…` | the same over TLS, to the Sentinels too |
 /// | `redis-cluster://[user:password@]host[:port],host[:port],…` | the Redis Cluster to which these nodes belong. The client learns the other nodes from them |
 /// | `rediss-cluster://…` | the same over TLS |
-/// | `postgres://[user[:password]@]host[:port]/database[?schema=…]` | a Postgres database, version 13 or later (feature `postgres`), without TLS. The schema is `rlock` unless the URL names another, and the first client creates it |
+/// | `postgres://[user[:password]@]host[:port]/database[?schema=…]` | a Postgres database, version 13 or later (feature `postgres`), over TLS with `?sslmode=require`. The schema is `rlock` unless the URL names another, and the first client creates it |
 /// | `memory:` | a new embedded store |
 /// | `memory:name` | the embedded store of that name, shared by this process's clients |
 ///

@@ -146,6 +146,10 @@ impl Endpoint {
 
     /// Returns whether all connections use TLS.
     pub(crate) fn uses_tls(&self) -> bool {
+        #[cfg(feature = "postgres")]
+        if let Self::Postgres(database) = self {
+            return database.uses_tls();
+        }
         let servers = self.servers();
         !servers.is_empty() && servers.into_iter().all(is_tls)
     }

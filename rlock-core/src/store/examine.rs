@@ -3,6 +3,8 @@
 mod checks;
 mod clock;
 mod connection;
+#[cfg(feature = "postgres")]
+mod database;
 mod findings;
 mod info;
 
@@ -12,6 +14,8 @@ use futures_util::future::join_all;
 use redis::{RedisError, RedisResult, Value, cmd};
 use rlock_proto::{quorum::majority, store::HashSlot};
 
+#[cfg(feature = "postgres")]
+pub(crate) use self::database::database;
 pub(crate) use self::findings::ServerReport;
 pub use self::findings::{Finding, Severity};
 use self::{checks::report, connection::Peer, findings::Part};
@@ -33,14 +37,6 @@ pub(crate) async fn server(endpoint: ServerEndpoint, options: &RedisOptions) -> 
 /// Examines a server of a quorum, and those around it.
 pub(crate) async fn member(endpoint: ServerEndpoint, options: &RedisOptions) -> Vec<ServerReport> {
     one_server(endpoint, Part::Member, options).await
-}
-
-/// Returns the report of a database, which a lock there examines.
-#[cfg(feature = "postgres")]
-pub(crate) fn database(endpoint: &super::postgres::PostgresEndpoint) -> ServerReport {
-    let mut report = ServerReport::new(&endpoint.to_string(), true);
-    report.is_reachable = true;
-    report
 }
 
 /// Examines one server, or the master, the replicas and the Sentinels of a service.

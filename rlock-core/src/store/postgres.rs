@@ -5,11 +5,14 @@
 //! disk.
 
 mod address;
+mod dial;
 mod directory;
 mod errors;
 mod link;
 mod schema;
 mod session;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rlock_core::{LockClient, LockError};
-use rlock_testkit::{PostgresServer, assert_taken, eventually};
+use rlock_core::{
+    LockClient, LockError,
+    diagnose::{self, Severity},
+};
+use rlock_testkit::{Authority, PostgresServer, assert_taken, eventually};
 use tokio_postgres::Client;
 
 use super::assert_soon_extended;
@@ -108,9 +111,7 @@ async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind
     let refused = client.lock("k").try_acquire().await;
     let error = refused.expect_err("the row is kept");
     assert!(
-        error
-            .to_string()
-            .contains("another transaction keeps the row"),
+        format!("{error:#}").contains("another transaction keeps the row"),
         "{error}"
     );
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -195,7 +196,7 @@ async fn a_role_needs_the_tables_only_once_another_has_created_them() {
         .await;
     let url = server.url().replace("postgres@", "app@");
     let refused = LockClient::connect(&url).await;
-    let error = refused.err().expect("it may not create the schema");
+    let error = refused.expect_err("it may not create the schema");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(
         format!("{error:#}").contains("may not create it"),
@@ -213,10 +214,7 @@ async fn a_role_needs_the_tables_only_once_another_has_created_them() {
     let guard = client.lock("k").acquire().await.expect("free");
     guard.release().await.expect("held");
     let url = server.url().replace("postgres@", "reader@");
-    let error = LockClient::connect(&url)
-        .await
-        .err()
-        .expect("it only reads");
+    let error = LockClient::connect(&url).await.expect_err("it only reads");
     assert!(
         format!("{error:#}").contains("does not allow writes"),
         "{error}"
@@ -241,11 +239,52 @@ async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
         .await;
     let error = LockClient::connect(server.url())
         .await
-        .err()
-        .expect("another version");
+        .expect_err("another version");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("version 0"), "{error}");
     assert!(format!("{error:#}").contains("?schema="), "{error}");
+}
+
+#[tokio::test]
+async fn sessions_are_encrypted_if_the_url_requires_it_and_certificates_are_verified() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = PostgresServer::start_with_tls(&authority);
+    let url = format!("{}?sslmode=require", server.url());
+    let trusting = |authority: &Authority| {
+        let builder = LockClient::builder().connect_timeout(LONG);
+        builder.tls_ca(authority.ca_pem())
+    };
+    let client = trusting(&authority).connect(&url).await.expect("trusted");
+    let guard = client.lock("k").acquire().await.expect("free");
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE ssl AND starts_with(application_name, 'rlock:')";
+    assert_eq!(number(&server.session().await, encrypted).await, 2);
+    guard.release().await.expect("held");
+    let error = trusting(&other).connect(&url).await;
+    let error = error.expect_err("another authority");
+    assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
+    assert!(format!("{error:#}").contains("certificate"), "{error:#}");
+}
+
+#[tokio::test]
+async fn an_examination_names_what_a_database_lacks_for_locks() {
+    let server = PostgresServer::start();
+    let findings = diagnose::store(server.url(), &LockClient::builder()).await;
+    let findings = findings.expect("it runs");
+    let of = |check: &str| {
+        let mut found = findings.iter().filter(|finding| finding.check == check);
+        found
+            .next()
+            .unwrap_or_else(|| panic!("no {check} in {findings:?}"))
+    };
+    for good in ["version", "clock", "connections", "grant"] {
+        assert_eq!(of(good).severity, Severity::Good, "{}", of(good));
+    }
+    assert_eq!(of("persistence").severity, Severity::Advice);
+    server.kill();
+    let error = diagnose::store(server.url(), &LockClient::builder()).await;
+    let error = error.expect_err("it is down");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
 }
 
 /// Another session may delete a row by hand.

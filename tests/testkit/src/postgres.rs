@@ -2,8 +2,11 @@
 
 use std::{
     env,
-    fs::{self, File},
-    os::unix::{fs::chown, process::CommandExt as _},
+    fs::{self, File, Permissions},
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{self, Command, Stdio},
     sync::{
@@ -17,10 +20,17 @@ use std::{
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tokio_postgres::{Client, NoTls};
 
-use crate::{LeashedChild, PATIENCE, port};
+use crate::{Authority, LeashedChild, PATIENCE, port};
 
 /// The system's unprivileged user, because Postgres refuses to run as root.
 const UNPRIVILEGED: u32 = 65_534;
+
+/// The settings of a server with a certificate, whose files are in the directory above its data.
+const ENCRYPTED: [&str; 3] = [
+    "ssl=on",
+    "ssl_cert_file=../server.pem",
+    "ssl_key_file=../server.key",
+];
 
 /// A Postgres server on a free loopback port, without durability against a failure of the machine. It ends when this is
 /// dropped, or when the test process dies.
@@ -29,19 +39,35 @@ pub struct PostgresServer {
     directory: PathBuf,
     port: u16,
     child: Mutex<Option<LeashedChild>>,
+    settings: &'static [&'static str],
 }
 
 impl PostgresServer {
     /// Starts a server without any database but `postgres`.
     #[must_use = "it ends when it is dropped"]
     pub fn start() -> Self {
+        Self::with(|_| {}, &[])
+    }
+
+    /// Starts a server that also accepts encrypted connections, with a certificate of this authority.
+    #[must_use = "it ends when it is dropped"]
+    pub fn start_with_tls(authority: &Authority) -> Self {
+        let certify = |directory: &Path| {
+            authority.certify(directory);
+            let key = directory.join("server.key");
+            fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
+            give(&key);
+        };
+        Self::with(certify, &ENCRYPTED)
+    }
+
+    fn with(prepare: impl FnOnce(&Path), settings: &'static [&'static str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = env::temp_dir().join(format!("rlock-postgres-{}-{number}", process::id()));
         fs::create_dir(&directory).expect("the directory for temporary files is writable");
-        if geteuid().is_root() {
-            chown(&directory, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
-        }
+        give(&directory);
+        prepare(&directory);
         let mut initdb = command("initdb", &directory);
         initdb.args(["--auth=trust", "--username=postgres", "--encoding=UTF8"]);
         initdb.args(["--locale=C", "--no-sync", "--pgdata=data"]);
@@ -51,6 +77,7 @@ impl PostgresServer {
             let mut server = Self {
                 port: port::number(&port::listen()),
                 child: Mutex::default(),
+                settings,
                 directory: directory.clone(),
             };
             if server.launch() {
@@ -73,7 +100,10 @@ impl PostgresServer {
             "fsync=off",
             // A client asks for more where a lock depends on it.
             "synchronous_commit=off",
-        ] {
+        ]
+        .iter()
+        .chain(self.settings)
+        {
             postgres.args(["-c", setting]);
         }
         postgres.stderr(output).stdin(Stdio::null());
@@ -162,6 +192,13 @@ impl Drop for PostgresServer {
         if self.directory != Path::new("") {
             let _ = fs::remove_dir_all(&self.directory);
         }
+    }
+}
+
+/// Gives a file to the user that the server runs as.
+fn give(path: &Path) {
+    if geteuid().is_root() {
+        chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may do that");
     }
 }
 

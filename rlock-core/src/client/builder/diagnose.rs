@@ -82,7 +82,10 @@ impl LockClientBuilder {
             }
             #[cfg(feature = "postgres")]
             Endpoint::Postgres(database) => {
-                let mut reports = vec![diagnose::database(&database)];
+                let mut reports = vec![examine::database(&database, &options).await];
+                if !reports[0].is_reachable {
+                    return Err(failures(&reports));
+                }
                 self.acquire_one(Endpoint::Postgres(database), &mut reports)
                     .await;
                 Ok(reports)

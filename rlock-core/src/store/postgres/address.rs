@@ -8,6 +8,8 @@ use tokio_postgres::{
     config::{Host, SslMode, TargetSessionAttrs},
 };
 
+use crate::store::tls::Tls;
+
 /// The schema of a URL that names none.
 const SCHEMA: &str = "rlock";
 
@@ -26,6 +28,8 @@ impl PostgresEndpoint {
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.strip_prefix("schema=") {
                 Some(name) => name.clone_into(&mut schema),
+                // Certificates are always verified, with the host.
+                None if option.starts_with("sslmode=verify-") => others.push("sslmode=require"),
                 None => others.push(option),
             }
         }
@@ -40,13 +44,16 @@ impl PostgresEndpoint {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err("it names no host".to_owned());
         }
-        if config.get_ssl_mode() == SslMode::Require {
-            let reason = "connections to Postgres have no TLS yet; leave `sslmode` out, or connect by a socket or a tunnel";
-            return Err(reason.to_owned());
+        if config.get_ssl_mode() == SslMode::Require && !Tls::IS_SUPPORTED {
+            return Err("TLS needs the feature `tls` of rlock-core".to_owned());
         }
         // A standby, and a server that is read-only, grants no locks.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(Self { config, schema })
+    }
+
+    pub(in crate::store) fn uses_tls(&self) -> bool {
+        self.config.get_ssl_mode() == SslMode::Require
     }
 
     pub(crate) fn has_login(&self) -> bool {
@@ -102,7 +109,6 @@ mod tests {
     #[test]
     fn what_the_client_cannot_do_is_refused() {
         for (options, reason) in [
-            ("sslmode=require", "no TLS yet"),
             ("schema=a\"b", "`schema` is a name"),
             ("port=x", "not a URL"),
         ] {

@@ -61,10 +61,13 @@ pub(super) fn classify(error: &Error) -> StoreError {
 
 /// Returns the error of an attempt to connect, which executed nothing.
 pub(super) fn classify_connect(error: &Error) -> StoreError {
-    match error.as_db_error() {
-        Some(_) => classify(error).not_executed(),
-        None => StoreError::new(true, false, text(error)),
+    if error.as_db_error().is_some() {
+        return classify(error).not_executed();
     }
+    let text = text(error);
+    // Another authority would have to be trusted.
+    let is_foreign = text.contains("invalid peer certificate");
+    StoreError::new(!is_foreign, false, text)
 }
 
 /// Returns whether the session has ended with this error.

@@ -1,14 +1,15 @@
 //! Opens and sets up one session of the server, prepares the statements, and receives the client's notifications.
 
-use std::{future::poll_fn, time::Duration};
+use std::time::Duration;
 
 use rlock_proto::store::{Listener, Notification};
 use tokio::time::sleep;
-use tokio_postgres::{AsyncMessage, Client, Error, NoTls, Row, Statement, types::ToSql};
+use tokio_postgres::{Client, Error, Row, Statement, types::ToSql};
 use uuid::Uuid;
 
 use super::{
     address::PostgresEndpoint,
+    dial::{Ended, Receive},
     errors::classify_connect,
     schema::{ensure, fingerprint, within},
 };
@@ -84,7 +85,7 @@ pub(super) struct Opening<'a> {
     /// Gets the notifications of a session that listens.
     pub(super) inbox: Option<Inbox>,
     /// Called when the session has ended.
-    pub(super) ended: Box<dyn FnOnce() + Send>,
+    pub(super) ended: Ended,
 }
 
 impl Session {
@@ -92,46 +93,27 @@ impl Session {
     pub(super) async fn open(opening: Opening<'_>) -> Result<Self, StoreError> {
         let Opening {
             epoch,
-            endpoint: PostgresEndpoint { config, schema },
+            endpoint,
             options,
             former,
-            mut inbox,
+            inbox,
             ended,
         } = opening;
         let failed = |error: Error| classify_connect(&error);
-        let mut config = config.clone();
+        let (schema, listens) = (&endpoint.schema, inbox.is_some());
         let name = session_name(options, schema);
-        config
-            .application_name(&name)
-            .keepalives_idle(Duration::from_secs(10));
-        if let Some(provider) = &options.connection.credentials {
-            let given = provider.ask().await;
-            let given = given.map_err(|error| StoreError::new(true, false, error))?;
-            let (user, password) = given.into_parts();
-            config.password(password);
-            if let Some(user) = user {
-                config.user(user);
-            }
-        }
-        let (client, mut connection) = config.connect(NoTls).await.map_err(failed)?;
-        let listens = inbox.is_some();
-        let driver = tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let (AsyncMessage::Notification(notification), Some(inbox)) =
-                    (message, &mut inbox)
-                {
-                    inbox.receive(notification.payload());
-                }
-            }
-            drop(connection);
-            ended();
-        });
-        let driver = AbortOnDrop::new(&driver);
+        let receive: Receive = match inbox {
+            Some(mut inbox) => Box::new(move |payload| inbox.receive(payload)),
+            None => Box::new(|_| {}),
+        };
+        let (client, driver) = endpoint.dial(options, &name, receive, ended).await?;
+        // The plans are those for many rows, even if the tables were empty when the session began.
         let row_wait = (options.response_timeout / 4).as_millis();
         let set_up = format!(
             "SET default_transaction_isolation = 'read committed';
              SET lock_timeout = {row_wait};
              SET client_min_messages = 'warning';
+             SET enable_seqscan = off; SET plan_cache_mode = 'force_generic_plan';
              SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
              SELECT set_config('synchronous_commit', 'on', false)
                WHERE current_setting('synchronous_commit') IN ('off', 'local')"

@@ -126,7 +126,7 @@ impl Tls {
             Some(option) if !uses_tls => Err(LockError::invalid_option(
                 option,
                 "(a certificate)",
-                "the URL does not use TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`",
+                "the URL does not use TLS; write `rediss://`, `rediss-sentinel://` or `rediss-cluster://`, or for Postgres `?sslmode=require`",
             )),
             _ => Ok(()),
         }
@@ -144,6 +144,37 @@ impl Tls {
             Some(Own::Given(own)) => own.check(),
             Some(Own::Provided(_)) | None => Ok(()),
         }
+    }
+
+    /// Returns the configuration of these certificates, without a client's own one that a provider has not given yet.
+    #[cfg(feature = "postgres")]
+    pub(in crate::store) fn rustls(
+        &self,
+    ) -> Result<std::sync::Arc<rustls::ClientConfig>, Box<dyn Error + Send + Sync>> {
+        let mut roots = RootCertStore::empty();
+        match &self.authorities {
+            Some(authorities) => {
+                for authority in certificates(AUTHORITIES, authorities)? {
+                    roots.add(authority)?;
+                }
+            }
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let provider = std::sync::Arc::new(default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions()?;
+        let config = config.with_root_certificates(roots);
+        let config = match &self.own {
+            Some(Own::Given(ClientCertificate { certificate, key })) => config
+                .with_client_auth_cert(
+                    certificates(OWN, certificate)?,
+                    PrivateKeyDer::from_pem_slice(key)?,
+                )?,
+            Some(Own::Provided(_)) | None => config.with_no_client_auth(),
+        };
+        Ok(std::sync::Arc::new(config))
     }
 
     /// Returns a client of a server, which shows the certificate of [`current`](Self::current). redis-rs accepts

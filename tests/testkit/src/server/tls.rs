@@ -66,7 +66,7 @@ impl Authority {
 
     /// Writes a loopback certificate for a server to a directory. Returns the path of the
     /// authority's certificate.
-    pub(super) fn certify(&self, directory: &Path) -> PathBuf {
+    pub(crate) fn certify(&self, directory: &Path) -> PathBuf {
         let (certificate, key) = self.sign(&self.hosts);
         let ca_path = directory.join("ca.pem");
         for (path, content) in [

@@ -1,11 +1,13 @@
 -- Keeps the queue of waiters, and hands a lock off to the first of them whose client listens.
 
 -- Returns whether a client listens. Its listening session shares an advisory lock, which a request can get only if that
--- session has ended. A session gets its own lock, so it is not asked.
+-- session has ended, and gives back at once. A session gets its own lock, so it is not asked.
 CREATE FUNCTION rlock.listens(client text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  proof bigint := ('x' || replace(right(client, 17), '-', ''))::bit(64)::bigint;
 BEGIN
   RETURN starts_with(current_setting('application_name'), 'rlock:' || client)
-    OR NOT pg_try_advisory_xact_lock(('x' || replace(right(client, 17), '-', ''))::bit(64)::bigint);
+    OR CASE WHEN pg_try_advisory_lock(proof) THEN NOT pg_advisory_unlock(proof) ELSE true END;
 END $$;
 
 -- Notifies the client of an owner, if it listens, once the request is committed. Returns whether it does. `what` and `ms` are
