@@ -3,6 +3,7 @@
 mod acquires;
 mod client;
 mod counts;
+mod downgrades;
 mod ends;
 mod handovers;
 mod leases;
