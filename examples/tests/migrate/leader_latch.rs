@@ -1,7 +1,7 @@
 //! Curator's `LeaderLatch` with a `LeaderLatchListener`: a replica campaigns until it is closed, and a listener hears when it
 //! leads and when it does not.
 
-use rlock_core::{LockClient, LockError, LostCause, Token};
+use rlock_core::{LockClient, LockError, LostCause, Token, election::LeaderChange};
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
 use super::LONG;
@@ -94,9 +94,12 @@ async fn a_listener_hears_when_its_replica_leads_and_when_it_does_not() -> Resul
     };
     leader.close().await?;
     assert!(matches!(other.event().await, Event::IsLeader(last) if last > next));
-    assert!(operator.election("scheduler").leader().await?.is_some());
+    // getLeader()
+    let mut changes = operator.election("scheduler").changes()?;
+    let known = timeout(LONG, changes.next()).await.expect("in time");
+    assert!(matches!(known, Some(LeaderChange::Leader(_))), "{known:?}");
     other.close().await?;
-    let nobody = operator.election("scheduler").leader().await?;
-    assert!(nobody.is_none(), "{nobody:?}");
+    while timeout(LONG, changes.next()).await.expect("in time") != Some(LeaderChange::Nobody) {}
+    assert!(operator.election("scheduler").leader().await?.is_none());
     Ok(())
 }
