@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Once(OnceOptions),
     /// Runs a command on the host that leads an election, and campaigns again when it ends
     Elect(ElectOptions),
-    /// Shows who leads an election, or asks the leader to resign
+    /// Shows who leads an election
     Leader(LeaderOptions),
     /// Waits until a lock is free, without taking it
     Wait(WaitOptions),
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Ls(LsOptions),
     /// Shows one lock: its holder, its lease, and who waits for it
     Inspect(InspectOptions),
-    /// Takes a lock from its holder
+    /// Asks for a lock, or takes it from its holder
     Release(ReleaseOptions),
     /// Shows a live table of the locks that are held, those with the most waiters first
     Top(TopOptions),

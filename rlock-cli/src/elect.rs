@@ -13,7 +13,7 @@ use crate::{
     duration::{self, LONGEST_WAIT},
     exit::{Failure, Status},
     manual,
-    run::{self, OnLost, Task, environment, signals::Signals},
+    run::{self, OnLost, Task, Work, environment, signals::Signals},
 };
 
 /// The options of `rlock elect`.
@@ -77,6 +77,11 @@ async fn lead(
 ) -> Result<Status, Failure> {
     run::refuse_own(client, slice::from_ref(&options.key)).await?;
     let election = client.election(&options.key).lease(options.lease);
+    let work = Work {
+        on_lost: OnLost::Term,
+        on_request: Some(options.task.signal),
+        task: options.task.clone(),
+    };
     let mut pause = FIRST_PAUSE;
     loop {
         tracing::info!(election = options.key, "waiting to lead");
@@ -98,10 +103,8 @@ async fn lead(
         }
         let environment = environment::of(term);
         let environment = environment.with(&[("RLOCK_TERM", term.token().to_string())]);
-        let task = options
-            .task
-            .run(OnLost::Term, json, &environment, term, signals, Some(term));
-        let ended = task.await?;
+        // Ctrl-C has to end this process, and not only the command of one term.
+        let ended = work.run(json, &environment, term, signals, false).await?;
         if let (Err(error), false) = (leadership.resign().await, ended.is_lost) {
             tracing::warn!(error = format!("{error:#}"), "could not resign");
         }

@@ -1,11 +1,11 @@
-//! `rlock leader`: who leads an election, and the request to resign.
+//! `rlock leader`: who leads an election.
 
 use std::pin::pin;
 
 use clap::Args;
 use humantime::format_rfc3339_seconds;
 use rlock_core::{
-    LockClient, Token,
+    Token,
     election::{Election, LeaderInfo},
 };
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::{
     connect::{StoreOptions, connect},
     describe,
     exit::{Failure, Status},
-    manual, output, question,
+    manual, output,
     text::{self, escaped},
 };
 
@@ -27,12 +27,6 @@ pub(crate) struct LeaderOptions {
     /// Prints who leads, then each change, until interrupted
     #[arg(long)]
     watch: bool,
-    /// Asks the leader to resign after its current work
-    #[arg(long, conflicts_with = "watch")]
-    resign: bool,
-    /// Does not ask on the terminal
-    #[arg(short, long, requires = "resign")]
-    yes: bool,
 }
 
 pub(crate) async fn leader(
@@ -40,20 +34,10 @@ pub(crate) async fn leader(
     store: &StoreOptions,
     json: bool,
 ) -> Result<Status, Failure> {
-    let asks = options.resign && !options.yes;
-    if asks {
-        question::can_be_asked("asks the leader to resign")?;
-    }
     let client = connect(store).await?;
     let election = client.election(&options.key);
     if options.watch {
         return watch(&election, json).await;
-    }
-    if options.resign {
-        if asks && let Some(reason) = refusal(&client, &options.key).await? {
-            return refused(&election, json, reason);
-        }
-        return resign(&election, json).await;
     }
     let leader = election.leader().await?;
     output::text(shown(&election, leader.as_ref(), json).as_bytes())?;
@@ -72,46 +56,6 @@ async fn watch(election: &Election, json: bool) -> Result<Status, Failure> {
         }
     }
     Ok(Status::SUCCESS)
-}
-
-/// Asks on the terminal whether the leader is to resign. Returns the reason if it is not.
-async fn refusal(client: &LockClient, key: &str) -> Result<Option<&'static str>, Failure> {
-    let Some(info) = client.inspect(key).await? else {
-        return Ok(Some(NO_LEADER));
-    };
-    let (shown, taken) = (escaped(key), describe::taken(&info));
-    let plan =
-        format!("lock `{shown}` is {taken}; asking its leader to resign after its current work");
-    question::refusal(client, key, &info, &plan).await
-}
-
-const NO_LEADER: &str = "there is none, it does not reply, or `rlock run` holds the lock";
-
-async fn resign(election: &Election, json: bool) -> Result<Status, Failure> {
-    if !election.request_resign().await? {
-        return refused(election, json, NO_LEADER);
-    }
-    let key = election.key();
-    if json {
-        output::object(&json!({ "key": key, "received": true }))?;
-    } else {
-        let key = escaped(key);
-        let text = format!(
-            "the leader of `{key}` was asked to resign, and does so after its current work\n"
-        );
-        output::text(text.as_bytes())?;
-    }
-    Ok(Status::SUCCESS)
-}
-
-/// Ends the command, because no leader was asked to resign.
-fn refused(election: &Election, json: bool, reason: &str) -> Result<Status, Failure> {
-    let key = election.key();
-    if json {
-        output::object(&json!({ "key": key, "received": false }))?;
-    }
-    let message = format!("no leader of `{key}` has received the request: {reason}");
-    Err(Failure::new(Status::NOT_HELD, message))
 }
 
 /// Shows a leader on one line.

@@ -1,4 +1,4 @@
-//! Asks on the terminal before a command takes a lock from others or makes a leader resign.
+//! Asks on the terminal before a command asks for a lock or takes it from others.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

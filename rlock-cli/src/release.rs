@@ -1,4 +1,4 @@
-//! `rlock release`: takes a lock from its holder, after a question.
+//! `rlock release`: asks for a lock, revokes it or takes it, after a question.
 
 use clap::Args;
 use rlock_core::{LockClient, Token, inspect::LockInfo};
@@ -23,7 +23,7 @@ pub(crate) struct ReleaseOptions {
     key: String,
     #[command(flatten)]
     way: Way,
-    /// With `--revoke`: returns when the holder has released the lock, or fails after this time
+    /// With `--ask` or `--revoke`: returns when the holder has released the lock, or fails after this time
     #[arg(short, long, value_name = "DURATION", conflicts_with_all = ["token", "force"], value_parser = duration::wait)]
     wait: Option<Limit>,
     /// Does not ask on the terminal
@@ -34,6 +34,9 @@ pub(crate) struct ReleaseOptions {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Way {
+    /// Asks the holder to release the lock when it likes; nothing is lost
+    #[arg(long)]
+    ask: bool,
     /// Revokes the lock: its holder stops its body, then releases it
     #[arg(long)]
     revoke: bool,
@@ -51,7 +54,12 @@ pub(crate) async fn release(
     json: bool,
 ) -> Result<Status, Failure> {
     if !options.yes {
-        question::can_be_asked("releases the lock")?;
+        let yes = if options.way.ask {
+            "asks for the lock"
+        } else {
+            "releases the lock"
+        };
+        question::can_be_asked(yes)?;
     }
     let client = connect(store).await?;
     let Some(info) = client.inspect(&options.key).await? else {
@@ -66,23 +74,30 @@ pub(crate) async fn release(
     match released(options, &client, &info).await? {
         Ok(mut outcome) => {
             if let Some(limit) = options.wait {
-                let revoked = describe::owners(&info);
+                let before = describe::owners(&info);
                 // The next waiter may have the lock by then.
                 let is_over = |now: Option<LockInfo>| {
                     now.is_none_or(|now| {
                         let now_held = describe::owners(&now);
-                        !now_held.iter().any(|owner| revoked.contains(owner))
+                        !now_held.iter().any(|owner| before.contains(owner))
                             && !describe::is_kept(&now)
                     })
                 };
                 let has_several = info.holder_count > 1;
                 if !wait::until(&client, &options.key, limit, is_over).await? {
-                    let reason = if has_several {
-                        "it was revoked, but not all of its holders have stopped in time; take it with `--force`"
+                    let who = if has_several {
+                        "not all of its holders have"
                     } else {
-                        "it was revoked, but its holder has not stopped in time; take it with `--force`"
+                        "its holder has not"
                     };
-                    return refused(options, json, Status::TAKEN, reason);
+                    let reason = if options.way.ask {
+                        format!(
+                            "it was asked for, but {who} released it in time; take it with `--revoke`"
+                        )
+                    } else {
+                        format!("it was revoked, but {who} stopped in time; take it with `--force`")
+                    };
+                    return refused(options, json, Status::TAKEN, &reason);
                 }
                 outcome = if has_several {
                     "its holders have released it"
@@ -92,10 +107,11 @@ pub(crate) async fn release(
             }
             if json {
                 // Without `--wait`, the holder may not have stopped yet.
-                let is_released = !options.way.revoke || options.wait.is_some();
-                let (key, revoked) = (&options.key, options.way.revoke);
+                let Way { ask, revoke, .. } = options.way;
+                let is_released = !(ask || revoke) || options.wait.is_some();
+                let key = &options.key;
                 output::object(
-                    &json!({ "key": key, "released": is_released, "revoked": revoked }),
+                    &json!({ "key": key, "released": is_released, "asked": ask, "revoked": revoke }),
                 )?;
             } else {
                 output::text(format!("lock `{}`: {outcome}\n", escaped(&options.key)).as_bytes())?;
@@ -113,12 +129,21 @@ async fn released(
     info: &LockInfo,
 ) -> Result<Result<&'static str, String>, Failure> {
     let (key, has_several) = (&options.key, info.holder_count > 1);
-    Ok(if options.way.revoke {
+    Ok(if options.way.ask {
+        match client.request_release(key).await? {
+            true if info.retained => Ok("its holder releases it"),
+            true if has_several => {
+                Ok("its holders were asked for it, and release it when they like")
+            }
+            true => Ok("its holder was asked for it, and releases it when it likes"),
+            false => Err(unanswered(options, info)),
+        }
+    } else if options.way.revoke {
         match client.revoke(key).await? {
             true if has_several => Ok("its holders stop their bodies, and then release it"),
             true if info.retained => Ok("its holder releases it"),
             true => Ok("its holder stops its body, and then releases it"),
-            false => Err(unanswered(info)),
+            false => Err(unanswered(options, info)),
         }
     } else if let Some(token) = options.way.token {
         match (client.release_if(key, token).await?, has_several) {
@@ -138,7 +163,7 @@ async fn released(
     })
 }
 
-fn unanswered(info: &LockInfo) -> String {
+fn unanswered(options: &ReleaseOptions, info: &LockInfo) -> String {
     if describe::is_kept(info) {
         return "min_hold keeps it taken, and no call holds it; `--force` ends that".to_owned();
     }
@@ -146,8 +171,12 @@ fn unanswered(info: &LockInfo) -> String {
         return "other software wrote it; delete its key on the server".to_owned();
     }
     if info.holder_count > 1 {
-        return "it was revoked from those of its holders that reply; take it from all with `--force`"
-            .to_owned();
+        let done = if options.way.ask {
+            "only those of its holders that reply were asked for it"
+        } else {
+            "it was revoked from those of its holders that reply"
+        };
+        return format!("{done}; take it from all with `--force`");
     }
     if info.holder.is_some() {
         return "it has changed hands, or its holder no longer replies; try again".to_owned();
@@ -177,6 +206,8 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
     let has_several = info.holder_count > 1;
     let action = match options.way {
+        Way { ask: true, .. } if has_several => "asking all of them for it".to_owned(),
+        Way { ask: true, .. } => "asking for it".to_owned(),
         Way { revoke: true, .. } if has_several => "revoking it from all of them".to_owned(),
         Way { revoke: true, .. } => "revoking it".to_owned(),
         Way {
@@ -190,6 +221,8 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     };
     let effect = match options.way {
         _ if info.retained || !info.is_held() => "",
+        Way { ask: true, .. } if has_several => "; they release it when they like",
+        Way { ask: true, .. } => "; it is released when the holder likes",
         Way { revoke: true, .. } if has_several => "; their bodies are stopped at the next await",
         Way { revoke: true, .. } => "; its body is stopped at its next await",
         Way { force: true, .. } if has_several => {

@@ -11,9 +11,7 @@ use std::{ffi::OsString, io, pin::pin, time::Duration};
 
 use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
-use rlock_core::{
-    Hold, LockClient, LockError, LockGuard, LostCause, Token, election::Term, inspect::LockInfo,
-};
+use rlock_core::{Hold, LockClient, LockError, LockGuard, LostCause, Token, inspect::LockInfo};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -22,7 +20,7 @@ use self::{
     group::Group,
     launcher::Launch,
     signals::Signals,
-    supervise::{Ended, Policy, Supervisor},
+    supervise::{Ended, Supervisor},
     terminal::Terminal,
 };
 use crate::{
@@ -73,12 +71,16 @@ pub(crate) struct RunOptions {
     pub(crate) work: Work,
 }
 
-/// The command, and what happens to it when a lock is lost.
+/// The command, and what happens to it when a lock is lost, or another client asks for one.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Work {
     /// What happens to the command when a lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
     pub(crate) on_lost: OnLost,
+    /// The signal that the command gets when another client asks for a lock, as by `rlock release --ask`; without
+    /// this option it gets none, and runs on
+    #[arg(long, value_name = "SIGNAL", value_parser = signals::parse)]
+    pub(crate) on_request: Option<Signal>,
     #[command(flatten)]
     pub(crate) task: Task,
 }
@@ -215,8 +217,7 @@ impl Job<'_> {
             tracing::info!(key, token, owner = guard.owner_of(key), "lock acquired");
         }
         let environment = environment::of(&guard).with(self.variables);
-        let Work { on_lost, task } = self.work;
-        let ended = task.run(*on_lost, json, &environment, &guard, &mut signals, None);
+        let ended = (self.work).run(json, &environment, &guard, &mut signals, true);
         let ended = match ended.await {
             Ok(ended) => ended,
             Err(failure) => {
@@ -257,32 +258,30 @@ impl Job<'_> {
                 false
             }
         };
-        if (is_lost || ended.is_lost) && *on_lost == OnLost::Term {
+        if (is_lost || ended.is_lost) && self.work.on_lost == OnLost::Term {
             return Ok(Status::LOST);
         }
         Ok(ended.status)
     }
 }
 
-impl Task {
-    /// Runs the command until all of its process group has ended. In a term, also ends it when this leader is asked to resign.
+impl Work {
+    /// Runs the command until all of its process group has ended. `may_take`: whether it may have the terminal at once.
     pub(crate) async fn run(
         &self,
-        on_lost: OnLost,
         json: bool,
         environment: &Environment,
         hold: &Hold,
         signals: &mut Signals,
-        term: Option<&Term>,
+        may_take: bool,
     ) -> Result<Ended, Failure> {
         let terminal = Terminal::of_process();
-        // Ctrl-C has to end `rlock elect`, and not only the command of one term.
-        let shared = terminal.as_ref().filter(|_| term.is_none());
+        let free = terminal.as_ref().filter(|_| may_take);
         let launch = Launch {
-            on_death: self.signal,
-            takes_terminal: shared.is_some_and(Terminal::is_for_command),
+            on_death: self.task.signal,
+            takes_terminal: free.is_some_and(Terminal::is_for_command),
             json,
-            command: &self.command,
+            command: &self.task.command,
         };
         let failed = |error: io::Error| Failure::own("start the command", &error);
         if terminal.as_ref().is_some_and(Terminal::has_job_control) {
@@ -290,13 +289,7 @@ impl Task {
         }
         let group = Group::start(&launch, environment).map_err(failed)?;
         tracing::info!(pid = group.id().as_raw_nonzero().get(), "command started");
-        let policy = Policy {
-            on_lost,
-            signal: self.signal,
-            kill_after: self.kill_after,
-            term: term.cloned(),
-        };
-        let supervisor = Supervisor::new(group, terminal, policy);
+        let supervisor = Supervisor::new(group, terminal, self.clone());
         Ok(supervisor.until_ended(hold, signals).await)
     }
 }

@@ -175,19 +175,21 @@ impl Election {
         Ok(LeaderChanges::follow(self, key))
     }
 
-    /// Asks the leader to resign after its current work. Returns whether a leader has received the request.
+    /// Asks the leader to resign when it likes, for example after its current work. Returns whether a leader has received
+    /// the request.
     ///
-    /// In the leader, [`Term::resign_requested`] resolves, which it may ignore. To stop the leader's body at its next
-    /// await instead, call [`LockClient::revoke`].
+    /// Same as [`LockClient::request_release`] with the key of the election. In the leader,
+    /// [`release_requested`](crate::Hold::release_requested) of its [`Term`] resolves. To stop the leader's body at its
+    /// next await instead, call [`LockClient::revoke`].
     ///
     /// # Errors
     ///
-    /// Same as [`LockClient::revoke`].
+    /// Same as [`LockClient::request_release`].
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the leader may have received the request.
-    pub async fn request_resign(&self) -> Result<bool, LockError> {
+    pub async fn request_release(&self) -> Result<bool, LockError> {
         self.client.request_release(self.key()).await
     }
 }

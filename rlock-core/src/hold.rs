@@ -1,14 +1,16 @@
 //! `Hold`: what a guard, the code inside a lock and a leader can ask of their hold: its token, validity and depth.
 
+mod notices;
+
 use std::{fmt, time::Duration};
 
 use crate::{
-    engine::entry::{self, EntryHandle},
+    engine::entry::EntryHandle,
     error::LockError,
     fencing::{self, Fence},
     token::Token,
 };
-use rlock_proto::{few::Few, lost::LostCause, mode::LockMode};
+use rlock_proto::{few::Few, mode::LockMode};
 
 /// A hold of one lock, or of several that were acquired together.
 ///
@@ -226,7 +228,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] with the key and the cause, which is [`LostCause::Released`] if the call has ended.
+    /// [`LockError::Lost`] with the key and the cause, which is [`LostCause::Released`](crate::LostCause::Released) if the call has ended.
     ///
     /// # Examples
     ///
@@ -253,68 +255,6 @@ impl Hold {
                 .ended()
                 .map_or(Ok(()), |cause| Err(entry.lost_error(cause)))
         })
-    }
-
-    /// Resolves when the hold ends: to the cause if it was lost, or to [`LostCause::Released`] if its call has ended or
-    /// released it. With several keys, the lock that ends first decides, and [`lost_key`](Self::lost_key) also returns
-    /// its key.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect. If the hold ends before the next call, that call resolves at once.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use rlock_core::{LockClient, LostCause, current};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = LockClient::in_memory();
-    /// let lock = client.lock("order:42").max_hold(Duration::from_millis(20));
-    /// let guard = lock.acquire().await?;
-    /// tokio::select! {
-    ///     cause = guard.lost() => assert_eq!(cause, LostCause::MaxHold),
-    ///     () = std::future::pending() => println!("the work is done"),
-    /// }
-    /// # drop(guard);
-    ///
-    /// let hold = lock.run(async { current().expect("inside") }).await?;
-    /// assert_eq!(hold.lost().await, LostCause::Released);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn lost(&self) -> LostCause {
-        match &self.entries[..] {
-            [entry] => entry.lost().await,
-            _ => self.lost_key().await.1,
-        }
-    }
-
-    /// Resolves to the key and the cause when one of the locks is lost, like [`lost`](Self::lost).
-    ///
-    /// # Cancel safety
-    ///
-    /// Same as [`lost`](Self::lost).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let client = rlock_core::LockClient::in_memory();
-    /// let guard = client.lock_all(["account:1", "account:2"]).acquire().await?;
-    /// rlock_core::testing::simulate_loss(&client, "account:2")?; // as if the key had been deleted on a server
-    /// let (key, cause) = guard.lost_key().await;
-    /// println!("{key} was lost: {cause}");
-    /// # assert_eq!(key, "account:2");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn lost_key(&self) -> (&str, LostCause) {
-        let (entry, cause) = entry::first_lost(self.entries.iter()).await;
-        (entry.key(), cause)
     }
 
     /// Shows the hold as a type of this name.

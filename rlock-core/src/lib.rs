@@ -37,8 +37,8 @@
 //! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
 //! - [`LockClient::once`]: runs a scheduled job once for each tick, on one of several instances.
 //! - [`current`]: returns the hold that the running code is inside, with its fencing token.
-//! - [`LockClient::inspect`] and [`LockClient::list`]: who holds and awaits a lock. [`LockClient::revoke`],
-//!   [`LockClient::release_if`] and [`LockClient::force_release`] take it away.
+//! - [`LockClient::inspect`] and [`LockClient::list`]: who holds and awaits a lock. [`LockClient::request_release`] asks
+//!   for it. [`LockClient::revoke`], [`LockClient::release_if`] and [`LockClient::force_release`] take it away.
 //! - [`diagnose`]: examines whether servers are fit for locks, for the health tooling of a service.
 //! - [`fencing`]: the SQL statements with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.

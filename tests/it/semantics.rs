@@ -22,6 +22,7 @@ mod outage;
 mod own_holder;
 mod reentry;
 mod release;
+mod requests;
 mod retention;
 mod signatures;
 mod testing;

@@ -50,7 +50,7 @@ async fn instance(
         loop {
             tokio::select! {
                 // Between two jobs, so that none is left half done.
-                () = term.resign_requested() => return Ok::<_, Failure>(()),
+                () = term.release_requested() => return Ok::<_, Failure>(()),
                 () = sleep(Duration::from_millis(20)) => {}
             }
             database.start_job(&term.fence())?;
@@ -76,7 +76,7 @@ async fn deploy(url: &str) -> Result<Vec<Token>, Failure> {
             Arc::clone(&database),
         )));
         if !terms.is_empty() {
-            election.request_resign().await?;
+            election.request_release().await?;
         }
         // A term begins before its leader announces an address.
         let term = loop {
@@ -92,7 +92,7 @@ async fn deploy(url: &str) -> Result<Vec<Token>, Failure> {
         terms.push(term);
         database.started.subscribe().changed().await?;
     }
-    election.request_resign().await?;
+    election.request_release().await?;
     for instance in instances {
         instance.await??;
     }

@@ -49,7 +49,10 @@ pub(crate) const INSPECT: &[Section] = &[
     Section {
         title: "Exit status",
         rows: &[
-            ("0", "the lock is taken"),
+            (
+                "0",
+                "the lock is taken; with --watch, the output was closed",
+            ),
             ("1", "the lock is free"),
             UNAVAILABLE,
             USAGE,
@@ -65,16 +68,17 @@ pub(crate) const RELEASE: &[Section] = &[
         rows: &[
             (
                 "0",
-                "the lock is released or, with --revoke and without --wait, its holder has released it or is about to",
+                "the lock is released; with --ask and without --wait, its holder has received the request; with --revoke and \
+                 without --wait, its holder has released it or is about to",
             ),
             (
                 "1",
-                "the lock is not released: it is free, has another token or owner, its holder neither replies to --revoke \
-                 nor releases it, or the user did not confirm",
+                "the lock is not released: it is free, has another token or owner, its holder replies neither to --ask nor to \
+                 --revoke, and has not released it, or the user did not confirm",
             ),
             (
                 "75",
-                "it was revoked, and its holder has not released it within --wait",
+                "its holder was asked or told to, and has not released it within --wait",
             ),
             UNAVAILABLE,
             ("64", "wrong arguments, or neither a terminal nor --yes"),
@@ -84,6 +88,10 @@ pub(crate) const RELEASE: &[Section] = &[
     Section {
         title: "Which option",
         rows: &[
+            (
+                "--ask",
+                "safe, and nothing is lost: the holder ends when it likes; a leader resigns, and rlock run passes --on-request on",
+            ),
             (
                 "--revoke",
                 "safe: the next holder begins after the body has stopped",
@@ -97,9 +105,9 @@ pub(crate) const RELEASE: &[Section] = &[
                 "for every holder, and for a lock that min_hold keeps taken",
             ),
         ],
-        text: "The holder logs a warning with the name of this user, host and process. After --token and --force its \
+        text: "The holder logs the name of this user, host and process. After --token and --force its \
                body may run on while the next holder works, but storage that checks the fencing token refuses its \
-               writes. If a lock has several holders, --revoke and --force apply to all of them, at most 100, and --token \
+               writes. If a lock has several holders, --ask, --revoke and --force apply to all of them, at most 100, and --token \
                applies to those with the token.",
     },
 ];

@@ -2,12 +2,12 @@
 
 use std::{future::pending, time::Duration};
 
-use rlock_core::{Hold, LostCause, election::Term};
+use rlock_core::{Hold, LostCause};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    OnLost,
+    OnLost, Work,
     group::Group,
     signals::{self, Signals},
     terminal::Terminal,
@@ -23,14 +23,6 @@ const UNREMARKED: Duration = Duration::from_secs(1);
 /// The pause before a command that reads the terminal in the background may try again.
 const BACKGROUND: Duration = Duration::from_secs(1);
 
-/// What to do when a lock is lost, or a leader is asked to resign.
-pub(crate) struct Policy {
-    pub(crate) on_lost: OnLost,
-    pub(crate) signal: Signal,
-    pub(crate) kill_after: Duration,
-    pub(crate) term: Option<Term>,
-}
-
 /// The end of the command.
 pub(crate) struct Ended {
     pub(crate) status: Status,
@@ -42,8 +34,9 @@ pub(crate) struct Ended {
 pub(crate) struct Supervisor {
     group: Group,
     terminal: Option<Terminal>,
-    policy: Policy,
+    work: Work,
     is_lost: bool,
+    is_requested: bool,
     kill_at: Option<Instant>,
     /// When the command had ended, and some of its group had not.
     outlived_at: Option<Instant>,
@@ -51,12 +44,13 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(crate) fn new(group: Group, terminal: Option<Terminal>, policy: Policy) -> Self {
+    pub(crate) fn new(group: Group, terminal: Option<Terminal>, work: Work) -> Self {
         Self {
             group,
             terminal,
-            policy,
+            work,
             is_lost: false,
+            is_requested: false,
             kill_at: None,
             outlived_at: None,
             is_remarked: false,
@@ -79,7 +73,7 @@ impl Supervisor {
                 biased;
                 signal = signals.next() => self.group.signal(signal),
                 (key, cause) = hold.lost_key(), if !self.is_lost => self.lost(key, cause),
-                () = resign_requested(self.policy.term.as_ref()) => self.resign(),
+                () = hold.release_requested(), if !self.is_requested => self.requested(),
                 () = until(self.kill_at) => self.kill(),
                 () = self.group.changed() => {}
                 () = sleep(LOOK), if self.group.status().is_some() => {}
@@ -101,23 +95,32 @@ impl Supervisor {
     /// Stops the command, unless it may run on without its lock.
     fn lost(&mut self, key: &str, cause: LostCause) {
         self.is_lost = true;
-        if self.policy.on_lost == OnLost::Continue {
+        if self.work.on_lost == OnLost::Continue {
             tracing::warn!(key, %cause, "a lock was lost, the command runs on");
             return;
         }
-        let signal = signals::name(self.policy.signal);
+        let task = &self.work.task;
+        let signal = signals::name(task.signal);
         tracing::error!(key, %cause, signal, "a lock was lost, stopping the command");
-        self.group.signal(self.policy.signal);
+        self.group.signal(task.signal);
         // A stopped process takes no signal before it continues.
         self.group.signal(Signal::CONT);
-        self.kill_at = Some(Instant::now() + self.policy.kill_after);
+        self.kill_at = Some(Instant::now() + task.kill_after);
     }
 
-    /// Asks the command to end. It is not killed, because its work is still exclusive.
-    fn resign(&mut self) {
-        self.policy.term = None;
-        tracing::warn!("asked to resign, stopping the command");
-        self.group.signal(self.policy.signal);
+    /// Passes the request for a lock on to the command. It is not killed, because its lock is not lost.
+    fn requested(&mut self) {
+        self.is_requested = true;
+        let Some(signal) = self.work.on_request else {
+            tracing::info!("another client asks for the lock, the command runs on");
+            return;
+        };
+        let name = signals::name(signal);
+        tracing::warn!(
+            signal = name,
+            "another client asks for the lock, signalling the command"
+        );
+        self.group.signal(signal);
         self.group.signal(Signal::CONT);
     }
 
@@ -164,13 +167,6 @@ impl Supervisor {
             terminal.give_to(group);
         }
         self.group.signal(Signal::CONT);
-    }
-}
-
-async fn resign_requested(term: Option<&Term>) {
-    match term {
-        Some(term) => term.resign_requested().await,
-        None => pending().await,
     }
 }
 

@@ -40,8 +40,8 @@ async fn until_queued(server: &RedisServer) {
 
 /// Asks the leader to resign, until it has received that.
 async fn ask_to_resign(server: &RedisServer) {
-    let text = "the leader of `a` was asked to resign, and does so after its current work";
-    let outcome = run_until(&server.url(), &["leader", "a", "--resign", "--yes"], text).await;
+    let text = "lock `a`: its holder was asked for it, and releases it when it likes";
+    let outcome = run_until(&server.url(), &["release", "a", "--ask", "--yes"], text).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
 
@@ -170,7 +170,7 @@ async fn a_leader_that_is_asked_to_resign_finishes_its_work_and_campaigns_again(
 }
 
 #[tokio::test]
-async fn without_a_leader_there_is_none_to_show_or_to_ask() {
+async fn without_a_leader_there_is_none_to_show() {
     let server = RedisServer::start();
     let none = "election `a` has no leader";
     let outcome = run(&server.url(), &["leader", "a"]).await;
@@ -179,12 +179,6 @@ async fn without_a_leader_there_is_none_to_show_or_to_ask() {
     let outcome = run(&server.url(), &["leader", "a", "--json"]).await;
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert_eq!(outcome.output, [r#"{"key":"a","leader":null}"#]);
-    let resign = ["leader", "a", "--resign", "--yes", "--json"];
-    let outcome = run(&server.url(), &resign).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    assert_eq!(outcome.output, [r#"{"key":"a","received":false}"#]);
-    let reason = "no leader of `a` has received the request: there is none";
-    assert!(outcome.log.contains(reason), "{outcome:?}");
     for words in [
         &["leader", ""][..],
         &["leader", "", "--watch"],
@@ -243,38 +237,28 @@ async fn a_refused_candidate_leads_once_an_operator_ends_the_refusal() {
 }
 
 #[tokio::test]
-async fn a_holder_that_does_not_campaign_is_not_asked_to_resign() {
-    let server = RedisServer::start();
-    let holder = start(&server.url(), &["run", "-k", "a", "--", "cat"]);
-    let pid = format!("(pid {})", holder.pid());
-    run_until(&server.url(), &["leader", "a"], &pid).await;
-    let outcome = run(&server.url(), &["leader", "a", "--resign", "--yes"]).await;
-    assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let reason = "or `rlock run` holds the lock";
-    assert!(outcome.log.contains(reason), "{outcome:?}");
-    assert_eq!(holder.end().await.code, Some(0), "it runs on");
-}
-
-#[tokio::test]
 async fn a_leader_is_asked_to_resign_only_after_a_question_or_with_yes() {
     let server = RedisServer::start();
     let mut leader = electing(&server, &[], LEAD);
     let term = term(&mut leader).await;
-    let outcome = run(&server.url(), &["leader", "a", "--resign"]).await;
+    let outcome = run(&server.url(), &["release", "a", "--ask"]).await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
-    assert!(outcome.log.contains("--yes"), "{outcome:?}");
-    let outcome = run(&server.url(), &["leader", "a", "--yes"]).await;
-    assert_eq!(outcome.code, Some(64), "{outcome:?}");
+    assert!(
+        outcome.log.contains("`--yes` asks for the lock"),
+        "{outcome:?}"
+    );
 
     let mut shell = Shell::start(&server);
     // A leader that is slow to reply has not received the request.
-    let resign = r#"rlock leader a --resign; echo "status-$?-""#;
+    let resign = r#"rlock release a --ask; echo "status-$?-""#;
     let mut replies = ["n"].into_iter().chain(iter::repeat("y"));
     let mut status = 1;
     while status != 0 {
         shell.type_line(resign);
         shell.shows("lock `a` is held by ").await;
-        shell.shows("; asking its leader to resign").await;
+        shell
+            .shows("; asking for it; it is released when the holder likes")
+            .await;
         shell.shows("Continue? [y/N] ").await;
         let reply = replies.next().expect("no end");
         shell.type_line(reply);
@@ -296,7 +280,7 @@ async fn a_leader_that_changes_before_the_reply_is_not_asked_to_resign() {
     let mut other = electing(&server, &[], LEAD);
     until_queued(&server).await;
     let mut shell = Shell::start(&server);
-    shell.type_line("rlock leader a --resign");
+    shell.type_line("rlock release a --ask");
     shell.shows("Continue? [y/N] ").await;
     one.signal(Signal::TERM);
     term(&mut other).await;

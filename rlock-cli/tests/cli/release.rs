@@ -16,7 +16,12 @@ async fn release(server: &RedisServer, words: &[&str]) -> Outcome {
 async fn release_without_a_terminal_requires_yes() {
     let server = RedisServer::start();
     let holder = hold(&server, &["-k", "order:42"]).await;
-    for way in [&["--revoke"][..], &["--token", "1"], &["--force"]] {
+    for way in [
+        &["--ask"][..],
+        &["--revoke"],
+        &["--token", "1"],
+        &["--force"],
+    ] {
         let outcome = release(&server, way).await;
         assert_eq!(outcome.code, Some(64), "{way:?}: {outcome:?}");
         assert!(outcome.log.contains("--yes"), "{way:?}: {outcome:?}");
@@ -30,6 +35,7 @@ async fn release_needs_exactly_one_of_revoke_force_and_token() {
     for words in [
         &["--yes"][..],
         &["--yes", "--revoke", "--force"],
+        &["--yes", "--ask", "--revoke"],
         &["--yes", "--token", "x"],
     ] {
         let outcome = run(
@@ -44,12 +50,74 @@ async fn release_needs_exactly_one_of_revoke_force_and_token() {
 #[tokio::test]
 async fn a_free_lock_is_not_released() {
     let server = RedisServer::start();
-    for way in [&["--revoke"][..], &["--token", "1"], &["--force"]] {
+    for way in [
+        &["--ask"][..],
+        &["--revoke"],
+        &["--token", "1"],
+        &["--force"],
+    ] {
         let outcome = release(&server, &[way, &["--yes", "--json"]].concat()).await;
         assert_eq!(outcome.code, Some(1), "{way:?}: {outcome:?}");
         assert!(outcome.log.contains("it is free"), "{way:?}: {outcome:?}");
         assert_eq!(objects(&outcome)[0]["released"], false);
     }
+}
+
+#[tokio::test]
+async fn a_holder_that_is_asked_for_its_lock_runs_on_and_may_be_waited_for() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut holder = hold(&server, &["-v", "-k", "order:42"]).await;
+    let ask = ["release", "order:42", "--ask", "--yes"];
+    let text = "lock `order:42`: its holder was asked for it, and releases it when it likes";
+    let outcome = run_until(&url, &ask, text).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let plan = "; asking for it; it is released when the holder likes";
+    assert!(outcome.log.contains(plan), "{outcome:?}");
+    holder.logs("the command runs on").await;
+    holder
+        .logs("another client asks for the lock by=\"`rlock/")
+        .await;
+    let json = [&ask[..], &["--json"]].concat();
+    let outcome = run_until(&url, &json, r#""asked":true"#).await;
+    let object = &objects(&outcome)[0];
+    assert_eq!(
+        (&object["released"], &object["revoked"]),
+        (&false.into(), &false.into())
+    );
+    let brief = [&json[..], &["--wait", "300ms"]].concat();
+    let outcome = run_until(&url, &brief, "its holder has not released it in time").await;
+    assert_eq!(outcome.code, Some(75), "{outcome:?}");
+    holder.send("done");
+    let outcome = holder.end().await;
+    assert_eq!(outcome.code, Some(0), "nothing was lost: {outcome:?}");
+}
+
+#[tokio::test]
+async fn a_command_gets_the_signal_of_its_choice_when_its_lock_is_asked_for() {
+    let server = RedisServer::start();
+    let script =
+        "trap 'echo asked; sleep 0.3; exit 0' USR1; echo held; while :; do sleep 0.05; done";
+    let words = [
+        "run",
+        "-k",
+        "order:42",
+        "--on-request",
+        "usr1",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let mut holder = start(&server.url(), &words);
+    holder.expect("held").await;
+    let wait = ["release", "order:42", "--ask", "--yes", "--wait", "forever"];
+    let outcome = run_until(&server.url(), &wait, "its holder has released it").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    holder.expect("asked").await;
+    let outcome = holder.end().await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!server.exists("lock:{order:42}").await);
 }
 
 #[tokio::test]

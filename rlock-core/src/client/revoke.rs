@@ -1,4 +1,5 @@
-//! `revoke` and `force_release`: asks another client to release its lock, or takes the lock away on the store.
+//! `request_release`, `revoke` and `force_release`: asks another client to release its lock, makes it stop, or takes the lock
+//! away on the store.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rlock_proto::{
 use super::LockClient;
 use crate::{
     engine::{
-        messages::{Answer, Question, Report},
+        messages::{Answer, Question, Report, Way},
         queries::ask,
     },
     error::LockError,
@@ -22,6 +23,55 @@ use crate::{
 };
 
 impl LockClient {
+    /// Asks the holder of a lock to release it when it likes, for example after its current work. Returns `true` if it
+    /// has received the request. If a [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have
+    /// several holders, asks all of them, at most 100, and returns `true` only if all have received it.
+    ///
+    /// In each of their holds, [`release_requested`](crate::Hold::release_requested) resolves, and nothing else
+    /// happens: a holder that does not await it keeps the lock. Its client logs the request with the
+    /// [service](crate::LockClientBuilder::service), host and process of this one, at INFO. The request concerns the
+    /// holds that live when it arrives, and neither calls that wait for the lock nor later holds. Afterwards, the
+    /// holder's client serves only a few of its own waiting calls before it releases the lock, and does not
+    /// [retain](crate::Lock::retain) it. A lock that is already retained is released at once.
+    ///
+    /// If the lock must become free, use [`revoke`](Self::revoke), which stops the holder's body, or
+    /// [`force_release`](Self::force_release), which does not wait for it.
+    ///
+    /// Returns `false` if the lock is free, if a holder replies that it no longer has it, or if a holder does not
+    /// reply within 200 milliseconds, because its process has ended, is stuck or cut off, or its client has
+    /// [`inspectable(false)`](crate::LockClientBuilder::inspectable). A process that was paused may read the request
+    /// when it resumes.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the holder may have received the request. The call can be repeated.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), rlock_core::LockError> {
+    /// let client = rlock_core::LockClient::in_memory();
+    /// let guard = client.lock("reindex").acquire().await?;
+    /// assert!(client.request_release("reindex").await?);
+    /// guard.release_requested().await; // resolves at once
+    /// guard.release().await // nothing was lost
+    /// # }
+    /// ```
+    pub async fn request_release(&self, key: &str) -> Result<bool, LockError> {
+        let key = self.key(key)?;
+        let Some(entry) = self.entry(&key).await? else {
+            return Ok(false);
+        };
+        let replies = self.tell_holders(&key, &entry, Way::Ask).await?;
+        let is_received = |reply: &Option<Answer>| *reply == Some(Answer::Released);
+        Ok(!replies.is_empty() && replies.iter().all(is_received))
+    }
+
     /// Revokes a lock: makes its holder stop and release it. Returns `true` if the holder does so, or has done so. If a
     /// [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have several holders, revokes the
     /// holds of all of them, at most 100, and returns `true` only if all do so.
@@ -31,7 +81,7 @@ impl LockClient {
     /// Until then, its client renews the lease, and no other client gets the lock. A synchronous body cannot be
     /// stopped, so it has the lock until it returns, which it can do early if it calls [`check`](crate::Hold::check).
     /// The holder's client logs a warning with the [service](crate::LockClientBuilder::service), host and process of
-    /// this one.
+    /// this one. To leave the end to the holder, use [`request_release`](Self::request_release).
     ///
     /// Returns `false` if the lock is already free, if a holder replies that it no longer has it, or if a holder neither
     /// replies within 200 milliseconds nor has released the lock by then, because its process has ended, is stuck or
@@ -65,12 +115,8 @@ impl LockClient {
         let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
         };
-        let mut owners = owners(&entry);
-        // A lock that only `min_hold` keeps has no holder.
-        owners.retain(|owner| !owner.is_kept());
-        let tell = |owner: &OwnerId| self.tell_holder(&key, *owner, None, false);
-        let replies = try_join_all(owners.iter().map(tell)).await?;
-        if owners.is_empty() || replies.iter().flatten().any(|it| *it != Answer::Released) {
+        let replies = self.tell_holders(&key, &entry, Way::Revoke).await?;
+        if replies.is_empty() || replies.iter().flatten().any(|it| *it != Answer::Released) {
             return Ok(false);
         }
         if !replies.contains(&None) {
@@ -171,7 +217,7 @@ impl LockClient {
         token: Option<u64>,
         entry: &StoredLock,
     ) -> Result<bool, LockError> {
-        let reply = self.tell_holder(key, owner, token, true).await?;
+        let reply = self.tell_holder(key, owner, Way::Take { token }).await?;
         let is_meant = match (token, reply) {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
@@ -198,28 +244,23 @@ impl LockClient {
         let released = self.ask(released, action).await?;
         if token.is_some() && reply != Some(Answer::Released) && released == Applied::Done {
             // The grant may reach the holder after the release, and must not begin a hold.
-            let _ = self.tell_holder(key, owner, None, true).await;
+            let told = self.tell_holder(key, owner, Way::Take { token: None });
+            let _ = told.await;
         }
         Ok(reply == Some(Answer::Released) || released == Applied::Done)
     }
 
-    /// Asks the holder of a lock to release it after its current work. Returns whether a holder has received the request.
-    pub(crate) async fn request_release(&self, key: &str) -> Result<bool, LockError> {
-        let info = self.inspect_holder(key).await?;
-        let hold = info.and_then(|info| Some((info.owner_id()?, info.token?)));
-        let Some((owner, token)) = hold else {
-            return Ok(false);
-        };
-        let key = self.key(key)?;
-        let question = Question::RequestRelease {
-            key: key.clone(),
-            owner,
-            token,
-        };
-        let asked = ask(self.core(), owner.client(), &question);
-        let action = || format!("ask the holder of lock `{key}` to release it");
-        let reply = self.ask(asked, action).await?;
-        Ok(reply == Some(Report::Released(Answer::Released)))
+    /// Tells the holders of a lock to release it. Returns the reply of each, or `None` for one that is silent.
+    async fn tell_holders(
+        &self,
+        key: &Key,
+        entry: &StoredLock,
+        way: Way,
+    ) -> Result<Vec<Option<Answer>>, LockError> {
+        let owners = owners(entry).into_iter();
+        // A lock that only `min_hold` keeps has no holder.
+        let holders = owners.filter(|owner| !owner.is_kept());
+        try_join_all(holders.map(|owner| self.tell_holder(key, owner, way))).await
     }
 
     /// Tells the holder of a lock to release it. Returns its reply, or `None` if it is silent.
@@ -227,15 +268,13 @@ impl LockClient {
         &self,
         key: &Key,
         owner: OwnerId,
-        token: Option<u64>,
-        at_once: bool,
+        way: Way,
     ) -> Result<Option<Answer>, LockError> {
         let core = self.core();
-        let question = Question::Revoke {
+        let question = Question::Release {
+            way,
             key: key.clone(),
             owner,
-            token,
-            at_once,
             by: core.options.identity.to_string(),
         };
         let action = || format!("tell the holder of lock `{key}`");
@@ -244,7 +283,7 @@ impl LockClient {
             Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,
             // Without the permission to publish, the store alone decides.
-            Err(LockError::Refused { .. }) if at_once => None,
+            Err(LockError::Refused { .. }) if matches!(way, Way::Take { .. }) => None,
             Err(error) => return Err(error),
         })
     }

@@ -1,17 +1,14 @@
-//! What a leader tells other clients: the value that it announces, and that it was asked to resign.
+//! What a leader tells other clients: the value that it announces.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rlock_proto::options::Site;
-use tokio::sync::SetOnce;
 
 use crate::{engine::hold_record::Passenger, info::Holder, metrics};
 
 /// The passenger of a hold by which this process leads.
 pub(super) struct Office {
     announced: Mutex<Announced>,
-    /// Set when another client has asked the leader to resign.
-    resign: SetOnce<()>,
     /// Counts the leadership in the metrics until the hold ends or is lost.
     counted: Mutex<Option<metrics::Leads>>,
 }
@@ -28,7 +25,6 @@ impl Office {
     pub(super) fn begin(site: Site) -> Self {
         Self {
             announced: Mutex::default(),
-            resign: SetOnce::new(),
             counted: Mutex::new(Some(metrics::Leads::begin(site))),
         }
     }
@@ -39,11 +35,6 @@ impl Office {
         announced.value = Some(value).filter(|value| !value.is_empty());
         announced.values += 1;
     }
-
-    /// Resolves when another client has asked the leader to resign.
-    pub(super) async fn resign_requested(&self) {
-        self.resign.wait().await;
-    }
 }
 
 impl Passenger for Office {
@@ -52,10 +43,6 @@ impl Passenger for Office {
             value: holder.value,
             values: holder.values,
         } = lock(&self.announced).clone();
-    }
-
-    fn request_release(&self) {
-        let _ = self.resign.set(());
     }
 
     fn ends(&self) {

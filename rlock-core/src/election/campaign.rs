@@ -133,7 +133,7 @@ impl Election {
     /// the leadership is lost first.
     ///
     /// The future resolves to the body's output after the *first* term that ended because the body returned, even if
-    /// it returned because the leader was [asked to resign](Self::request_resign). A service that keeps running calls
+    /// it returned because the leader was [asked to resign](Self::request_release). A service that keeps running calls
     /// `run` again, which queues it behind the other candidates. If the leadership turns out to be lost when the body
     /// returns, its output is dropped, and the process campaigns again.
     ///
@@ -145,7 +145,7 @@ impl Election {
     /// Only errors that neither another attempt nor an operator can fix:
     ///
     /// - of kind [`Closing`](ErrorKind::Closing) when the client drains while this process does not lead, or is shut
-    ///   down. If it leads when the client drains, [`Term::resign_requested`] resolves, and the body may return its
+    ///   down. If it leads when the client drains, [`release_requested`](crate::Hold::release_requested) resolves, and the body may return its
     ///   output.
     /// - of kind [`Invalid`](ErrorKind::Invalid) or [`Misuse`](ErrorKind::Misuse), as for [`campaign`](Self::campaign).
     ///

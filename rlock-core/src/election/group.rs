@@ -42,7 +42,7 @@ impl LockClient {
     /// let shards = client.elections("shards", (0..64).map(|n| format!("shard-{n}")));
     /// let led = tokio::spawn(shards.run(async |term| {
     ///     println!("leading {} in term {}", term.key(), term.token());
-    ///     term.resign_requested().await; // stands for work that ends when it is asked to
+    ///     term.release_requested().await; // stands for work that ends when it is asked to
     /// }));
     /// // When the service stops:
     /// client.drain(Duration::from_secs(20)).await?;
@@ -118,10 +118,10 @@ impl Elections {
     /// Joins the group, and runs the body in each term in which this process leads one of the elections, whose
     /// [key](crate::Hold::key) the term has. Call it once in a process.
     ///
-    /// A body leads its election for as long as it runs. **It should return when [`Term::resign_requested`] resolves**,
-    /// because then another client waits for the election. No body is cut off for that, so a client that joins gets
-    /// nothing from bodies that do not return. To end the work at its next await, race them:
-    /// `tokio::select! { () = term.resign_requested() => {}, () = work => {} }`.
+    /// A body leads its election for as long as it runs. **It should return when
+    /// [`release_requested`](crate::Hold::release_requested) resolves**, because then another client waits for the
+    /// election. No body is cut off for that, so a client that joins gets nothing from bodies that do not return. To end the work at its next await, race them:
+    /// `tokio::select! { () = term.release_requested() => {}, () = work => {} }`.
     ///
     /// If a body returns although it was not asked to, this process campaigns again after a pause, which grows to half a
     /// second for bodies that return at once. A loss drops the body at its next await, as in [`Election::run`]. The

@@ -5,10 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 use rlock_proto::options::Site;
 
 use super::announce::Office;
-use crate::{
-    engine::hold_record::Passenger as _, error::LockError, guard::LockGuard, hold::Hold,
-    limits::MAX_VALUE,
-};
+use crate::{error::LockError, guard::LockGuard, hold::Hold, limits::MAX_VALUE};
 
 /// A guard by which this process leads, from [`Election::campaign`](crate::election::Election::campaign). It
 /// dereferences to its [`Term`].
@@ -59,8 +56,10 @@ impl fmt::Debug for LeaderGuard {
 /// A term in which this process leads. The handle can be sent to other tasks, and does not prolong the term.
 ///
 /// It dereferences to the [`Hold`] by which this process leads: its [token](Hold::token) is the number of the term, its
-/// [fence](Hold::fence) makes a database refuse the writes of a former leader, and [`lost`](Hold::lost) resolves when
-/// the term has ended, to [`LostCause::Released`](crate::LostCause::Released) after the process has resigned.
+/// [fence](Hold::fence) makes a database refuse the writes of a former leader,
+/// [`release_requested`](Hold::release_requested) resolves when another client asks this process to resign, and
+/// [`lost`](Hold::lost) resolves when the term has ended, to [`LostCause::Released`](crate::LostCause::Released) after
+/// the process has resigned.
 pub struct Term {
     hold: Hold,
     office: Arc<Office>,
@@ -83,7 +82,7 @@ impl Term {
 
     /// Asks this leader to resign.
     pub(super) fn ask_to_resign(&self) {
-        self.office.request_release();
+        self.hold.first().request_release();
     }
 
     /// Announces a value of at most 1,024 bytes, such as the address of this process, to all observers of the
@@ -103,38 +102,6 @@ impl Term {
         self.office.announce(value);
         self.hold.first().announce();
         Ok(())
-    }
-
-    /// Resolves when another client has [asked](crate::election::Election::request_resign) this leader to resign, or
-    /// its own client [drains](crate::LockClient::drain). Finish the current work, then return from the body, or call
-    /// [`LeaderGuard::resign`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect, because once the leader is asked to resign, each later call resolves at
-    /// once. So a thread that leads can poll a new future between two steps of its work.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use futures_util::FutureExt;
-    /// use rlock_core::LockClient;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), rlock_core::LockError> {
-    /// let election = LockClient::in_memory().election("scheduler");
-    /// let leadership = election.campaign().await?;
-    /// assert!(leadership.resign_requested().now_or_never().is_none(), "the next step may begin");
-    /// election.request_resign().await?;
-    /// assert!(leadership.resign_requested().now_or_never().is_some());
-    /// leadership.resign().await
-    /// # }
-    /// ```
-    pub async fn resign_requested(&self) {
-        tokio::select! {
-            () = self.office.resign_requested() => {}
-            () = self.hold.first().core().until_draining() => {}
-        }
     }
 }
 

@@ -241,6 +241,34 @@ impl EntryHandle {
         self.hold.until_entry_ends(ended).await
     }
 
+    /// Asks the code inside to release the lock.
+    pub(crate) fn request_release(&self) {
+        self.hold.request_release();
+    }
+
+    /// Resolves when the hold is asked for its lock, or its client drains.
+    pub(crate) async fn release_requested(&self) {
+        tokio::select! {
+            () = self.hold.until_requested() => {}
+            () = self.core().until_draining() => {}
+        }
+    }
+
+    /// Resolves when the hold will soon be lost, unless the entry leaves.
+    pub(crate) async fn expiring(&self) {
+        let core = self.core();
+        let expiring = async {
+            // Read again after each sleep, because a renewal may have come, or another lease.
+            while let Some(after) = self.read(Ownership::expires_soon_in)
+                && !after.is_zero()
+            {
+                let now = core.clock.now();
+                core.clock.sleep_towards(now + after).await;
+            }
+        };
+        core.in_runtime(expiring).await;
+    }
+
     pub(crate) fn lost_error(&self, cause: LostCause) -> LockError {
         LockError::Lost {
             key: self.shown().to_owned(),
@@ -256,16 +284,16 @@ pub(crate) async fn first_lost<'a>(
     first(entries, EntryHandle::lost).await
 }
 
-/// Resolves to the first of these entries for which this resolves, and to the cause.
-pub(crate) async fn first<'a, F: Future<Output = LostCause>>(
+/// Resolves to the first of these entries for which this resolves, and to its output.
+pub(crate) async fn first<'a, F: Future>(
     entries: impl Iterator<Item = &'a EntryHandle>,
-    lost: impl Fn(&'a EntryHandle) -> F,
-) -> (&'a EntryHandle, LostCause) {
-    let losses = entries.map(|entry| {
-        let lost = lost(entry);
-        Box::pin(async move { (entry, lost.await) })
+    resolves: impl Fn(&'a EntryHandle) -> F,
+) -> (&'a EntryHandle, F::Output) {
+    let each = entries.map(|entry| {
+        let resolves = resolves(entry);
+        Box::pin(async move { (entry, resolves.await) })
     });
-    select_all(losses).await.0
+    select_all(each).await.0
 }
 
 const PRESENT: &str = "a guard keeps its entry until it is released";

@@ -1,5 +1,5 @@
 //! The record of a hold, which its handles and its body share and keep after its end: until when it is valid, whether
-//! it is lost, and its passenger.
+//! it is lost or asked for, and its passenger.
 
 use std::{
     any::Any,
@@ -39,7 +39,9 @@ pub(crate) struct HoldRecord {
     /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
     /// make it valid for longer.
     valid_until: AtomicU64,
-    /// Notified of a loss, and when an entry has ended if a future waits for that.
+    /// Whether another client has asked for the lock.
+    is_requested: AtomicBool,
+    /// Notified of a loss, of a request, and when an entry has ended if a future waits for that.
     changed: Notify,
     /// Whether a future waits for the end of an entry. A body that waits only for a loss is not woken by nested calls.
     awaits_entries: AtomicBool,
@@ -49,9 +51,6 @@ pub(crate) struct HoldRecord {
 pub(crate) trait Passenger: Any + Send + Sync {
     /// Adds what the holder tells other clients to the description of its hold.
     fn describe(&self, holder: &mut Holder);
-
-    /// Passes on that another client asks the holder to release the lock after its current work.
-    fn request_release(&self);
 
     /// Handles that the hold has ended or is lost. A hold that is lost also ends later.
     fn ends(&self);
@@ -77,6 +76,7 @@ impl HoldRecord {
             is_announced: AtomicBool::new(false),
             lost: OnceLock::new(),
             valid_until: AtomicU64::new(0),
+            is_requested: AtomicBool::new(false),
             changed: Notify::new(),
             awaits_entries: AtomicBool::new(false),
         }
@@ -103,6 +103,18 @@ impl HoldRecord {
         self.until(|| self.cause()).await
     }
 
+    /// Passes on that another client asks the holder to release the lock.
+    pub(super) fn request_release(&self) {
+        self.is_requested.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves when another client has asked the holder to release the lock.
+    pub(super) async fn until_requested(&self) {
+        let requested = || self.is_requested.load(Ordering::Acquire).then_some(());
+        self.until(requested).await;
+    }
+
     /// Resolves when `ended`, which reads the machine, returns a cause. Calls it at first, and again after each end of
     /// an entry.
     pub(super) async fn until_entry_ends(
@@ -115,13 +127,13 @@ impl HoldRecord {
         self.until(ended).await
     }
 
-    async fn until(&self, ended: impl Fn() -> Option<LostCause>) -> LostCause {
+    async fn until<T>(&self, ended: impl Fn() -> Option<T>) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Enabled before the call of `ended`, so that no change is missed.
             changed.as_mut().enable();
-            if let Some(cause) = ended() {
-                return cause;
+            if let Some(end) = ended() {
+                return end;
             }
             changed.await;
         }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::{
     engine::{
         core::Core,
-        messages::{Answer, Message, Question, Report, fill, written},
+        messages::{Answer, Message, Question, Report, Way, fill, written},
     },
     info::{Holder, LockInfo, Waiter},
     options::Identity,
@@ -183,26 +183,25 @@ fn answer(core: &Core, question: Question) -> Report {
         Question::Lock { key } => (fill(describe(core, &key).into_iter()), false),
         Question::Locks { pattern, after } => locks(core, &pattern, after.as_ref()),
         Question::Client => return describe_client(core),
-        Question::Revoke { owner, .. } if !owner.is_of(core.id) => {
+        Question::Release { owner, .. } if !owner.is_of(core.id) => {
             return Report::Released(Answer::NotHeld);
         }
-        Question::RequestRelease { key, owner, token } => {
-            return Report::Released(request_release(core, &key, owner, token));
-        }
-        // A grant that no call has picked up is given up, too.
-        Question::Revoke {
+        Question::Release {
+            way,
             key,
             owner,
-            token,
-            at_once,
             by,
         } => {
+            let (token, at_once) = match way {
+                Way::Ask => return Report::Released(request_release(core, key, owner, &by)),
+                Way::Revoke => (None, false),
+                Way::Take { token } => (token, true),
+            };
+            // A grant that no call has picked up is given up, too.
             let event = Event::Revoke { token, at_once };
             let revoked = core.shell.revoke(key.clone(), owner.sequence(), event, &by);
             if revoked == Revoked::Retained {
-                // The key of a question is not hidden.
-                let key = (!core.options.redact_keys).then(|| display(&key));
-                tracing::info!(key, %owner, by, "a retained lock is released for another client");
+                retained_is_released(core, &key, owner, &by);
             }
             return Report::Released(match revoked {
                 Revoked::OtherHold => Answer::OtherHold,
@@ -220,21 +219,36 @@ fn answer(core: &Core, question: Question) -> Report {
     }
 }
 
-/// Passes the request to release a lock on to its holder.
-fn request_release(core: &Core, key: &Key, owner: OwnerId, token: u64) -> Answer {
-    let hold = core.shell.hold(owner.sequence());
-    let hold = hold.filter(|hold| owner.is_of(core.id) && hold.key == *key);
-    let Some(hold) = hold else {
-        return Answer::NotHeld;
-    };
-    match hold.passenger() {
-        _ if hold.token != token => Answer::OtherHold,
-        Some(passenger) => {
-            passenger.request_release();
-            Answer::Released
-        }
-        None => Answer::NotHeld,
+/// Passes the request for a lock on to the holds that use it. A retained lock is released, because no call uses it.
+fn request_release(core: &Core, key: Key, owner: OwnerId, by: &str) -> Answer {
+    let (shell, sequence) = (&core.shell, owner.sequence());
+    let is_retained = shell.read(|machine, _| {
+        let own = machine.own(&key, sequence);
+        own.is_some_and(|own| own.phase() == Phase::Retained)
+    });
+    // Afterwards, the client does not keep the lock for its own calls, as for any other client that waits.
+    shell.on_event(key.clone(), Some(sequence), Event::Wanted);
+    let mut holds = shell.holds(sequence);
+    holds.retain(|hold| hold.key == key);
+    holds.iter().for_each(|hold| hold.request_release());
+    if let Some(first) = holds.first() {
+        first.in_span(|| {
+            let (key, holds) = (shown(first.key.shown()), holds.len());
+            tracing::info!(%key, %owner, by, holds, "another client asks for the lock");
+        });
+        Answer::Released
+    } else if is_retained {
+        retained_is_released(core, &key, owner, by);
+        Answer::Released
+    } else {
+        Answer::NotHeld
     }
+}
+
+fn retained_is_released(core: &Core, key: &Key, owner: OwnerId, by: &str) {
+    // The key of a question is not hidden.
+    let key = (!core.options.redact_keys).then(|| display(key));
+    tracing::info!(key, %owner, by, "a retained lock is released for another client");
 }
 
 /// Returns as many locks as a report has room for, and whether there may be more.

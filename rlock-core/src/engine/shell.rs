@@ -246,6 +246,11 @@ impl Shell {
 
     /// Returns what is noted about the present hold of an owner, or the first of several.
     pub(crate) fn hold(&self, owner: Owner) -> Option<Arc<HoldRecord>> {
-        self.state().ledger.hold(owner).cloned()
+        self.state().ledger.holds(owner).next().cloned()
+    }
+
+    /// Returns the present holds of an owner, of which a shared lock may have several.
+    pub(crate) fn holds(&self, owner: Owner) -> Vec<Arc<HoldRecord>> {
+        self.state().ledger.holds(owner).cloned().collect()
     }
 }

@@ -145,6 +145,17 @@ impl Ownership {
         }
     }
 
+    /// Returns how long it takes until at most half of the lease is left, or of the `max_hold` if that is shorter.
+    #[must_use]
+    pub fn expires_soon_in(&self, now: Time) -> Duration {
+        let lease = self.lease.confirmed;
+        let left = self.rest(now).saturating_sub(lease / 2);
+        self.hold().map_or(left, |hold| {
+            let most = hold.until.since(hold.since);
+            left.min(hold.until.since(now).saturating_sub(lease.min(most) / 2))
+        })
+    }
+
     /// Returns the end of the lease or of the `max_hold`, whichever comes first, and its cause.
     pub(super) fn time_limit(&self) -> (Time, LostCause) {
         match &self.status {

@@ -194,7 +194,7 @@ async fn a_client_that_drains_begins_no_term_and_asks_its_leaders_to_resign() {
         let started = started.take().expect("the only term");
         async move {
             started.send(()).expect("the test waits");
-            term.resign_requested().await;
+            term.release_requested().await;
             assert!(term.is_valid());
         }
     }));

@@ -10,6 +10,7 @@ mod locks;
 mod many;
 mod modes;
 mod queue;
+mod requests;
 mod ticks;
 mod unpicked;
 
@@ -19,7 +20,8 @@ use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
 pub(crate) use self::{
-    elections::*, holders::*, locks::*, many::*, modes::*, queue::*, ticks::*, unpicked::*,
+    elections::*, holders::*, locks::*, many::*, modes::*, queue::*, requests::*, ticks::*,
+    unpicked::*,
 };
 use crate::common::LONG;
 
@@ -78,6 +80,8 @@ macro_rules! conformance {
             several_keys_may_have_different_modes,
             an_observer_that_comes_late_learns_of_the_present_term_first,
             a_leader_resigns_when_it_is_asked_to,
+            a_retained_lock_is_released_for_a_client_that_asks,
+            a_hold_that_is_not_renewed_gets_a_notice_before_it_is_lost,
             a_leader_that_loses_its_lock_campaigns_again,
             clients_with_other_keys_leave_no_election_without_a_leader,
         }
@@ -100,6 +104,8 @@ macro_rules! conformance {
             a_holder_that_is_asked_stops_its_body_before_the_next_begins,
             a_lock_is_released_by_force_if_its_holder_does_not_reply,
             a_retained_lock_is_released_when_it_is_wanted,
+            a_holder_that_is_asked_for_its_lock_ends_when_it_likes,
+            all_who_share_a_lock_are_asked_for_it,
             many_tasks_of_two_clients_are_inside_one_at_a_time,
             a_call_of_several_keys_is_served_in_any_order_of_their_names,
             readers_share_a_lock_and_a_writer_waits_for_all_of_them,

@@ -231,7 +231,7 @@ impl Drill {
                 let operator = self.operator.clone();
                 // On a busy machine a leader may reply late.
                 eventually(LONG, "the leader is asked", async || {
-                    operator.request_resign().await.expect("a reply")
+                    operator.request_release().await.expect("a reply")
                 })
                 .await;
             }

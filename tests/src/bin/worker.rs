@@ -66,7 +66,7 @@ async fn shards(url: &str, elections: u32, lease: Duration) {
     let shards = client.elections("shards", (0..elections).map(|n| format!("shard-{n}")));
     let run = shards.lease(lease).run(async |term| {
         println!("leads {} {}", term.key(), clock::now());
-        term.resign_requested().await;
+        term.release_requested().await;
         println!("ends {} {}", term.key(), clock::now());
     });
     println!("fails {:?}", run.await);
@@ -210,7 +210,7 @@ async fn lead(
             println!("violates {token}");
         }
         tokio::select! {
-            () = term.resign_requested() => {
+            () = term.release_requested() => {
                 led.1 = "asked";
                 return;
             }

@@ -60,7 +60,7 @@ impl LockClientBuilder {
 
     /// Lets other clients inspect the locks of this client: `rlock ls`, [`list`](crate::LockClient::list) and
     /// [`inspect`](crate::LockClient::inspect) show them with their holder. They can also ask this client to release
-    /// a lock or to resign. Enabled by default. Even if disabled, a leader announces its terms.
+    /// a lock, and make it do so. Enabled by default. Even if disabled, a leader announces its terms.
     ///
     /// If disabled, this client looks like one that is stuck, and others can still take its locks with
     /// [`force_release`](crate::LockClient::force_release).

@@ -3,12 +3,13 @@
 //! ```text
 //! @ask  <from> <number> lock    <key>
 //! @ask  <from> <number> locks   <pattern> <after, or empty>
-//! @ask  <from> <number> revoke  <key> <owner> <token, or empty> <1: at once> <who asks>
-//! @ask  <from> <number> request_release <key> <owner> <token>
+//! @ask  <from> <number> release ask    <key> <owner> <who asks>
+//! @ask  <from> <number> release revoke <key> <owner> <who asks>
+//! @ask  <from> <number> release take   <token, or empty> <key> <owner> <who asks>
 //! @ask  <from> <number> client
 //! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
-//! @tell <number> released <1: it is being released, 0: another hold has it, 2: it is not held>
+//! @tell <number> released <1: it is being released, or its holder was asked, 0: another hold has it, 2: it is not held>
 //! @announce <databases> <lock>
 //! @ended <databases> <key> <token>
 //! ```
@@ -53,19 +54,12 @@ pub(crate) enum Question {
     Lock { key: Key },
     /// Which locks with such keys does the client own? The answer is in order of the keys, and begins after this one.
     Locks { pattern: String, after: Option<Key> },
-    /// Release this lock: at once, or when its body has stopped.
-    Revoke {
+    /// Release this lock in this way.
+    Release {
+        way: Way,
         key: Key,
         owner: OwnerId,
-        token: Option<u64>,
-        at_once: bool,
         by: String,
-    },
-    /// Release this lock after the present work.
-    RequestRelease {
-        key: Key,
-        owner: OwnerId,
-        token: u64,
     },
     /// Who is the client?
     Client,
@@ -77,6 +71,17 @@ impl Question {
         let is_list = matches!(self, Self::Locks { .. });
         if is_list { SILENCE_FOR_LIST } else { SILENCE }
     }
+}
+
+/// How a holder is to release its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// When its holder likes.
+    Ask,
+    /// When its body has stopped, because the hold is lost.
+    Revoke,
+    /// At once, if the hold has this token.
+    Take { token: Option<u64> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +107,7 @@ pub(crate) enum Report {
 /// The answer to a request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The lock is released, or about to be.
+    /// The lock is released or about to be, or its holder was asked.
     Released,
     /// The present hold has another token.
     OtherHold,
@@ -127,8 +132,7 @@ fields!(Message: "@ask" Self::Question(from, number, question), "@tell" Self::Re
 fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
-    "revoke" Self::Revoke { key, owner, token, at_once, by },
-    "request_release" Self::RequestRelease { key, owner, token },
+    "release" Self::Release { way, key, owner, by },
     "client" Self::Client
 );
 fields!(Report:
@@ -136,6 +140,7 @@ fields!(Report:
     "released" Self::Released(answer),
     "client" Self::Client { service, version, host, pid }
 );
+fields!(Way: "ask" Self::Ask, "revoke" Self::Revoke, "take" Self::Take { token });
 fields!(Answer: "0" Self::OtherHold, "1" Self::Released, "2" Self::NotHeld);
 fields!(LockInfo: Self {
     key = |from| Key::read(from).map(|key| key.as_str().to_owned()),

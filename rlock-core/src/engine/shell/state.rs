@@ -134,11 +134,10 @@ impl ClientState {
 }
 
 impl Ledger {
-    /// Returns the present hold of an owner, or the first of several.
-    pub(super) fn hold(&self, owner: Owner) -> Option<&Arc<HoldRecord>> {
-        let mut holds = self.holds.range((owner, 0)..=(owner, u32::MAX));
-        let (_, (hold, _)) = holds.next()?;
-        Some(hold)
+    /// Returns the present holds of an owner.
+    pub(super) fn holds(&self, owner: Owner) -> impl Iterator<Item = &Arc<HoldRecord>> {
+        let holds = self.holds.range((owner, 0)..=(owner, u32::MAX));
+        holds.map(|(_, (hold, _))| hold)
     }
 
     /// Carries out an output, or notes it for outside of the mutex.

@@ -70,20 +70,20 @@ pub(crate) async fn an_observer_that_comes_late_learns_of_the_present_term_first
 
 pub(crate) async fn a_leader_resigns_when_it_is_asked_to(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
-    let asked = election(&other).request_resign().await.expect("a reply");
+    let asked = election(&other).request_release().await.expect("a reply");
     assert!(!asked, "there is no leader");
     let (started, mut first) = mpsc::channel(1);
     let led = tokio::spawn(election(&one).run(move |term| {
         let started = started.clone();
         async move {
             started.send(term.clone()).await.expect("the test reads");
-            term.resign_requested().await;
+            term.release_requested().await;
             assert!(term.is_valid(), "the work is not interrupted");
             term.token()
         }
     }));
     let term = within(LONG, "it leads", first.recv()).await.expect("sent");
-    assert!(election(&other).request_resign().await.expect("a reply"));
+    assert!(election(&other).request_release().await.expect("a reply"));
     let token = within(LONG, "it resigns", led).await.expect("no panic");
     assert_eq!(token.expect("led"), term.token());
     assert_eq!(term.lost().await, LostCause::Released);
@@ -151,7 +151,7 @@ fn runs(client: &LockClient, shards: Range<u32>) -> (Led, JoinHandle<Result<(), 
         let leads = Leads::begin(leads.clone(), term.key());
         async move {
             let _leads = leads;
-            term.resign_requested().await;
+            term.release_requested().await;
         }
     });
     (led, tokio::spawn(run))

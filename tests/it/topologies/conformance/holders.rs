@@ -321,7 +321,7 @@ pub(crate) async fn a_lock_is_released_by_force_if_its_holder_does_not_reply(pla
 }
 
 /// Makes a client retain a lock. A quorum may release it instead while replies of its servers are late.
-async fn retain(one: &LockClient, other: &LockClient, key: &str) {
+pub(super) async fn retain(one: &LockClient, other: &LockClient, key: &str) {
     let lock = one.lock(key).retain(LONG * 10);
     eventually(LONG, "it is retained", async || {
         lock.run(async {}).await.expect("free");

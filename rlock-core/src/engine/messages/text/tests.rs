@@ -28,16 +28,18 @@ fn questions() -> impl Strategy<Value = Question> {
         key().prop_map(|key| Question::Lock { key }),
         (".{0,40}", prop::option::of(key()))
             .prop_map(|(pattern, after)| Question::Locks { pattern, after }),
-        (key(), owner(), any::<Option<u64>>(), any::<bool>(), text()).prop_map(
-            |(key, owner, token, at_once, by)| Question::Revoke {
-                key,
-                owner,
-                token,
-                at_once,
-                by: by.unwrap_or_default(),
-            }
-        ),
+        (ways(), key(), owner(), text()).prop_map(|(way, key, owner, by)| Question::Release {
+            way,
+            key,
+            owner,
+            by: by.unwrap_or_default(),
+        }),
     ]
+}
+
+fn ways() -> impl Strategy<Value = Way> {
+    let takes = any::<Option<u64>>().prop_map(|token| Way::Take { token });
+    prop_oneof![Just(Way::Ask), Just(Way::Revoke), takes]
 }
 
 fn locks() -> impl Strategy<Value = LockInfo> {
@@ -181,6 +183,14 @@ fn the_text_of_messages_stays_as_it_is() {
     let from = Uuid::from_u128(7);
     let key = Key::parse("{t}:k").expect("valid");
     let asked = |question| Message::Question(from, 1, question);
+    let asked_to = |way| {
+        asked(Question::Release {
+            way,
+            key: key.clone(),
+            owner: OwnerId::new(from, 3, LockMode::Exclusive),
+            by: "`s`".to_owned(),
+        })
+    };
     let told = |report| Message::Report(2, report);
     let lock = lock_of(from, &key);
     let uuid = "00000000-0000-0000-0000-000000000007";
@@ -207,14 +217,6 @@ fn the_text_of_messages_stays_as_it_is() {
             format!("@ask\t{uuid}\t1\tlocks\ta%09*\t"),
         ),
         (
-            asked(Question::RequestRelease {
-                key: key.clone(),
-                owner: OwnerId::new(from, 3, LockMode::Exclusive),
-                token: 128,
-            }),
-            format!("@ask\t{uuid}\t1\trequest_release\t%7Bt%7D%3Ak\t{uuid}%3A3\t128"),
-        ),
-        (
             Message::Announcement("0".to_owned(), Box::new(lock.clone())),
             format!(
                 "@announce\t0\t%7Bt%7D%3Ak\t{uuid}%3A3\t4\t5\t\t1\t0\t\t6%25\th\t7\t8000\tl\t\
@@ -226,14 +228,16 @@ fn the_text_of_messages_stays_as_it_is() {
             "@ended\t0\t%7Bt%7D%3Ak\t128".to_owned(),
         ),
         (
-            asked(Question::Revoke {
-                key,
-                owner: OwnerId::new(from, 3, LockMode::Exclusive),
-                token: Some(128),
-                at_once: true,
-                by: "`s`".to_owned(),
-            }),
-            format!("@ask\t{uuid}\t1\trevoke\t%7Bt%7D%3Ak\t{uuid}%3A3\t128\t1\t`s`"),
+            asked_to(Way::Ask),
+            format!("@ask\t{uuid}\t1\trelease\task\t%7Bt%7D%3Ak\t{uuid}%3A3\t`s`"),
+        ),
+        (
+            asked_to(Way::Revoke),
+            format!("@ask\t{uuid}\t1\trelease\trevoke\t%7Bt%7D%3Ak\t{uuid}%3A3\t`s`"),
+        ),
+        (
+            asked_to(Way::Take { token: Some(128) }),
+            format!("@ask\t{uuid}\t1\trelease\ttake\t128\t%7Bt%7D%3Ak\t{uuid}%3A3\t`s`"),
         ),
         (
             told(Report::Locks {

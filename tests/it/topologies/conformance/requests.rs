@@ -1,0 +1,103 @@
+//! Polite requests for a lock, which its holders hear of, and the notice before a lease ends.
+
+use std::time::Duration;
+
+use futures_util::future::{FutureExt as _, join_all};
+use rlock_core::{LockClient, LostCause, current};
+use rlock_testkit::{Place, eventually, within};
+use tokio::sync::oneshot;
+
+use super::{LONG, assert_soon_queued, owner, retain};
+
+/// Asks the holders until all have received a request. On a busy machine, they may reply too late.
+async fn ask(operator: &LockClient, key: &str) {
+    eventually(LONG, "the holders reply", async || {
+        operator.request_release(key).await.expect("a reply")
+    })
+    .await;
+}
+
+pub(crate) async fn a_holder_that_is_asked_for_its_lock_ends_when_it_likes(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    let operator = place.client().await;
+    let asked = operator.request_release("k").await.expect("a reply");
+    assert!(!asked, "it is free");
+    let (hears, heard) = oneshot::channel();
+    let (permits, permitted) = oneshot::channel();
+    let body = async move {
+        let hold = current().expect("inside");
+        hold.release_requested().await;
+        hears.send(hold.token()).expect("the test waits");
+        permitted.await.expect("the test permits the end");
+        assert!(hold.is_valid(), "nothing is lost");
+        hold.owner()
+    };
+    let lock = one.lock("k");
+    let holding = tokio::spawn(async move { lock.run(body).await });
+    eventually(LONG, "the body runs", async || {
+        owner(&operator, "k").await.is_some()
+    })
+    .await;
+    let waiting = tokio::spawn(async move { other.lock("k").wait(LONG).acquire().await });
+    assert_soon_queued(place.keeps_strict_order(), &operator, "k", 1).await;
+    ask(&operator, "k").await;
+    let token = within(LONG, "it hears of the request", heard).await;
+    let held_by = owner(&operator, "k").await;
+    permits.send(()).expect("the body waits");
+    let outcome = within(LONG, "the body ends", holding).await;
+    assert_eq!(outcome.expect("no panic").ok(), held_by);
+    let next = within(LONG, "the waiter is served", waiting).await;
+    let next = next.expect("no panic").expect("granted");
+    assert!(next.token() > token.expect("sent"));
+    let hears = next.release_requested().now_or_never();
+    assert!(hears.is_none(), "a call that waits is not asked");
+}
+
+pub(crate) async fn all_who_share_a_lock_are_asked_for_it(place: Place) {
+    let clients = [
+        place.client().await,
+        place.client().await,
+        place.client().await,
+    ];
+    let operator = place.client().await;
+    let mut locks = vec![clients.each_ref().map(|client| client.lock("k").shared())];
+    if place.has_permits() {
+        locks.push(clients.each_ref().map(|client| client.lock("p").permits(6)));
+    }
+    for locks in locks {
+        // Two calls of each client, which share one holder in the store unless they have permits.
+        let calls = locks.iter().chain(&locks);
+        let guards = calls.map(async |lock| lock.clone().wait(LONG).acquire().await.expect("free"));
+        let guards = join_all(guards).await;
+        ask(&operator, locks[0].key()).await;
+        for guard in guards {
+            within(LONG, "it hears of it", guard.release_requested()).await;
+            guard.release().await.expect("nothing is lost");
+        }
+    }
+}
+
+pub(crate) async fn a_retained_lock_is_released_for_a_client_that_asks(place: Place) {
+    let (one, other) = (place.client().await, place.client().await);
+    retain(&one, &other, "tenant:7").await;
+    eventually(LONG, "its client replies, and it is free", async || {
+        other.request_release("tenant:7").await.expect("a reply");
+        owner(&other, "tenant:7").await.is_none()
+    })
+    .await;
+}
+
+pub(crate) async fn a_hold_that_is_not_renewed_gets_a_notice_before_it_is_lost(place: Place) {
+    let lease = Duration::from_secs(2);
+    let client = place.client().await;
+    let renewed = client.lock("renewed").lease(LONG * 10).acquire();
+    let renewed = renewed.await.expect("free");
+    let lock = client.lock("k").lease(lease).watchdog(false);
+    let guard = lock.acquire().await.expect("free");
+    let left = within(LONG, "the notice comes", guard.expiring()).await;
+    assert!(left <= lease / 2, "{left:?}");
+    let cause = within(LONG, "the lease ends", guard.lost()).await;
+    assert_eq!(cause, LostCause::Expired);
+    assert_eq!(guard.expiring().await, Duration::ZERO);
+    assert_eq!(renewed.expiring().now_or_never(), None);
+}
