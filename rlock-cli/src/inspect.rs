@@ -1,16 +1,23 @@
-//! `rlock inspect`: one lock, its holder and its queue.
+//! `rlock inspect`: one lock, its holder and its queue, once or whenever they change.
+
+use std::{
+    pin::pin,
+    time::{Duration, SystemTime},
+};
 
 use clap::Args;
-use rlock_core::inspect::LockInfo;
-use serde_json::json;
+use humantime::format_rfc3339_seconds;
+use rlock_core::{LockClient, inspect::LockInfo};
+use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::{
     connect::{StoreOptions, connect},
-    describe,
+    describe, duration,
     exit::{Failure, Status},
     manual, output,
     terminal::Screen,
-    text::{escaped, time},
+    text::{self, escaped, time},
 };
 
 /// The options of `rlock inspect`.
@@ -20,6 +27,19 @@ pub(crate) struct InspectOptions {
     /// The lock to inspect
     #[arg(value_name = "KEY")]
     key: String,
+    /// Shows the lock until interrupted: on a terminal at each look, otherwise one line for each change
+    #[arg(long)]
+    watch: bool,
+    /// With `--watch`: how often to look
+    #[arg(
+        short,
+        long,
+        value_name = "INTERVAL",
+        default_value = "1s",
+        requires = "watch",
+        value_parser = duration::interval
+    )]
+    interval: Duration,
 }
 
 pub(crate) async fn inspect(
@@ -29,28 +49,96 @@ pub(crate) async fn inspect(
 ) -> Result<Status, Failure> {
     let client = connect(store).await?;
     let info = client.inspect(&options.key).await?;
+    if options.watch {
+        return watch(options, &client, info, json).await;
+    }
     if json {
-        let mut object = info
-            .as_ref()
-            .map_or_else(|| json!({ "key": options.key }), describe::object);
-        object["free"] = info.is_none().into();
-        if let Some(info) = &info {
-            object["address"] = info.address.clone().into();
-            object["waiters"] = info.waiters.iter().map(describe::waiter_object).collect();
-        }
-        output::object(&object)?;
+        output::object(&object(&options.key, info.as_ref()))?;
     } else {
-        let text = info.as_ref().map_or_else(
-            || format!("lock `{}` is free\n", escaped(&options.key)),
-            text,
-        );
-        output::text(text.as_bytes())?;
+        output::text(page(&options.key, info.as_ref()).as_bytes())?;
     }
     Ok(if info.is_some() {
         Status::SUCCESS
     } else {
         Status::NOT_HELD
     })
+}
+
+/// Shows the lock until the reader has seen enough: each look on a terminal, and otherwise each change.
+async fn watch(
+    options: &InspectOptions,
+    client: &LockClient,
+    first: Option<LockInfo>,
+    json: bool,
+) -> Result<Status, Failure> {
+    let (key, mut last) = (&options.key, None);
+    let mut closed = pin!(output::closed());
+    let mut look = Ok(first);
+    loop {
+        match look {
+            Ok(info) => {
+                let line = line(key, info.as_ref());
+                let is_new = last.as_ref() != Some(&line);
+                let shown = match Screen::of_stdout() {
+                    Some(screen) if !json => screen.redrawn(&page(key, info.as_ref())),
+                    _ if !is_new => String::new(),
+                    _ if json => {
+                        let mut object = object(key, info.as_ref());
+                        object["time"] = now().into();
+                        text::json(&object) + "\n"
+                    }
+                    _ => format!("{} {line}\n", now()),
+                };
+                if !output::is_read(shown.as_bytes())? {
+                    return Ok(Status::SUCCESS);
+                }
+                last = Some(line);
+            }
+            // An outage ends some time.
+            Err(error) => _ = Failure::from(error).report(),
+        }
+        tokio::select! {
+            () = &mut closed => return Ok(Status::SUCCESS),
+            () = sleep(options.interval) => {}
+        }
+        look = client.inspect(key).await;
+    }
+}
+
+fn now() -> String {
+    format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Describes the lock by what does not change with time alone.
+fn line(key: &str, info: Option<&LockInfo>) -> String {
+    let key = escaped(key);
+    let Some(info) = info else {
+        return format!("lock `{key}` is free");
+    };
+    let token = info.token().map(|token| format!(", token {token}"));
+    let is_revoked = (info.holder.as_ref()).is_some_and(|holder| holder.revoked_for.is_some());
+    format!(
+        "lock `{key}`: {}{}, {} waiting{}",
+        describe::holder(info),
+        token.unwrap_or_default(),
+        describe::waiters_text(info),
+        if is_revoked { ", revoked" } else { "" },
+    )
+}
+
+fn object(key: &str, info: Option<&LockInfo>) -> Value {
+    let mut object = info.map_or_else(|| json!({ "key": key }), describe::object);
+    object["free"] = info.is_none().into();
+    if let Some(info) = info {
+        object["address"] = info.address.clone().into();
+        object["waiters"] = info.waiters.iter().map(describe::waiter_object).collect();
+    }
+    object
+}
+
+fn page(key: &str, info: Option<&LockInfo>) -> String {
+    let free = || format!("lock `{}` is free\n", escaped(key));
+    info.map_or_else(free, text)
 }
 
 /// Shows a lock, one fact per line.

@@ -1,10 +1,12 @@
 //! `rlock inspect` shows one lock with its holder and its queue.
 
 use rlock_testkit::{RedisServer, eventually};
+use serde_json::Value;
 
 use crate::{
-    common::{LONG, hold, run, run_until, start},
+    common::{LONG, Running, hold, run, run_until, start},
     holders::{client, objects},
+    terminal::{CTRL_C, Shell},
 };
 
 /// Returns the value of a fact, the only one of this name.
@@ -162,4 +164,67 @@ async fn a_holder_that_was_asked_and_has_not_stopped_is_shown_as_such() {
         "{outcome:?}"
     );
     drop(guard);
+}
+
+/// Reads changes until one ends with this text. Each differs from the one before.
+async fn until_shown(watching: &mut Running, last: &mut String, text: &str) {
+    while !last.ends_with(text) {
+        let line = watching.line().await;
+        let (_time, change) = line.split_once(' ').expect("a time comes first");
+        assert_ne!(change, last, "one line for each change");
+        change.clone_into(last);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_watched_with_one_line_for_each_change() {
+    let server = RedisServer::start();
+    let watch = ["inspect", "order:42", "--watch", "--interval", "50ms"];
+    let (mut text, mut last) = (start(&server.url(), &watch), String::new());
+    let mut json = start(&server.url(), &[&watch[..], &["--json"]].concat());
+    let client = client(&server).await;
+    let lock = client.lock("order:42").wait(LONG);
+    for _ in 0..2 {
+        until_shown(&mut text, &mut last, "lock `order:42` is free").await;
+        let guard = lock.acquire().await.expect("free");
+        let token = guard.token();
+        let held = format!(", token {token}, 0 waiting");
+        until_shown(&mut text, &mut last, &held).await;
+        let is_it = |object: &Value| object["token"] == token.as_u64();
+        let object = loop {
+            let object: Value = json.line().await.parse().expect("an object");
+            assert!(object["time"].is_string(), "{object}");
+            if is_it(&object) {
+                break object;
+            }
+        };
+        assert_eq!(
+            (&object["free"], &object["depth"]),
+            (&false.into(), &1.into())
+        );
+        guard.release().await.expect("held");
+    }
+    until_shown(&mut text, &mut last, " is free").await;
+
+    // An outage is logged, and the changes go on.
+    server.kill();
+    text.logs("could not inspect lock `order:42`").await;
+    server.restart();
+    let guard = lock.acquire().await.expect("free");
+    let held = format!(", token {}, 0 waiting", guard.token());
+    until_shown(&mut text, &mut last, &held).await;
+    guard.release().await.expect("held");
+
+    let mut shell = Shell::start(&server);
+    shell.type_line("rlock inspect order:42 --watch -i 50ms");
+    for _ in 0..2 {
+        shell
+            .shows("\u{1b}[H\u{1b}[2Jlock `order:42` is free")
+            .await;
+    }
+    shell.press(CTRL_C);
+    shell.is_back_after(130).await;
+    let words = ["inspect", "k", "--interval", "1s"];
+    let outcome = run("redis://localhost/", &words).await;
+    assert_eq!(outcome.code, Some(64), "it needs `--watch`: {outcome:?}");
 }
