@@ -34,7 +34,7 @@ impl Latch {
                 let _ = listener.send(Event::IsLeader(leadership.token()));
                 let end = tokio::select! {
                     cause = leadership.lost() => Some(cause),
-                    () = leadership.resign_requested() => None,
+                    () = leadership.release_requested() => None,
                 };
                 let _ = listener.send(Event::NotLeader(end));
                 if end.is_none() {

@@ -179,7 +179,7 @@ async fn until_shown(watching: &mut Running, last: &mut String, text: &str) {
 #[tokio::test]
 async fn a_lock_is_watched_with_one_line_for_each_change() {
     let server = RedisServer::start();
-    let watch = ["inspect", "order:42", "--watch", "--interval", "50ms"];
+    let watch = ["inspect", "order:42", "--watch", "--interval", "100ms"];
     let (mut text, mut last) = (start(&server.url(), &watch), String::new());
     let mut json = start(&server.url(), &[&watch[..], &["--json"]].concat());
     let client = client(&server).await;
@@ -216,7 +216,7 @@ async fn a_lock_is_watched_with_one_line_for_each_change() {
     guard.release().await.expect("held");
 
     let mut shell = Shell::start(&server);
-    shell.type_line("rlock inspect order:42 --watch -i 50ms");
+    shell.type_line("rlock inspect order:42 --watch -i 100ms");
     for _ in 0..2 {
         shell
             .shows("\u{1b}[H\u{1b}[2Jlock `order:42` is free")

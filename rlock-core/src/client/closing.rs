@@ -91,8 +91,8 @@ impl LockClient {
     /// future of a waiting call is not polled, for example after a `select!`, the client gives the call up some
     /// seconds later, with [`LockError::Draining`].
     ///
-    /// Candidates of [elections](Self::election) give up, with the same error, and leaders are [asked to
-    /// resign](crate::election::Term::resign_requested).
+    /// Each hold, also that of a leader, is [asked to end](crate::Hold::release_requested). Candidates of
+    /// [elections](Self::election) give up, with the same error.
     ///
     /// After `within`, the shutdown stops the remaining bodies, and calls that still wait fail with
     /// [`LockError::Closed`]. If the client is drained or shut down a second time, the earlier of the two ends

@@ -193,7 +193,7 @@ fn answer(core: &Core, question: Question) -> Report {
             by,
         } => {
             let (token, at_once) = match way {
-                Way::Ask => return Report::Released(request_release(core, key, owner, &by)),
+                Way::Ask => return Report::Released(request_release(core, &key, owner, &by)),
                 Way::Revoke => (None, false),
                 Way::Take { token } => (token, true),
             };
@@ -220,17 +220,19 @@ fn answer(core: &Core, question: Question) -> Report {
 }
 
 /// Passes the request for a lock on to the holds that use it. A retained lock is released, because no call uses it.
-fn request_release(core: &Core, key: Key, owner: OwnerId, by: &str) -> Answer {
+fn request_release(core: &Core, key: &Key, owner: OwnerId, by: &str) -> Answer {
     let (shell, sequence) = (&core.shell, owner.sequence());
     let is_retained = shell.read(|machine, _| {
-        let own = machine.own(&key, sequence);
+        let own = machine.own(key, sequence);
         own.is_some_and(|own| own.phase() == Phase::Retained)
     });
     // Afterwards, the client does not keep the lock for its own calls, as for any other client that waits.
     shell.on_event(key.clone(), Some(sequence), Event::Wanted);
     let mut holds = shell.holds(sequence);
-    holds.retain(|hold| hold.key == key);
-    holds.iter().for_each(|hold| hold.request_release());
+    holds.retain(|hold| hold.key == *key);
+    for hold in &holds {
+        hold.request_release();
+    }
     if let Some(first) = holds.first() {
         first.in_span(|| {
             let (key, holds) = (shown(first.key.shown()), holds.len());
@@ -238,7 +240,7 @@ fn request_release(core: &Core, key: Key, owner: OwnerId, by: &str) -> Answer {
         });
         Answer::Released
     } else if is_retained {
-        retained_is_released(core, &key, owner, by);
+        retained_is_released(core, key, owner, by);
         Answer::Released
     } else {
         Answer::NotHeld

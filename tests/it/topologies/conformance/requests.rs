@@ -22,12 +22,12 @@ pub(crate) async fn a_holder_that_is_asked_for_its_lock_ends_when_it_likes(place
     let operator = place.client().await;
     let asked = operator.request_release("k").await.expect("a reply");
     assert!(!asked, "it is free");
-    let (hears, heard) = oneshot::channel();
+    let (reports, heard) = oneshot::channel();
     let (permits, permitted) = oneshot::channel();
     let body = async move {
         let hold = current().expect("inside");
         hold.release_requested().await;
-        hears.send(hold.token()).expect("the test waits");
+        reports.send(hold.token()).expect("the test waits");
         permitted.await.expect("the test permits the end");
         assert!(hold.is_valid(), "nothing is lost");
         hold.owner()
@@ -49,8 +49,8 @@ pub(crate) async fn a_holder_that_is_asked_for_its_lock_ends_when_it_likes(place
     let next = within(LONG, "the waiter is served", waiting).await;
     let next = next.expect("no panic").expect("granted");
     assert!(next.token() > token.expect("sent"));
-    let hears = next.release_requested().now_or_never();
-    assert!(hears.is_none(), "a call that waits is not asked");
+    let asked = next.release_requested().now_or_never();
+    assert!(asked.is_none(), "a call that waits is not asked");
 }
 
 pub(crate) async fn all_who_share_a_lock_are_asked_for_it(place: Place) {
