@@ -26,6 +26,7 @@ mod client;
 pub mod clock;
 mod cluster;
 mod collect;
+mod database;
 mod fronts;
 mod ground;
 mod history;

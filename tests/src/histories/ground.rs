@@ -1,4 +1,4 @@
-//! The store of a run outside of the client processes: servers, or a cluster.
+//! The store of a run outside of the client processes: servers, a cluster, or a database.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet};
 use super::{
     cluster::{self, Cluster},
     collect::Recorder,
+    database::{self, Database},
     fronts::{self, Fronts},
     options::Kind,
     outage::{self, Server, Servers, number_of},
@@ -26,6 +27,7 @@ pub(super) struct Ground {
 enum Sort {
     Servers(Servers),
     Cluster(Arc<Cluster>),
+    Postgres(Arc<Database>),
 }
 
 impl Ground {
@@ -42,6 +44,11 @@ impl Ground {
             }
             Kind::Quorum => Self::proxied(Server::start_several(VOTERS)),
             Kind::Redis => Self::proxied(Arc::new([Arc::new(Server::start())])),
+            Kind::Postgres => {
+                let (database, url) = Database::start().await;
+                let (sort, fronts) = (Sort::Postgres(database), None);
+                (Self { sort, fronts }, Way::Shared(url))
+            }
             Kind::Memory => unreachable!("the embedded store is in the process of its clients"),
         }
     }
@@ -69,6 +76,13 @@ impl Ground {
             Sort::Cluster(cluster) => {
                 eyes.spawn(cluster::watch(Arc::clone(cluster), keys, recorder.clone()));
             }
+            Sort::Postgres(database) => {
+                eyes.spawn(database::watch(
+                    Arc::clone(database),
+                    keys,
+                    recorder.clone(),
+                ));
+            }
         }
     }
 
@@ -93,6 +107,9 @@ impl Ground {
                 faults.spawn_blocking(move || {
                     runtime.block_on(cluster::strike(&cluster, lane, recorder, over));
                 });
+            }
+            Sort::Postgres(database) => {
+                faults.spawn(database::strike(Arc::clone(database), lane, recorder, over));
             }
         }
     }
@@ -120,6 +137,7 @@ impl Ground {
                 join_all(left).await.concat()
             }
             Sort::Cluster(cluster) => cluster.left_by_idle_clients().await,
+            Sort::Postgres(database) => database.left_by_idle_clients().await,
         }
     }
 
@@ -133,6 +151,7 @@ impl Ground {
                 join_all(left).await.concat()
             }
             Sort::Cluster(cluster) => cluster.left_without_holder().await,
+            Sort::Postgres(database) => database.left_without_holder().await,
         }
     }
 
@@ -140,6 +159,7 @@ impl Ground {
         match &self.sort {
             Sort::Servers(servers) => version(&*servers[0].up().await).await,
             Sort::Cluster(cluster) => version(cluster.up().await.node(0)).await,
+            Sort::Postgres(database) => database.version().await,
         }
     }
 }

@@ -108,6 +108,7 @@ fn schedule(options: &Options, seed: u64) -> Schedule {
         Kind::Sentinel => Schedule::of_sentinels,
         Kind::Quorum => Schedule::of_quorum,
         Kind::Cluster => Schedule::of_cluster,
+        Kind::Postgres => Schedule::of_postgres,
         Kind::Memory => return Schedule::embedded(seed, lasts),
     };
     let schedule = of(seed, lasts, options.processes, options.keys);

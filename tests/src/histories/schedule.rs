@@ -98,6 +98,14 @@ const QUORUM: [Choice; 8] = [
     (ServerKilled, 2, 0..1_000),
 ];
 
+/// Of a Postgres server, which keeps what it has granted when it is killed.
+const POSTGRES: [Choice; 4] = [
+    (ClientsKilled, 6, 0..1),
+    (LockDeleted, 4, 0..1),
+    (AllFlushed, 1, 0..1),
+    (ServerRestarted, 4, 0..1_000),
+];
+
 const NETWORK: [Choice; 11] = [
     (ConnectionsReset, 5, 0..1),
     (ConnectionsHalfClosed, 3, 0..1),
@@ -194,6 +202,14 @@ impl Schedule {
             ..Pace::of(&NODE_FRONT, 100..1_500, 1)
         };
         Self::of(seed, lasts, processes, &[pace]).shared(seed, lasts, &front)
+    }
+
+    /// Like [`of_servers`](Self::of_servers), with a Postgres server and without proxies.
+    pub(super) fn of_postgres(seed: u64, lasts: Duration, processes: u32, keys: u32) -> Self {
+        let pace = Pace::of(&POSTGRES, 500..4_000, keys);
+        let mut schedule = Self::of(seed, lasts, processes, &[pace]);
+        schedule.networks.iter_mut().for_each(Vec::clear);
+        schedule
     }
 
     /// Replaces the lanes of processes by one for the shared proxies.

@@ -6,7 +6,8 @@ use rlock_proto::key::Key;
 use uuid::Uuid;
 
 use super::{
-    PostgresStore, Request,
+    PostgresStore,
+    requests::{Parameter, Request, call},
     session::{parts_of, place},
 };
 use crate::store::{
@@ -34,8 +35,7 @@ impl Directory for PostgresStore {
     fn publish(&self, client: Uuid, message: Vec<u8>, timeout: Duration) -> ReplyFuture<'_, bool> {
         Box::pin(async move {
             let parts = parts_of(&String::from_utf8_lossy(&message));
-            let parameters = vec![Box::new(client.to_string()) as _, Box::new(parts) as _];
-            let request = Request::new("look_up", |all| &all.publish, parameters);
+            let request = call!(publish(client.to_string(), parts));
             let (rows, _) = self.call(request, SendOptions::new(timeout)).await?;
             Ok(rows[0].get(0))
         })
@@ -44,24 +44,21 @@ impl Directory for PostgresStore {
     fn clients(&self, timeout: Duration) -> ReplyFuture<'_, Vec<Uuid>> {
         Box::pin(async move {
             let place = place(&self.schema, self.prefix());
-            let request = Request::new("look_up", |all| &all.clients, vec![Box::new(place)]);
-            let clients = self.look_up(request, timeout).await?;
+            let clients = self.look_up(call!(clients(place)), timeout).await?;
             Ok(clients.iter().filter_map(|id| id.parse().ok()).collect())
         })
     }
 
     fn address(&self, client: Uuid, timeout: Duration) -> ReplyFuture<'_, Option<String>> {
         Box::pin(async move {
-            let client = Box::new(client.to_string());
-            let request = Request::new("look_up", |all| &all.address, vec![client]);
+            let request = call!(address(client.to_string()));
             Ok(self.look_up(request, timeout).await?.pop())
         })
     }
 
     fn scan(&self, _from: Cursor, timeout: Duration) -> ReplyFuture<'_, Page> {
         Box::pin(async move {
-            let prefix = Box::new(self.prefix().to_owned());
-            let request = Request::new("look_up", |all| &all.held, vec![prefix]);
+            let request = call!(held(self.prefix().to_owned()));
             let names = self.look_up(request, timeout).await?;
             let key = |name: &String| self.keyspace.key(name.as_bytes());
             let keys: Vec<Key> = names.iter().filter_map(key).collect();

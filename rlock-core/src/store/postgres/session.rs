@@ -11,6 +11,7 @@ use super::{
     address::PostgresEndpoint,
     dial::{Ended, Receive},
     errors::classify_connect,
+    requests::Request,
     schema::{ensure, fingerprint, within},
 };
 use crate::store::{
@@ -25,9 +26,6 @@ const ENDS: Duration = Duration::from_millis(10);
 const PART: char = '+';
 /// The bytes of a message that fit into one notification, together with what precedes a part.
 const MOST_BYTES: usize = 7_900;
-
-/// A parameter of a statement.
-pub(super) type Parameter = Box<dyn ToSql + Sync + Send>;
 
 /// Defines the statements, which are written for the schema `rlock`.
 macro_rules! statements {
@@ -146,17 +144,11 @@ impl Session {
         self.client.is_closed()
     }
 
-    /// Executes a statement. The first poll puts it into the queue of the session, before any later one.
-    pub(super) async fn execute(
-        &self,
-        statement: fn(&Statements) -> &Statement,
-        parameters: &[Parameter],
-    ) -> Result<Vec<Row>, Error> {
-        let parameters: Vec<&(dyn ToSql + Sync)> = parameters
-            .iter()
-            .map(|parameter| &**parameter as _)
-            .collect();
-        let statement = statement(&self.statements);
+    /// Executes a request. The first poll puts it into the queue of the session, before any later one.
+    pub(super) async fn execute(&self, request: &Request) -> Result<Vec<Row>, Error> {
+        let parameters = request.parameters.iter();
+        let parameters: Vec<&(dyn ToSql + Sync)> = parameters.map(|one| &**one as _).collect();
+        let statement = (request.statement)(&self.statements);
         self.client.query(statement, &parameters).await
     }
 }

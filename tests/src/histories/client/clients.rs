@@ -105,12 +105,11 @@ impl Place {
     /// Connects a client with random options. Waits while a server is down.
     async fn connect(given: &ClientOptions, rng: &mut Rng) -> Self {
         let process = given.process;
-        let is_embedded = is_embedded(&given.urls[0]);
         let mut builder = options(rng);
         if let replicas @ 1.. = given.replicas {
             builder = builder.wait_for_replicas(replicas as usize, REPLICATED);
         }
-        let protocol = if !is_embedded && rng.u8(..4) == 0 {
+        let protocol = if given.urls[0].starts_with("redis") && rng.u8(..4) == 0 {
             "?protocol=resp2"
         } else {
             ""
