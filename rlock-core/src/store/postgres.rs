@@ -13,6 +13,7 @@ mod replies;
 mod requests;
 mod schema;
 mod session;
+mod statements;
 #[cfg(feature = "tls")]
 mod tls;
 

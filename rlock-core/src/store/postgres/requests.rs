@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock_proto::store::{AcquireRequest, Change, Claim, Renewal};
 use tokio_postgres::{Statement, types::ToSql};
 
-use super::{PostgresStore, session::Statements};
+use super::{PostgresStore, statements::Statements};
 
 /// A parameter of a function.
 pub(super) type Parameter = Box<dyn ToSql + Sync + Send>;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlock_proto::store::{Listener, Notification};
 use tokio::time::sleep;
-use tokio_postgres::{Client, Error, Row, Statement, types::ToSql};
+use tokio_postgres::{Client, Error, Row, types::ToSql};
 use uuid::Uuid;
 
 use super::{
@@ -12,7 +12,8 @@ use super::{
     dial::{Ended, Receive},
     errors::classify_connect,
     requests::Request,
-    schema::{ensure, fingerprint, within},
+    schema::{ensure, fingerprint},
+    statements::Statements,
 };
 use crate::store::{
     StoreError,
@@ -26,41 +27,6 @@ const ENDS: Duration = Duration::from_millis(10);
 const PART: char = '+';
 /// The bytes of a message that fit into one notification, together with what precedes a part.
 const MOST_BYTES: usize = 7_900;
-
-/// Defines the statements, which are written for the schema `rlock`.
-macro_rules! statements {
-    ($($name:ident: $text:literal,)*) => {
-        pub(super) struct Statements {
-            $(pub(super) $name: Statement,)*
-        }
-
-        impl Statements {
-            /// Prepares all statements with one round trip.
-            async fn prepare(client: &Client, schema: &str) -> Result<Self, Error> {
-                let ($($name,)*) = tokio::try_join!(
-                    $(async { client.prepare(&within(schema, $text)).await },)*
-                )?;
-                Ok(Self { $($name,)* })
-            }
-        }
-    };
-}
-
-statements! {
-    acquire: "SELECT * FROM rlock.acquire($1, $2, $3, $4, $5, $6)",
-    set_count: "SELECT rlock.set_count($1, $2, $3, $4, $5)",
-    downgrade: "SELECT rlock.downgrade($1, $2, $3, $4, $5)",
-    release: "SELECT rlock.release($1, $2, $3, $4, $5, $6)",
-    renew: "SELECT rlock.renew($1, $2, $3, $4, $5)",
-    inspect: "SELECT * FROM rlock.inspect($1)",
-    held: "SELECT rlock.held($1)",
-    publish: "SELECT rlock.publish($1, $2)",
-    clients: "SELECT DISTINCT substr(application_name, 7, 36) FROM pg_stat_activity \
-              WHERE datname = current_database() AND application_name LIKE 'rlock:%' || $1",
-    address: "SELECT host(client_addr) || ':' || client_port FROM pg_stat_activity \
-              WHERE client_addr IS NOT NULL AND starts_with(application_name, 'rlock:' || $1) LIMIT 1",
-    ping: "SELECT 1",
-}
 
 /// A session, which may have ended since it was opened.
 pub(super) struct Session {
