@@ -6,9 +6,10 @@ CREATE FUNCTION rlock.inspect(
 DECLARE
   now timestamptz := clock_timestamp();
 BEGIN
-  SELECT array_agg(owner ORDER BY place), count(*), floor(extract(epoch FROM max(expires_at) - now) * 1000)
-  INTO owners, holders, ttl FROM rlock.holder WHERE key = k AND expires_at > now;
-  SELECT count INTO entries FROM rlock.holder WHERE key = k AND owner = owners[1];
+  -- One statement, because a later one may not find the same holders.
+  SELECT array_agg(owner ORDER BY place), count(*), (array_agg(count ORDER BY place))[1],
+    floor(extract(epoch FROM max(expires_at) - now) * 1000)
+  INTO owners, holders, entries, ttl FROM rlock.holder WHERE key = k AND expires_at > now;
   SELECT fence INTO last_fence FROM rlock.lock WHERE key = k;
   owners := owners[1:{MOST_SHOWN}];
   queue := ARRAY(SELECT owner FROM rlock.waiter WHERE key = k ORDER BY place LIMIT {MOST_SHOWN});

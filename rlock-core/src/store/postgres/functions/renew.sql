@@ -6,7 +6,7 @@ RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   r rlock.request := (rlock.enter(keys, false), retention * interval '1 ms', 0);
   ends timestamptz := r.now + lease * interval '1 ms';
-  replies bigint[];
+  replies bigint[] := '{}';
 BEGIN
   FOR n IN 1 .. cardinality(keys) LOOP
     PERFORM rlock.share(keys[n], owners[n]);
