@@ -2,7 +2,9 @@
 //! `tests/sql`, because it needs a database.
 
 mod leader_latch;
+mod leaders_over_shards;
 mod once_per_tick;
+mod polite_request;
 mod readiness;
 
 use std::time::Duration;
