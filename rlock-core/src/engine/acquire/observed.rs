@@ -54,7 +54,7 @@ impl<'a> ObservedAcquire<'a> {
     /// Notes that the call waits for a taken lock.
     pub(crate) fn waits(&self) {
         if !self.waits.swap(true, Ordering::Relaxed) {
-            self.metrics.waits();
+            self.core.shell.call_out(|| self.metrics.waits());
         }
     }
 
@@ -63,7 +63,7 @@ impl<'a> ObservedAcquire<'a> {
         let site = self.request.site();
         let waited = self.waits.load(Ordering::Relaxed);
         let since = || self.core.clock.now();
-        self.metrics.holds(since, waited, || by);
+        (self.core.shell).call_out(|| self.metrics.holds(since, waited, || by));
         let span = || {
             let key = &entered.entry.key;
             let site = site.in_mode(self.request.mode_of(key));
@@ -107,7 +107,8 @@ impl<'a> ObservedAcquire<'a> {
     fn count(&mut self, outcome: Outcome) {
         self.has_ended = true;
         let (core, waited) = (self.core, *self.waits.get_mut());
-        self.metrics.ends(outcome, waited, || core.clock.now());
+        let ends = || self.metrics.ends(outcome, waited, || core.clock.now());
+        core.shell.call_out(ends);
     }
 
     /// Returns a function that records the end of the call in its span.

@@ -116,9 +116,9 @@ impl Shell {
     }
 
     /// Calls foreign code: a recorder of metrics, or a waker, whose drop may drop a future. If it panics, the effects that follow
-    /// are carried out all the same, because the machine relies on each of them, and the background logs the panic, because the
-    /// caller is not to blame.
-    fn call_out(&self, call: impl FnOnce()) {
+    /// are carried out all the same, because the machine relies on each of them. The background logs the panic, because the
+    /// caller is not to blame, and may be unwinding already.
+    pub(in crate::engine) fn call_out(&self, call: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
             self.later(|| {
                 tracing::error!("a waker or a metrics recorder panicked");
@@ -260,8 +260,9 @@ mod tests {
                     pollster::block_on(lock.acquire()).expect("the recorder decides nothing");
                 assert!(guard.is_valid());
                 drop(guard);
-                PANICS.set(false);
+                // It may have to wait for the release.
                 drop(pollster::block_on(lock.acquire()).expect("the guard has released it"));
+                PANICS.set(false);
             });
         }
     }
