@@ -128,7 +128,8 @@ impl Election {
     /// polls. An observer that learns of an end asks the store first: while the lock has already passed to the next
     /// candidate, it waits for that one's announcement, and otherwise returns [`LeaderChange::Nobody`] within
     /// milliseconds. A leader that dies announces nothing, so an observer asks the store once in each lease whether it
-    /// was renewed, and returns `Nobody` at most 100 milliseconds after the lease has ended. While the store does not
+    /// was renewed, or every 30 seconds while nobody leads, and returns `Nobody` at most 100 milliseconds after the lease has
+    /// ended. While the store does not
     /// reply, no change is returned, because the leader may go on until its lease ends.
     ///
     /// A slow reader may miss changes in between, but never the latest. A client that was cut off asks for the leader

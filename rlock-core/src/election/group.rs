@@ -79,8 +79,8 @@ impl LockClient {
 /// Each of them is an election like any other: a lock with the election's key, which [`Election::leader`],
 /// [`Election::changes`] and `rlock leader` show.
 ///
-/// **Requests.** Beside the renewals, a client sends one request a second, whatever the number of elections. No
-/// candidate waits while each election is led by the client whose share it is in.
+/// **Requests.** Beside the renewals, a client sends one request a second, whatever the number of elections, and at most 25
+/// while clients join or leave. No candidate waits while each election is led by the client whose share it is in.
 ///
 /// **Other keys.** During a deployment that changes the keys, clients with the old and with the new ones are two groups,
 /// because the lock of a group has a hash of the keys in its name. Both campaign for all of their keys, so none is without
@@ -202,7 +202,7 @@ impl Elections {
                 () = core.until_draining() => return,
                 () = core.pause(ASKS.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
                 // A client that leaves announces that before the store has released its lock.
-                () = ear.0.notified() => core.pause(pause_after(1)).await,
+                () = ear.0.notified() => core.pause(pause_after(3)).await,
             }
         }
     }

@@ -92,6 +92,9 @@ fn version(info: &LockInfo) -> Option<Version> {
     info.token.map(|term| (term, values))
 }
 
+/// After this time without a leader, an observer asks again: a leader that may not list the clients announces nothing.
+const VACANT: Duration = Duration::from_secs(30);
+
 /// When an observer asks who leads, and why.
 #[derive(Clone, Copy)]
 struct Ask {
@@ -238,7 +241,11 @@ impl Observed {
             // The lock is free, other software has written it, or its client only retains it.
             Ok(_) => {
                 self.is_vacant = true;
-                (0, None)
+                let again = Ask {
+                    at: now + VACANT,
+                    why: Why::Missed,
+                };
+                (0, Some(again))
             }
             Err(error) => {
                 tracing::debug!(%error, "could not ask who leads");

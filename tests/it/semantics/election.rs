@@ -8,7 +8,9 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use rlock_core::{DrainOutcome, ErrorKind, LockClient, LockError, LostCause, current};
+use rlock_core::{
+    DrainOutcome, ErrorKind, LockClient, LockError, LostCause, current, election::LeaderChange,
+};
 use rlock_testkit::{block_on, eventually, within};
 use tokio::sync::{Mutex, mpsc};
 
@@ -82,6 +84,78 @@ async fn a_term_that_is_not_read_is_skipped_and_the_latest_is_not() {
     }
     let last = election.campaign().await.expect("free");
     while leader_of(&mut changes).await.term < Some(last.term().token()) {}
+}
+
+#[tokio::test]
+async fn a_leader_that_resigns_for_a_candidate_that_waits_leaves_no_gap_for_observers() {
+    let connected = async || {
+        let client = LockClient::connect("memory:no-gap").await;
+        client.expect("a client")
+    };
+    let (one, other, observer) = (connected().await, connected().await, connected().await);
+    let mut changes = observer.election("scheduler").changes().expect("valid");
+    let mut leader = one.election("scheduler").campaign().await.expect("free");
+    for next in [&other, &one].into_iter().cycle().take(10) {
+        let candidate = tokio::spawn(next.election("scheduler").campaign());
+        eventually(LONG, "the candidate is queued", async || {
+            let info = observer.inspect("scheduler").await.expect("a reply");
+            info.is_some_and(|info| info.queued_owners.len() == 1)
+        })
+        .await;
+        while leader_of(&mut changes).await.term != Some(leader.token()) {}
+        leader.resign().await.expect("led");
+        leader = candidate.await.expect("no panic").expect("leads");
+        let change = within(LONG, "the next term is observed", changes.next()).await;
+        let term = change.and_then(LeaderChange::leader).and_then(|it| it.term);
+        assert_eq!(term, Some(leader.token()), "it follows at once");
+        let _ = leader.announce("seen");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_no_longer_runs_its_elections_leaves_them_to_the_others_of_its_group() {
+    let connected = async || {
+        let client = LockClient::connect("memory:leaves-its-group").await;
+        client.expect("a client")
+    };
+    let (one, other) = (connected().await, connected().await);
+    let run = |client: &LockClient| {
+        let (sender, terms) = mpsc::unbounded_channel();
+        let elections = client.elections("shards", ["a", "b", "c"]);
+        let run = elections.run(move |term| {
+            let _ = sender.send(term.key().to_owned());
+            async move { term.release_requested().await }
+        });
+        (tokio::spawn(run), terms)
+    };
+    let (first, mut of_one) = run(&one);
+    for _ in 0..3 {
+        within(LONG, "it leads", of_one.recv()).await.expect("runs");
+    }
+    let (_second, mut of_other) = run(&other);
+    within(LONG, "it leads its share", of_other.recv()).await;
+    first.abort();
+    let mut led = 1;
+    while led < 3 {
+        within(LONG, "it leads the others", of_other.recv()).await;
+        led += 1;
+    }
+}
+
+#[tokio::test]
+async fn elections_with_an_invalid_key_or_option_are_an_error() {
+    let client = LockClient::in_memory();
+    for elections in [
+        client.elections("shards", ["a", ""]),
+        client
+            .elections("", Vec::<String>::new())
+            .lease(Duration::ZERO),
+        client.elections("shards", ["a"]).max_hold(Duration::ZERO),
+    ] {
+        let run = elections.run(async |_| ());
+        let error = within(LONG, "it ends", run).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
 }
 
 #[tokio::test]
