@@ -33,6 +33,8 @@ struct Functions<'a> {
     server: &'a PostgresServer,
     runtime: Runtime,
     session: Client,
+    /// The end of the names of the functions.
+    version: String,
     listening: Vec<Option<Listening>>,
     /// The number of checks that the listeners have received everything.
     rounds: u64,
@@ -72,15 +74,19 @@ fn done(is_done: bool) -> Reply {
 impl<'a> Functions<'a> {
     fn new(server: &'a PostgresServer) -> Self {
         let runtime = Runtime::new().expect("threads");
-        let session = runtime.block_on(async {
+        let (session, version) = runtime.block_on(async {
             // It creates the schema.
             drop(LockClient::connect(server.url()).await.expect("it runs"));
-            server.session().await
+            let session = server.session().await;
+            let version = "SELECT substr(proname, 8) FROM pg_proc WHERE proname LIKE 'acquire%'";
+            let version = session.query_one(version, &[]).await;
+            (session, version.expect("one version").get(0))
         });
         Self {
             server,
             runtime,
             session,
+            version,
             listening: (0..CLIENTS).map(|_| None).collect(),
             rounds: 0,
             now: Duration::ZERO,
@@ -89,6 +95,11 @@ impl<'a> Functions<'a> {
     }
 
     fn rows(&self, statement: &str, parameters: &[&(dyn ToSql + Sync)]) -> Vec<Row> {
+        let statement = if statement.contains("rlock.") {
+            &statement.replacen('(', &format!("{}(", self.version), 1)
+        } else {
+            statement
+        };
         let rows = self.session.query(statement, parameters);
         let rows = self.runtime.block_on(rows);
         rows.unwrap_or_else(|error| panic!("{statement}: {error:?}"))

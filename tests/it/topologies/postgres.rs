@@ -199,7 +199,7 @@ async fn a_role_needs_the_tables_only_once_another_has_created_them() {
     let error = refused.expect_err("it may not create the schema");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(
-        format!("{error:#}").contains("may not create it"),
+        format!("{error:#}").contains("may not create them"),
         "{error}"
     );
     drop(connect(&server).await);
@@ -235,7 +235,7 @@ async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
         .expect("a reply")
         .expect("another lock");
     server
-        .execute("COMMENT ON TABLE rlock.lock IS 'locks of rlock, version 0'")
+        .execute("COMMENT ON TABLE rlock.lock IS 'tables of rlock, version 0'")
         .await;
     let error = LockClient::connect(server.url())
         .await
@@ -243,6 +243,29 @@ async fn a_schema_of_another_version_is_refused_and_another_schema_is_apart() {
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("version 0"), "{error}");
     assert!(format!("{error:#}").contains("?schema="), "{error}");
+}
+
+/// As in an upgrade of the service, instance by instance.
+#[tokio::test]
+async fn clients_of_two_versions_share_the_locks_while_a_service_is_upgraded() {
+    let server = PostgresServer::start();
+    let old = connect(&server).await;
+    let guard = old.lock("k").acquire().await.expect("free");
+    // The functions of the old version have other names.
+    let rename = "DO $$ DECLARE f record; BEGIN
+        FOR f IN SELECT oid::regprocedure AS it, proname FROM pg_proc WHERE pronamespace = 'rlock'::regnamespace LOOP
+          EXECUTE format('ALTER FUNCTION %s RENAME TO %I', f.it, f.proname || '_old');
+        END LOOP; END $$";
+    server.execute(rename).await;
+    let new = connect(&server).await;
+    let acquires = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'acquire%'";
+    assert_eq!(number(&server.session().await, acquires).await, 2);
+    assert_taken(&new, "k").await;
+    assert_soon_extended(&guard).await;
+    let waiter = tokio::spawn(new.lock("k").wait(LONG).acquire());
+    super::conformance::assert_soon_queued(true, &old, "k", 1).await;
+    guard.release().await.expect("it is held");
+    drop(waiter.await.expect("no panic").expect("handed off"));
 }
 
 #[tokio::test]
