@@ -98,7 +98,7 @@ impl<F: Fences> State<F> {
         }
     }
 
-    /// Renews leases that have not ended. Never grants a lock. A lease of zero only asks whether the lock is held.
+    /// Renews leases that have not ended, which never makes them end sooner. Never grants a lock. A lease of zero only asks whether the lock is held.
     pub fn renew(&mut self, renewals: &[Renewal], lease: Duration, now: Time) -> Renewed {
         let renew = |Renewal { claim, fence, .. }: &Renewal| {
             self.share(&claim.key, claim.owner, now);
@@ -106,7 +106,7 @@ impl<F: Fences> State<F> {
                 return RenewalOutcome::Lost;
             };
             if !lease.is_zero() {
-                holder.expires = now + lease;
+                holder.expires = holder.expires.max(now + lease);
             }
             let last = self.live(&claim.key, now).map(|lock| lock.fence);
             let new_fence = match last {

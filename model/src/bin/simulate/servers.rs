@@ -254,6 +254,7 @@ impl Server {
         };
         let others = match body {
             Body::Release(release, _) => self.kept_for_others(release, now),
+            Body::Renew(renewal, _) => self.kept(&renewal.claim.key, self.time(now)),
             Body::SetCount(set) => self.kept(&set.key, self.time(now)),
             Body::Downgrade(downgrade, _) => self.kept(&downgrade.key, self.time(now)),
             _ => Duration::ZERO,

@@ -143,11 +143,11 @@ function lib.grant(lock, owner, ttl)
   return type(refused) == 'table' and refused or kept
 end
 
--- Renews the lease of an owner that is not exclusive. Returns an error if the server refuses that.
+-- Keeps the lease of an owner that is not exclusive for this time at least. Returns an error if the server refuses that.
 function lib.extend(lock, owner, ttl)
   -- A write that takes no memory precedes the other, which then does not fail on a full server.
   redis.pcall('PEXPIRE', lock, ttl)
-  local refused = redis.pcall('ZADD', lock .. ':shared', string.format('%.0f', millis() + ttl), owner)
+  local refused = redis.pcall('ZADD', lock .. ':shared', 'GT', string.format('%.0f', millis() + ttl), owner)
   local kept = keep(lock, lib.mode(owner))
   return type(refused) == 'table' and refused or kept
 end

@@ -5,7 +5,7 @@
 -- Replies  1    all are held, no owner waits for them, and no new fence was asked for
 --          {…}  otherwise, for each lock: 0 not held, 1 held, or its new fence; negative if others wait for it
 -- A lock gets a new fence only if its last one is smaller than the least. Otherwise another owner may have had it.
--- The TTL becomes the lease, even if it was longer: the clock of the server may have stepped back.
+-- A TTL only grows: a renewal that runs late may be by a shorter lease than a later one, which its client relies on.
 
 -- Returns 1 if the owner holds the lock, else 0 or an error. HSETNX changes nothing then. At a read, a server that
 -- tracks keys would go through all keys of the script.
@@ -21,14 +21,24 @@ end
 
 local lib
 
--- Keeps the last fence of a lock for this time, or sets it again if the server has lost it. Other holders of a shared lock may
--- have set it for longer.
-local function keep_fence(lock, ttl, fence, is_shared)
-  local key = lock .. ':fence'
-  if is_shared and redis.call('PTTL', key) > ttl then
-    return
+-- Keeps a lock for another lease at least. Only a TTL that is longer or missing needs a read, except before Redis 7, which does
+-- not know `GT`.
+local function extend(lock)
+  if redis.pcall('PEXPIRE', lock, ARGV[1], 'GT') ~= 1 and redis.call('PTTL', lock) < tonumber(ARGV[1]) then
+    redis.call('PEXPIRE', lock, ARGV[1])
   end
-  if redis.pcall('PEXPIRE', key, ttl) == 0 then
+end
+
+-- Returns how long the fence of a lock is kept: for this time at least (ms).
+local function kept_for(lock, least)
+  local ttl = redis.call('PTTL', lock .. ':fence')
+  return ttl > tonumber(least) and ttl or least
+end
+
+-- Keeps the last fence of a lock, or sets it again if the server has lost it.
+local function keep_fence(lock, fence)
+  local ttl = kept_for(lock, ARGV[1] + ARGV[2])
+  if redis.pcall('PEXPIRE', lock .. ':fence', ttl) == 0 then
     lib = lib or library()
     lib.next_fence(lock, ttl, tonumber(fence), true)
   end
@@ -57,14 +67,14 @@ for n, lock in ipairs(KEYS) do
       end
       refused = nil
     elseif ARGV[1] ~= '0' then
-      redis.call('PEXPIRE', lock, ARGV[1])
+      extend(lock)
     end
     local fence = ARGV[2 * n + 2]
     if string.byte(fence) == 61 then
-      keep_fence(lock, ARGV[1] + ARGV[2], string.sub(fence, 2), is_shared)
+      keep_fence(lock, string.sub(fence, 2))
     elseif fence ~= '0' then
       lib = lib or library()
-      replies[n], all = lib.next_fence(lock, ARGV[2], tonumber(fence)) or 1, nil
+      replies[n], all = lib.next_fence(lock, kept_for(lock, ARGV[2]), tonumber(fence)) or 1, nil
     end
   elseif held == 0 or string.find(held.err, 'WRONGTYPE', 1, true) then
     replies[n], all = 0, nil
