@@ -214,6 +214,14 @@ impl Machine {
                 let leave = |slot: &mut Slot, cx: &mut Common| slot.leave(&entry, end, call, cx);
                 self.at(&entry, Step::Left(Ok(())), leave)
             }
+            Input::Extend(entry, lease) => {
+                let extend = |slot: &mut Slot, cx: &mut Common| slot.extend(&entry, lease, cx);
+                self.at(&entry, Step::Refused(entry.over()), extend)
+            }
+            Input::Detach(entry) => {
+                let detach = |slot: &mut Slot, cx: &mut Common| slot.detach(&entry, cx);
+                self.at(&entry, Step::Refused(entry.over()), detach)
+            }
             Input::Downgrade(entry) => {
                 let downgrade = |slot: &mut Slot, cx: &mut Common| slot.downgrade(&entry, cx);
                 self.at(&entry, Step::Refused(entry.over()), downgrade)

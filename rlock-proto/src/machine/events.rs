@@ -73,6 +73,7 @@ impl Slot {
                 own.missed(is_heard, now);
                 self.wake_turn(cx);
             }
+            Event::Extend { token, lease } => self.extend_hold(owner, token, lease, cx),
             Event::Revoke { token, at_once } => {
                 let revoked = self.revoke(owner, token, at_once, cx);
                 cx.outputs.push(Output::Revoked(revoked));

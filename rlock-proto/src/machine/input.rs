@@ -39,6 +39,10 @@ pub enum Input {
         /// The call that waits for the reply.
         call: Option<CallId>,
     },
+    /// A holder sets the lease of its hold, which counts from now on.
+    Extend(Entry, Duration),
+    /// A holder ends its hold, and leaves the lock to its lease. Sends no request.
+    Detach(Entry),
     /// A holder downgrades its hold.
     Downgrade(Entry),
     /// A call adds an entry to the hold of this one, for work that a loss does not stop. Sends no request.
@@ -133,6 +137,13 @@ pub enum Event {
     Missed {
         /// Whether messages arrive again. Otherwise, more may be missed.
         is_heard: bool,
+    },
+    /// Another client extends the hold with this token. The lease only grows.
+    Extend {
+        /// The token of the hold that is meant.
+        token: u64,
+        /// The lease that it has from now on at least.
+        lease: Duration,
     },
     /// Another client revokes the lock, or takes it `at_once`, if its hold has this token.
     Revoke {

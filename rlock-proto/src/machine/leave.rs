@@ -1,8 +1,11 @@
-//! Applies what a call does with its entry: ends it, downgrades its hold to a shared one, or keeps it by a guard.
+//! Applies what a call does with its entry: ends it, extends its lease, downgrades its hold to a shared one, keeps it by a guard, or
+//! detaches the lock from this client.
+
+use std::time::Duration;
 
 use super::{
-    CallId, Common, Entry, Life,
-    output::{HoldEnd, Refusal, Step},
+    CallId, Common, Entry, Life, Owner,
+    output::{HoldEnd, Output, Refusal, Step},
     ownership::{Ownership, Phase},
     slot::Slot,
 };
@@ -59,6 +62,52 @@ impl Slot {
         let by = Some((call, now + patience));
         let request = own.release(id, key, patience, by, cx);
         request.map_or(Step::Left(held), Step::Send)
+    }
+
+    /// Makes this the lease of an entry's hold, from now on.
+    pub(super) fn extend(&mut self, entry: &Entry, lease: Duration, cx: &Common) -> Step {
+        let (slot, key, now) = (self.id, self.key.clone(), cx.now);
+        match self.valid(entry, now) {
+            Ok(own) => Step::Renew(Box::new(own.extend(slot, key, lease, &cx.settings, now))),
+            Err(why) => Step::Refused(why),
+        }
+    }
+
+    /// Makes this the lease of the hold with this token, from now on, unless its lease is longer.
+    pub(super) fn extend_hold(
+        &mut self,
+        owner: Owner,
+        token: u64,
+        lease: Duration,
+        cx: &mut Common,
+    ) {
+        let (slot, key, now) = (self.id, self.key.clone(), cx.now);
+        let own = self.find_mut(owner);
+        if let Some(own) = own.filter(|own| own.is_live(token) && own.valid_until(now).is_ok()) {
+            let renew = own.extend(slot, key, lease.max(own.lease()), &cx.settings, now);
+            cx.outputs.push(Output::Renew(Box::new(renew)));
+        }
+    }
+
+    /// Ends the hold of an entry, which is the only one of an exclusive lock, and leaves the lock to its lease.
+    pub(super) fn detach(&mut self, entry: &Entry, cx: &mut Common) -> Step {
+        let now = cx.now;
+        let own = match self.valid(entry, now) {
+            Ok(own) => own,
+            Err(why) => return Step::Refused(why),
+        };
+        match own.used() {
+            LockMode::Exclusive if own.entries() == 1 => {}
+            LockMode::Exclusive => return Step::Refused(Refusal::Nested(own.entries() - 1)),
+            mode => return Step::Refused(Refusal::Upgrade(entry.key.clone(), mode)),
+        }
+        let first = own
+            .hold_mut()
+            .and_then(|hold| hold.remove(entry.number, false));
+        own.detach(now);
+        cx.ended(own, first.unwrap_or(entry.number), HoldEnd::Detached);
+        (self.current, self.line.others_wait) = (None, false);
+        Step::Left(Ok(()))
     }
 
     /// Makes the exclusive lock of an entry a shared one, and lets those join who wait for that.

@@ -74,6 +74,8 @@ pub enum Step {
     Left(Result<(), LostCause>),
     /// The hold has been downgraded to a shared one.
     Downgraded,
+    /// Send this renewal, which extends a hold, and pass its outcome to the machine.
+    Renew(Box<Renew>),
     /// The call gets no lock, or the holder cannot do what it asked for.
     Refused(Refusal),
 }
@@ -377,6 +379,8 @@ pub enum HoldEnd {
     Panicked,
     /// The call was cancelled.
     Cancelled,
+    /// The guard was detached, and its lock left to its lease.
+    Detached,
 }
 
 impl HoldEnd {
@@ -389,6 +393,7 @@ impl HoldEnd {
             Self::Lost => "lost",
             Self::Panicked => "panicked",
             Self::Cancelled => "cancelled",
+            Self::Detached => "detached",
         }
     }
 }

@@ -247,7 +247,7 @@ impl Ownership {
     /// Asks for this lease at least: a call before may have asked for less.
     pub(super) fn ask_for(&mut self, lease: Duration) {
         if self.phase() == Phase::Asking {
-            self.lease.full = self.lease.full.max(lease);
+            self.lease.ask_for(lease);
         }
     }
 
@@ -291,7 +291,7 @@ impl Ownership {
             Phase::Asking => mode == self.mode,
             Phase::HandedOver => {
                 now < self.lease.valid_until
-                    && options.lease == self.lease.full
+                    && options.lease == self.lease()
                     && mode.fits_grant(self.mode)
             }
             _ => return false,
@@ -306,22 +306,22 @@ impl Ownership {
         self.token().map_or_else(is_next, |last| token == last)
     }
 
-    /// Returns whether a call with these options can follow the present hold. It needs the same lease, because a late renewal
-    /// would set that of the present hold.
+    /// Returns whether a call with these options can follow the present hold. It needs the same lease, because the store would keep
+    /// the lock for a longer one, and calls that share a hold have only one.
     pub(super) fn fits(&self, options: &LockOptions, now: Time) -> bool {
-        let is_like = options.watchdog
-            && options.lease == self.lease.full
-            && options.mode.fits_grant(self.mode);
+        let is_like =
+            options.watchdog && options.lease == self.lease() && options.mode.fits_grant(self.mode);
         is_like && self.lease.is_fresh(now)
     }
 
-    /// Returns whether nothing about it is in doubt, and its lease will last for a while.
+    /// Returns whether nothing about it is in doubt, its lease will last for a while, and no holder has changed that.
     pub(super) fn is_certain(&self, now: Time) -> bool {
         let is_kept = !self.min_hold(now).is_zero();
         self.phase() == Phase::Held
             && self.lost.is_none()
             && self.doubt.admits_hold()
             && self.lease.is_fresh(now)
+            && self.lease.is_as_granted()
             && !is_kept
     }
 
@@ -411,7 +411,7 @@ impl Ownership {
         );
         if matches!(self.phase(), Phase::Held | Phase::Retained) {
             is(
-                self.rest(now) <= self.lease.full,
+                self.rest(now) <= self.lease(),
                 "no lease ends later than the server's",
             );
         }

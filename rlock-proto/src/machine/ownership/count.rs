@@ -112,7 +112,7 @@ impl Ownership {
         let what = match shows {
             Shown::Count(count) => Ask::SetCount {
                 count,
-                lease: self.lease.full,
+                lease: self.lease(),
             },
             Shown::Shared => Ask::Downgrade {
                 fence: self.fence_to_pass(cx),

@@ -42,6 +42,9 @@ enum Progress {
     GivenUp,
     /// The store does not have the lock.
     Done,
+    /// A holder has detached the lock, which belongs to those who have its token. The owner is remembered until the lease ends,
+    /// because a late message about it must not release it.
+    Detached,
 }
 
 impl Release {
@@ -64,7 +67,7 @@ impl Release {
         match self.progress {
             _ if tries.is_under_way() => tries.due(),
             Progress::Due => tries.due().min(self.until),
-            Progress::GivenUp => self.until,
+            Progress::GivenUp | Progress::Detached => self.until,
             Progress::Done => Time::NEVER,
         }
     }
@@ -73,7 +76,7 @@ impl Release {
     pub(super) fn is_over(&self, tries: &Tries, now: Time) -> bool {
         let is_over = match self.progress {
             Progress::Due => false,
-            Progress::GivenUp => now >= self.until,
+            Progress::GivenUp | Progress::Detached => now >= self.until,
             Progress::Done => true,
         };
         is_over && !tries.is_under_way()
@@ -85,13 +88,21 @@ impl Ownership {
     pub(in crate::machine) fn end(&mut self, now: Time) {
         let ends_hold = self.phase() == Phase::Held;
         self.tries = Tries::from(now);
-        let release = Release::new(ends_hold, now + self.lease.full);
+        let release = Release::new(ends_hold, self.lease.longest_end(now));
         self.status.end(release);
     }
 
     /// Returns its release, once it has ended.
     pub(in crate::machine) fn release_mut(&mut self) -> Option<&mut Release> {
         self.status.release_mut()
+    }
+
+    /// Ends the ownership without a release.
+    pub(in crate::machine) fn detach(&mut self, now: Time) {
+        self.end(now);
+        if let Some(release) = self.status.release_mut() {
+            release.progress = Progress::Detached;
+        }
     }
 
     /// Returns whether it is being released, and the store may still have the lock.
@@ -104,9 +115,9 @@ impl Ownership {
     /// Releases it once more, because the store may have granted it the lock or queued it after its release was executed or
     /// given up.
     pub(in crate::machine) fn release_again(&mut self, now: Time) {
-        let until = now + self.lease.full;
+        let until = self.lease.longest_end(now);
         if let Some(release) = self.status.release_mut()
-            && release.progress != Progress::Due
+            && matches!(release.progress, Progress::GivenUp | Progress::Done)
         {
             // The outcome of its hold is known, so this release finds no loss.
             *release = Release::new(false, until);

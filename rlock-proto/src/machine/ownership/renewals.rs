@@ -1,4 +1,4 @@
-//! When a lease is renewed, and when it ends the hold.
+//! When a lease is renewed, how a holder extends it, and when it ends the hold.
 
 use std::time::Duration;
 
@@ -22,8 +22,12 @@ const SOON: Duration = Duration::from_millis(20);
 /// The lease of an ownership, as far as the store has confirmed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
-    /// The lease of the holds, and of all renewals. Nested calls share it.
-    pub(super) full: Duration,
+    /// The lease of the hold, and of its renewals. Nested calls share it.
+    full: Duration,
+    /// The longest lease that was asked for. The store may keep the lock for it, even after a holder has shortened the lease.
+    longest: Duration,
+    /// Whether a holder has changed the lease. Then the ownership serves no other hold.
+    is_changed: bool,
     /// The last lease that the store confirmed as the TTL, and when its request was sent.
     pub(super) confirmed: Duration,
     confirmed_at: Time,
@@ -36,11 +40,29 @@ impl Lease {
     pub(super) fn new(full: Duration) -> Self {
         Self {
             full,
+            longest: full,
+            is_changed: false,
             confirmed: full,
             confirmed_at: Time::default(),
             valid_until: Time::default(),
             renewal_sent: None,
         }
+    }
+
+    /// Asks for this lease at least.
+    pub(super) fn ask_for(&mut self, lease: Duration) {
+        self.full = self.full.max(lease);
+        self.longest = self.longest.max(lease);
+    }
+
+    /// Returns whether it is the lease of the call that the hold began with.
+    pub(super) fn is_as_granted(&self) -> bool {
+        !self.is_changed
+    }
+
+    /// Returns when the lock has ended at the store if the last request for it is executed now.
+    pub(super) fn longest_end(&self, now: Time) -> Time {
+        now + self.longest
     }
 
     /// Begins with a grant of the store or of the hold before.
@@ -50,18 +72,32 @@ impl Lease {
         self.valid_until = valid_until(grant.since, self.confirmed);
     }
 
-    /// Records the lease that the store confirmed for a request sent at `sent_at`.
-    pub(super) fn confirm(&mut self, sent_at: Time, lease: Duration) {
+    /// Makes this the lease. A hold that was confirmed for longer ends with it, even if the store is not asked.
+    fn set(&mut self, lease: Duration, now: Time) {
+        self.is_changed |= lease != self.full;
+        self.full = lease;
+        self.longest = self.longest.max(lease);
+        let end = valid_until(now, lease);
+        if end <= self.valid_until {
+            (self.confirmed, self.confirmed_at, self.valid_until) = (lease, now, end);
+        }
+    }
+
+    /// Records the lease that the store confirmed for a request sent at `sent_at`. A late reply does not undo that the lease was
+    /// shortened since.
+    fn confirm(&mut self, sent_at: Time, lease: Duration) {
+        let lease = lease.min(self.full);
         // Both from one request, because replies may overtake each other: the one whose lease ends last.
         if sent_at + lease >= self.confirmed_at + self.confirmed && !lease.is_zero() {
             (self.confirmed, self.confirmed_at) = (lease, sent_at);
         }
-        self.extend(sent_at, lease);
+        self.lasts(sent_at, lease);
     }
 
-    /// Extends the validity: a request sent at `sent_at` has kept the lock for this lease at least. The renewals go on as before.
-    pub(super) fn extend(&mut self, sent_at: Time, lease: Duration) {
-        self.valid_until = self.valid_until.max(valid_until(sent_at, lease));
+    /// Prolongs the validity: a request sent at `sent_at` has kept the lock for this lease at least. The renewals go on as before.
+    fn lasts(&mut self, sent_at: Time, lease: Duration) {
+        let end = valid_until(sent_at, lease.min(self.full));
+        self.valid_until = self.valid_until.max(end);
     }
 
     /// Returns it as a grant, as it was confirmed last.
@@ -205,11 +241,33 @@ impl Ownership {
         }
     }
 
-    /// Extends the validity: a count sent at `sent_at` keeps the lock for this lease at least. That puts no
+    /// Makes this the lease of the hold, from now on, and begins the renewal that asks the store for it. If several holds share the
+    /// ownership, the lease only grows, because the others rely on it.
+    pub(in crate::machine) fn extend(
+        &mut self,
+        slot: SlotId,
+        key: Key,
+        lease: Duration,
+        settings: &Settings,
+        now: Time,
+    ) -> Renew {
+        let is_alone = self.hold().is_none_or(|hold| hold.firsts().len() < 2);
+        let before = self.lease.full;
+        let lease = if is_alone { lease } else { lease.max(before) };
+        self.lease.set(lease, now);
+        self.begin_renewal(slot, key, lease, settings, now)
+    }
+
+    /// Returns the lease of the hold.
+    pub(in crate::machine) fn lease(&self) -> Duration {
+        self.lease.full
+    }
+
+    /// Prolongs the validity: a count sent at `sent_at` keeps the lock for this lease at least. That puts no
     /// renewal off, because only renewals show that others wait, and make a quorum restore the lock.
     pub(super) fn kept(&mut self, sent_at: Time, lease: Duration, now: Time) {
         if !self.rest(now).is_zero() {
-            self.lease.extend(sent_at, lease);
+            self.lease.lasts(sent_at, lease);
         }
     }
 

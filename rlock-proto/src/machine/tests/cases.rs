@@ -5,6 +5,7 @@ mod client;
 mod counts;
 mod downgrades;
 mod ends;
+mod extended;
 mod handovers;
 mod leases;
 mod losses;
