@@ -52,6 +52,8 @@ pub(crate) struct Lock {
     pub(crate) lacks: Vec<u64>,
     /// Until when it stays taken after the last hold.
     pub(crate) kept_until: u64,
+    /// The token of the last hold that was detached, and until when its lock stays taken.
+    pub(crate) detached: (u64, u64),
     /// How many calls of a client were served in a row while other clients waited.
     pub(crate) handovers: (usize, usize),
     /// The largest token that the resource has seen.

@@ -8,6 +8,7 @@
 
 mod clients;
 mod drops;
+mod extensions;
 mod failover;
 mod known;
 mod network;

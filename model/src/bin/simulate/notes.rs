@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     key::Key,
-    lease::Time,
+    lease::{Time, valid_until},
     machine::{Ask, Event, Input, Machine, Owner, Ownership, Phase, Reply},
     options::LockOptions,
     store::{Acquired, Applied, RenewalOutcome},
@@ -27,6 +27,8 @@ pub(crate) struct Note {
     pub(crate) terms: LockOptions,
     pub(crate) began: Time,
     pub(crate) ended_at: Time,
+    /// Until when the store has confirmed the present hold.
+    pub(crate) confirmed_until: Time,
     pub(crate) is_present: bool,
     pub(crate) is_lost: bool,
     /// Why no further hold may begin with it.
@@ -127,9 +129,16 @@ impl Notes {
                 sent_at,
                 outcome: Some(RenewalOutcome::Held { .. }),
             } => {
+                let own = machine.own(&renew.key, renew.owner);
+                let is_valid = own.is_some_and(|own| !own.rest(now).is_zero());
                 let note = self.of(renew.owner);
                 note.confirmed(*sent_at);
                 note.attempts = 0;
+                if is_valid {
+                    let lease = renew.lease.min(note.terms.lease);
+                    let until = valid_until(*sent_at, lease);
+                    note.confirmed_until = note.confirmed_until.max(until);
+                }
             }
             Input::Acquire {
                 locks,

@@ -115,8 +115,10 @@ parts! {
     ClocksDrift: OfClocks, 1 of 2, 1..=1;
     // With such a clock, no overlap counts.
     ClockBeyondTheMargin: OfClocks, 1 of 8, 1..=1;
-    // Stays last, so that existing seeds draw the same numbers for all other parts.
+    // The last parts were added later, so that existing seeds draw the same numbers for the others.
     MasterReplaced: OfServers, 1 of 3, 11_000..=20_000, Fails, Delays, Leaves, Repeats;
+    Extends: Option, 1 of 2, 1..=60;
+    Detaches: Option, 1 of 3, 1..=20;
 }
 
 impl Part {

@@ -221,7 +221,13 @@ impl World {
         }
     }
 
-    /// Asks the holder of a lock to release it, or takes it by force.
+    /// Draws whether an operator extends a hold instead of asking for it.
+    fn extends_for(&mut self, at_once: bool) -> bool {
+        let may_renew = self.plan.has(Part::Extends) && !self.plan.has(Part::NeverRenewed);
+        !at_once && may_renew && self.rng.bool()
+    }
+
+    /// Asks the holder of a lock to release or extend it, or takes it by force.
     fn operator(&mut self, at_once: bool, server: usize, key: &Key) -> Option<()> {
         let time = self.servers[server].time(self.now);
         let entry = self.servers[server].state.inspect(key, time)?;
@@ -243,7 +249,13 @@ impl World {
             && (!at_once || self.rng.bool())
         {
             let after = self.rng.u64(..5 * MS);
-            let event = Event::Revoke { token, at_once };
+            let event = match token {
+                Some(token) if self.extends_for(at_once) => Event::Extend {
+                    token,
+                    lease: self.any_lease(),
+                },
+                _ => Event::Revoke { token, at_once },
+            };
             self.tells_client(
                 self.who(client),
                 after,

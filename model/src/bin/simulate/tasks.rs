@@ -61,8 +61,7 @@ impl World {
 
     fn terms(&mut self) -> LockOptions {
         let ms = |ms: u32| Duration::from_millis(u64::from(ms));
-        let leases = self.plan.leases();
-        let lease = ms(leases[self.rng.usize(..leases.len())]);
+        let lease = self.any_lease();
         let wait = if self.is(Part::NeverWaits) {
             Wait::Never
         } else if self.is(Part::WaitsForever) {
@@ -223,6 +222,17 @@ impl World {
                 .u64(..=u64::from(self.plan[Part::LongestHold]) * MS);
             return self.goes_on(client, task, after);
         }
+        if stays && self.is(Part::Extends) {
+            self.extends(client, &held);
+            let after = self
+                .rng
+                .u64(..=u64::from(self.plan[Part::LongestHold]) * MS);
+            return self.goes_on(client, task, after);
+        }
+        if stays && self.is(Part::Detaches) && self.detaches(client, &held) {
+            self.state(client, task).entries.pop();
+            return self.goes_on(client, task, MS);
+        }
         if stays && self.is(Part::KeepsEntries) {
             let mut kept = held.clone();
             let step = self.on(client, Input::Keep(kept.entry.clone()), None);
@@ -327,7 +337,7 @@ impl World {
             self.is_in_time(client, task);
         }
         let longest = match step {
-            Step::Wait | Step::Downgraded => return,
+            Step::Wait | Step::Downgraded | Step::Renew(_) => return,
             Step::Send(request) => {
                 let state = self.state(client, task);
                 state.is_sending = true;

@@ -45,6 +45,8 @@ impl World {
             "although its lease had ended before the release"
         } else if is_held && !matches!(loss.cause, LostCause::MaxHold | LostCause::Revoked) {
             "and keeps the turn"
+        } else if loss.cause == LostCause::Expired && !has_ended && now < note.confirmed_until {
+            "before the end that the store has confirmed"
         } else if loss.cause == LostCause::Expired && renewed && note.attempts < 2 && !is_late {
             "after one attempt at a renewal"
         } else if loss.cause == LostCause::Expired && renewed && is_calm {

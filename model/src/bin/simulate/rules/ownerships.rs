@@ -63,6 +63,7 @@ impl World {
             token: hold.token,
             terms: *terms,
             began: now,
+            confirmed_until: now + left,
             is_present: true,
             is_over: former.is_over,
             is_lost: former.is_lost,

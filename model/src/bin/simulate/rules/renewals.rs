@@ -28,6 +28,8 @@ impl World {
         // If the hold before has tried a renewal, the next one follows after a pause.
         let is_first = std::mem::take(&mut note.is_brief) && note.attempts == 0;
         note.attempts += 1;
+        // Another client may have extended the hold.
+        note.terms.lease = note.terms.lease.max(renew.lease);
         let retained_until = note.ended_at + note.retain.max(FOR_TOKENS);
         // An entry may have confirmed the whole lease before.
         let is_short = renew.confirmed < renew.lease;
