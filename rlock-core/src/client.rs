@@ -2,6 +2,7 @@
 
 mod builder;
 mod closing;
+mod extend;
 mod inspect;
 mod list;
 mod probe;

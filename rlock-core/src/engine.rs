@@ -9,6 +9,7 @@ pub(crate) mod core;
 pub(crate) mod driver;
 pub(crate) mod entries;
 pub(crate) mod entry;
+mod extension;
 pub(crate) mod hold_record;
 pub(crate) mod holders;
 pub(crate) mod messages;

@@ -9,6 +9,7 @@ use crate::{
     engine::{call_chain::Scope, entries::Entries, entry::EntryHandle},
     error::LockError,
     hold::Hold,
+    token::Token,
 };
 
 /// A guard, which holds its lock until it is released or dropped.
@@ -24,7 +25,8 @@ use crate::{
 /// [`release`](Self::release) waits for the store's reply and reports a loss.
 ///
 /// The lock of a leaked guard (from `mem::forget`, for example) is renewed until the process ends or its client is
-/// [shut down](crate::LockClient::shutdown), unless [`max_hold`](crate::Lock::max_hold) limits that.
+/// [shut down](crate::LockClient::shutdown), unless [`max_hold`](crate::Lock::max_hold) limits that. To leave a lock to another
+/// request or process, use [`detach`](Self::detach), which ends the renewals.
 ///
 /// # Examples
 ///
@@ -191,6 +193,54 @@ impl LockGuard {
     pub fn release_blocking(self) -> Result<(), LockError> {
         let action = format!("release lock `{}`", self.first().shown());
         block_on(|| action, self.release())?
+    }
+
+    /// Detaches the guard from its lock, which stays taken for the rest of its lease without a renewal. Returns the token, with
+    /// which another request or process can [release](crate::LockClient::release_if) or
+    /// [extend](crate::LockClient::extend_if) the lock.
+    ///
+    /// Nothing of this client has the lock from then on: its calls for the key wait like those of other clients, a
+    /// [drain](crate::LockClient::drain) or [shutdown](crate::LockClient::shutdown) leaves it alone, and its end is reported as
+    /// no loss. [`min_hold`](crate::Lock::min_hold) does not apply to it.
+    ///
+    /// Sends no request. Unless someone extends it, the lock becomes free after its lease, which the last renewal began, so
+    /// acquire it with a [lease](crate::Lock::lease) that lasts until then, or [extend](Hold::extend) it first.
+    ///
+    /// # Errors
+    ///
+    /// The guard is dropped in each case, so its lock is released in the background. [`LockError::Lost`] if the lock is lost.
+    /// [`LockError::InvalidOption`] for a [shared](crate::Lock::shared) lock or a [permit](crate::Lock::permits), whose holders
+    /// the store does not know by their tokens; while other entries of the hold remain; and for several keys, because each has
+    /// a token of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lock = client.lock("upload:7").lease(Duration::from_secs(15 * 60));
+    /// let token = lock.acquire().await?.detach()?; // the request that begins the upload returns the token
+    ///
+    /// assert!(lock.try_acquire().await?.is_none(), "the upload goes on");
+    /// assert!(client.release_if("upload:7", token).await?); // the request that completes it
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn detach(mut self) -> Result<Token, LockError> {
+        let [entry] = &self.entries()[..] else {
+            let value = format!("with {} keys", self.entries().len());
+            let reason = "each key has a token of its own: acquire and detach them one by one";
+            let error = LockError::invalid_option("detach", value, reason);
+            return Err(error.of_lock(self.first().shown()));
+        };
+        entry.detach()?;
+        let token = entry.token();
+        self.take().into_handles();
+        Ok(token)
     }
 
     /// Marks the work under the lock as failed, so that the lock becomes free at the end of the hold despite

@@ -4,10 +4,14 @@ mod notices;
 
 use std::{fmt, time::Duration};
 
+use futures_util::future::join_all;
+
 use crate::{
+    blocking::block_on,
     engine::entry::EntryHandle,
     error::LockError,
     fencing::{self, Fence},
+    limits,
     token::Token,
 };
 use rlock_proto::{few::Few, mode::LockMode};
@@ -221,6 +225,76 @@ impl Hold {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
+    }
+
+    /// Extends the lock: makes this its lease, which counts from now on, and waits until the store has confirmed it. The lease
+    /// is set, not added to what is left.
+    ///
+    /// With the watchdog, the renewals go on with this lease. With [`watchdog(false)`](crate::Lock::watchdog), nothing else
+    /// renews the lock, so work that extends it after each step keeps it only as long as it makes progress.
+    /// [`max_hold`](crate::Lock::max_hold) still limits the hold. Nested calls share the lease of their hold. The next hold
+    /// has the lease of its own call.
+    ///
+    /// A shorter lease ends the hold sooner at once, even if the store does not reply. The store only lets a lease grow, because
+    /// a late copy of a request must not end a lock that its holder relies on. So if the process dies, the lock stays for the
+    /// longest lease that the hold has had. A release frees it as usual.
+    ///
+    /// If several calls of this client [share](crate::Lock::shared) the lock, the lease only grows, because the others rely on
+    /// it. With several keys, extends all locks in parallel.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the hold is lost or has ended, which an extension never revives. [`LockError::Unavailable`] if the
+    /// store has not confirmed the lease within the client's
+    /// [`response_timeout`](crate::LockClientBuilder::response_timeout), and [`LockError::Refused`] if it refuses. The hold is
+    /// then [valid](Self::valid_for) for as long as was confirmed before, and the watchdog goes on to ask for the new lease.
+    /// [`LockError::InvalidOption`] for a lease that is not between 10 milliseconds and 24 hours.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the store may have extended the lock, but the hold relies only on what was confirmed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rlock_core::{LockClient, LockError};
+    ///
+    /// # async fn import(_chunk: u32) {}
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// let client = LockClient::in_memory();
+    /// let lease = Duration::from_secs(60);
+    /// let guard = client.lock("import").lease(lease).watchdog(false).acquire().await?;
+    /// for chunk in 0..3 {
+    ///     import(chunk).await; // if a chunk hangs, the lock is free after a minute
+    ///     guard.extend(lease).await?;
+    /// }
+    /// guard.release().await
+    /// # }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<(), LockError> {
+        limits::lease("lease", lease)?;
+        match &self.entries[..] {
+            [entry] => entry.extend(lease).await,
+            entries => {
+                let each = entries.iter().map(|entry| entry.extend(lease));
+                // Boxed, so that the futures of callers stay small.
+                let extended = Box::pin(join_all(each)).await;
+                extended.into_iter().collect()
+            }
+        }
+    }
+
+    /// Extends the lock from synchronous code, like [`extend`](Self::extend). Blocks the calling thread until the store has
+    /// replied.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`extend`](Self::extend), and [`LockError::BlockingInAsync`] on a thread that runs Tokio tasks.
+    pub fn extend_blocking(&self, lease: Duration) -> Result<(), LockError> {
+        let action = || format!("extend lock `{}`", self.first().shown());
+        block_on(action, self.extend(lease))?
     }
 
     /// Returns an error if the hold is not valid now. For work that no loss stops, such as a long closure, between its

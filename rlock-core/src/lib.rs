@@ -34,6 +34,8 @@
 //!   [`Lock::run_blocking`] runs a closure, and [`LockClient::lock_all`] makes a lock of several keys.
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls can hold at once. [`LockGuard::downgrade`]
 //!   turns an exclusive lock into a shared one.
+//! - [`Hold::extend`]: sets another lease. [`LockGuard::detach`] leaves a lock to its lease and its token, by which
+//!   [`LockClient::extend_if`] and [`LockClient::release_if`] reach it from anywhere.
 //! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
 //! - [`LockClient::once`]: runs a scheduled job once for each tick, on one of several instances.
 //! - [`current`]: returns the hold that the running code is inside, with its fencing token.

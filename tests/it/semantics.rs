@@ -10,6 +10,7 @@ mod drain;
 mod durations;
 mod election;
 mod environment;
+mod extend;
 mod fence;
 mod kept;
 mod key;

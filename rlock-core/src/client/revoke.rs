@@ -221,12 +221,7 @@ impl LockClient {
         let is_meant = match (token, reply) {
             (None, _) | (_, Some(Answer::Released)) => true,
             (_, Some(Answer::OtherHold)) => false,
-            (Some(token), Some(Answer::NotHeld) | None) => {
-                // The store knows the last fence of a shared lock, which may be that of a holder that has left.
-                owner.mode() == LockMode::Exclusive
-                    && entry.holders == 1
-                    && entry.has_fence(token / TOKENS)
-            }
+            (Some(token), Some(Answer::NotHeld) | None) => may_have(entry, owner, token),
         };
         if !is_meant {
             return Ok(false);
@@ -270,27 +265,45 @@ impl LockClient {
         owner: OwnerId,
         way: Way,
     ) -> Result<Option<Answer>, LockError> {
-        let core = self.core();
         let question = Question::Release {
             way,
             key: key.clone(),
             owner,
-            by: core.options.identity.to_string(),
+            by: self.core().options.identity.to_string(),
         };
+        let takes = matches!(way, Way::Take { .. });
+        self.answer_of(key, owner, &question, takes).await
+    }
+
+    /// Asks the holder of a lock to change its hold. Returns its answer, or `None` if it is silent, or if this client may not ask
+    /// and `else_silent`.
+    pub(super) async fn answer_of(
+        &self,
+        key: &Key,
+        owner: OwnerId,
+        question: &Question,
+        else_silent: bool,
+    ) -> Result<Option<Answer>, LockError> {
         let action = || format!("tell the holder of lock `{key}`");
-        let reply = self.ask(ask(core, owner.client(), &question), action);
+        let reply = self.ask(ask(self.core(), owner.client(), question), action);
         Ok(match reply.await {
             Ok(Some(Report::Released(answer))) => Some(answer),
             Ok(_) => None,
             // Without the permission to publish, the store alone decides.
-            Err(LockError::Refused { .. }) if matches!(way, Way::Take { .. }) => None,
+            Err(LockError::Refused { .. }) if else_silent => None,
             Err(error) => return Err(error),
         })
     }
 }
 
+/// Returns whether this may be the token of the owner, as far as the store knows.
+pub(super) fn may_have(entry: &StoredLock, owner: OwnerId, token: u64) -> bool {
+    // The store knows the last fence of a shared lock, which may be that of a holder that has left.
+    owner.mode() == LockMode::Exclusive && entry.holders == 1 && entry.has_fence(token / TOKENS)
+}
+
 /// Returns the holders of a lock, as far as they are known.
-fn owners(entry: &StoredLock) -> Vec<OwnerId> {
+pub(super) fn owners(entry: &StoredLock) -> Vec<OwnerId> {
     let first = OwnerId::parse(&entry.owner);
     first
         .into_iter()

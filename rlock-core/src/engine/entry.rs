@@ -52,7 +52,7 @@ impl EntryHandle {
         self.client.core()
     }
 
-    fn inner(&self) -> machine::Entry {
+    pub(super) fn inner(&self) -> machine::Entry {
         machine::Entry {
             slot: self.hold.slot,
             key: self.hold.key.clone(),
@@ -157,8 +157,7 @@ impl EntryHandle {
         if self.hold.lasts(self.core().clock.now()) {
             return None;
         }
-        let valid = self.valid_until();
-        valid.map(|end| self.hold.lasts_until(end)).err()
+        self.valid_until().err()
     }
 
     /// Resolves when the hold is lost. An entry of a running body does not leave before.
@@ -166,8 +165,12 @@ impl EntryHandle {
         self.hold.until_lost().await
     }
 
-    fn valid_until(&self) -> Result<Time, LostCause> {
-        let valid = self.read(Ownership::valid_until);
+    /// Returns until when the hold is valid, and notes that under the client's mutex, so that no older end is noted later.
+    pub(super) fn valid_until(&self) -> Result<Time, LostCause> {
+        let valid = self.read(|own, now| {
+            let valid = own.valid_until(now);
+            valid.inspect(|end| self.hold.lasts_until(*end))
+        });
         let valid = valid.unwrap_or(Err(LostCause::Released));
         valid.map_err(|cause| self.hold.lost(self.number).unwrap_or(cause))
     }
@@ -208,7 +211,7 @@ impl EntryHandle {
         let others = self.core().shell.read(|machine, _| machine.others(&entry));
         match others {
             0 => Ok(()),
-            others => Err(self.nested_error(others)),
+            others => Err(self.nested_error("downgrade", others)),
         }
     }
 
@@ -217,17 +220,45 @@ impl EntryHandle {
         match self.core().shell.on(Input::Downgrade(self.inner())) {
             Some(Step::Downgraded) => Ok(()),
             Some(Step::Refused(Refusal::Lost(_, cause))) => Err(self.lost_error(cause)),
-            Some(Step::Refused(Refusal::Nested(others))) => Err(self.nested_error(others)),
+            Some(Step::Refused(Refusal::Nested(others))) => {
+                Err(self.nested_error("downgrade", others))
+            }
             step => unreachable!("a downgrade does not lead to {step:?}"),
         }
     }
 
-    fn nested_error(&self, others: u32) -> LockError {
+    fn nested_error(&self, option: &'static str, others: u32) -> LockError {
         let entries = if others == 1 { "entry" } else { "entries" };
         let value = format!("with {others} other {entries}");
-        let reason = "a body or nested calls rely on the exclusive lock: downgrade it when they have ended, \
-                      with the guard of `acquire`";
-        LockError::invalid_option("downgrade", value, reason).of_lock(self.shown())
+        let reason = format!(
+            "a body or nested calls rely on the exclusive lock: {option} it when they have ended, \
+             with the guard of `acquire`"
+        );
+        LockError::invalid_option(option, value, reason).of_lock(self.shown())
+    }
+
+    /// Ends the hold, whose only entry this is, and leaves the lock to its lease.
+    pub(crate) fn detach(&self) -> Result<(), LockError> {
+        match self.core().shell.on(Input::Detach(self.inner())) {
+            Some(Step::Left(_)) => {
+                self.hold.notify_entry_end();
+                Ok(())
+            }
+            Some(Step::Refused(Refusal::Lost(_, cause))) => {
+                let cause = self.hold.lost(self.number).unwrap_or(cause);
+                Err(self.lost_error(cause))
+            }
+            Some(Step::Refused(Refusal::Nested(others))) => {
+                Err(self.nested_error("detach", others))
+            }
+            Some(Step::Refused(Refusal::Upgrade(_, mode))) => {
+                let reason = "the store does not know which of its holders has which token: release it, or detach \
+                              an exclusive lock";
+                let error = LockError::invalid_option("detach", format!("with {mode}"), reason);
+                Err(error.of_lock(self.shown()))
+            }
+            step => unreachable!("a detached entry does not lead to {step:?}"),
+        }
     }
 
     pub(crate) fn valid_for(&self) -> Duration {

@@ -37,7 +37,7 @@ pub(crate) struct HoldRecord {
     /// The cause of its loss, and its entries then. The shell sets it under its mutex.
     lost: OnceLock<Box<(LostCause, Arc<[u32]>)>>,
     /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
-    /// make it valid for longer.
+    /// make it valid for longer. Set under the mutex.
     valid_until: AtomicU64,
     /// Whether another client has asked for the lock.
     is_requested: AtomicBool,
@@ -156,9 +156,9 @@ impl HoldRecord {
         now.nanos() < self.valid_until.load(Ordering::Acquire)
     }
 
-    /// Notes until when the hold is valid. A hold never becomes valid for a shorter time.
+    /// Notes until when the hold is valid: for longer after a renewal, for a shorter time after an extension by a shorter lease.
     pub(super) fn lasts_until(&self, end: Time) {
-        self.valid_until.fetch_max(end.nanos(), Ordering::AcqRel);
+        self.valid_until.store(end.nanos(), Ordering::Release);
     }
 
     /// Carries a passenger, or returns the one that the hold carries already.
@@ -228,6 +228,17 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn a_shorter_lease_brings_the_noted_end_nearer() {
+        let client = LockClient::in_memory();
+        let guard = client.lock("k").acquire_blocking().expect("free");
+        let (hold, at) = (&guard.first().hold, Time::from_nanos);
+        hold.lasts_until(at(9));
+        assert!(hold.lasts(at(8)));
+        hold.lasts_until(at(5));
+        assert!(hold.lasts(at(4)) && !hold.lasts(at(5)));
     }
 
     #[test]

@@ -186,6 +186,14 @@ fn answer(core: &Core, question: Question) -> Report {
         Question::Release { owner, .. } if !owner.is_of(core.id) => {
             return Report::Released(Answer::NotHeld);
         }
+        Question::Extend {
+            key,
+            owner,
+            token,
+            lease,
+        } => {
+            return Report::Released(extend(core, key, owner, token, lease));
+        }
         Question::Release {
             way,
             key,
@@ -216,6 +224,20 @@ fn answer(core: &Core, question: Question) -> Report {
         databases,
         more,
         lost,
+    }
+}
+
+/// Extends the hold with this token, if this client has it.
+fn extend(core: &Core, key: Key, owner: OwnerId, token: u64, lease: Duration) -> Answer {
+    let hold = core.shell.hold(owner.sequence());
+    match hold.filter(|hold| owner.is_of(core.id) && hold.key == key) {
+        None => Answer::NotHeld,
+        Some(hold) if hold.token != token => Answer::OtherHold,
+        Some(_) => {
+            let event = Event::Extend { token, lease };
+            core.shell.on_event(key, Some(owner.sequence()), event);
+            Answer::Released
+        }
     }
 }
 

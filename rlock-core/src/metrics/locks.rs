@@ -32,7 +32,7 @@ type Name = (&'static str, &'static str);
 struct LockMetrics {
     name: Name,
     acquires: [OnceLock<Histogram>; 5],
-    holds: [OnceLock<Histogram>; 5],
+    holds: [OnceLock<Histogram>; 6],
     waiting: Gauge,
     held: Gauge,
     contended: Counter,

@@ -5,6 +5,7 @@
 //! `docs/stores.md` lists them.
 
 mod elections;
+mod extended;
 mod holders;
 mod locks;
 mod many;
@@ -20,8 +21,8 @@ use rlock_core::LockClient;
 use rlock_testkit::eventually;
 
 pub(crate) use self::{
-    elections::*, holders::*, locks::*, many::*, modes::*, queue::*, requests::*, ticks::*,
-    unpicked::*,
+    elections::*, extended::*, holders::*, locks::*, many::*, modes::*, queue::*, requests::*,
+    ticks::*, unpicked::*,
 };
 use crate::common::LONG;
 
@@ -113,6 +114,9 @@ macro_rules! conformance {
             a_downgrade_lets_all_readers_in_and_no_writer,
             a_tick_runs_once_on_one_of_two_clients,
             a_tick_whose_run_fails_with_retry_runs_on_the_client_that_waits,
+            an_extension_sets_the_lease_from_now_on_and_revives_nothing,
+            a_lock_is_extended_by_the_token_of_its_hold_only,
+            a_detached_lock_belongs_to_those_who_have_its_token,
             $($($more,)*)?
         }
     };

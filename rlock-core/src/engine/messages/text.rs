@@ -6,10 +6,11 @@
 //! @ask  <from> <number> release ask    <key> <owner> <who asks>
 //! @ask  <from> <number> release revoke <key> <owner> <who asks>
 //! @ask  <from> <number> release take   <token, or empty> <key> <owner> <who asks>
+//! @ask  <from> <number> extend  <key> <owner> <token> <lease>
 //! @ask  <from> <number> client
 //! @tell <number> locks    <databases> <1: there are more> <locks lost so far> { <lock> }
 //! @tell <number> client   <service, or empty> <version, or empty> <host> <process id>
-//! @tell <number> released <1: it is being released, or its holder was asked, 0: another hold has it, 2: it is not held>
+//! @tell <number> released <1: it is being released or extended, or its holder was asked, 0: another hold has it, 2: it is not held>
 //! @announce <databases> <lock>
 //! @ended <databases> <key> <token>
 //! ```
@@ -24,6 +25,7 @@ use std::{str, time::Duration};
 
 use rlock_proto::{
     key::Key,
+    lease::{MAX_LEASE, MIN_LEASE},
     owner::OwnerId,
     store::{TOKENS, TOO_LARGE_FENCE},
 };
@@ -60,6 +62,13 @@ pub(crate) enum Question {
         key: Key,
         owner: OwnerId,
         by: String,
+    },
+    /// Extend this lock by this lease at least.
+    Extend {
+        key: Key,
+        owner: OwnerId,
+        token: u64,
+        lease: Duration,
     },
     /// Who is the client?
     Client,
@@ -107,7 +116,7 @@ pub(crate) enum Report {
 /// The answer to a request for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The lock is released or about to be, or its holder was asked.
+    /// The lock is released or extended, or about to be, or its holder was asked.
     Released,
     /// The present hold has another token.
     OtherHold,
@@ -133,6 +142,7 @@ fields!(Question:
     "lock" Self::Lock { key },
     "locks" Self::Locks { pattern = |from| raw(from).filter(|it| it.len() <= LONGEST_PATTERN), after },
     "release" Self::Release { way, key, owner, by },
+    "extend" Self::Extend { key, owner, token, lease = |from| Duration::read(from).filter(|lease| (MIN_LEASE..=MAX_LEASE).contains(lease)) },
     "client" Self::Client
 );
 fields!(Report:

@@ -28,6 +28,14 @@ fn questions() -> impl Strategy<Value = Question> {
         key().prop_map(|key| Question::Lock { key }),
         (".{0,40}", prop::option::of(key()))
             .prop_map(|(pattern, after)| Question::Locks { pattern, after }),
+        (key(), owner(), any::<u64>(), 10..=86_400_000_u64).prop_map(
+            |(key, owner, token, lease)| Question::Extend {
+                key,
+                owner,
+                token,
+                lease: Duration::from_millis(lease),
+            }
+        ),
         (ways(), key(), owner(), text()).prop_map(|(way, key, owner, by)| Question::Release {
             way,
             key,

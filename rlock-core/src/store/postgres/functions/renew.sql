@@ -1,4 +1,4 @@
--- Extends the leases (ms) of locks that their owners still hold; 0 leaves them as they are. Never grants a lock.
+-- Extends the leases (ms) of locks that their owners still hold; 0 leaves them as they are. Never grants a lock, nor shortens a lease.
 -- Returns for each lock: 0 not held, 1 held, or its new fence; negative if others wait for it. A lock gets a new fence only if its
 -- last one is below the one in `known`.
 CREATE FUNCTION rlock.renew(keys text[], owners text[], known bigint[], lease bigint, retention bigint)
@@ -11,7 +11,7 @@ BEGIN
   FOR n IN 1 .. cardinality(keys) LOOP
     PERFORM rlock.share(keys[n], owners[n]);
     IF lease > 0 THEN
-      UPDATE rlock.holder SET expires_at = ends WHERE key = keys[n] AND owner = owners[n];
+      UPDATE rlock.holder SET expires_at = greatest(expires_at, ends) WHERE key = keys[n] AND owner = owners[n];
     ELSE
       PERFORM FROM rlock.holder WHERE key = keys[n] AND owner = owners[n];
     END IF;
