@@ -4,9 +4,10 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    connect::StoreOptions, doctor::DoctorOptions, elect::ElectOptions, inspect::InspectOptions,
-    leader::LeaderOptions, log::LogOptions, ls::LsOptions, once::OnceOptions,
-    release::ReleaseOptions, run::RunOptions, top::TopOptions, wait::WaitOptions,
+    connect::StoreOptions, doctor::DoctorOptions, elect::ElectOptions, extend::ExtendOptions,
+    inspect::InspectOptions, leader::LeaderOptions, log::LogOptions, ls::LsOptions,
+    once::OnceOptions, release::ReleaseOptions, run::RunOptions, top::TopOptions,
+    wait::WaitOptions,
 };
 
 /// Distributed locks on Redis or Valkey, from the command line.
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Ls(LsOptions),
     /// Shows one lock: its holder, its lease, and who waits for it
     Inspect(InspectOptions),
+    /// Extends a lock whose token you have
+    Extend(ExtendOptions),
     /// Asks for a lock, or takes it from its holder
     Release(ReleaseOptions),
     /// Shows a live table of the locks that are held, those with the most waiters first

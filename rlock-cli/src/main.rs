@@ -10,6 +10,7 @@ mod doctor;
 mod duration;
 mod elect;
 mod exit;
+mod extend;
 mod hint;
 mod inspect;
 mod leader;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Command::Wait(options) => block_on(wait::wait(&options, &cli.store, cli.log.json)),
         Command::Ls(options) => block_on(ls::ls(&options, &cli.store, cli.log.json)),
         Command::Inspect(options) => block_on(inspect::inspect(&options, &cli.store, cli.log.json)),
+        Command::Extend(options) => block_on(extend::extend(&options, &cli.store, cli.log.json)),
         Command::Release(options) => block_on(release::release(&options, &cli.store, cli.log.json)),
         Command::Doctor(options) => block_on(doctor::doctor(&options, &cli.store, cli.log.json)),
         Command::Top(options) => block_on(top::top(&options, &cli.store, cli.log.json)),

@@ -14,7 +14,7 @@ use clap_mangen::{
 
 pub(crate) use self::{
     elections::{ELECT, LEADER},
-    operations::{DOCTOR, INSPECT, LS, RELEASE, TOP},
+    operations::{DOCTOR, EXTEND, INSPECT, LS, RELEASE, TOP},
 };
 use crate::{
     exit::{Failure, Status},
@@ -205,6 +205,7 @@ fn sections(subcommand: &str) -> &'static [Section] {
         "wait" => WAIT,
         "ls" => LS,
         "inspect" => INSPECT,
+        "extend" => EXTEND,
         "release" => RELEASE,
         "doctor" => DOCTOR,
         "top" => TOP,

@@ -61,6 +61,29 @@ pub(crate) const INSPECT: &[Section] = &[
     },
 ];
 
+/// The sections of `rlock extend`.
+pub(crate) const EXTEND: &[Section] = &[
+    Section {
+        title: "Holders",
+        rows: &[],
+        text: "For a lock that a program has detached, and whose token it passed on. A holder that still has its guard is \
+               told, and relies on the longer lease, too. A lease that is shorter than the present one changes nothing.",
+    },
+    Section {
+        title: "Exit status",
+        rows: &[
+            ("0", "the lock is extended"),
+            (
+                "1",
+                "the lock is not extended: it is free, or its current hold has another token",
+            ),
+            UNAVAILABLE,
+            USAGE,
+        ],
+        text: "",
+    },
+];
+
 /// The sections of `rlock release`.
 pub(crate) const RELEASE: &[Section] = &[
     Section {

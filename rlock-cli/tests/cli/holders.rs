@@ -7,13 +7,14 @@ use serde_json::Value;
 use crate::common::{LONG, Outcome, run, run_until};
 
 /// The subcommands that connect to the store, with their arguments.
-const CONNECTING: [&[&str]; 9] = [
+const CONNECTING: [&[&str]; 10] = [
     &["run", "-n", "-k", "a", "--", "echo", "ran"],
     &["leader", "a"],
     &["wait", "a"],
     &["ls"],
     &["ls", "--scan"],
     &["inspect", "order:42"],
+    &["extend", "order:42", "--token", "1", "--lease", "1m"],
     &["release", "order:42", "--force", "--yes"],
     &["top"],
     &["doctor"],

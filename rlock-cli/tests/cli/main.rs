@@ -7,6 +7,7 @@ mod doctor;
 mod drill;
 mod elect;
 mod environment;
+mod extend;
 mod holders;
 mod hostile;
 mod inspect;
