@@ -51,7 +51,9 @@ pub(crate) fn mode(info: &LockInfo) -> Option<String> {
             format!("shared, {} holders", info.holder_count)
         }
         LockMode::Shared => "shared".to_owned(),
-        LockMode::Permits(permits) => format!("{} of {permits} permits", info.holder_count.max(1)),
+        LockMode::Permits { of, .. } => {
+            format!("{} of {of} permits", info.permits_taken().unwrap_or(1))
+        }
         _ => return None,
     };
     Some(mode)
@@ -125,9 +127,10 @@ pub(crate) fn object(info: &LockInfo) -> Value {
         "owner": info.owner,
         "mode": mode_word(info.mode()),
         "permits": match info.mode() {
-            LockMode::Permits(permits) => Some(permits),
+            LockMode::Permits { of, .. } => Some(of),
             _ => None,
         },
+        "permits_taken": info.permits_taken(),
         "holder_count": info.holder_count,
         "other_owners": info.other_owners,
         "depth": info.depth,
@@ -143,7 +146,7 @@ pub(crate) fn object(info: &LockInfo) -> Value {
 fn mode_word(mode: LockMode) -> &'static str {
     match mode {
         LockMode::Shared => "shared",
-        LockMode::Permits(_) => "permits",
+        LockMode::Permits { .. } => "permits",
         _ => "exclusive",
     }
 }

@@ -72,6 +72,10 @@ pub(crate) const RUN: &[Section] = &[
                 "--permits N",
                 "waits while N permits or more are taken; refused on a quorum",
             ),
+            (
+                "--take K",
+                "takes K of the N permits, all or none; later commands wait behind it, even for one permit",
+            ),
         ],
         text: "The option applies to all keys. Waiters of all modes are served in the order in which they came, except \
                on a quorum. A shared hold may have the same token as another reader, but a smaller one than every \

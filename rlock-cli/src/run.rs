@@ -49,6 +49,9 @@ pub(crate) struct RunOptions {
     /// Takes one of N permits: at most N commands with this option run at once
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
+    /// Takes K of the permits instead of one, all or none
+    #[arg(long, value_name = "K", requires = "permits", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) take: Option<u32>,
     /// How long the store keeps a lock without a renewal, for example after a crash
     #[arg(
         long,
@@ -307,6 +310,9 @@ async fn acquire(
     }
     if let Some(permits) = options.permits {
         locks = locks.permits(permits);
+    }
+    if let Some(take) = options.take {
+        locks = locks.take(take);
     }
     if let Some(max_hold) = options.max_hold {
         locks = locks.max_hold(max_hold);

@@ -49,6 +49,7 @@ pub struct LockInfo {
     pub holder_count: usize,
     /// The other holders, at most 99.
     pub other_owners: Vec<String>,
+    pub(crate) permits_taken: u64,
     pub(crate) token: Option<u64>,
     /// Whether other clients wait for the lock, as far as the holder knows.
     pub(crate) wanted: bool,
@@ -83,6 +84,14 @@ impl LockInfo {
     #[must_use]
     pub fn mode(&self) -> LockMode {
         OwnerId::parse(&self.owner).map_or(LockMode::Exclusive, |owner| owner.mode())
+    }
+
+    /// Returns how many [permits](crate::Lock::permits) all holders take together, at most 1,000 holders on a server, or
+    /// `None` if the lock is held in another mode. In a [list](crate::LockClient::list), it is the number of the
+    /// one holder.
+    #[must_use]
+    pub fn permits_taken(&self) -> Option<u64> {
+        matches!(self.mode(), LockMode::Permits { .. }).then_some(self.permits_taken)
     }
 }
 

@@ -99,11 +99,17 @@ pub(crate) fn lock(
 
 /// Checks the options that a mode excludes.
 pub(crate) fn mode(options: &LockOptions, needs_majority: bool) -> Result<(), LockError> {
-    let LockMode::Permits(permits) = options.mode else {
+    let LockMode::Permits { take, of: permits } = options.mode else {
         return Ok(());
     };
-    let reason = "it must be at least 1; with 1, the lock is exclusive";
+    let reason = "a call takes at least 1 permit; leave `take` out to take one";
+    check(take > 0, "take", take, reason)?;
+    let reason = "there are no permits to take: set `permits` to their number";
+    check(take == 1 || permits > 0, "take", take, reason)?;
+    let reason = "it must be at least 1, with `take`, too; with 1, the lock is exclusive";
     check(permits > 0, "permits", permits, reason)?;
+    let reason = "there are fewer permits than that; raise `permits` or lower `take`";
+    check(take <= permits, "take", take, reason)?;
     let reason = match permits {
         1 => "a quorum has no permits; leave `permits` out for an exclusive lock",
         _ => {

@@ -131,12 +131,14 @@ macro_rules! lock_option_setters {
             self
         }
 
-        /// Takes one of this many permits, so that at most this many calls hold the lock at once, in all processes
-        /// together. Replaces [`shared`](crate::Lock::shared), if that was set before.
+        /// Takes one of this many permits, or several with [`take`](crate::Lock::take), so that at most this many calls
+        /// hold the lock at once, in all processes together. Replaces [`shared`](crate::Lock::shared), if that was set
+        /// before.
         ///
         /// Each call has a permit of its own, with a lease of its own, so the permit of a process that died becomes
-        /// free when its lease ends. Waiters are served in the order in which they came. If calls ask for different
-        /// numbers, each is let in while fewer than its own number of permits are taken.
+        /// free when its lease ends. Waiters are served in the order in which they came. If calls name different
+        /// numbers, as during a deployment that changes it, each goes by its own, and while it waits, by the
+        /// largest one that another client waits with behind it.
         ///
         /// The fencing token of a permit identifies its hold, but several holds are valid at once, so the tokens have
         /// no order.
@@ -164,7 +166,42 @@ macro_rules! lock_option_setters {
         /// ```
         pub fn permits(mut self, permits: u32) -> Self {
             let options = self.options();
-            (options.mode, options.retain) = (LockMode::Permits(permits), Duration::ZERO);
+            let (take, _) = options.mode.permits().unwrap_or((1, 0));
+            let mode = LockMode::Permits { take, of: permits };
+            (options.mode, options.retain) = (mode, Duration::ZERO);
+            self
+        }
+
+        /// Takes this many of the [`permits`](crate::Lock::permits) instead of one, all or none, for a call that needs
+        /// more of what they limit, such as connections or memory. Replaces [`shared`](crate::Lock::shared), if that
+        /// was set before.
+        ///
+        /// Calls that take many permits are not starved by those that take few, because waiters are served in the order
+        /// in which they came: while a call waits for its permits, later ones wait behind it, even if enough permits are
+        /// free for them. A nested call enters its caller's hold if that has taken at least as many.
+        ///
+        /// # Errors
+        ///
+        /// An acquire returns [`LockError::InvalidOption`](crate::LockError::InvalidOption) for zero, for more permits
+        /// than there are, and without [`permits`](crate::Lock::permits).
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), rlock_core::LockError> {
+        /// let client = rlock_core::LockClient::in_memory();
+        /// let connections = client.lock("connections:reports").permits(8);
+        /// let bulk = connections.clone().take(6).acquire().await?;
+        /// let one = connections.acquire().await?;
+        /// assert!(connections.take(2).try_acquire().await?.is_none(), "one is left");
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn take(mut self, permits: u32) -> Self {
+            let options = self.options();
+            let (_, of) = options.mode.permits().unwrap_or_default();
+            options.mode = LockMode::Permits { take: permits, of };
             self
         }
 

@@ -26,6 +26,7 @@ pub(crate) struct Args {
     written: Vec<Written>,
     pub(crate) shared: bool,
     pub(crate) permits: Option<Expr>,
+    pub(crate) take: Option<Expr>,
     pub(crate) lease: Option<Time>,
     pub(crate) wait: Option<Wait>,
     pub(crate) watchdog: Option<Expr>,
@@ -144,6 +145,7 @@ impl Args {
         .flatten()
         .filter_map(Time::expression)
         .chain(&self.permits)
+        .chain(&self.take)
         .chain(&self.watchdog)
         .chain(&self.client)
         .chain(self.answers())
@@ -199,7 +201,8 @@ impl Args {
                 comma(input, errors);
                 self.shared = true;
             }
-            LockOption::Permits => self.permits = Some(modes::permits(read()?)?),
+            LockOption::Permits => self.permits = Some(modes::permits(option, read()?)?),
+            LockOption::Take => self.take = Some(modes::permits(option, read()?)?),
             LockOption::Lease => self.lease = Some(time(option, read()?, &duration::LEASE)?),
             LockOption::Wait => {
                 let value = read()?;

@@ -29,6 +29,7 @@ options! {
     Key: "key", "a string literal or a list of them", "key = \"order:<id>\"";
     Shared: "shared", "no value", "shared";
     Permits: "permits", "an integer or an expression of type `u32`", "permits = 3";
+    Take: "take", "an integer or an expression of type `u32`", "permits = 8, take = 3";
     Lease: "lease", TIME, "lease = \"30s\"";
     Wait: "wait", TIME, "wait = \"5s\"` or `wait = \"forever\"";
     Watchdog: "watchdog", "`true`, `false` or an expression of type `bool`", "watchdog = false";
@@ -71,6 +72,7 @@ impl LockOption {
             "lock_at_least_for" => Some("min_hold"),
             "read" | "reader" | "read_only" => Some("shared"),
             "limit" | "concurrency" | "max_concurrency" => Some("permits"),
+            "weight" | "units" => Some("take"),
             "hold" | "lock" | "bind" | "binding" => Some("guard"),
             "skip" | "on_taken" | "on_contention" => Some("if_taken"),
             "fallback" | "fail" => Some("on_error"),

@@ -15,8 +15,13 @@ pub enum LockMode {
     Exclusive,
     /// Tolerates other shared holders.
     Shared,
-    /// Tolerates holders of permits, as long as there are at most this many.
-    Permits(u32),
+    /// Tolerates holders of permits, as long as all of them together take no more than there are.
+    Permits {
+        /// How many permits the call takes.
+        take: u32,
+        /// How many permits there are.
+        of: u32,
+    },
 }
 
 impl LockMode {
@@ -26,8 +31,16 @@ impl LockMode {
         match outer {
             Self::Exclusive => true,
             Self::Shared => self == Self::Shared,
-            Self::Permits(_) => matches!(self, Self::Permits(_)),
+            Self::Permits { take: held, .. } => {
+                matches!(self, Self::Permits { take, .. } if take <= held)
+            }
         }
+    }
+
+    /// Returns how many permits a holder in this mode takes.
+    #[must_use]
+    pub fn permits_taken(self) -> u32 {
+        self.permits().map_or(0, |(take, _)| take)
     }
 
     /// Returns whether a hold in this mode may use a lock that the store granted in the `granted` mode.
@@ -36,8 +49,35 @@ impl LockMode {
         match self {
             Self::Exclusive => granted == Self::Exclusive,
             Self::Shared => matches!(granted, Self::Exclusive | Self::Shared),
-            Self::Permits(_) => false,
+            Self::Permits { .. } => false,
         }
+    }
+
+    /// Returns how many permits a holder in this mode takes, and of how many, or `None` if the mode has none.
+    #[must_use]
+    pub fn permits(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Permits { take, of } => Some((take, of)),
+            _ => None,
+        }
+    }
+
+    /// Returns the mode of a call that goes by this number of permits if it names fewer.
+    #[must_use]
+    pub(crate) fn of_at_least(self, most: u32) -> Self {
+        match self {
+            Self::Permits { take, of } => Self::Permits {
+                take,
+                of: of.max(most),
+            },
+            mode => mode,
+        }
+    }
+
+    /// Returns whether a call in the `named` mode may ask in this one, which is the same or has more permits to take from.
+    #[must_use]
+    pub(crate) fn may_stand_for(self, named: Self) -> bool {
+        named.of_at_least(self.permits().map_or(0, |(_, of)| of)) == self
     }
 
     /// Returns the value of a label.
@@ -46,17 +86,19 @@ impl LockMode {
         match self {
             Self::Exclusive => "exclusive",
             Self::Shared => "shared",
-            Self::Permits(_) => "permits",
+            Self::Permits { .. } => "permits",
         }
     }
 }
 
-/// Writes `exclusive`, `shared` or, for a permit, `one of 3 permits`.
+/// Writes `exclusive`, `shared` or, for permits, `one of 3 permits` or `2 of 3 permits`.
 impl fmt::Display for LockMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Permits(1) => f.write_str("the only permit"),
-            Self::Permits(permits) => write!(f, "one of {permits} permits"),
+            Self::Permits { of: 1, .. } => f.write_str("the only permit"),
+            Self::Permits { take: 1, of } => write!(f, "one of {of} permits"),
+            Self::Permits { take, of } if take == of => write!(f, "all {of} permits"),
+            Self::Permits { take, of } => write!(f, "{take} of {of} permits"),
             mode => f.write_str(mode.as_str()),
         }
     }

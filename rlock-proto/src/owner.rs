@@ -9,7 +9,8 @@ use crate::mode::LockMode;
 /// The identity under which a client owns a lock on the store: `<client uuid>:<sequence>`, never reused. Holds that
 /// follow each other by local hand-overs have the same owner, but each hold has its own fencing token.
 ///
-/// The text of a shared owner ends with `s`, and that of the owner of one of three permits with `.3p`.
+/// The text of a shared owner ends with `s`, that of the owner of one of eight permits with `.8p`, and that of the owner of
+/// three of them with `.3.8p`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     client: Uuid,
@@ -71,7 +72,9 @@ impl OwnerId {
             (Some(sequence), _) => (sequence, LockMode::Shared),
             (_, Some(rest)) => {
                 let (sequence, permits) = rest.split_once('.')?;
-                (sequence, LockMode::Permits(permits.parse().ok()?))
+                let (take, of) = permits.split_once('.').unwrap_or(("1", permits));
+                let (take, of) = (take.parse().ok()?, of.parse().ok()?);
+                (sequence, LockMode::Permits { take, of })
             }
             _ => (rest, LockMode::Exclusive),
         };
@@ -134,7 +137,8 @@ impl fmt::Display for OwnerId {
         match self.mode {
             LockMode::Exclusive => Ok(()),
             LockMode::Shared => f.write_str("s"),
-            LockMode::Permits(permits) => write!(f, ".{permits}p"),
+            LockMode::Permits { take: 1, of } => write!(f, ".{of}p"),
+            LockMode::Permits { take, of } => write!(f, ".{take}.{of}p"),
         }
     }
 }
@@ -149,7 +153,8 @@ mod tests {
         for (mode, end) in [
             (LockMode::Exclusive, "3"),
             (LockMode::Shared, "3s"),
-            (LockMode::Permits(12), "3.12p"),
+            (LockMode::Permits { take: 1, of: 12 }, "3.12p"),
+            (LockMode::Permits { take: 5, of: 12 }, "3.5.12p"),
         ] {
             let owner = OwnerId::new(client, 3, mode);
             assert_eq!(owner.to_string(), format!("{client}:{end}"));
@@ -158,7 +163,7 @@ mod tests {
             assert!(kept.is_kept() && !owner.is_kept());
             assert_eq!(OwnerId::parse(&kept.to_string()), Some(kept));
         }
-        for text in ["", "kept:", "x:3", "3s", "3.p"] {
+        for text in ["", "kept:", "x:3", "3s", "3.p", "3..8p", "3.1.2.8p"] {
             assert_eq!(OwnerId::parse(text), None, "{text}");
             assert_eq!(OwnerId::parse(&format!("{client}:{text}x")), None, "{text}");
         }

@@ -66,7 +66,7 @@ fn entries(model: Option<&StoredLock>, store: Option<&StoredLock>, late: Duratio
         let others = entry.others.iter().map(ToString::to_string);
         let mut all: Vec<String> = others.chain([entry.owner.clone()]).collect();
         all.sort_unstable();
-        (all, entry.holders, entry.count)
+        (all, entry.holders, entry.permits_taken, entry.count)
     };
     match (model, store) {
         (None, None) => true,

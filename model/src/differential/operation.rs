@@ -22,14 +22,15 @@ pub const KEYS: u8 = 2;
 /// The number of clients.
 pub const CLIENTS: u8 = 3;
 /// The modes of a client's owners: one owner each.
-const MODES: [LockMode; 5] = [
+const MODES: [LockMode; 6] = [
     LockMode::Exclusive,
     LockMode::Exclusive,
     LockMode::Shared,
-    LockMode::Permits(2),
-    LockMode::Permits(3),
+    LockMode::Permits { take: 1, of: 2 },
+    LockMode::Permits { take: 1, of: 4 },
+    LockMode::Permits { take: 2, of: 3 },
 ];
-const OWNERS: u8 = 5;
+const OWNERS: u8 = 6;
 
 /// An operation.
 ///

@@ -26,7 +26,7 @@ pub(crate) const LS: &[Section] = &[
         text: "(no reply): the holder's process has ended, is stuck or cut off. (min_hold): no call holds the lock, \
                but min_hold keeps it taken, as after a run of rlock once, of which only the last tick of each job is \
                shown; --json shows all. (other software): the key is not one of rlock's. (shared), \
-               (1 of 3 permits): the mode of a holder that is not exclusive. A lock with several holders has a row \
+               (1 of 3 permits): the mode of a holder that is not exclusive, with the permits that it takes. A lock with several holders has a row \
                for each of them, and each row counts all waiters. The heading is shown on a terminal only, and lines \
                are cut to its width there.",
     },
@@ -44,7 +44,7 @@ pub(crate) const INSPECT: &[Section] = &[
         rows: &[],
         text: "The line mode shows that the lock is shared or has permits, and the number of holders. The output \
                describes one of them, and lists the owners of the others. With --json these are the fields mode, \
-               permits, holder_count and other_owners.",
+               permits, permits_taken, holder_count and other_owners.",
     },
     Section {
         title: "Exit status",

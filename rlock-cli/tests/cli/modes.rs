@@ -1,4 +1,4 @@
-//! `rlock run --shared` and `--permits`, and how they are shown.
+//! `rlock run --shared`, `--permits` and `--take`, and how they are shown.
 
 use rlock_testkit::{RedisServer, eventually};
 
@@ -28,7 +28,13 @@ async fn shared_runs_go_on_at_once_and_exclusive_ones_wait() {
     assert_eq!(object["other_owners"].as_array().map(Vec::len), Some(1));
     let help = run(&server.url(), &["inspect", "--help"]).await.output;
     let help = help.join(" ");
-    for field in ["mode", "permits", "holder_count", "other_owners"] {
+    for field in [
+        "mode",
+        "permits",
+        "permits_taken",
+        "holder_count",
+        "other_owners",
+    ] {
         assert!(object.get(field).is_some(), "{field}: {object}");
         assert!(help.contains(field), "{field}: {help}");
     }
@@ -165,12 +171,41 @@ async fn as_many_runs_go_on_at_once_as_there_are_permits() {
 }
 
 #[tokio::test]
-async fn shared_with_permits_and_invalid_permits_are_refused() {
+async fn a_run_that_takes_several_permits_is_shown_with_them() {
+    let server = RedisServer::start();
+    let permits = ["--permits", "8", "-k", "exports"];
+    let _several = hold(&server, &[&permits[..], &["--take", "6"]].concat()).await;
+    let _one = hold(&server, &permits).await;
+    let words = [&["run", "-n"], &permits[..], &["--take", "2", "--", "true"]].concat();
+    assert_eq!(
+        run(&server.url(), &words).await.code,
+        Some(75),
+        "one is left"
+    );
+    let outcome = run(&server.url(), &["inspect", "exports"]).await;
+    let mode = "mode      7 of 8 permits".to_owned();
+    assert!(outcome.output.contains(&mode), "{outcome:?}");
+    let outcome = run(&server.url(), &["inspect", "exports", "--json"]).await;
+    let object = &objects(&outcome)[0];
+    let shown = ["permits", "permits_taken", "holder_count"].map(|field| object[field].as_u64());
+    assert_eq!(shown, [Some(8), Some(7), Some(2)], "{object}");
+    eventually(LONG, "each has a row", async || {
+        let rows = run(&server.url(), &["ls"]).await.output.join(" ");
+        rows.contains("(6 of 8 permits)") && rows.contains("(1 of 8 permits)")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn shared_with_permits_and_invalid_numbers_of_permits_are_refused() {
     let server = RedisServer::start();
     for words in [
         &["--permits", "0"][..],
         &["--permits", "many"],
         &["--shared", "--permits", "2"],
+        &["--take", "2"],
+        &["--permits", "2", "--take", "0"],
+        &["--permits", "2", "--take", "3"],
     ] {
         let words = [&["run", "-k", "a"], words, &["--", "true"]].concat();
         let outcome = run(&server.url(), &words).await;

@@ -263,7 +263,7 @@ impl Search {
     /// Records a listed lock, so that the scan skips it.
     fn note(&mut self, info: &LockInfo) {
         match (info.mode(), info.owner_id()) {
-            (LockMode::Shared | LockMode::Permits(_), Some(owner)) => {
+            (LockMode::Shared | LockMode::Permits { .. }, Some(owner)) => {
                 self.seen_owners.insert(owner);
             }
             _ => {
@@ -286,9 +286,16 @@ impl Search {
             return Some(info);
         }
         let (first, others) = silent.split_first()?;
+        let taken = |owners: &[OwnerId]| -> u64 {
+            let each = owners.iter().map(|owner| owner.mode().permits_taken());
+            each.map(u64::from).sum()
+        };
         Some(LockInfo {
             owner: first.to_string(),
             holder_count: info.holder_count - (all.len() - silent.len()),
+            permits_taken: info
+                .permits_taken
+                .saturating_sub(taken(&all) - taken(&silent)),
             other_owners: texts(others),
             ..info
         })

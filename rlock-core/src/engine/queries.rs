@@ -49,6 +49,7 @@ pub(crate) async fn ask(
             // Each client reports its own holds.
             lock.holder_count = 1;
             let mode = lock.mode();
+            lock.permits_taken = mode.permits_taken().into();
             if let Some(holder) = &mut lock.holder {
                 holder.mode = mode;
             }
@@ -76,6 +77,7 @@ pub(crate) fn info_of(key: &Key, entry: StoredLock) -> LockInfo {
         queued_owners: texts(&entry.queue),
         waiters: Vec::new(),
         holder_count: entry.holders,
+        permits_taken: entry.permits_taken,
         other_owners: texts(&entry.others),
         wanted: false,
     }
@@ -358,6 +360,7 @@ fn info(core: &Core, slot: &Slot, own: &Ownership, hold: &Hold, now: Time) -> Lo
         queued_owners: Vec::new(),
         waiters: Vec::new(),
         holder_count: 1,
+        permits_taken: own.mode.permits_taken().into(),
         other_owners: Vec::new(),
         // Calls do not join a shared ownership any more while others wait for it.
         wanted: slot.others_wait() || !is_current,

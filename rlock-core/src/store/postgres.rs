@@ -161,7 +161,7 @@ impl PostgresStore {
         let row = only(&rows)?;
         if let Some((n, theirs)) = read_difference(row)
             && let Some(Claim { key, owner }) = ask.claims.get(n)
-            && let LockMode::Permits(mine) = owner.mode()
+            && let LockMode::Permits { of: mine, .. } = owner.mode()
         {
             let key = key.clone();
             let differ = Notification::PermitsDiffer { key, mine, theirs };

@@ -206,7 +206,7 @@ impl Store for RedisStore {
             let (claims, watched) = (request.claims.len(), self.is_watched());
             if let Some((claim, theirs)) = replies::take_number(&mut reply)
                 && let Some(Claim { key, owner }) = request.claims.get(claim)
-                && let LockMode::Permits(mine) = owner.mode()
+                && let LockMode::Permits { of: mine, .. } = owner.mode()
             {
                 let key = key.clone();
                 let differ = Notification::PermitsDiffer { key, mine, theirs };

@@ -1,11 +1,11 @@
-//! Checks the options `shared` and `permits`.
+//! Checks the options `shared`, `permits` and `take`.
 
 use proc_macro2::Ident;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, Lit, LitStr, Token};
+use syn::{Expr, ExprLit, Lit, LitInt, LitStr, Token};
 
 use super::keys::Written;
 use super::{Args, errors, no_literal, skip_to_comma};
@@ -26,20 +26,35 @@ pub(super) fn flag(name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
     Err(syn::Error::new_spanned(quote!(#name #value), message))
 }
 
-/// Reads the value of `permits`, and checks it if it is a literal.
-pub(super) fn permits(value: Expr) -> syn::Result<Expr> {
-    let Expr::Lit(ExprLit {
-        lit: Lit::Int(number),
-        ..
-    }) = &value
-    else {
-        return no_literal(LockOption::Permits, value);
+/// Returns the number that a literal stands for.
+fn literal(value: &Expr) -> Option<&LitInt> {
+    match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => Some(number),
+        _ => None,
+    }
+}
+
+/// Reads the value of `permits` or `take`, and checks it if it is a literal.
+pub(super) fn permits(option: LockOption, value: Expr) -> syn::Result<Expr> {
+    let Some(number) = literal(&value) else {
+        return no_literal(option, value);
     };
     if !matches!(number.suffix(), "" | "u32") {
-        return Err(errors::wrong_kind(LockOption::Permits, &value));
+        return Err(errors::wrong_kind(option, &value));
     }
     match number.base10_digits().parse::<u32>() {
         Ok(1..) => Ok(value),
+        Ok(0) if option == LockOption::Take => error(
+            number.span(),
+            format_args!(
+                "`take = {number}` takes nothing: a call takes at least 1 permit; leave `take` out to take one"
+            ),
+        ),
+        // More than there can be, as the number of permits shows.
+        Err(_) if option == LockOption::Take => Ok(value),
         Ok(0) => error(
             number.span(),
             format_args!(
@@ -63,6 +78,32 @@ pub(super) fn check(args: &Args, errors: &mut Errors) {
     if let Some(permits) = &args.permits {
         errors.collect(permits_of_some_key(args, permits));
         errors.collect(no_retention(args));
+    }
+    if let Some(take) = &args.take {
+        errors.collect(enough_permits(args, take));
+    }
+}
+
+/// Refuses `take` without `permits`, and more of them than there are if both are literals.
+fn enough_permits(args: &Args, take: &Expr) -> syn::Result<()> {
+    if !args.named.contains(&LockOption::Permits) {
+        return error(
+            take.span(),
+            "`take` without `permits`: add their number, as in `permits = 8, take = 3`",
+        );
+    }
+    let number = |value: &Expr| literal(value)?.base10_parse::<u32>().ok();
+    let Some(permits) = args.permits.as_ref().and_then(number) else {
+        return Ok(());
+    };
+    match literal(take) {
+        Some(taken) if number(take).is_none_or(|number| number > permits) => error(
+            taken.span(),
+            format_args!(
+                "`take = {taken}` takes more permits than there are, {permits}: raise `permits` or lower `take`"
+            ),
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
     let shared = args.shared.then(|| quote_spanned!(site=> shared()));
     let permits = args.permits.as_ref();
     let permits = permits.map(|permits| quote_spanned!(site=> permits(#permits)));
+    let take = args.take.as_ref();
+    let take = take.map(|take| quote_spanned!(site=> take(#take)));
     let wait = args.wait.as_ref().map(|wait| match wait {
         Wait::For(time) => quote_spanned!(site=> wait(#time)),
         Wait::Forever => quote_spanned!(site=> wait_forever()),
@@ -85,6 +87,7 @@ pub(super) fn plan(function: &Function, args: &Args) -> TokenStream {
         client,
         shared,
         permits,
+        take,
         time("lease", args.lease.as_ref()),
         wait,
         watchdog,

@@ -48,13 +48,13 @@ impl<F: Fences> State<F> {
 
     /// Notifies an owner's client if the holder whose lease ends first has a different number of permits.
     fn compare_permits(&mut self, key: &Key, owner: OwnerId, now: Time) {
-        let LockMode::Permits(mine) = owner.mode() else {
+        let LockMode::Permits { of: mine, .. } = owner.mode() else {
             return;
         };
         let holders = self.live(key, now).map(|lock| &lock.holders[..]);
         let others = holders.unwrap_or_default().iter();
         let next = others.min_by_key(|holder| holder.expires);
-        if let Some(LockMode::Permits(theirs)) = next.map(|holder| holder.owner.mode())
+        if let Some(LockMode::Permits { of: theirs, .. }) = next.map(|holder| holder.owner.mode())
             && mine != theirs
         {
             let key = key.clone();
@@ -70,7 +70,8 @@ impl<F: Fences> State<F> {
             self.share(key, *owner, now);
             let lock = self.live(key, now);
             let is_held = lock.as_ref().is_some_and(|lock| lock.has(*owner));
-            if lock.is_some_and(|lock| !is_held && !lock.admits(*owner)) {
+            let admits = lock.is_none_or(|lock| is_held || lock.admits(owner.mode()));
+            if !admits && !self.lets_in(key, *owner, None, now) {
                 taken = Some(n);
                 break;
             }
@@ -116,13 +117,16 @@ impl<F: Fences> State<F> {
         }
         if waits {
             self.queues.join(key, *owner, now);
+            if was_taken && self.raises(key, *owner) {
+                self.hand_off(key, None, false, now);
+            }
         }
         let first = self.queues.first(key) == Some(*owner);
         // Only earlier waiters keep it out, and their clients may be gone.
         let probes = waits
             && !was_taken
             && !first
-            && self.admits(key, *owner, now)
+            && self.lets_in(key, *owner, None, now)
             && (self.kept_out(key, now) == Some(*owner)
                 || self.queues.of(key).last() == Some(*owner));
         // A caller that does not wait can get the lock when it tries again.
@@ -157,7 +161,7 @@ impl<F: Fences> State<F> {
         let holders: Vec<OwnerId> = (lock.into_iter().flat_map(|lock| &lock.holders))
             .map(|holder| holder.owner)
             // Permits are never retained.
-            .filter(|owner| !owner.is_kept() && !matches!(owner.mode(), LockMode::Permits(_)))
+            .filter(|owner| !owner.is_kept() && owner.mode().permits().is_none())
             .take(MOST_NOTIFIED)
             .collect();
         for owner in holders {

@@ -7,15 +7,47 @@ use super::{Fences, State, WaitQueues};
 use crate::{
     key::Key,
     lease::Time,
+    mode::LockMode,
     owner::OwnerId,
     store::{BETWEEN_PROBES, GRACE, LONGEST_SILENCE, MOST_LET_IN, Notification, QUEUE_LIFETIME},
 };
 
 impl<F: Fences> State<F> {
-    /// Returns whether a lock is free, or admits an owner in addition to its holders.
-    pub(super) fn admits(&mut self, key: &Key, owner: OwnerId, now: Time) -> bool {
+    /// Returns whether a lock is free, or admits an owner in this mode in addition to its holders.
+    pub(super) fn admits(&mut self, key: &Key, mode: LockMode, now: Time) -> bool {
         let lock = self.live(key, now);
-        lock.is_none_or(|lock| lock.admits(owner))
+        lock.is_none_or(|lock| lock.admits(mode))
+    }
+
+    /// Returns the largest number of permits that the first waiters name, or the owner that `joins` the queue. A waiter goes by
+    /// this number.
+    fn most_named(&self, key: &Key, joins: Option<OwnerId>) -> u32 {
+        let waiters = self.queues.of(key).take(1 + MOST_LET_IN).chain(joins);
+        let named = waiters.filter_map(|waiter| Some(waiter.mode().permits()?.1));
+        named.max().unwrap_or(0)
+    }
+
+    /// Returns whether a lock admits an owner, which goes by the largest number of permits that is named if it waits.
+    pub(super) fn lets_in(
+        &mut self,
+        key: &Key,
+        owner: OwnerId,
+        joins: Option<OwnerId>,
+        now: Time,
+    ) -> bool {
+        let mode = owner.mode();
+        self.admits(key, mode, now)
+            || mode.permits().is_some() && self.queues.has(key, owner) && {
+                let most = self.most_named(key, joins);
+                self.admits(key, mode.of_at_least(most), now)
+            }
+    }
+
+    /// Returns whether this waiter names more permits than the first one.
+    pub(super) fn raises(&self, key: &Key, waiter: OwnerId) -> bool {
+        let number = |waiter: OwnerId| Some(waiter.mode().permits()?.1);
+        let first = self.queues.first(key).and_then(number);
+        first.is_some() && number(waiter) > first
     }
 
     /// Hands a lock off to the first waiters, as long as it admits them and they precede the owner that `asks`. Skips
@@ -29,15 +61,15 @@ impl<F: Fences> State<F> {
         now: Time,
     ) -> bool {
         if !self.is_wanted(key) {
-            return asks.is_some_and(|asks| !self.admits(key, asks, now));
+            return asks.is_some_and(|asks| !self.admits(key, asks.mode(), now));
         }
         let (mut served, mut longest) = (0, Duration::ZERO);
-        let (mut has_to_wait, mut is_full);
+        let (mut has_to_wait, mut is_full, mut is_asked);
         loop {
-            let (mut batch, mut is_deaf, mut is_asked) = (Vec::new(), false, false);
-            (has_to_wait, is_full) = (false, false);
+            let (mut batch, mut is_deaf) = (Vec::new(), false);
+            (has_to_wait, is_full, is_asked) = (false, false, false);
             while let Some((first, since)) = self.queues.first_since(key) {
-                let admits = self.admits(key, first, now);
+                let admits = self.lets_in(key, first, asks.filter(|_| joins), now);
                 is_full = admits && served + batch.len() == MOST_LET_IN;
                 if !admits && self.passes_over(key, first, asks, now) {
                     continue;
@@ -82,21 +114,24 @@ impl<F: Fences> State<F> {
         if longest > LONGEST_SILENCE {
             self.ask_from(key, 0, GRACE);
         }
-        has_to_wait || asks.is_some_and(|asks| !self.admits(key, asks, now))
+        let enters = is_asked || asks.is_none_or(|asks| self.admits(key, asks.mode(), now));
+        has_to_wait || !enters
     }
 
     /// Returns the first waiter that the lock would admit if the head of the queue did not precede it.
     pub(super) fn kept_out(&mut self, key: &Key, now: Time) -> Option<OwnerId> {
         let waiters: Vec<OwnerId> = (self.queues.of(key).skip(1).take(MOST_LET_IN)).collect();
+        let most = self.most_named(key, None);
         let lock = self.live(key, now)?;
-        waiters.into_iter().find(|waiter| lock.admits(*waiter))
+        let admits = |waiter: &OwnerId| lock.admits(waiter.mode().of_at_least(most));
+        waiters.into_iter().find(admits)
     }
 
     /// Checks whether the client of the first waiter is there, if the lock does not admit this waiter but would admit the
     /// owner that `asks` or a later waiter. Removes a waiter whose client is gone, and returns true. Otherwise tells the
     /// later waiter to ask again soon, because the client of the first one may be gone by then.
     fn passes_over(&mut self, key: &Key, first: OwnerId, asks: Option<OwnerId>, now: Time) -> bool {
-        let enters = asks.is_some_and(|asks| self.admits(key, asks, now));
+        let enters = asks.is_some_and(|asks| self.lets_in(key, asks, None, now));
         if asks == Some(first) || !enters && self.kept_out(key, now).is_none() {
             return false;
         }
@@ -241,6 +276,10 @@ mod tests {
         }
     }
 
+    fn permits(take: u32, of: u32) -> LockMode {
+        LockMode::Permits { take, of }
+    }
+
     fn owner(client: u64, mode: LockMode) -> OwnerId {
         OwnerId::new(Uuid::from_u128(client.into()), 1, mode)
     }
@@ -299,11 +338,11 @@ mod tests {
 
     #[test]
     fn a_disconnected_waiter_does_not_keep_out_waiters_that_the_lock_admits() {
-        use LockMode::{Exclusive, Permits, Shared};
+        use LockMode::{Exclusive, Shared};
         let modes = [
             (Shared, Exclusive, Shared),
-            (Permits(9), Exclusive, Permits(9)),
-            (Permits(9), Permits(1), Permits(9)),
+            (permits(1, 9), Exclusive, permits(1, 9)),
+            (permits(1, 9), permits(9, 9), permits(1, 9)),
         ];
         for (holder, gone, waiter) in modes {
             for case in 0..3 {

@@ -47,16 +47,22 @@ impl LockState {
         self.holders.iter().any(|holder| holder.owner == owner)
     }
 
-    /// Returns whether this owner may hold the lock together with the other holders.
-    pub(super) fn admits(&self, owner: OwnerId) -> bool {
-        let mode = self.holders.first().map(|holder| holder.owner.mode());
-        match (owner.mode(), mode) {
+    /// Returns whether an owner in this mode may hold the lock together with the other holders.
+    pub(super) fn admits(&self, mode: LockMode) -> bool {
+        let present = self.holders.first().map(|holder| holder.owner.mode());
+        match (mode, present) {
             (_, None) | (LockMode::Shared, Some(LockMode::Shared)) => true,
-            (LockMode::Permits(most), Some(LockMode::Permits(_))) => {
-                self.holders.len() < usize::try_from(most).unwrap_or(usize::MAX)
+            (LockMode::Permits { take, of }, Some(LockMode::Permits { .. })) => {
+                self.permits_taken() + u64::from(take) <= of.into()
             }
             _ => false,
         }
+    }
+
+    /// Returns how many permits the holders take together.
+    pub(super) fn permits_taken(&self) -> u64 {
+        let each = (self.holders.iter()).map(|holder| holder.owner.mode().permits_taken());
+        each.map(u64::from).sum()
     }
 
     /// Returns when the last holder's lease ends.
@@ -70,7 +76,7 @@ impl LockState {
     pub(super) fn free_at(&self, owner: OwnerId) -> Time {
         let mode = self.holders.first().map(|holder| holder.owner.mode());
         match (owner.mode(), mode) {
-            (LockMode::Permits(_), Some(LockMode::Permits(_))) => {
+            (LockMode::Permits { .. }, Some(LockMode::Permits { .. })) => {
                 let each = self.holders.iter().map(|holder| holder.expires);
                 each.min().unwrap_or_default()
             }

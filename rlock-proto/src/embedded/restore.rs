@@ -14,7 +14,7 @@ impl<F: Fences> State<F> {
             return false;
         }
         self.share(key, owner, now);
-        let admits = |lock: &mut LockState| !lock.has(owner) && lock.admits(owner);
+        let admits = |lock: &mut LockState| !lock.has(owner) && lock.admits(owner.mode());
         if !self.live(key, now).is_none_or(admits) {
             return false;
         }

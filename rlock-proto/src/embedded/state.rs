@@ -138,6 +138,7 @@ impl<F: Fences> State<F> {
             other_fences: Vec::new(),
             queue,
             holders: lock.holders.len(),
+            permits_taken: lock.permits_taken(),
             others: others.map(|holder| holder.owner).collect(),
         })
     }

@@ -39,6 +39,12 @@ impl WaitQueues {
         self.0.get(key)?.front().copied()
     }
 
+    /// Returns whether an owner waits.
+    #[must_use]
+    pub(crate) fn has(&self, key: &Key, owner: OwnerId) -> bool {
+        self.of(key).any(|waiter| waiter == owner)
+    }
+
     /// Adds an owner at the end, unless it is in the queue.
     pub fn join(&mut self, key: &Key, owner: OwnerId, now: Time) {
         let queue = self.0.entry(key.clone()).or_default();

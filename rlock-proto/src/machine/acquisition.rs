@@ -215,7 +215,9 @@ impl Acquisition {
     fn wait_step(&self, id: CallId, n: usize, slots: &Slots, cx: &mut Common) -> Option<Step> {
         let slot = &slots[self.parts[n].slot];
         let own = slot.current().filter(|_| slot.line.has_turn(id))?;
-        let own = own.is_usable(&self.options(n), cx.now).then_some(own)?;
+        let options = self.options(n);
+        let mode = slot.mode_to_ask(options.mode);
+        let own = own.is_usable(&options, mode, cx.now).then_some(own)?;
         let until = own.standing().ask_at()?.min(self.deadline);
         (cx.now < until).then(|| cx.wait(until))
     }

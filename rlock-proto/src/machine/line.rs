@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::{CallId, Common};
-use crate::{lease::Time, options::LockOptions};
+use crate::{lease::Time, options::LockOptions, store::MOST_LET_IN};
 
 /// The calls of this client that want to use a key, and whether other clients do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,6 +64,14 @@ impl Line {
     /// Returns the next call.
     pub(super) fn next(&self) -> Option<&Waiter> {
         self.queue.front()
+    }
+
+    /// Returns the largest number of permits that one of the next calls names, as a store does with its waiters.
+    pub(super) fn most_named(&self) -> u32 {
+        let next = self.queue.iter().take(MOST_LET_IN);
+        let waiting = next.filter(|waiter| !waiter.is_attempt);
+        let named = waiting.filter_map(|waiter| Some(waiter.options.mode.permits()?.1));
+        named.max().unwrap_or(0)
     }
 
     /// Gives a call the turn.

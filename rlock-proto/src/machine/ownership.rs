@@ -284,9 +284,9 @@ impl Ownership {
         }
     }
 
-    /// Returns whether a call with this lease can use it, or ask for it: it is not lost, and its doubts admit the owner.
-    pub(super) fn is_usable(&self, options: &LockOptions, now: Time) -> bool {
-        let mode = options.mode;
+    /// Returns whether a call with this lease that asks in this mode can use it, or ask for it: it is not lost, and its doubts admit
+    /// the owner.
+    pub(super) fn is_usable(&self, options: &LockOptions, mode: LockMode, now: Time) -> bool {
         let is_like = match self.phase() {
             Phase::Asking => mode == self.mode,
             Phase::HandedOver => {
@@ -406,7 +406,7 @@ impl Ownership {
         }
         self.hold().into_iter().for_each(Hold::check);
         is(
-            self.used().fits_grant(self.mode) || self.used() == self.mode,
+            self.used().fits_grant(self.mode) || self.mode.may_stand_for(self.used()),
             "the hold tolerates no more than the store",
         );
         if matches!(self.phase(), Phase::Held | Phase::Retained) {

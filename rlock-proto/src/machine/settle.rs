@@ -34,7 +34,7 @@ impl Slot {
         self.advance(calls, cx);
         if let Some(own) = self.current()
             && own.phase() == Phase::Held
-            && (matches!(own.mode, LockMode::Permits(_))
+            && (own.mode.permits().is_some()
                 || own.mode == LockMode::Shared && (self.line.others_wait || cx.is_draining()))
         {
             self.set_shared_aside();
@@ -65,7 +65,11 @@ impl Slot {
         self.watch_turn(calls, cx);
         // The call that has just taken its step is not woken again, unless it waits for a release that has ended since.
         let has_released = was_releasing && !self.is_releasing();
-        if self.current.is_none() && (self.line.turn() != cx.stepped || has_released) {
+        let asks_again = |own: &Ownership| {
+            own.phase() == Phase::Asking && self.mode_to_ask(own.mode) != own.mode
+        };
+        if self.current().is_none_or(asks_again) && (self.line.turn() != cx.stepped || has_released)
+        {
             self.wake_turn(cx);
         }
     }

@@ -167,18 +167,33 @@ impl Slot {
 
     /// Returns the ownership for the call with the turn: the one that the call before left, or a new one.
     pub(super) fn ownership(&mut self, options: &LockOptions, cx: &mut Common) -> &mut Ownership {
+        let mode = self.mode_to_ask(options.mode);
         let current = self.current();
-        if current.is_none_or(|own| !own.is_usable(options, cx.now)) {
+        if current.is_none_or(|own| !own.is_usable(options, mode, cx.now)) {
             self.end_current(cx);
             let owner = cx.number();
             let tokens = cx.settings.tokens;
             self.ownerships
-                .push(Ownership::new(owner, options.mode, options.lease, tokens));
+                .push(Ownership::new(owner, mode, options.lease, tokens));
             self.current = Some(owner);
         }
         let own = self.current_mut().expect("there is one now");
         own.ask_for(options.lease);
         own
+    }
+
+    /// Returns the mode in which the call with the turn asks. Of permits, it names the largest number that a call behind it has named
+    /// before the store granted them, because the store does not know the calls behind it.
+    pub(super) fn mode_to_ask(&self, mode: LockMode) -> LockMode {
+        if mode.permits().is_none() {
+            return mode;
+        }
+        let most = self.line.most_named();
+        let asked = self.current().filter(|own| own.mode.may_stand_for(mode));
+        let is_enough = |own: &&Ownership| {
+            own.standing().grant().is_some() || own.mode.of_at_least(most) == own.mode
+        };
+        (asked.filter(is_enough)).map_or(mode.of_at_least(most), |own| own.mode)
     }
 
     /// Ends a hold without entries: the next call gets it, or it is retained, or it is released.

@@ -109,7 +109,7 @@ impl Tokens {
     pub(super) fn may_be_forgotten(&self, mode: LockMode, now: Time) -> bool {
         let leased_until = match mode {
             LockMode::Exclusive => self.leased_until,
-            LockMode::Shared | LockMode::Permits(_) => self.fenced_at + GRACE,
+            LockMode::Shared | LockMode::Permits { .. } => self.fenced_at + GRACE,
         };
         self.end > 0 && now >= leased_until
     }

@@ -211,7 +211,8 @@ impl Slot {
         calls: &mut Calls,
         cx: &mut Common,
     ) {
-        let is_alike = |waiter: &Waiter| waiter.options.mode == mode && waiter.since < sent_at;
+        let is_alike =
+            |waiter: &Waiter| mode.may_stand_for(waiter.options.mode) && waiter.since < sent_at;
         self.refuse(is_alike, calls, cx);
     }
 

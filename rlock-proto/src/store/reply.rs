@@ -144,6 +144,8 @@ pub struct StoredLock {
     pub queue: Vec<OwnerId>,
     /// The number of holders.
     pub holders: usize,
+    /// How many permits the holders take together.
+    pub permits_taken: u64,
     /// The other holders, as far as they are known.
     pub others: Vec<OwnerId>,
 }

@@ -285,7 +285,7 @@ fn read<T: FromRedisValue>(value: &Value) -> T {
 /// Returns the reply of `inspect.lua`.
 fn entry_of(reply: &Value) -> Option<StoredLock> {
     let items: Vec<Value> = read(reply);
-    let [owner, count, ttl, fence, _queue, number, others] = &items[..] else {
+    let [owner, count, ttl, fence, _queue, number, others, permits] = &items[..] else {
         assert!(items.is_empty(), "{items:?}");
         return None;
     };
@@ -298,6 +298,7 @@ fn entry_of(reply: &Value) -> Option<StoredLock> {
         other_fences: Vec::new(),
         queue: Vec::new(),
         holders: read(number),
+        permits_taken: read(permits),
         others: others.iter().map(|name| parse(name)).collect(),
     };
     assert_eq!(entry.holders, entry.others.len() + 1);

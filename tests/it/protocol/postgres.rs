@@ -231,6 +231,7 @@ impl<'a> Functions<'a> {
             other_fences: Vec::new(),
             queue: Vec::new(),
             holders: row.get::<_, i32>("holders").try_into().expect("few"),
+            permits_taken: unsigned(row.get("permits_taken")),
             others: others.iter().map(|name| parse(name)).collect(),
         });
         KeyView {

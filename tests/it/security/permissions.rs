@@ -57,7 +57,7 @@ const BETTER: [&str; 14] = [
     "+info",
     // For `LockClient::inspect`, and for holds without renewal.
     "+hgetall",
-    // For cheaper renewals.
+    // For cheaper renewals, and for shared locks and permits.
     "+hsetnx",
 ];
 
@@ -401,17 +401,19 @@ async fn exclusion_holds_whichever_permission_is_missing() {
             let lock = client.lock(key).lease(LONG);
             let lock = match mode {
                 LockMode::Shared => lock.shared(),
-                LockMode::Permits(permits) => lock.permits(permits),
+                LockMode::Permits { take, of } => lock.permits(of).take(take),
                 _ => lock,
             };
             lock.try_acquire().await.ok().flatten()
         };
-        let (exclusive, shared, permit) =
-            (LockMode::Exclusive, LockMode::Shared, LockMode::Permits(1));
+        let (exclusive, shared) = (LockMode::Exclusive, LockMode::Shared);
+        let [permit, several] = [1, 2].map(|take| LockMode::Permits { take, of: take });
         for (key, first, second) in [
             ("a", shared, exclusive),
             ("b", permit, permit),
             ("c", permit, shared),
+            ("f", several, permit),
+            ("g", several, several),
             ("d", exclusive, shared),
         ] {
             let held = take(&one, key, first).await;
@@ -426,7 +428,12 @@ async fn exclusion_holds_whichever_permission_is_missing() {
             assert!(!downgraded.is_valid() || also_held.is_none(), "{left_out}");
         }
         // The first two cannot be released without a permission, and the last two must not join them.
-        for (first, second) in [(permit, shared), (shared, permit), (shared, exclusive)] {
+        for (first, second) in [
+            (permit, shared),
+            (shared, permit),
+            (several, permit),
+            (shared, exclusive),
+        ] {
             let key = format!("{first}, {second}");
             if let Some(held) = take(&one, &key, first).await {
                 let _ = held.release().await;

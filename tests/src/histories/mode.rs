@@ -6,8 +6,9 @@ use fastrand::Rng;
 use rlock_core::Lock;
 use serde::{Deserialize, Serialize};
 
-/// The number of permits of a lock.
-const PERMITS: u32 = 3;
+/// The number of permits of a lock, and how many calls take.
+const PERMITS: u32 = 8;
+const TAKES: [u32; 7] = [1, 1, 1, 2, 3, 5, PERMITS];
 
 /// The mode of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,8 +17,11 @@ pub(super) enum Mode {
     #[default]
     Exclusive,
     Shared,
-    /// One of this many permits.
-    Permits(u32),
+    /// So many of the permits.
+    Permits {
+        take: u32,
+        of: u32,
+    },
 }
 
 impl Mode {
@@ -29,13 +33,21 @@ impl Mode {
     pub(super) fn tolerates(self, other: Self) -> bool {
         matches!(
             (self, other),
-            (Self::Shared, Self::Shared) | (Self::Permits(_), Self::Permits(_))
+            (Self::Shared, Self::Shared) | (Self::Permits { .. }, Self::Permits { .. })
         )
     }
 
     /// Returns whether a nested call in this mode may enter a hold in the `outer` mode.
     pub(super) fn may_enter(self, outer: Self) -> bool {
-        outer.is_exclusive() || self.tolerates(outer)
+        outer.is_exclusive() || self.tolerates(outer) && self.taken() <= outer.taken()
+    }
+
+    /// Returns how many permits a hold in this mode takes.
+    pub(super) fn taken(self) -> u32 {
+        match self {
+            Self::Permits { take, .. } => take,
+            Self::Exclusive | Self::Shared => 0,
+        }
     }
 
     /// Returns the lock in this mode.
@@ -43,7 +55,7 @@ impl Mode {
         match self {
             Self::Exclusive => lock,
             Self::Shared => lock.shared(),
-            Self::Permits(permits) => lock.permits(permits),
+            Self::Permits { take, of } => lock.permits(of).take(take),
         }
     }
 }
@@ -53,7 +65,7 @@ impl fmt::Display for Mode {
         match self {
             Self::Exclusive => f.write_str("exclusive"),
             Self::Shared => f.write_str("shared"),
-            Self::Permits(permits) => write!(f, "permits of {permits}"),
+            Self::Permits { take, of } => write!(f, "{take} of {of} permits"),
         }
     }
 }
@@ -92,7 +104,10 @@ impl Usage {
     pub(super) fn mode(self, rng: &mut Rng) -> Mode {
         match self {
             Self::ReadersAndWriters if rng.u8(..100) < 70 => Mode::Shared,
-            Self::Permits if rng.u8(..100) < 85 => Mode::Permits(PERMITS),
+            Self::Permits if rng.u8(..100) < 85 => Mode::Permits {
+                take: TAKES[rng.usize(..TAKES.len())],
+                of: PERMITS,
+            },
             _ => Mode::Exclusive,
         }
     }
@@ -113,7 +128,11 @@ mod tests {
 
     #[test]
     fn readers_tolerate_readers_and_permits_tolerate_permits() {
-        let all = [Mode::Exclusive, Mode::Shared, Mode::Permits(3)];
+        let all = [
+            Mode::Exclusive,
+            Mode::Shared,
+            Mode::Permits { take: 2, of: 3 },
+        ];
         for (n, mode) in all.into_iter().enumerate() {
             for (m, other) in all.into_iter().enumerate() {
                 assert_eq!(mode.tolerates(other), n == m && n > 0);
@@ -133,7 +152,9 @@ mod tests {
         };
         assert_eq!(modes(Usage::of(3)), [Mode::Exclusive]);
         assert_eq!(modes(Usage::of(4)), [Mode::Exclusive, Mode::Shared]);
-        assert_eq!(modes(Usage::of(5)), [Mode::Exclusive, Mode::Permits(3)]);
+        let permits = modes(Usage::of(5));
+        let taken: Vec<u32> = permits.iter().map(|mode| mode.taken()).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 5, PERMITS]);
         let on_quorum = modes(Usage::of(5).on_quorum());
         assert_eq!(on_quorum, [Mode::Exclusive, Mode::Shared]);
     }

@@ -164,6 +164,9 @@ fn drawn(rng: &mut Rng, from: u32, to: u32) -> u32 {
     drawn
 }
 
+/// The largest number of permits that a call names.
+pub(crate) const MOST_PERMITS: u32 = 4;
+
 /// The kinds of worlds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorldKind {

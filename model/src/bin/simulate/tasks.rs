@@ -10,7 +10,7 @@ use crate::{
     machine::{Ask, CallId, Entered, HoldEnd, Input, Inside, Ownership, Step, WantedLock},
     mode::LockMode,
     options::{LockOptions, Site, Wait},
-    plan::{Part, WorldKind},
+    plan::{MOST_PERMITS, Part, WorldKind},
     world::{MS, Place, World, nanos},
 };
 
@@ -114,8 +114,10 @@ impl World {
         if !self.is(Part::Shares) {
             LockMode::Exclusive
         } else if self.plan.world == WorldKind::Modes && self.rng.u8(..3) == 0 {
-            // All calls agree on the number of permits.
-            LockMode::Permits(2)
+            // Calls disagree on the number of permits.
+            let of = self.rng.u32(2..=MOST_PERMITS);
+            let take = self.rng.u32(1..=of);
+            LockMode::Permits { take, of }
         } else {
             LockMode::Shared
         }

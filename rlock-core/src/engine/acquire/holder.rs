@@ -122,7 +122,9 @@ impl Attempt<'_> {
     /// Warns, once for each key and pair of numbers, that another holder has a different number of permits.
     pub(super) fn report_disputes(&self) {
         for WantedLock { key, mode } in &self.request.lock.locks {
-            let LockMode::Permits(_) = mode else { continue };
+            let LockMode::Permits { .. } = mode else {
+                continue;
+            };
             for (mine, theirs) in self.core().shell.disputes.take(key) {
                 let key = escape_control(key.shown());
                 tracing::warn!(%key, mine, theirs, "calls disagree on the number of permits");

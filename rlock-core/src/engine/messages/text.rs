@@ -159,7 +159,7 @@ fields!(LockInfo: Self {
     token = |from| Option::read(from).filter(|token| token.is_none_or(|token: u64| token < TOO_LARGE_TOKEN)),
     retained, wanted,
     holder = |from| Holder::read(from).map(Some);
-    address, queued_owners, waiters, holder_count, other_owners
+    address, queued_owners, waiters, holder_count, permits_taken, other_owners
 });
 fields!(Holder: Self {
     service, version, host, pid, held_for, label, function, trace_id, waiter_count, renewals, revoked_for, values,

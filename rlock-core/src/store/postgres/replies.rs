@@ -82,6 +82,7 @@ pub(super) fn read_entry(row: &Row) -> Option<StoredLock> {
         other_fences: Vec::new(),
         queue: queue.into_iter().filter_map(parse).collect(),
         holders: usize::try_from(holders).unwrap_or_default(),
+        permits_taken: unsigned(row.get("permits_taken")),
         others: owners.filter_map(parse).collect(),
     })
 }

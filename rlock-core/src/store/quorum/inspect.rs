@@ -82,6 +82,7 @@ fn agree(owner: &str, entries: &[&StoredLock], members: usize) -> StoredLock {
         other_fences: fences.collect(),
         queue: queues.max_by_key(Vec::len).unwrap_or_default(),
         holders: 1,
+        permits_taken: 0,
         others: Vec::new(),
     }
 }

@@ -155,7 +155,7 @@ pub(super) fn read_restored(answer: Value) -> Result<usize, StoreError> {
 /// A text of the server, as bytes: other software may have written something that is not UTF-8.
 type Bytes = Vec<u8>;
 /// The reply of `inspect.lua`.
-type Inspected = (Bytes, Bytes, i64, Bytes, Vec<Bytes>, usize, Vec<Bytes>);
+type Inspected = (Bytes, Bytes, i64, Bytes, Vec<Bytes>, usize, Vec<Bytes>, u64);
 
 fn number<T: FromStr>(text: &Bytes) -> Option<T> {
     str::from_utf8(text).ok()?.parse().ok()
@@ -165,7 +165,8 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<StoredLock>, StoreError
     if matches!(&answer, Value::Array(items) if items.is_empty()) {
         return Ok(None);
     }
-    let (owner, count, millis, fence, queue, holders, others): Inspected = read(answer)?;
+    let (owner, count, millis, fence, queue, holders, others, permits_taken): Inspected =
+        read(answer)?;
     let owners = |texts: &[Bytes]| {
         let owner = |text: &Bytes| OwnerId::parse(str::from_utf8(text).ok()?);
         texts.iter().filter_map(owner).collect()
@@ -179,6 +180,7 @@ pub(super) fn read_entry(answer: Value) -> Result<Option<StoredLock>, StoreError
         other_fences: Vec::new(),
         queue: owners(&queue),
         holders,
+        permits_taken,
         others: owners(&others),
     }))
 }

@@ -40,7 +40,7 @@ impl Shown {
     pub(super) fn when_granted(mode: LockMode) -> Self {
         match mode {
             LockMode::Exclusive => Self::Count(1),
-            LockMode::Shared | LockMode::Permits(_) => Self::Shared,
+            LockMode::Shared | LockMode::Permits { .. } => Self::Shared,
         }
     }
 }

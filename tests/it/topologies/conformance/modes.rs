@@ -176,6 +176,95 @@ pub(crate) async fn permits_are_given_in_the_order_of_requests(place: Place) {
     assert_eq!(served, ["first", "a writer", "last"]);
 }
 
+pub(crate) async fn several_permits_are_taken_all_or_none_and_in_order(place: Place) {
+    let clients = join_all((0..4).map(|_| place.client())).await;
+    let take = |n: usize, take| clients[n].lock("k").permits(8).take(take).wait(LONG);
+    if !place.has_permits() {
+        let refused = take(0, 3).acquire().await;
+        assert!(
+            matches!(&refused, Err(LockError::InvalidOption { option, .. }) if *option == "permits"),
+            "{refused:?}"
+        );
+        return;
+    }
+    let held = take(0, 5).acquire().await.expect("free");
+    let also_held = take(1, 2).acquire().await.expect("there are enough");
+    let info = clients[3]
+        .inspect("k")
+        .await
+        .expect("a reply")
+        .expect("held");
+    assert_eq!((info.permits_taken(), info.holder_count), (Some(7), 2));
+    assert!(
+        take(2, 2).try_acquire().await.expect("a reply").is_none(),
+        "one is left"
+    );
+    let inner = held.scope(take(0, 5).acquire()).await.expect("enters");
+    inner.release().await.expect("held");
+    let refused = held.scope(take(0, 6).acquire()).await;
+    let mode = LockMode::Permits { take: 5, of: 8 };
+    assert!(
+        matches!(&refused, Err(LockError::Upgrade { held, .. }) if *held == mode),
+        "{refused:?}"
+    );
+    if !place.keeps_strict_order() {
+        return;
+    }
+    let served = Served::default();
+    let calls = [(take(1, 8), "all"), (take(2, 1), "one")];
+    let waiting = enqueue_all(calls, &clients[3], &served).await;
+    // A permit is free for it, but a call that needs all of them waits for that.
+    assert!(take(3, 1).try_acquire().await.expect("a reply").is_none());
+    for guard in [held, also_held] {
+        guard.release().await.expect("held");
+    }
+    for waiting in waiting {
+        within(LONG, "all are served", waiting)
+            .await
+            .expect("no panic");
+    }
+    let served = served.lock().expect("not poisoned").clone();
+    assert_eq!(served, ["all", "one"]);
+}
+
+pub(crate) async fn waiting_calls_go_by_a_larger_number_of_permits_behind_them(place: Place) {
+    if !place.has_permits() || !place.keeps_strict_order() {
+        return;
+    }
+    // In one client, and in several.
+    for clients in [1, 5] {
+        let clients = join_all((0..clients).map(|_| place.client())).await;
+        let key = format!("k{}", clients.len());
+        let permits = |n: usize, of| {
+            let lock = clients[n % clients.len()].lock(&key);
+            lock.permits(of).wait(LONG)
+        };
+        let acquires =
+            |lock: Lock| tokio::spawn(async move { lock.acquire().await.expect("its turn") });
+        let mut held = Vec::new();
+        for n in 0..2 {
+            held.push(permits(n, 2).acquire().await.expect("free"));
+        }
+        let waiting = [2, 3].map(|n| acquires(permits(n, 2)));
+        let queued = if clients.len() == 1 { 1 } else { 2 };
+        assert_soon_queued(true, &clients[0], &key, queued).await;
+        let larger = acquires(permits(4, 4));
+        for waiting in waiting {
+            let served = within(LONG, "a larger number is named", waiting).await;
+            held.push(served.expect("no panic"));
+        }
+        assert_soon_queued(true, &clients[0], &key, 1).await;
+        assert!(!larger.is_finished(), "four are inside");
+        held.pop().expect("held").release().await.expect("held");
+        let larger = within(LONG, "a permit is free", larger).await;
+        // A call with a smaller number goes by that again.
+        held.pop().expect("held").release().await.expect("held");
+        let smaller = permits(3, 2).try_acquire().await;
+        assert!(smaller.expect("a reply").is_none(), "three are inside");
+        drop(larger);
+    }
+}
+
 pub(crate) async fn a_permit_that_is_not_renewed_is_free_when_its_lease_ends(place: Place) {
     if !place.has_permits() {
         return;

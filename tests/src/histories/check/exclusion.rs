@@ -159,7 +159,7 @@ fn overlap(
     }
 }
 
-/// Checks that no more permits are held than their number.
+/// Checks that all holds together take no more permits than there are.
 fn permits(
     history: &History,
     key: &str,
@@ -167,7 +167,7 @@ fn permits(
     next: &Interval<'_>,
     findings: &mut Findings,
 ) {
-    let Mode::Permits(most) = next.mode else {
+    let Mode::Permits { take, of } = next.mode else {
         return;
     };
     let is_other = |before: &Interval<'_>| {
@@ -176,7 +176,8 @@ fn permits(
     let others = present.iter().filter(|before| is_other(before));
     let (forgotten, counted): (Vec<&Interval<'_>>, Vec<&Interval<'_>>) =
         others.partition(|before| is_by_nature(history, key, before, next));
-    let most = most as usize;
+    let taken =
+        |others: &[&Interval<'_>]| -> u32 { others.iter().map(|other| other.mode.taken()).sum() };
     let overlap = |others: &[&Interval<'_>]| {
         let all: Vec<String> = others.iter().map(|other| description(other)).collect();
         let count = all.len();
@@ -186,9 +187,9 @@ fn permits(
             all.join(", ")
         )
     };
-    if counted.len() >= most {
+    if take + taken(&counted) > of {
         findings.breaks(Property::NoExtraPermit, overlap(&counted));
-    } else if forgotten.len() + counted.len() >= most {
+    } else if take + taken(&counted) + taken(&forgotten) > of {
         let ends = forgotten.iter().map(|before| before.end.min(next.end));
         let lasted = ends.max().map_or(0, |end| end - next.begin);
         let what = overlap(&[counted, forgotten].concat());
@@ -279,6 +280,11 @@ mod tests {
         => nothing
         # one permit too many is found
         hold a:1.2p 1 0 5 100 permits 2 left 30; hold b:1.2p 2 0 5 100 permits 2 left 30; hold c:1.2p 3 0 29 125 permits 2 left 60
+        => NoExtraPermit
+        # holds that take several permits
+        hold a:1.3.8p 1 0 5 100 permits 8 takes 3 left 30; hold b:1.4.8p 2 0 5 100 permits 8 takes 4 left 30; hold c:1.8p 3 0 29 125 permits 8 left 60
+        => nothing
+        hold d:1.8p 4 0 29 125 permits 8 left 60
         => NoExtraPermit
         # a permit too many after a flush is counted apart
         hold a:1.2p 1 0 5 100 permits 2 left 80; hold b:1.2p 2 0 5 100 permits 2 left 80; flushed 20 21

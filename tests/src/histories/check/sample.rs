@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! hold <owner> <token> <call> <grant> <end of its validity>      a lease lasts 100 ms
-//!   … early | runs | shares | permits <n> | keeps <min_hold> | looked <at> <end> | downgraded <at> | left <at>
+//!   … early | runs | shares | permits <n> [takes <n>] | keeps <min_hold> | looked <at> <end> | downgraded <at> | left <at>
 //! entered <owner> <token>   … at <time> | shares | permits <n>
 //! wrote, read <owner> <token> <at>   … rejected
 //! released <owner>;  gave-up <client> <lease> <at>;  refused;  killed, closed <client> <at>;  quorum
@@ -262,7 +262,16 @@ fn detail(record: &mut Record, word: &str, words: &mut Words<'_>) -> Option<Reco
         "early" => operation.returned -= 1,
         "runs" => operation.verb = Verb::Run,
         "shares" => operation.mode = Mode::Shared,
-        "permits" => operation.mode = Mode::Permits(number(words)),
+        "permits" => {
+            let (take, of) = (1, number(words));
+            operation.mode = Mode::Permits { take, of };
+        }
+        "takes" => {
+            let take = number(words);
+            if let Mode::Permits { take: one, .. } = &mut operation.mode {
+                *one = take;
+            }
+        }
         "keeps" => operation.min_hold = Some(time(words)),
         "at" => operation.invoke = time(words),
         "looked" => {

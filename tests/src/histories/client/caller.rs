@@ -186,7 +186,7 @@ impl Inside {
     pub(super) async fn access(&self, caller: &Caller) {
         let kind = match self.mode {
             Mode::Exclusive => AccessKind::Write,
-            Mode::Shared | Mode::Permits(_) => AccessKind::Read,
+            Mode::Shared | Mode::Permits { .. } => AccessKind::Read,
         };
         let resource = &caller.resource;
         resource

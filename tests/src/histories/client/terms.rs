@@ -45,7 +45,7 @@ impl Terms {
                 Duration::ZERO
             },
         };
-        if matches!(mode, Mode::Permits(_)) || !terms.watchdog {
+        if matches!(mode, Mode::Permits { .. }) || !terms.watchdog {
             // The client refuses to retain a permit or a lock that is not renewed.
             terms.retain = Duration::ZERO;
         }

@@ -1,7 +1,7 @@
-//! At most one owner holds a lock, unless both modes tolerate each other; never more permits than there are.
+//! At most one owner holds a lock, unless both modes tolerate each other; owners take no more permits than there are.
 
 use super::{Hold, Rule};
-use crate::{key::Key, mode::LockMode, world::World};
+use crate::{key::Key, mode::LockMode, plan::MOST_PERMITS, world::World};
 
 const ONE_HOLDER: Rule = "at most one owner holds a lock";
 
@@ -13,13 +13,16 @@ impl World {
         let is_same = |other: &Hold| (other.client, other.owner) == (hold.client, hold.owner);
         holds.retain(|other| !is_same(other));
         let other = holds.iter().find(|other| !hold.tolerates(other)).copied();
-        let permits = match hold.mode {
-            LockMode::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX),
-            _ => usize::MAX,
-        };
         let void = self.void(key);
-        let mut solid = holds.iter().filter(|other| other.token > void);
-        let other = other.or_else(|| solid.nth(permits - 1).copied());
+        let solid = holds.iter().filter(|other| other.token > void);
+        let mut taken = hold.mode.permits_taken();
+        let other = other.or_else(|| {
+            let mut solid = solid.copied();
+            solid.find(|other| {
+                taken += other.mode.permits_taken();
+                taken > MOST_PERMITS
+            })
+        });
         holds.push(hold);
         self.lock(key).holds = holds;
         if hold.token <= void || other.is_some_and(|other| other.token <= void) {
@@ -39,10 +42,9 @@ impl World {
 impl Hold {
     /// Returns whether both may have the lock at once.
     fn tolerates(&self, other: &Self) -> bool {
-        match (self.mode, other.mode) {
-            (LockMode::Shared, LockMode::Shared) => true,
-            (LockMode::Permits(one), LockMode::Permits(more)) => one.max(more) > 1,
-            _ => false,
+        match (self.mode.permits(), other.mode.permits()) {
+            (None, None) => self.mode == LockMode::Shared && other.mode == LockMode::Shared,
+            (mine, theirs) => mine.is_some() && theirs.is_some(),
         }
     }
 }

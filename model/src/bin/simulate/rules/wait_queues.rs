@@ -14,6 +14,8 @@ use crate::{
 
 const IN_ORDER: Rule = "no lock is granted before an earlier waiter has it";
 const NOT_IN_VAIN: Rule = "no owner waits unless a holder or an earlier waiter keeps it off";
+const ENOUGH_PERMITS: Rule =
+    "no owner takes more permits than the largest number that an owner names";
 const CREATES_NOTHING: Rule = "a renewal creates no lock";
 
 /// A lock, its holders and its waiters.
@@ -56,6 +58,9 @@ impl Before {
             {
                 return Some((IN_ORDER, line.key.clone()));
             }
+            if !granted.is_empty() && line.has_too_many(server, &granted, request, at) {
+                return Some((ENOUGH_PERMITS, line.key.clone()));
+            }
         }
         let (key, owner) = first_waiter(server, request, reply)?;
         let is_kept_off = is_kept_off(server, &key, owner, at);
@@ -68,6 +73,23 @@ impl Line {
     fn is_overtaken(&self, server: &Server, by: OwnerId) -> bool {
         let mut earlier = self.waiters.iter().take_while(|waiter| **waiter != by);
         earlier.any(|waiter| waiters(server, &self.key).any(|still| still == *waiter))
+    }
+
+    /// Returns whether the holders take more permits than the largest number that is named by those that have just become
+    /// holders, that waited or that ask.
+    fn has_too_many(&self, server: &Server, granted: &[OwnerId], request: &Body, at: Time) -> bool {
+        let holders = server.owners(&self.key, at);
+        let asks = match request {
+            Body::Acquire(request, _) => &request.claims[..],
+            _ => &[],
+        };
+        let asks = asks.iter().map(|claim| claim.owner);
+        let named = self.waiters.iter().chain(granted).copied().chain(asks);
+        let most = named.filter_map(|owner| Some(owner.mode().permits()?.1));
+        let taken: u32 = (holders.iter())
+            .map(|owner| owner.mode().permits_taken())
+            .sum();
+        taken > most.max().unwrap_or(0)
     }
 }
 
@@ -111,10 +133,15 @@ fn is_kept_off(server: &Server, key: &Key, owner: OwnerId, at: Time) -> bool {
         .map(|holder| holder.owner.mode());
     match owner.mode() {
         LockMode::Shared => modes.any(|mode| mode != LockMode::Shared),
-        LockMode::Permits(most) => {
-            let (permits, others): (Vec<LockMode>, Vec<LockMode>) =
-                modes.partition(|mode| matches!(mode, LockMode::Permits(_)));
-            !others.is_empty() || permits.len() >= most as usize
+        LockMode::Permits { take, of } => {
+            // A waiter goes by a larger number that one behind it names.
+            let waiters: Vec<OwnerId> = server.state.queues.of(key).collect();
+            let behind = waiters.iter().skip_while(|waiter| **waiter != owner);
+            let named = behind.filter_map(|waiter| Some(waiter.mode().permits()?.1));
+            let of = named.fold(of, u32::max);
+            let modes: Vec<LockMode> = modes.collect();
+            let taken: u32 = modes.iter().map(|mode| mode.permits_taken()).sum();
+            modes.iter().any(|mode| mode.permits().is_none()) || taken + take > of
         }
         _ => modes.next().is_some(),
     }

@@ -94,6 +94,7 @@ fn locks() -> impl Strategy<Value = LockInfo> {
             queued_owners: Vec::new(),
             waiters: Vec::new(),
             holder_count: 0,
+            permits_taken: 0,
             other_owners: Vec::new(),
             wanted: rest.3,
         }
@@ -180,6 +181,7 @@ fn lock_of(from: Uuid, key: &Key) -> LockInfo {
         queued_owners: vec!["not sent".to_owned()],
         waiters: Vec::new(),
         holder_count: 1,
+        permits_taken: 0,
         other_owners: Vec::new(),
         wanted: false,
     }

@@ -22,7 +22,7 @@ BEGIN
   FOR n IN 1 .. cardinality(keys) LOOP
     PERFORM rlock.share(keys[n], owners[n]);
     held[n] := rlock.holds(keys[n], owners[n]);
-    IF NOT held[n] AND NOT rlock.admits(keys[n], owners[n]) THEN
+    IF NOT held[n] AND NOT rlock.lets_in(keys[n], owners[n], NULL) THEN
       taken := n;
       EXIT;
     END IF;
@@ -57,17 +57,21 @@ BEGIN
     END) * 1000) INTO ttl FROM rlock.holder WHERE key = k;
     IF cardinality(keys) > 1 THEN
       PERFORM rlock.hand_off_others(keys, owners, taken, r);
-    ELSIF was_taken THEN
-      -- Only a grant has to survive a crash, and this request has made none.
-      PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     IF waits THEN
       INSERT INTO rlock.waiter (key, owner, since) VALUES (k, o, r.now) ON CONFLICT (key, owner) DO NOTHING;
     END IF;
+    IF was_taken AND waits AND rlock.most(rlock.first_waiter(k)) < rlock.most(o) THEN
+      -- The first waiters go by this number.
+      PERFORM rlock.hand_off(k, NULL, false, r);
+    ELSIF was_taken AND cardinality(keys) = 1 THEN
+      -- Only a grant has to survive a crash, and this request has made none.
+      PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     queued := CASE
       WHEN NOT waits THEN 0
       WHEN rlock.first_waiter(k) = o THEN 2
-      WHEN NOT was_taken AND rlock.admits(k, o) AND (rlock.kept_out(k) = o OR rlock.last_waiter(k) = o) THEN 3
+      WHEN NOT was_taken AND rlock.lets_in(k, o, NULL) AND (rlock.kept_out(k) = o OR rlock.last_waiter(k) = o) THEN 3
       ELSE 1
     END;
     IF was_taken AND queued IN (0, 2) THEN

@@ -32,13 +32,18 @@ CREATE FUNCTION rlock.mode(owner text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE right(owner, 1) WHEN 's' THEN 'shared' WHEN 'p' THEN 'permits' ELSE 'exclusive' END
 $$;
 
--- Returns how many holders of permits this owner tolerates, with itself.
+-- Returns how many permits there are, as this owner says.
 CREATE FUNCTION rlock.most(owner text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
   SELECT substring(owner FROM '\.(\d+)p$')::bigint
 $$;
 
--- Returns whether an owner may hold a lock together with the present holders.
-CREATE FUNCTION rlock.admits(k text, o text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Returns how many permits this owner takes.
+CREATE FUNCTION rlock.takes(owner text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE right(owner, 1) WHEN 'p' THEN coalesce(substring(owner FROM '\.(\d+)\.\d+p$')::bigint, 1) ELSE 0 END
+$$;
+
+-- Returns whether an owner may hold a lock together with the present holders. `number`: there are at least so many permits.
+CREATE FUNCTION rlock.admits(k text, o text, number bigint DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   mode text := rlock.mode(o);
   present text;
@@ -47,7 +52,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN true;
   ELSIF mode = 'permits' AND present = mode THEN
-    RETURN (SELECT count(*) FROM rlock.holder WHERE key = k) < rlock.most(o);
+    RETURN (SELECT sum(rlock.takes(owner)) FROM rlock.holder WHERE key = k) + rlock.takes(o) <= greatest(number, rlock.most(o));
   END IF;
   RETURN mode = 'shared' AND present = mode;
 END $$;

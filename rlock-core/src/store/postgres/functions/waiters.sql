@@ -80,6 +80,24 @@ BEGIN
   END IF;
 END $$;
 
+-- Returns the largest number of permits that the first waiters name, or the owner that `joins` the queue.
+CREATE FUNCTION rlock.most_named(k text, joins text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN greatest(rlock.most(joins), (
+    SELECT max(rlock.most(owner)) FROM (SELECT owner FROM rlock.waiter WHERE key = k ORDER BY place LIMIT 1 + {MOST_LET_IN}) one
+  ));
+END $$;
+
+-- Returns whether the lock admits an owner, which goes by the largest number of permits that is named if it waits.
+CREATE FUNCTION rlock.lets_in(k text, o text, joins text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  IF rlock.admits(k, o) THEN
+    RETURN true;
+  END IF;
+  RETURN rlock.mode(o) = 'permits' AND EXISTS (SELECT FROM rlock.waiter WHERE key = k AND owner = o)
+    AND rlock.admits(k, o, rlock.most_named(k, joins));
+END $$;
+
 -- Returns the first waiter that the lock would admit if the head of the queue did not precede it, among the next {MOST_LET_IN}.
 CREATE FUNCTION rlock.kept_out(k text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -87,7 +105,7 @@ DECLARE
 BEGIN
   IF EXISTS (SELECT FROM rlock.holder WHERE key = k AND rlock.mode(owner) <> 'exclusive') THEN
     FOR one IN SELECT owner FROM rlock.waiter WHERE key = k ORDER BY place OFFSET 1 LIMIT {MOST_LET_IN} LOOP
-      IF rlock.admits(k, one) THEN
+      IF rlock.admits(k, one, rlock.most_named(k, NULL)) THEN
         RETURN one;
       END IF;
     END LOOP;
@@ -100,7 +118,7 @@ END $$;
 -- ask again soon, because the client of the first one may be gone by then.
 CREATE FUNCTION rlock.passes_over(k text, head text, asks text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  enters boolean := asks IS NOT NULL AND rlock.admits(k, asks);
+  enters boolean := asks IS NOT NULL AND rlock.lets_in(k, asks, NULL);
   later text := CASE WHEN NOT enters THEN rlock.kept_out(k) END;
 BEGIN
   IF head = asks OR NOT enters AND later IS NULL THEN
@@ -135,7 +153,7 @@ BEGIN
   LOOP
     SELECT * INTO one FROM rlock.waiter WHERE key = k ORDER BY place LIMIT 1;
     EXIT WHEN NOT FOUND;
-    IF NOT rlock.admits(k, one.owner) THEN
+    IF NOT rlock.lets_in(k, one.owner, CASE WHEN joins THEN asks END) THEN
       CONTINUE WHEN rlock.passes_over(k, one.owner, asks);
       has_to_wait := true;
       EXIT;
@@ -165,5 +183,5 @@ BEGIN
   IF longest > interval '{LONGEST_SILENCE} ms' THEN
     PERFORM rlock.ask_from(k, 0, {GRACE});
   END IF;
-  RETURN has_to_wait OR asks IS NOT NULL AND NOT rlock.admits(k, asks);
+  RETURN has_to_wait OR asks IS NOT NULL AND one.owner IS DISTINCT FROM asks AND NOT rlock.admits(k, asks);
 END $$;

@@ -76,7 +76,7 @@ for n, lock in ipairs(KEYS) do
     else
       held[n] = redis.call('HGET', lock, owner)
     end
-    if not held[n] and not (modes[n] and lib.admits(lock, owner)) then
+    if not held[n] and not (modes[n] and lib.lets_in(lock, owner)) then
       taken, ttls[n] = n, modes[n] and lib.rest(lock, owner) or ttls[n]
       break
     end
@@ -116,8 +116,16 @@ if taken then
   local lock, owner, place = KEYS[taken], ARGV[taken + 6], 0
   local queue = lock .. ':queue'
   if waits and lib.join(lock, owner) then
+    local mode, most = lib.mode(owner)
+    if mode == 'permits' and not handed_off then
+      local first, number = lib.mode(redis.pcall('ZRANGE', queue, '0', '0')[1] or '')
+      if first == mode and number < most then
+        -- The first waiters go by this number.
+        hand_off(lock, nil, true)
+      end
+    end
     place = redis.pcall('ZRANGE', queue, '0', '0')[1] == owner and 2 or 1
-    if place == 1 and handed_off and modes[taken] and lib.admits(lock, owner)
+    if place == 1 and handed_off and modes[taken] and lib.lets_in(lock, owner)
       and (lib.kept_out(lock) == owner or redis.pcall('ZRANGE', queue, '-1', '-1')[1] == owner) then
       place = 3
     end

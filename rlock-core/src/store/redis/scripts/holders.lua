@@ -2,13 +2,14 @@
 -- has ended.
 --
 -- The keys of a lock have one hash tag:
---   <lock>         a hash of the owner to the count of its entries; or of `shared` or `permits` to 1, until the last lease
---                  of the holders ends
+--   <lock>         a hash of the owner to the count of its entries; or of `shared` to 1, or of `permits` to 1 and the number of
+--                  permits that holders have in addition to their first, until the last lease of the holders ends
 --   <lock>:shared  the holders of a shared lock or of permits: a sorted set of owners by the end of their leases (ms)
 --   <lock>:fence   the last fence
 --   <lock>:queue   the wait queue: a sorted set of owners, one for each client, by the server's time (µs) at joining
 --   <lock>:released  at a member of a quorum, the owner whose lock was released last, without the `s`
--- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits.
+-- The last character of an owner is a digit, `s` if it shares the lock, or `p` if it has one of `.<number>p` permits, or
+-- several, as in `.<several>.<number>p`.
 --
 -- Only the locks are declared as keys. A server that tracks keys for a client remembers every declared key at each
 -- read, and would report irrelevant changes. The last command on each lock reads it, so that tracking reports the
@@ -18,14 +19,14 @@
 -- may take memory only until a script has written. Commands that an ACL may refuse after that are called by pcall.
 -- Constant arguments are strings, because the server formats each number with printf.
 
--- Returns the field that stands for the holders in the mode of an owner, and how many there may be; nil if it is
--- exclusive.
+-- Returns the field that stands for the holders in the mode of an owner, how many there may be, and as how many the owner
+-- counts; nil if it is exclusive.
 function lib.mode(owner)
   local last = string.sub(owner, -1)
   if last == 's' then
-    return 'shared', math.huge
+    return 'shared', math.huge, 1
   elseif last == 'p' then
-    return 'permits', tonumber(string.match(owner, '%.(%d+)p$'))
+    return 'permits', tonumber(string.match(owner, '%.(%d+)p$')), tonumber(string.match(owner, '%.(%d+)%.%d+p$') or 1)
   end
 end
 
@@ -54,12 +55,25 @@ local function keep(lock, mode)
 end
 lib.keep = keep
 
+-- Changes the number of permits that holders have in addition to their first, of which the lock's hash has the sum. It changes
+-- only with the members of the sorted set, and nothing is read for holders of one permit.
+local function add_permits(lock, number)
+  local before = number ~= 0 and redis.pcall('HGET', lock, 'permits')
+  if type(before) == 'string' then
+    redis.pcall('HSET', lock, 'permits', string.format('%.0f', before + number))
+  end
+end
+
 -- Removes the holders whose leases ended.
 function lib.purge(lock)
   local shared, now = lock .. ':shared', string.format('%.0f', millis())
   repeat
-    local ended = redis.pcall('ZRANGE', shared, '-inf', now, 'BYSCORE', 'LIMIT', '0', '1000')
+    local ended, freed = redis.pcall('ZRANGE', shared, '-inf', now, 'BYSCORE', 'LIMIT', '0', '1000'), 0
     local removed = ended[1] and redis.pcall('ZREM', shared, unpack(ended))
+    for n = 1, type(removed) == 'number' and #ended or 0 do
+      freed = freed + select(3, lib.mode(ended[n])) - 1
+    end
+    add_permits(lock, -freed)
   until not ended[1000] or type(removed) ~= 'number'
 end
 
@@ -96,9 +110,10 @@ function lib.shares(lock, owner)
   return true
 end
 
--- Returns whether an owner may hold a lock together with the other holders.
-function lib.admits(lock, owner)
-  local entry, mode, most = redis.pcall('HGETALL', lock), lib.mode(owner)
+-- Returns whether an owner may hold a lock together with the other holders. `number`: there are so many permits, whatever the
+-- owner says.
+function lib.admits(lock, owner, number)
+  local entry, mode, most, takes = redis.pcall('HGETALL', lock), lib.mode(owner)
   local present = entry[1]
   if present == 'shared' or present == 'permits' then
     lib.purge(lock)
@@ -106,8 +121,13 @@ function lib.admits(lock, owner)
     if not first[1] and not first.err then
       return redis.pcall('HDEL', lock, present) == 1
     end
-    local last = mode == 'permits' and string.format('%.0f', most - 1)
-    return mode == present and not (last and redis.pcall('ZRANGE', lock .. ':shared', last, last)[1])
+    if mode ~= present or mode == 'shared' then
+      return mode == present
+    end
+    -- One holder more would be too many if the one at this place were there.
+    local last = (number or most) - takes - ((entry[2] == '1' and 1 or redis.pcall('HGET', lock, mode)) - 1)
+    local place = string.format('%.0f', last)
+    return last >= 0 and not redis.pcall('ZRANGE', lock .. ':shared', place, place)[1]
   end
   return not present and not entry.err
 end
@@ -115,13 +135,14 @@ end
 -- Gives an owner a lock that admits it, for this time (ms). A shared lease only grows. Returns an error if the server
 -- refuses that.
 function lib.grant(lock, owner, ttl)
-  local mode, refused = lib.mode(owner), nil
+  local mode, _, takes = lib.mode(owner)
+  local refused
   if not mode then
     refused = redis.pcall('HSET', lock, owner, '1')
     return type(refused) == 'table' and refused or redis.pcall('PEXPIRE', lock, ttl)
   end
   local shared, ends = lock .. ':shared', millis() + ttl
-  local added = redis.pcall('HSET', lock, mode, '1')
+  local added = redis.pcall('HSETNX', lock, mode, '1')
   if type(added) == 'table' then
     return added
   end
@@ -139,6 +160,7 @@ function lib.grant(lock, owner, ttl)
   if type(refused) == 'table' and is_new then
     redis.pcall('HDEL', lock, mode)
   end
+  add_permits(lock, refused == 1 and takes - 1 or 0)
   local kept = keep(lock, mode)
   return type(refused) == 'table' and refused or kept
 end
@@ -154,7 +176,7 @@ end
 
 -- Takes a lock from an owner, and returns 1 if the owner held it. A lock that is shared is kept for `min_hold` (ms).
 function lib.leave(lock, owner, min_hold)
-  local mode, shared = lib.mode(owner), lock .. ':shared'
+  local shared, mode, _, takes = lock .. ':shared', lib.mode(owner)
   if not mode then
     return redis.pcall('HDEL', lock, owner)
   end
@@ -170,12 +192,14 @@ function lib.leave(lock, owner, min_hold)
   if min_hold then
     -- A write that takes no memory precedes the other, as in `extend`.
     redis.pcall('PEXPIRE', lock, min_hold)
-    redis.pcall('ZADD', shared, string.format('%.0f', millis() + min_hold), 'kept:' .. owner)
+    local kept = redis.pcall('ZADD', shared, string.format('%.0f', millis() + min_hold), 'kept:' .. owner)
+    takes = kept == 1 and 1 or takes
   end
   local removed = redis.pcall('ZREM', shared, owner)
   if is_last and removed == 1 then
     redis.pcall('HDEL', lock, mode)
   elseif removed == 1 then
+    add_permits(lock, 1 - takes)
     keep(lock, mode)
   end
   return removed

@@ -90,17 +90,39 @@ function lib.ask_all(channel, lock, after)
   until heard > 0 or not waiters[1]
 end
 
+-- Returns the largest number of permits that the first waiters name, or the owner that `joins` the queue, or nil. A waiter goes
+-- by this number.
+local function most_named(lock, joins)
+  local waiters, most = redis.pcall('ZRANGE', lock .. ':queue', '0', lib.MOST_LET_IN), nil
+  waiters[#waiters + 1] = joins
+  for _, waiter in ipairs(waiters) do
+    local mode, number = lib.mode(waiter)
+    most = mode == 'permits' and math.max(most or 0, number) or most
+  end
+  return most, waiters
+end
+
+-- Returns whether the lock admits an owner, which goes by the largest number of permits that is named if it waits.
+function lib.lets_in(lock, owner, joins)
+  local admits, mode, number = lib.admits(lock, owner), lib.mode(owner)
+  if admits or mode ~= 'permits' or not redis.pcall('ZSCORE', lock .. ':queue', owner) then
+    return admits
+  end
+  local most = most_named(lock, joins)
+  return most and most > number and lib.admits(lock, owner, most)
+end
+
 -- Returns the first waiter that the lock would admit if the head of the queue did not precede it. Looks at the next MOST_LET_IN
 -- waiters.
 function lib.kept_out(lock)
-  local present, most = redis.pcall('HGETALL', lock)[1], 0
-  for n, waiter in ipairs(redis.pcall('ZRANGE', lock .. ':queue', '0', lib.MOST_LET_IN)) do
-    local mode, permits = lib.mode(waiter)
-    if mode and mode == present and permits > most then
-      if n > 1 and lib.admits(lock, waiter) then
+  local present, least, most, waiters = redis.pcall('HGETALL', lock)[1], math.huge, most_named(lock)
+  for n, waiter in ipairs(waiters) do
+    local mode, _, takes = lib.mode(waiter)
+    if mode and mode == present and takes < least then
+      if n > 1 and lib.admits(lock, waiter, most) then
         return waiter
       end
-      most = permits
+      least = takes
     end
   end
 end
@@ -109,7 +131,7 @@ end
 -- that `asks` or a later waiter. Removes a waiter whose client is gone, and returns true. Otherwise tells the later
 -- waiter to ask again soon, because the client of the first one may be gone by then.
 local function passes_over(channel, lock, first, asks)
-  local enters = asks and lib.admits(lock, asks)
+  local enters = asks and lib.lets_in(lock, asks)
   local next = not enters and lib.kept_out(lock)
   if first == asks or not enters and not next then
     return false
@@ -133,7 +155,7 @@ function lib.hand_off(channel, lock, fence_ttl, asks, joins, shared)
     repeat
       if shared or batch[1] then
         first = redis.pcall('ZRANGE', queue, '0', '0', 'WITHSCORES')
-        local admits = first[1] and lib.admits(lock, first[1])
+        local admits = first[1] and lib.lets_in(lock, first[1], joins and asks or nil)
         full = admits and served + #batch == lib.MOST_LET_IN
         passed = first[1] and not admits and passes_over(channel, lock, first[1], asks)
         blocked = first[1] and not passed and (full or not admits)
@@ -172,5 +194,5 @@ function lib.hand_off(channel, lock, fence_ttl, asks, joins, shared)
   if since and lib.micros() - since > lib.LONGEST_SILENCE * 1000 then
     ask_from(channel, lock, '0', lib.GRACE)
   end
-  return blocked or (asks and (shared or since) and not lib.admits(lock, asks)) or false
+  return blocked or (asks and not asked and (shared or since) and not lib.admits(lock, asks)) or false
 end

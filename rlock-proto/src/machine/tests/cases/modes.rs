@@ -7,8 +7,12 @@ pub(super) fn shared() -> LockOptions {
     with(|terms| terms.mode = LockMode::Shared)
 }
 
+fn permits(take: u32) -> LockOptions {
+    with(|terms| terms.mode = LockMode::Permits { take, of: 3 })
+}
+
 fn permit() -> LockOptions {
-    with(|terms| terms.mode = LockMode::Permits(3))
+    permits(1)
 }
 
 fn owners(client: &Client) -> Vec<Owner> {
@@ -188,6 +192,8 @@ fn only_calls_in_a_mode_that_the_hold_covers_enter_it() {
         (exclusive, permit(), true),
         (shared(), shared(), true),
         (permit(), permit(), true),
+        (permits(2), permit(), true),
+        (permits(2), permits(3), false),
         (shared(), exclusive, false),
         (permit(), exclusive, false),
         (shared(), permit(), false),
@@ -218,7 +224,7 @@ fn each_permit_has_an_owner_and_calls_of_one_client_ask_one_after_the_other() {
     let (fourth, _) = client.acquire("k", permit());
     assert!(!client.is_woken(fourth));
     let release = asked(client.leave(&first));
-    assert_eq!(release.claims[0].mode, LockMode::Permits(3));
+    assert_eq!(release.claims[0].mode, LockMode::Permits { take: 1, of: 3 });
     client.reply(release, DONE);
     assert_eq!(client.poll(third), Step::Wait);
 }
@@ -331,7 +337,7 @@ fn all_entries_of_an_exclusive_lock_are_in_one_hold() {
 #[test]
 fn attempts_at_once_each_learn_whether_there_is_room() {
     let attempt = |mode| with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
-    let permit = attempt(LockMode::Permits(3));
+    let permit = attempt(LockMode::Permits { take: 1, of: 3 });
     let mut client = Client::new();
     let (_, first) = client.acquire("k", permit);
     let others = [(); 2].map(|()| client.acquire("k", permit));
@@ -385,7 +391,7 @@ fn an_attempt_is_refused_as_soon_as_the_call_before_it_waits() {
 #[test]
 fn an_attempt_in_another_mode_closes_no_shared_lock() {
     let (mut client, first) = Client::holding(shared());
-    for mode in [LockMode::Exclusive, LockMode::Permits(2)] {
+    for mode in [LockMode::Exclusive, LockMode::Permits { take: 1, of: 2 }] {
         let attempt = with(|terms| (terms.mode, terms.wait) = (mode, Wait::Never));
         let (_, step) = client.acquire("k", attempt);
         assert!(
@@ -414,7 +420,9 @@ fn an_attempt_in_another_mode_closes_no_shared_lock() {
 
 #[test]
 fn a_refusal_answers_all_attempts_that_began_before_its_request() {
-    let permit = with(|terms| (terms.mode, terms.wait) = (LockMode::Permits(3), Wait::Never));
+    let permit = with(|terms| {
+        (terms.mode, terms.wait) = (permit().mode, Wait::Never);
+    });
     let shared = with(|terms| (terms.mode, terms.wait) = (LockMode::Shared, Wait::Never));
     let mut client = Client::new();
     let (_, first) = client.acquire("k", permit);
