@@ -8,6 +8,7 @@ mod leaders_over_shards;
 mod once_per_tick;
 mod polite_request;
 mod readiness;
+mod several_permits;
 mod unlock_elsewhere;
 
 use std::time::Duration;
