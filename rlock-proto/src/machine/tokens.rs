@@ -24,6 +24,8 @@ pub(super) struct Tokens {
     leased_until: Time,
     /// When a renewal was sent that makes the store keep the fence for longer.
     asked_to_keep: Option<Time>,
+    /// Since when another server may have the lock, which lacks what the former one was asked to keep.
+    missed_at: Option<Time>,
     wish: Wish,
 }
 
@@ -46,6 +48,7 @@ impl Tokens {
             fenced_at: Time::default(),
             leased_until: Time::default(),
             asked_to_keep: None,
+            missed_at: None,
             wish: Wish::None,
         }
     }
@@ -70,12 +73,19 @@ impl Tokens {
         let end = fence * self.per_fence + (self.per_fence - 1);
         self.added = end - self.end.max(self.next);
         (self.end, self.fenced_at, self.leased_until) = (end, at, at + lease.max(GRACE));
+        self.missed_at.take_if(|missed| *missed <= at);
+    }
+
+    /// Records that another server may have the lock.
+    pub(super) fn missed(&mut self, now: Time) {
+        (self.asked_to_keep, self.missed_at) = (None, Some(now));
     }
 
     /// Returns whether a renewal by this lease has to make the store keep the fence for longer, because the fence would
-    /// otherwise end before the lease.
+    /// otherwise end before the lease, or because another server may have the lock.
     pub(super) fn ask_to_keep(&mut self, lease: Duration, retention: Duration, now: Time) -> bool {
-        let is_due = self.end > 0 && now + lease > self.leased_until + retention;
+        let ends_before = now + lease > self.leased_until + retention;
+        let is_due = self.end > 0 && (ends_before || self.missed_at.is_some());
         self.asked_to_keep = is_due.then_some(now);
         is_due
     }
@@ -89,6 +99,7 @@ impl Tokens {
             .is_some()
         {
             (self.fenced_at, self.leased_until) = (sent_at, sent_at + (lease * 2).max(GRACE));
+            self.missed_at = None;
         }
     }
 

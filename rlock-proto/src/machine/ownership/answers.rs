@@ -55,6 +55,7 @@ impl Ownership {
         self.doubt.reported(Report::Missed { is_heard }, now);
         // The last renewal may have caused a report of a change, but not this one, so the next renewal is not put off.
         self.lease.renewal_sent = None;
+        self.tokens.missed(now);
         self.standing.ask_by(now);
     }
 

@@ -134,3 +134,22 @@ fn renewals_make_the_store_keep_the_fence_of_a_long_hold_once_for_each_lease_and
     }
     assert_eq!(asked, [70, 80, 180, 280, 380]);
 }
+
+#[test]
+fn a_server_that_may_have_taken_over_is_asked_to_keep_the_fence_until_it_has_replied() {
+    let (mut client, _) = Client::holding(terms(30_000));
+    client.tick(10_000);
+    let renew = client.renewal();
+    assert!(!renew.keeps_fence);
+    client.event(Event::Missed { is_heard: true });
+    // The former master replies late.
+    client.renewed(&renew, 10_000, Some(held(false, 0)));
+    for reply in [None, Some(held(false, 0))] {
+        client.tick(client.now + 10_000);
+        let renew = client.renewal();
+        assert!(renew.keeps_fence && renew.last_fence == FENCE);
+        client.renewed(&renew, client.now, reply);
+    }
+    client.tick(client.now + 10_000);
+    assert!(!client.renewal().keeps_fence);
+}
