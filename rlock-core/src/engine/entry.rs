@@ -3,6 +3,7 @@
 use std::{
     ops::Deref,
     panic::{RefUnwindSafe, UnwindSafe},
+    pin::pin,
     sync::Arc,
     thread,
     time::Duration,
@@ -289,12 +290,20 @@ impl EntryHandle {
     pub(crate) async fn expiring(&self) {
         let core = self.core();
         let expiring = async {
-            // Read again after each sleep, because a renewal may have come, or another lease.
-            while let Some(after) = self.read(Ownership::expires_soon_in)
-                && !after.is_zero()
-            {
-                let now = core.clock.now();
-                core.clock.sleep_towards(now + after).await;
+            loop {
+                // Listens before it reads, so that it misses no shorter lease.
+                let mut changed = pin!(self.hold.changes());
+                changed.as_mut().enable();
+                // Read again after each sleep, because a renewal may have come, or another lease.
+                let after = self.read(Ownership::expires_soon_in).unwrap_or_default();
+                if after.is_zero() {
+                    return;
+                }
+                let end = core.clock.now() + after;
+                tokio::select! {
+                    () = core.clock.sleep_towards(end) => {}
+                    () = changed => {}
+                }
             }
         };
         core.in_runtime(expiring).await;

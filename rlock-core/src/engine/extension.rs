@@ -46,6 +46,7 @@ impl EntryHandle {
         };
         // A shorter lease brings the end nearer at once.
         let _ = self.valid_until();
+        self.hold.notify_lease();
         let (renewal, lease) = ([renew.for_store(core.id)], renew.lease);
         let send = SendOptions::new(left.min(renew.rest));
         let sending = Sending::new(core, *renew);

@@ -17,7 +17,7 @@ use rlock_proto::{
     machine::{Entered, Owner, SlotId},
     mode::LockMode,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::Notified};
 use tracing::Span;
 
 use crate::info::Holder;
@@ -41,7 +41,7 @@ pub(crate) struct HoldRecord {
     valid_until: AtomicU64,
     /// Whether another client has asked for the lock.
     is_requested: AtomicBool,
-    /// Notified of a loss, of a request, and when an entry has ended if a future waits for that.
+    /// Notified of a loss, of a request, of an extension, and when an entry has ended if a future waits for that.
     changed: Notify,
     /// Whether a future waits for the end of an entry. A body that waits only for a loss is not woken by nested calls.
     awaits_entries: AtomicBool,
@@ -137,6 +137,16 @@ impl HoldRecord {
             }
             changed.await;
         }
+    }
+
+    /// Resolves at the next loss, request or shorter lease.
+    pub(super) fn changes(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Wakes the futures that wait until the hold will soon be lost.
+    pub(super) fn notify_lease(&self) {
+        self.changed.notify_waiters();
     }
 
     /// Wakes the futures that wait for a loss.

@@ -4,8 +4,8 @@ use std::{future::pending, time::Duration};
 
 use futures_util::future::FutureExt as _;
 use rlock_core::{
-    CurrentHold, DrainOutcome, Hold, LockClient, LockError, current, distributed_lock,
-    testing::{Clock, simulate_outage, use_clock},
+    CurrentHold, DrainOutcome, Hold, LockClient, LockError, LostCause, current, distributed_lock,
+    testing::{Clock, simulate_outage, use_clock, use_tokio_clock},
 };
 use rlock_testkit::{eventually, within};
 use tokio::sync::oneshot;
@@ -262,6 +262,21 @@ async fn the_lock_that_ends_first_decides_when_a_notice_comes() {
     let left = noticed(&both).await;
     assert!(left > MINUTE && left < 4 * MINUTE, "{left:?}");
     both.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_waits_comes_at_half_of_a_lease_that_its_holder_has_shortened() {
+    let client = use_tokio_clock(LockClient::builder()).in_memory();
+    let client = client.expect("made");
+    let lock = client.lock("k").lease(HOUR).watchdog(false);
+    let guard = lock.acquire().await.expect("free");
+    let mut notice = Box::pin(guard.expiring());
+    assert!(notice.as_mut().now_or_never().is_none());
+    let lease = Duration::from_millis(500);
+    guard.extend(lease).await.expect("held");
+    let left = notice.await;
+    assert!(!left.is_zero() && left <= lease / 2, "{left:?}");
+    assert_eq!(guard.lost().await, LostCause::Expired);
 }
 
 #[tokio::test]
