@@ -197,7 +197,8 @@ impl LockGuard {
 
     /// Detaches the guard from its lock, which stays taken for the rest of its lease without a renewal. Returns the token, with
     /// which another request or process can [release](crate::LockClient::release_if) or
-    /// [extend](crate::LockClient::extend_if) the lock.
+    /// [extend](crate::LockClient::extend_if) the lock. If a renewal has begun a new series of tokens since the lock was
+    /// acquired, it is larger than [`token`](Hold::token) was.
     ///
     /// Nothing of this client has the lock from then on: its calls for the key wait like those of other clients, a
     /// [drain](crate::LockClient::drain) or [shutdown](crate::LockClient::shutdown) leaves it alone, and its end is reported as
@@ -237,8 +238,7 @@ impl LockGuard {
             let error = LockError::invalid_option("detach", value, reason);
             return Err(error.of_lock(self.first().shown()));
         };
-        entry.detach()?;
-        let token = entry.token();
+        let token = entry.detach()?;
         self.take().into_handles();
         Ok(token)
     }

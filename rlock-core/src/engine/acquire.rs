@@ -109,7 +109,9 @@ pub(crate) async fn acquire(
                 observed.waits();
                 attempt.wait(&mut call, &mut asks_at).await
             }
-            Step::Left(_) | Step::Downgraded | Step::Renew(_) => unreachable!("the call acquires"),
+            Step::Left(_) | Step::Downgraded | Step::Detached { .. } | Step::Renew(_) => {
+                unreachable!("the call acquires")
+            }
         };
     };
     attempt.report_disputes();

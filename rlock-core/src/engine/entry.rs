@@ -238,12 +238,12 @@ impl EntryHandle {
         LockError::invalid_option(option, value, reason).of_lock(self.shown())
     }
 
-    /// Ends the hold, whose only entry this is, and leaves the lock to its lease.
-    pub(crate) fn detach(&self) -> Result<(), LockError> {
+    /// Ends the hold, whose only entry this is, and leaves the lock to its lease. Returns the token that releases the lock.
+    pub(crate) fn detach(&self) -> Result<Token, LockError> {
         match self.core().shell.on(Input::Detach(self.inner())) {
-            Some(Step::Left(_)) => {
+            Some(Step::Detached { token }) => {
                 self.hold.notify_entry_end();
-                Ok(())
+                Ok(Token::of_hold(token))
             }
             Some(Step::Refused(Refusal::Lost(_, cause))) => {
                 let cause = self.hold.lost(self.number).unwrap_or(cause);

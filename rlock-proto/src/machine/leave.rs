@@ -104,10 +104,10 @@ impl Slot {
         let first = own
             .hold_mut()
             .and_then(|hold| hold.remove(entry.number, false));
-        own.detach(now);
+        let token = own.detach(now);
         cx.ended(own, first.unwrap_or(entry.number), HoldEnd::Detached);
         (self.current, self.line.others_wait) = (None, false);
-        Step::Left(Ok(()))
+        Step::Detached { token }
     }
 
     /// Makes the exclusive lock of an entry a shared one, and lets those join who wait for that.

@@ -74,6 +74,11 @@ pub enum Step {
     Left(Result<(), LostCause>),
     /// The hold has been downgraded to a shared one.
     Downgraded,
+    /// The guard has been detached from its lock, which this token releases.
+    Detached {
+        /// The token of the hold, or a later one if the store has set a new fence since it began.
+        token: u64,
+    },
     /// Send this renewal, which extends a hold, and pass its outcome to the machine.
     Renew(Box<Renew>),
     /// The call gets no lock, or the holder cannot do what it asked for.

@@ -110,6 +110,16 @@ impl Tokens {
         Some(token)
     }
 
+    /// Returns a token of the last known fence: this one, or else the next.
+    pub(super) fn of_last_fence(&mut self, token: u64) -> u64 {
+        let fence = self.fence();
+        if self.have(token, fence) {
+            return token;
+        }
+        self.next = self.next.max(fence * self.per_fence);
+        self.take().unwrap_or(token)
+    }
+
     /// Returns the last known fence, or 0 without a grant.
     pub(super) fn fence(&self) -> u64 {
         self.end / self.per_fence

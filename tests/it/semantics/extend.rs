@@ -160,6 +160,24 @@ async fn what_cannot_be_detached_is_released_and_the_error_says_why() {
 }
 
 #[tokio::test]
+async fn a_lock_is_released_by_the_token_of_its_detachment_after_many_local_holds() {
+    let (_clock, client) = clocked();
+    let lock = client.lock("k").retain(LEASE);
+    for _ in 0..100 {
+        drop(lock.acquire().await.expect("free"));
+    }
+    let guard = lock.acquire().await.expect("free");
+    let before = guard.token();
+    guard.extend(HOUR).await.expect("held");
+    let token = guard.detach().expect("held");
+    assert!(token >= before);
+    let extended = client.extend_if("k", token, HOUR * 2).await;
+    assert!(extended.expect("a reply"));
+    assert!(client.release_if("k", token).await.expect("a reply"));
+    assert!(lock.acquire().await.expect("free").token() > token);
+}
+
+#[tokio::test]
 async fn the_lease_of_a_detached_lock_ends_it_and_no_loss_is_reported() {
     let (clock, client) = clocked();
     let lock = client.lock("k").lease(LEASE);

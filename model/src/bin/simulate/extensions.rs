@@ -38,7 +38,7 @@ impl World {
         let valid = own.and_then(|own| own.valid_until(state.clock.time(self.now)).ok());
         let until = valid.map_or(0, |until| state.clock.at(until));
         let step = self.on(client, Input::Detach(held.entry.clone()), None);
-        let is_detached = step == Some(Step::Left(Ok(())));
+        let is_detached = matches!(step, Some(Step::Detached { token }) if token >= held.token);
         if is_detached {
             self.clients[client].notes.of(owner).is_over = Some("was detached");
             // A renewal may be on its way.

@@ -339,7 +339,7 @@ impl World {
             self.is_in_time(client, task);
         }
         let longest = match step {
-            Step::Wait | Step::Downgraded | Step::Renew(_) => return,
+            Step::Wait | Step::Downgraded | Step::Detached { .. } | Step::Renew(_) => return,
             Step::Send(request) => {
                 let state = self.state(client, task);
                 state.is_sending = true;

@@ -97,12 +97,16 @@ impl Ownership {
         self.status.release_mut()
     }
 
-    /// Ends the ownership without a release.
-    pub(in crate::machine) fn detach(&mut self, now: Time) {
+    /// Ends the ownership without a release. Returns the token by which the store knows the lock. The store compares its fence
+    /// only, and a renewal may have set a new one since the hold began.
+    pub(in crate::machine) fn detach(&mut self, now: Time) -> u64 {
+        let token = self.token().unwrap_or_default();
+        let token = self.tokens.of_last_fence(token);
         self.end(now);
         if let Some(release) = self.status.release_mut() {
             release.progress = Progress::Detached;
         }
+        token
     }
 
     /// Returns whether it is being released, and the store may still have the lock.

@@ -20,6 +20,13 @@ impl Client {
         }
     }
 
+    fn detached(&mut self, entered: &Entered) -> u64 {
+        match self.detach(entered) {
+            Step::Detached { token } => token,
+            step => panic!("{step:?}"),
+        }
+    }
+
     fn detach(&mut self, entered: &Entered) -> Step {
         self.on(Input::Detach(entered.entry.clone()))
     }
@@ -166,7 +173,7 @@ fn a_detached_lock_is_left_to_its_lease_whatever_message_comes() {
     client.tick(1_000);
     let renew = client.renewal();
     let (waiting, _) = client.acquire("k", terms(LEASE));
-    assert_eq!(client.detach(&entered), Step::Left(Ok(())));
+    assert_eq!(client.detached(&entered), entered.token);
     let owner_before = entered.entry.owner;
     assert_ne!(owner(&client.next(waiting)), owner_before, "it asks");
     let ends = client.take(|output| match output {
@@ -193,12 +200,26 @@ fn a_detached_lock_is_left_to_its_lease_whatever_message_comes() {
 }
 
 #[test]
+fn a_detached_lock_has_a_token_of_the_fence_that_the_store_knows() {
+    let (mut client, mut entered) = Client::holding(retained());
+    for _ in 0..TOKENS / 2 {
+        client.leave(&entered);
+        entered = only(client.acquire("k", retained()).1);
+    }
+    let renew = client.extend(&entered, LONG);
+    assert_eq!(renew.fence, FENCE + 1, "the tokens run low");
+    client.renewed(&renew, client.now, Some(held(false, FENCE + 1)));
+    assert_eq!(entered.token / TOKENS, FENCE);
+    assert_eq!(client.detached(&entered), (FENCE + 1) * TOKENS);
+}
+
+#[test]
 fn only_the_single_entry_of_an_exclusive_lock_is_detached() {
     let (mut client, outer) = Client::holding(terms(LEASE));
     let inner = client.enter(&outer, LEASE);
     assert_eq!(client.detach(&outer), Step::Refused(Refusal::Nested(1)));
     client.leave(&inner);
-    assert_eq!(client.detach(&outer), Step::Left(Ok(())));
+    assert_eq!(client.detached(&outer), outer.token);
     let left = Refusal::Lost(key("k"), LostCause::Released);
     assert_eq!(client.detach(&outer), Step::Refused(left));
     let (mut client, reader) = Client::holding(with(|terms| terms.mode = LockMode::Shared));
