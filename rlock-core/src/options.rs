@@ -138,7 +138,7 @@ macro_rules! lock_option_setters {
         /// Each call has a permit of its own, with a lease of its own, so the permit of a process that died becomes
         /// free when its lease ends. Waiters are served in the order in which they came. If calls name different
         /// numbers, as during a deployment that changes it, each goes by its own, and while it waits, by the
-        /// largest one that another client waits with behind it.
+        /// largest one that a call behind it has named.
         ///
         /// The fencing token of a permit identifies its hold, but several holds are valid at once, so the tokens have
         /// no order.

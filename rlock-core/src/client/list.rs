@@ -41,8 +41,9 @@ impl LockClient {
     /// In the pattern, `*` stands for any text, `?` for one character, and `\` takes the character after it
     /// literally. The client asks all clients of the store with the same [prefix](crate::LockClientBuilder::prefix),
     /// which costs the store two messages for each client and each two hundred locks, and one request for each lock
-    /// that other clients wait for. Locks of clients that do not reply within a second are missing, unless the list
-    /// also [scans](LockList::scan) the store. [`missed`](LockList::missed) counts such clients.
+    /// that other clients wait for. Locks of clients that do not reply within a second and locks whose guards were
+    /// [detached](crate::LockGuard::detach) are missing, unless the list also [scans](LockList::scan) the store.
+    /// [`missed`](LockList::missed) counts such clients.
     ///
     /// The request also reaches clients of other databases of the server, because channels have no
     /// database. Their locks are not listed, but [`missed`](LockList::missed) counts those that do not
