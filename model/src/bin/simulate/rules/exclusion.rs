@@ -28,9 +28,9 @@ impl World {
         if hold.token <= void || other.is_some_and(|other| other.token <= void) {
             self.counts.excused += 1;
         } else if self.now < self.locks[key].detached.1 && self.locks[key].detached.0 > void {
-            let token = self.locks[key].detached.0;
+            let (detached, _) = self.locks[key].detached;
             let what =
-                format!("{key}: {hold:?} begins before the end of {token}, which was detached");
+                format!("{key}: {hold:?} begins before the end of {detached}, which was detached");
             self.breaks(ONE_HOLDER, what);
         } else if let Some(other) = other {
             let what = format!("{key}: {hold:?} at the same time as {other:?}");
