@@ -320,3 +320,17 @@ async fn a_deleted_row_is_a_loss_that_a_renewal_finds() {
     assert!(server.delete("lock:{k}").await);
     assert_lost(&guard, LONG, rlock_core::LostCause::Removed).await;
 }
+
+/// The row of the other key could go, and only this request keeps it.
+#[tokio::test]
+async fn a_request_for_a_new_key_and_one_that_was_not_used_for_long_gets_both() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    let guard = client.lock("old").acquire().await.expect("free");
+    guard.release().await.expect("held");
+    server
+        .execute("UPDATE rlock.lock SET kept_until = kept_until - interval '1 hour'")
+        .await;
+    let both = client.lock_all(["new", "old"]).acquire().await;
+    both.expect("free").release().await.expect("held");
+}

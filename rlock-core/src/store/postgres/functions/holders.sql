@@ -20,9 +20,10 @@ BEGIN
   now := clock_timestamp();
   DELETE FROM rlock.holder WHERE key = ANY (keys) AND expires_at <= now;
   IF is_new THEN
-    -- Each new row removes more than one row that is not needed any more. The request waits for no row after this.
+    -- Each new row removes more than one row that is not needed any more, but none of this request, which does not skip its own
+    -- locks. The request waits for no row after this.
     DELETE FROM rlock.lock WHERE key IN (
-      SELECT key FROM rlock.lock WHERE kept_until < now ORDER BY kept_until LIMIT 3 FOR UPDATE SKIP LOCKED
+      SELECT key FROM rlock.lock WHERE kept_until < now AND key <> ALL (keys) ORDER BY kept_until LIMIT 3 FOR UPDATE SKIP LOCKED
     );
   END IF;
   RETURN now;
