@@ -19,7 +19,7 @@ mod tls;
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::Either;
+use futures_util::future::{Either, join_all};
 use rlock_proto::{
     key::Key,
     lease::Time,
@@ -152,6 +152,44 @@ impl PostgresStore {
         }
     }
 
+    async fn renewed(
+        &self,
+        renewals: &[Renewal],
+        lease: Duration,
+        send: SendOptions,
+    ) -> Result<Renewed, StoreError> {
+        let (rows, sent_at) = self.call(self.renews(renewals, lease), send).await?;
+        let replies: Vec<i64> = only(&rows)?.get(0);
+        let kept: Vec<_> = replies.into_iter().map(read_renewed).collect();
+        for outcome in &kept {
+            if let RenewalOutcome::Held { fence, .. } = outcome {
+                self.options().floor.note(*fence);
+            }
+        }
+        Ok(Renewed { kept, sent_at })
+    }
+
+    /// Renews each lock by a request of its own, because the server rolls back all of a request.
+    async fn renewed_one_by_one(
+        &self,
+        renewals: &[Renewal],
+        lease: Duration,
+        send: SendOptions,
+    ) -> Result<Renewed, StoreError> {
+        let each = renewals.chunks(1);
+        let mut replies = join_all(each.map(|one| self.renewed(one, lease, send))).await;
+        let renewed = replies.iter().flatten();
+        let Some(sent_at) = renewed.map(|renewed| renewed.sent_at).min() else {
+            return replies.swap_remove(0);
+        };
+        let kept = replies.into_iter().map(|reply| match reply {
+            Ok(renewed) => renewed.kept[0],
+            Err(_) => RenewalOutcome::Unknown,
+        });
+        let kept = kept.collect();
+        Ok(Renewed { kept, sent_at })
+    }
+
     async fn granted(
         &self,
         ask: &AcquireRequest,
@@ -221,15 +259,16 @@ impl Store for PostgresStore {
         send: SendOptions,
     ) -> ReplyFuture<'a, Renewed> {
         Box::pin(async move {
-            let (rows, sent_at) = self.call(self.renews(renewals, lease), send).await?;
-            let replies: Vec<i64> = only(&rows)?.get(0);
-            let kept: Vec<_> = replies.into_iter().map(read_renewed).collect();
-            for outcome in &kept {
-                if let RenewalOutcome::Held { fence, .. } = outcome {
-                    self.options().floor.note(*fence);
+            let began = Instant::now();
+            match self.renewed(renewals, lease, send).await {
+                // One row may be the cause, such as one that another transaction keeps.
+                Err(error) if error.is_refusal && error.transient && renewals.len() > 1 => {
+                    let timeout = send.timeout.saturating_sub(began.elapsed());
+                    let send = SendOptions { timeout, ..send };
+                    self.renewed_one_by_one(renewals, lease, send).await
                 }
+                renewed => renewed,
             }
-            Ok(Renewed { kept, sent_at })
         })
     }
 

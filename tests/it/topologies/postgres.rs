@@ -334,3 +334,24 @@ async fn a_request_for_a_new_key_and_one_that_was_not_used_for_long_gets_both() 
     let both = client.lock_all(["new", "old"]).acquire().await;
     both.expect("free").release().await.expect("held");
 }
+
+#[tokio::test]
+async fn a_row_that_another_transaction_keeps_costs_a_client_no_other_lock() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    let lease = Duration::from_secs(6);
+    let locks = (0..8).map(|n| client.lock(format!("k:{n}")).lease(lease));
+    let guards = join_all(locks.map(|lock| async move { lock.acquire().await })).await;
+    let mut guards: Vec<_> = guards
+        .into_iter()
+        .map(|guard| guard.expect("free"))
+        .collect();
+    let session = server.session().await;
+    let keep = "BEGIN; SELECT FROM rlock.lock WHERE key = 'lock:{k:3}' FOR UPDATE";
+    session.batch_execute(keep).await.expect("it may");
+    let kept = guards.remove(3);
+    assert_lost(&kept, LONG, rlock_core::LostCause::Expired).await;
+    for guard in &guards {
+        assert_soon_extended(guard).await;
+    }
+}
