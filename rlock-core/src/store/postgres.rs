@@ -34,7 +34,7 @@ use tokio_postgres::Row;
 
 pub(crate) use self::address::PostgresEndpoint;
 use self::{
-    errors::{classify, ends_session},
+    errors::{classify, ends_session, lacks_schema},
     link::Link,
     replies::{only, read_acquired, read_difference, read_entry, read_renewed},
     requests::{Parameter, Request, call},
@@ -142,7 +142,7 @@ impl PostgresStore {
         match reply {
             Ok(rows) => Ok((rows, sent_at)),
             Err(error) => {
-                let has_ended = ends_session(&error);
+                let has_ended = ends_session(&error) || lacks_schema(&error);
                 if has_ended {
                     link.give_up(session.epoch);
                 }

@@ -355,3 +355,13 @@ async fn a_row_that_another_transaction_keeps_costs_a_client_no_other_lock() {
         assert_soon_extended(guard).await;
     }
 }
+
+#[tokio::test]
+async fn a_schema_that_was_dropped_under_its_clients_is_created_again() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    drop(client.lock("k").acquire().await.expect("free"));
+    server.execute("DROP SCHEMA rlock CASCADE").await;
+    let guard = client.lock("k").acquire().await.expect("free");
+    guard.release().await.expect("held");
+}

@@ -29,15 +29,15 @@ const WORDS: [(&SqlState, &str); 6] = [
     ),
     (
         &SqlState::UNDEFINED_FUNCTION,
-        "the schema of the locks is gone; connect again, which creates it",
+        "the schema of the locks was dropped; the client creates it again if its role may",
     ),
     (
         &SqlState::UNDEFINED_TABLE,
-        "the schema of the locks is gone; connect again, which creates it",
+        "the schema of the locks was dropped; the client creates it again if its role may",
     ),
     (
         &SqlState::INVALID_SCHEMA_NAME,
-        "the schema of the locks is gone; connect again, which creates it",
+        "the schema of the locks was dropped; the client creates it again if its role may",
     ),
 ];
 
@@ -52,7 +52,8 @@ pub(super) fn classify(error: &Error) -> StoreError {
     }
     // The server rolled the request back.
     let passes = PASSING.iter().any(|class| code.code().starts_with(class));
-    let is_transient = passes || *code == SqlState::READ_ONLY_SQL_TRANSACTION;
+    let is_transient =
+        passes || *code == SqlState::READ_ONLY_SQL_TRANSACTION || lacks_schema(error);
     StoreError {
         is_refusal: true,
         ..StoreError::new(is_transient, false, words(refusal))
@@ -74,6 +75,16 @@ pub(super) fn classify_connect(error: &Error) -> StoreError {
 pub(super) fn ends_session(error: &Error) -> bool {
     let code = error.code().map(SqlState::code);
     code.is_none_or(|code| code.starts_with("08") || code.starts_with("57P"))
+}
+
+/// Returns whether the schema, or what it has to contain, was dropped. The next session creates it again.
+pub(super) fn lacks_schema(error: &Error) -> bool {
+    let of_schema = [
+        &SqlState::UNDEFINED_FUNCTION,
+        &SqlState::UNDEFINED_TABLE,
+        &SqlState::INVALID_SCHEMA_NAME,
+    ];
+    error.code().is_some_and(|code| of_schema.contains(&code))
 }
 
 pub(super) fn is_denied(error: &Error) -> bool {
