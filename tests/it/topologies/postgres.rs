@@ -365,3 +365,25 @@ async fn a_schema_that_was_dropped_under_its_clients_is_created_again() {
     let guard = client.lock("k").acquire().await.expect("free");
     guard.release().await.expect("held");
 }
+
+#[tokio::test]
+async fn a_client_waits_while_another_one_creates_the_schema() {
+    let server = PostgresServer::start();
+    let session = server.session().await;
+    let creates = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('rlock rlock', 0))";
+    session.batch_execute(creates).await.expect("it may");
+    let short = Duration::from_millis(40);
+    let builder = LockClient::builder().response_timeout(short);
+    let url = server.url();
+    let connects =
+        tokio::spawn(async move { builder.connect_timeout(LONG).connect(&url).await.map(drop) });
+    eventually(LONG, "it waits", async || {
+        number(&session, "SELECT count(*) FROM pg_locks WHERE NOT granted").await == 1
+            || connects.is_finished()
+    })
+    .await;
+    // Longer than a request waits for a row.
+    tokio::time::sleep(short).await;
+    session.batch_execute("COMMIT").await.expect("it may");
+    connects.await.expect("no panic").expect("it is created");
+}

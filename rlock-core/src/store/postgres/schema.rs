@@ -74,8 +74,12 @@ fn version(statements: &str) -> String {
     format!("{:08x}", hash >> 32)
 }
 
-/// Creates the tables and the functions of this version, unless they are there.
-pub(super) async fn ensure(client: &Client, schema: &str) -> Result<(), StoreError> {
+/// Creates the tables and the functions of this version, unless they are there. `wait`: for another client that creates them.
+pub(super) async fn ensure(
+    client: &Client,
+    schema: &str,
+    wait: Duration,
+) -> Result<(), StoreError> {
     let tables = format!("tables of rlock, version {}", version(TABLES));
     let find = format!(
         "SELECT obj_description(to_regclass('\"{schema}\".lock'), 'pg_class'), to_regclass('\"{schema}\".lock') IS NOT NULL,
@@ -99,19 +103,24 @@ pub(super) async fn ensure(client: &Client, schema: &str) -> Result<(), StoreErr
             return Ok(());
         }
         if !creates {
-            create(client, schema, &tables).await?;
+            create(client, schema, &tables, wait).await?;
         }
     }
     let source = format!("the schema `{schema}` was dropped while it was created");
     Err(StoreError::new(true, false, source))
 }
 
-async fn create(client: &Client, schema: &str, version: &str) -> Result<(), StoreError> {
+async fn create(
+    client: &Client,
+    schema: &str,
+    version: &str,
+    wait: Duration,
+) -> Result<(), StoreError> {
     let tables = within(schema, &with_numbers(TABLES));
     let functions = within(schema, &with_numbers(FUNCTIONS));
-    // One client creates them, and the others wait, and find them.
+    // One client creates them, and the others wait, and find them. It may take longer than a request waits for a row.
     let create = format!(
-        "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('rlock {schema}', 0));
+        "BEGIN; SET LOCAL lock_timeout = {}; SELECT pg_advisory_xact_lock(hashtextextended('rlock {schema}', 0));
          DO $create$ BEGIN
            IF to_regclass('\"{schema}\".lock') IS NULL THEN
              IF to_regnamespace('\"{schema}\"') IS NULL THEN CREATE SCHEMA \"{schema}\"; END IF;
@@ -122,6 +131,7 @@ async fn create(client: &Client, schema: &str, version: &str) -> Result<(), Stor
              {functions}
            END IF;
          END $create$; COMMIT",
+        wait.as_millis(),
         *VERSION
     );
     let Err(error) = client.batch_execute(&create).await else {

@@ -86,7 +86,7 @@ impl Session {
         if let Some(former) = former {
             end(&client, former, &name).await.map_err(failed)?;
         }
-        ensure(&client, schema).await?;
+        ensure(&client, schema, options.connect_timeout).await?;
         let statements = Statements::prepare(&client, schema).await.map_err(failed)?;
         let process = client.query_one("SELECT pg_backend_pid()", &[]).await;
         if listens {
