@@ -101,16 +101,20 @@ END $$;
 -- Returns the first waiter that the lock would admit if the head of the queue did not precede it, among the next {MOST_LET_IN}.
 CREATE FUNCTION rlock.kept_out(k text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  one text;
+  present text;
+  taken bigint;
+  most bigint := rlock.most_named(k, NULL);
 BEGIN
-  IF EXISTS (SELECT FROM rlock.holder WHERE key = k AND rlock.mode(owner) <> 'exclusive') THEN
-    FOR one IN SELECT owner FROM rlock.waiter WHERE key = k ORDER BY place OFFSET 1 LIMIT {MOST_LET_IN} LOOP
-      IF rlock.admits(k, one, rlock.most_named(k, NULL)) THEN
-        RETURN one;
-      END IF;
-    END LOOP;
+  SELECT min(rlock.mode(owner)), sum(rlock.takes(owner)) INTO present, taken FROM rlock.holder WHERE key = k;
+  IF present IS NULL OR present = 'exclusive' THEN
+    RETURN NULL;
   END IF;
-  RETURN NULL;
+  -- The holders are counted once for all waiters, as `admits` does for each.
+  RETURN (
+    SELECT owner FROM (SELECT owner, place FROM rlock.waiter WHERE key = k ORDER BY place OFFSET 1 LIMIT {MOST_LET_IN}) one
+    WHERE rlock.mode(owner) = present AND (present = 'shared' OR taken + rlock.takes(owner) <= most)
+    ORDER BY place LIMIT 1
+  );
 END $$;
 
 -- Checks whether the client of the first waiter is there, if the lock does not admit this waiter but would admit the owner
