@@ -53,6 +53,33 @@ async fn a_granted_lock_survives_a_crash_of_its_server() {
     drop(next.expect("free"));
 }
 
+/// The session of the client keeps the setting that it began with.
+#[tokio::test]
+async fn a_grant_survives_a_crash_although_the_setting_of_the_server_was_lowered() {
+    let server = PostgresServer::start();
+    let set = async |value: &str| {
+        let statement = format!("ALTER SYSTEM SET synchronous_commit = {value}");
+        let session = server.session().await;
+        session.batch_execute(&statement).await.expect("it may");
+        server.execute("SELECT pg_reload_conf()").await;
+        let shows = format!(
+            "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_commit' AND setting = '{value}'"
+        );
+        eventually(LONG, "it is set", async || {
+            number(&session, &shows).await == 1
+        })
+        .await;
+    };
+    set("on").await;
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    set("off").await;
+    let guard = one.lock("k").acquire().await.expect("free");
+    server.kill();
+    server.restart();
+    assert_taken(&other, "k").await;
+    assert_soon_extended(&guard).await;
+}
+
 #[tokio::test]
 async fn a_holder_and_a_waiter_outlive_their_sessions() {
     let server = PostgresServer::start();

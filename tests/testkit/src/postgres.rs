@@ -3,6 +3,7 @@
 use std::{
     env,
     fs::{self, File, Permissions},
+    io::Write as _,
     os::unix::{
         fs::{PermissionsExt as _, chown},
         process::CommandExt as _,
@@ -73,6 +74,12 @@ impl PostgresServer {
         initdb.args(["--locale=C", "--no-sync", "--pgdata=data"]);
         let made = initdb.stdout(Stdio::null()).status();
         assert!(made.is_ok_and(|status| status.success()), "{initdb:?}");
+        // A client asks for more where a lock depends on it. A test may change it by `ALTER SYSTEM`.
+        let settings_file = directory.join("data/postgresql.conf");
+        let settings_file = File::options().append(true).open(settings_file);
+        let written =
+            settings_file.and_then(|mut file| file.write_all(b"\nsynchronous_commit = off\n"));
+        written.expect("it is ours");
         loop {
             let mut server = Self {
                 port: port::number(&port::listen()),
@@ -98,8 +105,6 @@ impl PostgresServer {
             "listen_addresses=127.0.0.1",
             "max_connections=500",
             "fsync=off",
-            // A client asks for more where a lock depends on it.
-            "synchronous_commit=off",
         ]
         .iter()
         .chain(self.settings)

@@ -13,6 +13,11 @@ use crate::store::{
     redis::{RedisOptions, dial::AbortOnDrop},
 };
 
+/// The time of silence after which the system asks the server for a sign of life, and again after each third of it.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// The time without acknowledgement after which the system gives the connection up.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
 /// Gets the payload of each notification.
 pub(super) type Receive = Box<dyn FnMut(&str) + Send>;
 /// Called when the session has ended.
@@ -28,9 +33,13 @@ impl PostgresEndpoint {
         ended: Ended,
     ) -> Result<(Client, AbortOnDrop), StoreError> {
         let mut config = self.config.clone();
+        // An idle session that only listens learns so that its server or the way to it is gone.
         config
             .application_name(name)
-            .keepalives_idle(Duration::from_secs(10));
+            .keepalives_idle(KEEPALIVE)
+            .keepalives_interval(KEEPALIVE / 3)
+            .keepalives_retries(3)
+            .tcp_user_timeout(UNACKNOWLEDGED);
         if let Some(provider) = &options.connection.credentials {
             let given = provider.ask().await;
             let given = given.map_err(|error| StoreError::new(true, false, error))?;

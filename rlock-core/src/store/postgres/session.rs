@@ -71,7 +71,8 @@ impl Session {
             None => Box::new(|_| {}),
         };
         let (client, driver) = endpoint.dial(options, &name, receive, ended).await?;
-        // The plans are those for many rows, even if the tables were empty when the session began.
+        // The plans are those for many rows, even if the tables were empty when the session began. The session keeps its
+        // `synchronous_commit` if somebody changes that of the server.
         let row_wait = (options.response_timeout / 4).as_millis();
         let set_up = format!(
             "SET default_transaction_isolation = 'read committed';
@@ -79,8 +80,9 @@ impl Session {
              SET client_min_messages = 'warning';
              SET enable_seqscan = off; SET plan_cache_mode = 'force_generic_plan';
              SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;
-             SELECT set_config('synchronous_commit', 'on', false)
-               WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+             SET tcp_user_timeout = 25000;
+             SELECT set_config('synchronous_commit', coalesce(nullif(nullif(it, 'off'), 'local'), 'on'), false)
+               FROM current_setting('synchronous_commit') it"
         );
         client.batch_execute(&set_up).await.map_err(failed)?;
         if let Some(former) = former {
