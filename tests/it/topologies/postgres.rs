@@ -1,6 +1,6 @@
 //! What is special about locks in Postgres: crashes, ended sessions, rows that others keep, roles, schemas and garbage.
 
-use std::time::Duration;
+use std::{net::TcpListener, time::Duration};
 
 use futures_util::future::join_all;
 use rlock_core::{
@@ -314,6 +314,19 @@ async fn sessions_are_encrypted_if_the_url_requires_it_and_certificates_are_veri
     let error = error.expect_err("another authority");
     assert!(matches!(error, LockError::Refused { .. }), "{error:?}");
     assert!(format!("{error:#}").contains("certificate"), "{error:#}");
+}
+
+#[tokio::test]
+async fn a_host_that_is_silent_keeps_no_client_from_the_next_one() {
+    let server = PostgresServer::start();
+    // It accepts connections, and never replies.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent = listener.local_addr().expect("bound");
+    let hosts = format!("@{silent},127.0.0.1");
+    let url = server.url().replace("@127.0.0.1", &hosts);
+    let builder = LockClient::builder().connect_timeout(Duration::from_secs(10));
+    let client = builder.connect(&url).await.expect("the second one runs");
+    drop(client.lock("k").acquire().await.expect("free"));
 }
 
 #[tokio::test]

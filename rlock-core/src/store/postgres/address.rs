@@ -52,6 +52,44 @@ impl PostgresEndpoint {
         Ok(Self { config, schema })
     }
 
+    /// Returns a configuration for each host.
+    pub(super) fn hosts(&self) -> Vec<Config> {
+        let config = &self.config;
+        let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
+        let ports = config.get_ports();
+        let of_host = |n: usize| {
+            let mut one = Config::new();
+            one.ssl_mode(config.get_ssl_mode());
+            one.target_session_attrs(config.get_target_session_attrs());
+            if let Some(user) = config.get_user() {
+                one.user(user);
+            }
+            if let Some(password) = config.get_password() {
+                one.password(password);
+            }
+            if let Some(name) = config.get_dbname() {
+                one.dbname(name);
+            }
+            if let Some(options) = config.get_options() {
+                one.options(options);
+            }
+            if let Some(address) = addresses.get(n) {
+                one.hostaddr(*address);
+            }
+            if let Some(port) = ports.get(n).or(ports.first()) {
+                one.port(*port);
+            }
+            match hosts.get(n) {
+                Some(Host::Tcp(host)) => one.host(host),
+                #[cfg(unix)]
+                Some(Host::Unix(path)) => one.host_path(path),
+                None => &mut one,
+            };
+            one
+        };
+        (0..hosts.len().max(addresses.len())).map(of_host).collect()
+    }
+
     pub(in crate::store) fn uses_tls(&self) -> bool {
         self.config.get_ssl_mode() == SslMode::Require
     }

@@ -2,14 +2,20 @@
 
 use std::{future::poll_fn, time::Duration};
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, NoTls, Row, Socket, tls::MakeTlsConnect,
+};
 
 #[cfg(feature = "tls")]
 use super::tls::Rustls;
 use super::{address::PostgresEndpoint, errors::classify_connect};
 use crate::store::{
     StoreError,
+    credentials::Credentials,
     redis::{RedisOptions, dial::AbortOnDrop},
 };
 
@@ -24,29 +30,38 @@ pub(super) type Receive = Box<dyn FnMut(&str) + Send>;
 pub(super) type Ended = Box<dyn FnOnce() + Send>;
 
 impl PostgresEndpoint {
-    /// Opens a session with this name. The session ends with the handle.
+    /// Opens a session with this name, within a time. The session ends with the handle.
     pub(super) async fn dial(
         &self,
         options: &RedisOptions,
+        within: Duration,
         name: &str,
         receive: Receive,
         ended: Ended,
     ) -> Result<(Client, AbortOnDrop), StoreError> {
-        let mut config = self.config.clone();
-        // An idle session that only listens learns so that its server or the way to it is gone.
-        config
-            .application_name(name)
-            .keepalives_idle(KEEPALIVE)
-            .keepalives_interval(KEEPALIVE / 3)
-            .keepalives_retries(3)
-            .tcp_user_timeout(UNACKNOWLEDGED);
-        if let Some(provider) = &options.connection.credentials {
-            let given = provider.ask().await;
-            let given = given.map_err(|error| StoreError::new(true, false, error))?;
-            let (user, password) = given.into_parts();
-            config.password(password);
-            if let Some(user) = user {
-                config.user(user);
+        let mut hosts = self.hosts();
+        let share = within / u32::try_from(hosts.len().max(1)).unwrap_or(u32::MAX);
+        let login = match &options.connection.credentials {
+            Some(provider) => {
+                let given = provider.ask().await;
+                Some(given.map_err(|error| StoreError::new(true, false, error))?)
+            }
+            None => None,
+        };
+        let (user, password) = login.map(Credentials::into_parts).unzip();
+        for host in &mut hosts {
+            // An idle session that only listens learns so that its server or the way to it is gone.
+            host.application_name(name)
+                .connect_timeout(share)
+                .keepalives_idle(KEEPALIVE)
+                .keepalives_interval(KEEPALIVE / 3)
+                .keepalives_retries(3)
+                .tcp_user_timeout(UNACKNOWLEDGED);
+            if let Some(password) = &password {
+                host.password(password);
+            }
+            if let Some(Some(user)) = &user {
+                host.user(user);
             }
         }
         #[cfg(feature = "tls")]
@@ -55,12 +70,10 @@ impl PostgresEndpoint {
             let tls = tls.map_err(|error| StoreError::new(true, false, error))?;
             let tls = tls.rustls();
             let tls = Rustls(tls.map_err(|error| StoreError::new(false, false, error))?);
-            let dialled = config.connect(tls).await;
-            let (client, connection) = dialled.map_err(|error| classify_connect(&error))?;
+            let (client, connection) = first(&hosts, tls, share).await?;
             return Ok((client, drive(connection, receive, ended)));
         }
-        let dialled = config.connect(NoTls).await;
-        let (client, connection) = dialled.map_err(|error| classify_connect(&error))?;
+        let (client, connection) = first(&hosts, NoTls, share).await?;
         Ok((client, drive(connection, receive, ended)))
     }
 
@@ -69,7 +82,8 @@ impl PostgresEndpoint {
         &self,
         options: &RedisOptions,
     ) -> Result<LookingSession, StoreError> {
-        let dialled = self.dial(options, "rlock", Box::new(|_| {}), Box::new(|| {}));
+        let within = options.connect_timeout;
+        let dialled = self.dial(options, within, "rlock", Box::new(|_| {}), Box::new(|| {}));
         let (client, driver) = dialled.await?;
         Ok(LookingSession {
             client,
@@ -90,6 +104,26 @@ impl LookingSession {
         let row = self.client.query_one(query, &[]).await;
         row.map_err(|error| classify_connect(&error))
     }
+}
+
+/// Connects to the first of these hosts that replies within its share of the time, and that grants locks.
+async fn first<T>(
+    hosts: &[Config],
+    tls: T,
+    share: Duration,
+) -> Result<(Client, Connection<Socket, T::Stream>), StoreError>
+where
+    T: MakeTlsConnect<Socket> + Clone,
+{
+    let mut failed = StoreError::new(false, false, "the URL names no host");
+    for host in hosts {
+        failed = match timeout(share, host.connect(tls.clone())).await {
+            Ok(Ok(dialled)) => return Ok(dialled),
+            Ok(Err(error)) => classify_connect(&error),
+            Err(_) => StoreError::no_reply(share).not_executed(),
+        };
+    }
+    Err(failed)
 }
 
 fn drive<S, T>(mut connection: Connection<S, T>, mut receive: Receive, ended: Ended) -> AbortOnDrop

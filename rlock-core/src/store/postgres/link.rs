@@ -118,6 +118,7 @@ impl Link {
             epoch,
             endpoint: &self.endpoint,
             options: &self.options,
+            within,
             former: (former != 0).then_some(former),
             inbox: listener.map(|listener| Inbox::new(listener, self.options.clone())),
             ended: Box::new(move || {

@@ -44,6 +44,7 @@ pub(super) struct Opening<'a> {
     pub(super) epoch: u64,
     pub(super) endpoint: &'a PostgresEndpoint,
     pub(super) options: &'a RedisOptions,
+    pub(super) within: Duration,
     /// The process that served the session before.
     pub(super) former: Option<i32>,
     /// Gets the notifications of a session that listens.
@@ -59,6 +60,7 @@ impl Session {
             epoch,
             endpoint,
             options,
+            within,
             former,
             inbox,
             ended,
@@ -70,7 +72,9 @@ impl Session {
             Some(mut inbox) => Box::new(move |payload| inbox.receive(payload)),
             None => Box::new(|_| {}),
         };
-        let (client, driver) = endpoint.dial(options, &name, receive, ended).await?;
+        let (client, driver) = endpoint
+            .dial(options, within, &name, receive, ended)
+            .await?;
         // The plans are those for many rows, even if the tables were empty when the session began. The session keeps its
         // `synchronous_commit` if somebody changes that of the server.
         let row_wait = (options.response_timeout / 4).as_millis();

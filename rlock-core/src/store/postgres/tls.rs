@@ -17,6 +17,7 @@ use tokio_postgres::tls::{self, ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::{TlsConnector, client};
 
 /// Makes connectors of one configuration.
+#[derive(Clone)]
 pub(super) struct Rustls(pub(super) Arc<ClientConfig>);
 
 /// Connects to one host.
