@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Inspect(InspectOptions),
     /// Extends a lock whose token you have
     Extend(ExtendOptions),
-    /// Asks for a lock, or takes it from its holder
+    /// Makes a holder release its lock, or takes the lock from it
     Release(ReleaseOptions),
     /// Shows a live table of the locks that are held, those with the most waiters first
     Top(TopOptions),

@@ -1,4 +1,4 @@
-//! `rlock extend`: extends a lock for those who have its token, as after a guard was detached.
+//! `rlock extend`: extends a lock by its token, for example a detached one.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ pub(crate) async fn inspect(
     })
 }
 
-/// Shows the lock until the reader has seen enough: each look on a terminal, and otherwise each change.
+/// Shows the lock until interrupted: on a terminal at each look, and otherwise at each change.
 async fn watch(
     options: &InspectOptions,
     client: &LockClient,

@@ -74,7 +74,7 @@ pub(crate) const RUN: &[Section] = &[
             ),
             (
                 "--take K",
-                "takes K of the N permits, all or none; later commands wait behind it, even for one permit",
+                "takes K of the N permits, all or none; while it waits, later commands wait behind it, even for one permit",
             ),
         ],
         text: "The option applies to all keys. Waiters of all modes are served in the order in which they came, except \

@@ -1,4 +1,4 @@
-//! Asks on the terminal before a command asks for a lock or takes it from others.
+//! Asks on the terminal before a command sends a request to a holder or takes its lock.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

@@ -1,4 +1,4 @@
-//! `rlock release`: asks for a lock, revokes it or takes it, after a question.
+//! `rlock release`: asks the holder to release a lock, revokes the lock or takes it, after a question on the terminal.
 
 use clap::Args;
 use rlock_core::{LockClient, Token, inspect::LockInfo};
@@ -34,7 +34,7 @@ pub(crate) struct ReleaseOptions {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Way {
-    /// Asks the holder to release the lock when it likes; nothing is lost
+    /// Asks the holder to release the lock when it is ready; nothing is lost
     #[arg(long)]
     ask: bool,
     /// Revokes the lock: its holder stops its body, then releases it
@@ -55,7 +55,7 @@ pub(crate) async fn release(
 ) -> Result<Status, Failure> {
     if !options.yes {
         let yes = if options.way.ask {
-            "asks for the lock"
+            "sends the request"
         } else {
             "releases the lock"
         };
@@ -92,7 +92,7 @@ pub(crate) async fn release(
                     };
                     let reason = if options.way.ask {
                         format!(
-                            "it was asked for, but {who} released it in time; take it with `--revoke`"
+                            "its release was requested, but {who} released it in time; use `--revoke`"
                         )
                     } else {
                         format!("it was revoked, but {who} stopped in time; take it with `--force`")
@@ -133,9 +133,9 @@ async fn released(
         match client.request_release(key).await? {
             true if info.retained => Ok("its holder releases it"),
             true if has_several => {
-                Ok("its holders were asked for it, and release it when they like")
+                Ok("its holders were asked to release it, and do so when they are ready")
             }
-            true => Ok("its holder was asked for it, and releases it when it likes"),
+            true => Ok("its holder was asked to release it, and does so when it is ready"),
             false => Err(unanswered(options, info)),
         }
     } else if options.way.revoke {
@@ -172,7 +172,7 @@ fn unanswered(options: &ReleaseOptions, info: &LockInfo) -> String {
     }
     if info.holder_count > 1 {
         let done = if options.way.ask {
-            "only those of its holders that reply were asked for it"
+            "only those of its holders that reply were asked to release it"
         } else {
             "it was revoked from those of its holders that reply"
         };
@@ -206,8 +206,8 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     let key = escaped(&options.key);
     let has_several = info.holder_count > 1;
     let action = match options.way {
-        Way { ask: true, .. } if has_several => "asking all of them for it".to_owned(),
-        Way { ask: true, .. } => "asking for it".to_owned(),
+        Way { ask: true, .. } if has_several => "asking all of them to release it".to_owned(),
+        Way { ask: true, .. } => "asking the holder to release it".to_owned(),
         Way { revoke: true, .. } if has_several => "revoking it from all of them".to_owned(),
         Way { revoke: true, .. } => "revoking it".to_owned(),
         Way {
@@ -221,8 +221,8 @@ fn plan(options: &ReleaseOptions, info: &LockInfo) -> String {
     };
     let effect = match options.way {
         _ if info.retained || !info.is_held() => "",
-        Way { ask: true, .. } if has_several => "; they release it when they like",
-        Way { ask: true, .. } => "; it is released when the holder likes",
+        Way { ask: true, .. } if has_several => "; they do so when they are ready",
+        Way { ask: true, .. } => "; it does so when it is ready",
         Way { revoke: true, .. } if has_several => "; their bodies are stopped at the next await",
         Way { revoke: true, .. } => "; its body is stopped at its next await",
         Way { force: true, .. } if has_several => {

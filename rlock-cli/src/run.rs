@@ -74,14 +74,14 @@ pub(crate) struct RunOptions {
     pub(crate) work: Work,
 }
 
-/// The command, and what happens to it when a lock is lost, or another client asks for one.
+/// The command, and what happens to it when a lock is lost, or another client requests its release.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Work {
     /// What happens to the command when a lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term")]
     pub(crate) on_lost: OnLost,
-    /// The signal that the command gets when another client asks for a lock; without this option it gets none, and
-    /// runs on
+    /// The signal that the command gets when another client requests the release of a lock; without this option it gets
+    /// none, and runs on
     #[arg(long, value_name = "SIGNAL", value_parser = signals::parse)]
     pub(crate) on_request: Option<Signal>,
     #[command(flatten)]

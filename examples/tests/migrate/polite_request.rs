@@ -1,4 +1,4 @@
-//! Curator's `makeRevocable`: another process asks for a lock, and its holder ends after its current work.
+//! Curator's `makeRevocable`: another process requests the release of a lock, and its holder ends after its current work.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::LONG;
 
-/// Indexes pages until another process asks for the index. Returns how many.
+/// Indexes pages until another process requests the release of the index. Returns how many.
 #[distributed_lock(key = "index", guard = lock)]
 async fn index(indexed: &mpsc::UnboundedSender<u32>) -> Result<u32, LockError> {
     for page in 1.. {

@@ -10,7 +10,7 @@ pub(crate) const ELECT: &[Section] = &[
         rows: &[
             ("the command", "ends with any status but 126 and 127: rlock resigns, and campaigns again after a pause"),
             ("a loss", "stops the command by --signal, and by KILL after --kill-after; then rlock campaigns again"),
-            ("a request", "by rlock release --ask sends --signal to the command, but never KILL; when the command has ended, rlock resigns and campaigns again"),
+            ("a request", "from rlock release --ask sends --signal to the command, but never KILL; when the command has ended, rlock resigns and campaigns again"),
             ("a signal", "HUP, INT, QUIT or TERM is passed on; when the command has ended, rlock resigns and ends, too"),
         ],
         text: "The pause begins at 100 ms and doubles up to 10 s, but begins at 100 ms again after a command that ran for more than 10 s. To hold the \
@@ -45,6 +45,6 @@ pub(crate) const LEADER: &[Section] = &[Section {
         UNAVAILABLE,
         ("64", "wrong arguments"),
     ],
-    text: "With --watch, rlock prints a line for each new term or value, and one when there is no leader: at once after a \
-           resignation, and when its lease has ended after a leader's death.",
+    text: "With --watch, rlock prints a line for each new term or value, and one when there is no leader: at once after the leader has \
+           resigned, and once its lease has ended after it has died.",
 }];

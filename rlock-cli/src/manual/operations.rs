@@ -66,8 +66,8 @@ pub(crate) const EXTEND: &[Section] = &[
     Section {
         title: "Holders",
         rows: &[],
-        text: "For a lock that a program has detached, and whose token it passed on. A holder that still has its guard is \
-               told, and relies on the longer lease, too. A lease that is shorter than the present one changes nothing.",
+        text: "Meant for a lock that a program has detached, and whose token it has passed on. A holder that still has its guard \
+               relies on the longer lease, too. Nothing changes if the present lease ends later than the new one.",
     },
     Section {
         title: "Exit status",
@@ -96,12 +96,12 @@ pub(crate) const RELEASE: &[Section] = &[
             ),
             (
                 "1",
-                "the lock is not released: it is free, has another token or owner, its holder replies neither to --ask nor to \
-                 --revoke, and has not released it, or the user did not confirm",
+                "the lock is not released: it is free, has another token or owner, its holder did not reply to --ask or \
+                 --revoke and still has it, or the user did not confirm",
             ),
             (
                 "75",
-                "its holder was asked or told to, and has not released it within --wait",
+                "its holder has received --ask or --revoke, but not released it within --wait",
             ),
             UNAVAILABLE,
             ("64", "wrong arguments, or neither a terminal nor --yes"),
@@ -113,7 +113,7 @@ pub(crate) const RELEASE: &[Section] = &[
         rows: &[
             (
                 "--ask",
-                "safe, and nothing is lost: the holder ends when it likes; a leader resigns, and rlock run passes --on-request on",
+                "safe, and nothing is lost: the holder ends when it is ready; a leader resigns, and rlock run sends its command the signal of --on-request",
             ),
             (
                 "--revoke",

@@ -108,17 +108,17 @@ impl Supervisor {
         self.kill_at = Some(Instant::now() + task.kill_after);
     }
 
-    /// Passes the request for a lock on to the command. It is not killed, because its lock is not lost.
+    /// Passes the request to release a lock on to the command, but never kills it, because no lock is lost.
     fn requested(&mut self) {
         self.is_requested = true;
         let Some(signal) = self.work.on_request else {
-            tracing::info!("another client asks for the lock, the command runs on");
+            tracing::info!("another client requests the release of the lock, the command runs on");
             return;
         };
         let name = signals::name(signal);
         tracing::warn!(
             signal = name,
-            "another client asks for the lock, signalling the command"
+            "another client requests the release of the lock, signalling the command"
         );
         self.group.signal(signal);
         self.group.signal(Signal::CONT);

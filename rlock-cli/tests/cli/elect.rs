@@ -40,7 +40,7 @@ async fn until_queued(server: &RedisServer) {
 
 /// Asks the leader to resign, until it has received that.
 async fn ask_to_resign(server: &RedisServer) {
-    let text = "lock `a`: its holder was asked for it, and releases it when it likes";
+    let text = "lock `a`: its holder was asked to release it, and does so when it is ready";
     let outcome = run_until(&server.url(), &["release", "a", "--ask", "--yes"], text).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
 }
@@ -244,7 +244,7 @@ async fn a_leader_is_asked_to_resign_only_after_a_question_or_with_yes() {
     let outcome = run(&server.url(), &["release", "a", "--ask"]).await;
     assert_eq!(outcome.code, Some(64), "{outcome:?}");
     assert!(
-        outcome.log.contains("`--yes` asks for the lock"),
+        outcome.log.contains("`--yes` sends the request"),
         "{outcome:?}"
     );
 
@@ -257,7 +257,7 @@ async fn a_leader_is_asked_to_resign_only_after_a_question_or_with_yes() {
         shell.type_line(resign);
         shell.shows("lock `a` is held by ").await;
         shell
-            .shows("; asking for it; it is released when the holder likes")
+            .shows("; asking the holder to release it; it does so when it is ready")
             .await;
         shell.shows("Continue? [y/N] ").await;
         let reply = replies.next().expect("no end");

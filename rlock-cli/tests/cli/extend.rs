@@ -1,4 +1,4 @@
-//! `rlock extend` extends a lock for those who have its token.
+//! `rlock extend`: extends a lock by its token.
 
 use std::time::Duration;
 

@@ -64,19 +64,19 @@ async fn a_free_lock_is_not_released() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_asked_for_its_lock_runs_on_and_may_be_waited_for() {
+async fn a_holder_that_is_asked_to_release_its_lock_runs_on_and_may_be_waited_for() {
     let server = RedisServer::start();
     let url = server.url();
     let mut holder = hold(&server, &["-v", "-k", "order:42"]).await;
     let ask = ["release", "order:42", "--ask", "--yes"];
-    let text = "lock `order:42`: its holder was asked for it, and releases it when it likes";
+    let text = "lock `order:42`: its holder was asked to release it, and does so when it is ready";
     let outcome = run_until(&url, &ask, text).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let plan = "; asking for it; it is released when the holder likes";
+    let plan = "; asking the holder to release it; it does so when it is ready";
     assert!(outcome.log.contains(plan), "{outcome:?}");
     holder.logs("the command runs on").await;
     holder
-        .logs("another client asks for the lock by=\"`rlock/")
+        .logs("another client requests the release of the lock by=\"`rlock/")
         .await;
     let json = [&ask[..], &["--json"]].concat();
     let outcome = run_until(&url, &json, r#""asked":true"#).await;

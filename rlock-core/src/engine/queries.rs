@@ -243,7 +243,7 @@ fn extend(core: &Core, key: Key, owner: OwnerId, token: u64, lease: Duration) ->
     }
 }
 
-/// Passes the request for a lock on to the holds that use it. A retained lock is released, because no call uses it.
+/// Passes the request to release a lock on to its holds. Releases a retained lock, because no call uses it.
 fn request_release(core: &Core, key: &Key, owner: OwnerId, by: &str) -> Answer {
     let (shell, sequence) = (&core.shell, owner.sequence());
     let is_retained = shell.read(|machine, _| {
@@ -260,7 +260,7 @@ fn request_release(core: &Core, key: &Key, owner: OwnerId, by: &str) -> Answer {
     if let Some(first) = holds.first() {
         first.in_span(|| {
             let (key, holds) = (shown(first.key.shown()), holds.len());
-            tracing::info!(%key, %owner, by, holds, "another client asks for the lock");
+            tracing::info!(%key, %owner, by, holds, "another client requests the release of the lock");
         });
         Answer::Released
     } else if is_retained {

@@ -133,7 +133,7 @@ async fn refused(lock: &Lock, guard: LockGuard) -> String {
 }
 
 #[tokio::test]
-async fn what_cannot_be_detached_is_released_and_the_error_says_why() {
+async fn a_guard_that_cannot_be_detached_releases_its_lock_and_says_why() {
     let (_clock, client) = clocked();
     let exclusive = client.lock("k");
     for (lock, why) in [

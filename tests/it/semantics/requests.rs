@@ -1,4 +1,4 @@
-//! What a hold tells the code inside: another client asks for the lock, or the lease will soon end.
+//! What a hold tells the code inside: another client requests the release of the lock, or the lease will soon end.
 
 use std::{future::pending, time::Duration};
 
@@ -24,7 +24,7 @@ fn here() -> CurrentHold {
     current().expect("inside")
 }
 
-/// Returns whether the hold was asked for.
+/// Returns whether the hold was asked to release its lock.
 fn is_requested(hold: &Hold) -> bool {
     hold.release_requested().now_or_never().is_some()
 }
@@ -85,7 +85,7 @@ async fn index(client: &LockClient, id: u64) -> Result<u64, LockError> {
 }
 
 #[tokio::test]
-async fn an_annotated_function_hears_of_a_request_by_its_guard_and_by_current() {
+async fn a_request_reaches_an_annotated_function_by_its_guard_and_by_current() {
     let client = LockClient::in_memory();
     let mut indexing = Box::pin(index(&client, 7));
     assert!(indexing.as_mut().now_or_never().is_none());
@@ -94,7 +94,7 @@ async fn an_annotated_function_hears_of_a_request_by_its_guard_and_by_current() 
 }
 
 #[tokio::test]
-async fn a_hold_of_several_keys_is_asked_for_with_any_of_them() {
+async fn a_request_for_one_of_several_keys_reaches_their_hold() {
     let client = LockClient::in_memory();
     let guard = client.lock_all(["a", "b", "c"]).acquire().await;
     let guard = guard.expect("free");
@@ -105,7 +105,7 @@ async fn a_hold_of_several_keys_is_asked_for_with_any_of_them() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_asked_for_is_not_retained() {
+async fn a_lock_whose_release_was_requested_is_not_retained() {
     let client = LockClient::in_memory();
     let lock = client.lock("k").retain(LASTING);
     lock.run(ask(&client, "k")).await.expect("free");
@@ -163,7 +163,7 @@ async fn the_holder_logs_who_asks_for_its_lock() {
     let guard = one.lock("asked-for").acquire().await.expect("free");
     ask(&operator, "asked-for").await;
     guard.release_requested().await;
-    let lines = logged_of("another client asks for the lock");
+    let lines = logged_of("another client requests the release of the lock");
     let lines: Vec<_> = lines
         .iter()
         .filter(|line| line.contains("key=asked-for "))

@@ -138,7 +138,7 @@ async fn a_row_that_another_transaction_keeps_is_named_and_leaves_no_lock_behind
     let refused = client.lock("k").try_acquire().await;
     let error = refused.expect_err("the row is kept");
     assert!(
-        format!("{error:#}").contains("another transaction keeps the row"),
+        format!("{error:#}").contains("another transaction has locked the row"),
         "{error}"
     );
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");

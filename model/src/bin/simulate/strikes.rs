@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Draws whether an operator extends a hold instead of asking for it.
+    /// Draws whether an operator extends a hold instead of revoking it.
     fn extends_for(&mut self, at_once: bool) -> bool {
         let may_renew = self.plan.has(Part::Extends) && !self.plan.has(Part::NeverRenewed);
         !at_once && may_renew && self.rng.bool()

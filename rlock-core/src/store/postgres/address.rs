@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_cannot_do_is_refused() {
+    fn a_url_that_the_client_cannot_use_is_refused() {
         for (options, reason) in [
             ("schema=a\"b", "`schema` is a name"),
             ("port=x", "not a URL"),

@@ -16,11 +16,11 @@ const PASSING: [&str; 4] = ["53", "40", "55", "57"];
 const WORDS: [(&SqlState, &str); 6] = [
     (
         &SqlState::READ_ONLY_SQL_TRANSACTION,
-        "the server is a standby, or only reads; connect to its primary, and check `default_transaction_read_only`",
+        "the server is a standby or read-only; connect to the primary, and check `default_transaction_read_only`",
     ),
     (
         &SqlState::LOCK_NOT_AVAILABLE,
-        "another transaction keeps the row of the lock; end transactions that stay open (`pg_stat_activity`)",
+        "another transaction has locked the row of this lock; end transactions that stay open (`pg_stat_activity`)",
     ),
     (
         &SqlState::CHARACTER_NOT_IN_REPERTOIRE,

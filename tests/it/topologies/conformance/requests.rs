@@ -1,4 +1,4 @@
-//! Polite requests for a lock, which its holders hear of, and the notice before a lease ends.
+//! Requests to release a lock, which reach its holders, and the notice before a lease ends.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn ask(operator: &LockClient, key: &str) {
     .await;
 }
 
-pub(crate) async fn a_holder_that_is_asked_for_its_lock_ends_when_it_likes(place: Place) {
+pub(crate) async fn a_holder_that_is_asked_to_release_its_lock_ends_when_it_is_ready(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     let operator = place.client().await;
     let asked = operator.request_release("k").await.expect("a reply");
@@ -53,7 +53,7 @@ pub(crate) async fn a_holder_that_is_asked_for_its_lock_ends_when_it_likes(place
     assert!(asked.is_none(), "a call that waits is not asked");
 }
 
-pub(crate) async fn all_who_share_a_lock_are_asked_for_it(place: Place) {
+pub(crate) async fn all_holders_of_a_shared_lock_are_asked_to_release_it(place: Place) {
     let clients = [
         place.client().await,
         place.client().await,
@@ -77,7 +77,7 @@ pub(crate) async fn all_who_share_a_lock_are_asked_for_it(place: Place) {
     }
 }
 
-pub(crate) async fn a_retained_lock_is_released_for_a_client_that_asks(place: Place) {
+pub(crate) async fn a_retained_lock_is_released_upon_a_request(place: Place) {
     let (one, other) = (place.client().await, place.client().await);
     retain(&one, &other, "tenant:7").await;
     eventually(LONG, "its client replies, and it is free", async || {

@@ -75,8 +75,8 @@ impl Line {
         earlier.any(|waiter| waiters(server, &self.key).any(|still| still == *waiter))
     }
 
-    /// Returns whether the holders take more permits than the largest number that is named by those that have just become
-    /// holders, that waited or that ask.
+    /// Returns whether the holders take more permits than the largest number that an owner names: one that has just become a
+    /// holder, that waited or that asks.
     fn has_too_many(&self, server: &Server, granted: &[OwnerId], request: &Body, at: Time) -> bool {
         let holders = server.owners(&self.key, at);
         let asks = match request {

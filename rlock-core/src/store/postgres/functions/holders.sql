@@ -43,7 +43,7 @@ CREATE FUNCTION rlock.takes(owner text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
   SELECT CASE right(owner, 1) WHEN 'p' THEN coalesce(substring(owner FROM '\.(\d+)\.\d+p$')::bigint, 1) ELSE 0 END
 $$;
 
--- Returns whether an owner may hold a lock together with the present holders. `number`: there are at least so many permits.
+-- Returns whether an owner may hold a lock together with the present holders. `number`: there are at least this many permits.
 CREATE FUNCTION rlock.admits(k text, o text, number bigint DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   mode text := rlock.mode(o);

@@ -11,7 +11,7 @@ CREATE TABLE rlock.lock (
 CREATE INDEX lock_kept_until ON rlock.lock (kept_until);
 
 -- The owners of a lock. Its last character says the mode of an owner: a digit (exclusive), `s` (shared), or `p` behind the
--- number of permits, which follows how many it takes unless it takes one.
+-- number of permits, which stands behind the number that it takes if that is more than one.
 CREATE TABLE rlock.holder (
   key text COLLATE "C" REFERENCES rlock.lock ON DELETE CASCADE,
   owner text COLLATE "C",
