@@ -128,9 +128,9 @@ impl Election {
     /// polls. An observer that learns of an end asks the store first: while the lock has already passed to the next
     /// candidate, it waits for that one's announcement, and otherwise returns [`LeaderChange::Nobody`] within
     /// milliseconds. A leader that dies announces nothing, so an observer asks the store once in each lease whether it
-    /// was renewed, or every 30 seconds while nobody leads, and returns `Nobody` at most 100 milliseconds after the lease has
-    /// ended. While the store does not
-    /// reply, no change is returned, because the leader may go on until its lease ends.
+    /// was renewed, or every 30 seconds while nobody leads, and returns `Nobody` at most 100 milliseconds after the
+    /// lease has ended. While the store does not reply, it returns no change, because the leader may go on until its
+    /// lease ends.
     ///
     /// A slow reader may miss changes in between, but never the latest. A client that was cut off asks for the leader
     /// when it is connected again, and leaves out a leader that does not reply until it does. A process that ends
@@ -176,7 +176,7 @@ impl Election {
         Ok(LeaderChanges::follow(self, key))
     }
 
-    /// Asks the leader to resign when it likes, for example after its current work. Returns whether a leader has received
+    /// Asks the leader to resign when it is ready, for example after its current work. Returns whether a leader has received
     /// the request.
     ///
     /// Same as [`LockClient::request_release`] with the key of the election. In the leader,

@@ -200,16 +200,16 @@ impl LockGuard {
     /// [extend](crate::LockClient::extend_if) the lock. If a renewal has begun a new series of tokens since the lock was
     /// acquired, it is larger than [`token`](Hold::token) was.
     ///
-    /// Nothing of this client has the lock from then on: its calls for the key wait like those of other clients, a
-    /// [drain](crate::LockClient::drain) or [shutdown](crate::LockClient::shutdown) leaves it alone, and its end is reported as
-    /// no loss. [`min_hold`](crate::Lock::min_hold) does not apply to it.
+    /// From then on, this client has no hold of the lock: its calls for the key wait like those of other clients, a
+    /// [drain](crate::LockClient::drain) or [shutdown](crate::LockClient::shutdown) does not release the lock, and the client
+    /// reports no loss when the lease ends. [`min_hold`](crate::Lock::min_hold) does not apply.
     ///
-    /// Sends no request. Unless someone extends it, the lock becomes free after its lease, which the last renewal began, so
-    /// acquire it with a [lease](crate::Lock::lease) that lasts until then, or [extend](Hold::extend) it first.
+    /// Sends no request. Unless it is extended, the lock becomes free when its lease ends, which counts from the last renewal. So
+    /// acquire it with a [lease](crate::Lock::lease) that is long enough, or [extend](Hold::extend) it first.
     ///
     /// # Errors
     ///
-    /// The guard is dropped in each case, so its lock is released in the background. [`LockError::Lost`] if the lock is lost.
+    /// In each case, the guard is dropped, so the client releases its lock in the background. [`LockError::Lost`] if the lock is lost.
     /// [`LockError::InvalidOption`] for a [shared](crate::Lock::shared) lock or a [permit](crate::Lock::permits), whose holders
     /// the store does not know by their tokens; while other entries of the hold remain; and for several keys, because each has
     /// a token of its own.

@@ -227,17 +227,17 @@ impl Hold {
         !self.valid_for().is_zero()
     }
 
-    /// Extends the lock: makes this its lease, which counts from now on, and waits until the store has confirmed it. The lease
-    /// is set, not added to what is left.
+    /// Extends the lock: sets its lease, which counts from now on and is not added to what is left, and waits until the store
+    /// has confirmed it.
     ///
     /// With the watchdog, the renewals go on with this lease. With [`watchdog(false)`](crate::Lock::watchdog), nothing else
     /// renews the lock, so work that extends it after each step keeps it only as long as it makes progress.
     /// [`max_hold`](crate::Lock::max_hold) still limits the hold. Nested calls share the lease of their hold. The next hold
     /// has the lease of its own call.
     ///
-    /// A shorter lease ends the hold sooner at once, even if the store does not reply. The store only lets a lease grow, because
-    /// a late copy of a request must not end a lock that its holder relies on. So if the process dies, the lock stays for the
-    /// longest lease that the hold has had. A release frees it as usual.
+    /// With a shorter lease, the hold ends sooner, even if the store does not reply. The store never shortens a lease, because a
+    /// late copy of a request must not end a lock that its holder relies on. So if the process dies, the lock stays taken for
+    /// the longest lease that the hold has had. A release frees it as usual.
     ///
     /// If several calls of this client [share](crate::Lock::shared) the lock, the lease only grows, because the others rely on
     /// it. With several keys, extends all locks in parallel.
@@ -247,7 +247,7 @@ impl Hold {
     /// [`LockError::Lost`] if the hold is lost or has ended, which an extension never revives. [`LockError::Unavailable`] if the
     /// store has not confirmed the lease within the client's
     /// [`response_timeout`](crate::LockClientBuilder::response_timeout), and [`LockError::Refused`] if it refuses. The hold is
-    /// then [valid](Self::valid_for) for as long as was confirmed before, and the watchdog goes on to ask for the new lease.
+    /// then [valid](Self::valid_for) for as long as was confirmed before, and the watchdog goes on requesting the new lease.
     /// [`LockError::InvalidOption`] for a lease that is not between 10 milliseconds and 24 hours.
     ///
     /// # Cancel safety

@@ -86,9 +86,9 @@ impl LockInfo {
         OwnerId::parse(&self.owner).map_or(LockMode::Exclusive, |owner| owner.mode())
     }
 
-    /// Returns how many [permits](crate::Lock::permits) all holders take together, at most 1,000 holders on a server, or
-    /// `None` if the lock is held in another mode. In a [list](crate::LockClient::list), it is the number of the
-    /// one holder.
+    /// Returns how many [permits](crate::Lock::permits) the holders take together, or `None` if the lock is held in another
+    /// mode. On a server, counts at most 1,000 holders. In a [list](crate::LockClient::list), each entry counts its own
+    /// holder only.
     #[must_use]
     pub fn permits_taken(&self) -> Option<u64> {
         matches!(self.mode(), LockMode::Permits { .. }).then_some(self.permits_taken)

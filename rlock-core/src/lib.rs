@@ -34,13 +34,13 @@
 //!   [`Lock::run_blocking`] runs a closure, and [`LockClient::lock_all`] makes a lock of several keys.
 //! - [`Lock::shared`] and [`Lock::permits`]: locks that several calls can hold at once. [`LockGuard::downgrade`]
 //!   turns an exclusive lock into a shared one.
-//! - [`Hold::extend`]: sets another lease. [`LockGuard::detach`] leaves a lock to its lease and its token, by which
-//!   [`LockClient::extend_if`] and [`LockClient::release_if`] reach it from anywhere.
+//! - [`Hold::extend`]: sets another lease. [`LockGuard::detach`] leaves a lock to its lease, and returns the token by
+//!   which any client can call [`LockClient::extend_if`] and [`LockClient::release_if`].
 //! - [`LockClient::election`]: elects one of several processes as the leader, in numbered terms.
 //! - [`LockClient::once`]: runs a scheduled job once for each tick, on one of several instances.
 //! - [`current`]: returns the hold that the running code is inside, with its fencing token.
 //! - [`LockClient::inspect`] and [`LockClient::list`]: who holds and awaits a lock. [`LockClient::request_release`] asks
-//!   for it. [`LockClient::revoke`], [`LockClient::release_if`] and [`LockClient::force_release`] take it away.
+//!   its holder to release it. [`LockClient::revoke`], [`LockClient::release_if`] and [`LockClient::force_release`] take it away.
 //! - [`diagnose`]: examines whether servers are fit for locks, for the health tooling of a service.
 //! - [`fencing`]: the SQL statements with which a database refuses a holder that has lost its lock.
 //! - [`LockError`]: what can fail, and what to do about it.

@@ -137,8 +137,8 @@ macro_rules! lock_option_setters {
         ///
         /// Each call has a permit of its own, with a lease of its own, so the permit of a process that died becomes
         /// free when its lease ends. Waiters are served in the order in which they came. If calls name different
-        /// numbers, as during a deployment that changes it, each goes by its own, and while it waits, by the
-        /// largest one that a call behind it has named.
+        /// numbers, as during a deployment that changes it, a call enters if no more permits are then taken than its
+        /// own number. While it waits, a larger number that a call behind it has named counts instead.
         ///
         /// The fencing token of a permit identifies its hold, but several holds are valid at once, so the tokens have
         /// no order.

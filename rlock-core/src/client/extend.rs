@@ -1,4 +1,4 @@
-//! `extend_if`: extends a lock for its holder, who is known by the token only, from any client of the store.
+//! `extend_if`: extends a lock by its token, from any client of the store.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use crate::{
 };
 
 impl LockClient {
-    /// Extends the lock if its current hold has this token: the lease counts from now on, unless more is left of the present
-    /// one. Returns `true` if the store has confirmed that.
+    /// Extends the lock if its current hold has this token: the lease counts from now on, unless the present one ends
+    /// later. Returns `true` if the store has confirmed that.
     ///
-    /// Use it for a lock whose guard was [detached](crate::LockGuard::detach), from the requests or processes that know its
-    /// token. A holder that still has its guard is told, too, and relies on the longer lease as soon as the store confirms it to
-    /// the holder. The holder can [extend](crate::Hold::extend) its own hold without a token.
+    /// Use it for a lock whose guard was [detached](crate::LockGuard::detach), in the requests or processes that know its
+    /// token. A holder that still has its guard also learns of the longer lease, and relies on it once the store has
+    /// confirmed it to the holder. The holder can [extend](crate::Hold::extend) its own hold without a token.
     ///
     /// Returns `false` if the lock is free or another hold has it, so a lock whose lease has ended is not revived. The holder, or
-    /// else the store, compares the token like for [`release_if`](Self::release_if). A holder of a
-    /// [shared](crate::Lock::shared) lock or a [permit](crate::Lock::permits) has to reply.
+    /// else the store, compares the token, as for [`release_if`](Self::release_if). This also returns `false`
+    /// for a [shared](crate::Lock::shared) lock or [permits](crate::Lock::permits) whose holder does not reply.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! `request_release`, `revoke` and `force_release`: asks another client to release its lock, makes it stop, or takes the lock
-//! away on the store.
+//! `request_release`, `revoke` and `force_release`: asks another client to release its lock, makes it stop its body, or takes
+//! the lock away on the store.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl LockClient {
-    /// Asks the holder of a lock to release it when it likes, for example after its current work. Returns `true` if it
+    /// Asks the holder of a lock to release it when it is ready, for example after its current work. Returns `true` if it
     /// has received the request. If a [shared](crate::Lock::shared) lock or its [permits](crate::Lock::permits) have
     /// several holders, asks all of them, at most 100, and returns `true` only if all have received it.
     ///

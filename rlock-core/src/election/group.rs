@@ -1,5 +1,5 @@
-//! How the clients of a group spread its elections: who these clients are, for which elections each of them campaigns,
-//! and when a leader makes way for another client.
+//! How the clients of a group spread its elections: which clients there are, for which elections each campaigns, and
+//! when a leader resigns in favour of another client.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ const ASKS: Duration = Duration::from_secs(1);
 
 impl LockClient {
     /// Returns a handle to the elections with these keys, such as one for each shard, which the clients of a group lead in
-    /// equal shares. The group are all clients that [run](Elections::run) elections with the same name and the same keys.
+    /// equal shares. The group consists of all clients that [run](Elections::run) elections with the same name and keys.
     ///
     /// # Examples
     ///
@@ -73,13 +73,13 @@ impl LockClient {
 /// Each client of the group holds the [shared](crate::Lock::shared) lock `<group>:<hash of the keys>`, so the leases of
 /// these holds tell which clients live. From their ids and the keys, each of them computes the same shares, which differ
 /// by one election at most, and campaigns only for its own. When a client joins, the others ask the leaders of its share
-/// to resign, each as soon as the new client waits for that election, so it passes on without a gap. When a client
+/// to resign, each as soon as the new client waits for that election, so that the lead passes on without a gap. When a client
 /// [drains](LockClient::drain), the others lead its share a moment later, and when it dies, once its leases have ended.
 ///
 /// Each of them is an election like any other: a lock with the election's key, which [`Election::leader`],
 /// [`Election::changes`] and `rlock leader` show.
 ///
-/// **Requests.** Beside the renewals, a client sends one request a second, whatever the number of elections, and at most 25
+/// **Requests.** Besides its renewals, a client sends one request a second, whatever the number of elections, and at most 25
 /// while clients join or leave. No candidate waits while each election is led by the client whose share it is in.
 ///
 /// **Other keys.** During a deployment that changes the keys, clients with the old and with the new ones are two groups,
@@ -120,8 +120,8 @@ impl Elections {
     ///
     /// A body leads its election for as long as it runs. **It should return when
     /// [`release_requested`](crate::Hold::release_requested) resolves**, because then another client waits for the
-    /// election. No body is cut off for that, so a client that joins gets nothing from bodies that do not return. To end the work at its next await, race them:
-    /// `tokio::select! { () = term.release_requested() => {}, () = work => {} }`.
+    /// election. The request does not stop the body, so a client that joins gets no election whose body does not return. To
+    /// drop the work at its next await, race the two: `tokio::select! { () = term.release_requested() => {}, () = work => {} }`.
     ///
     /// If a body returns although it was not asked to, this process campaigns again after a pause, which grows to half a
     /// second for bodies that return at once. A loss drops the body at its next await, as in [`Election::run`]. The

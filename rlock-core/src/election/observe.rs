@@ -1,4 +1,4 @@
-//! Which leader an observer believes, or that nobody leads: the order of announcements and replies, and when it asks who
+//! Which leader an observer believes in, if any: orders announcements and replies, and decides when to ask the store who
 //! leads.
 
 use std::{
@@ -120,7 +120,7 @@ struct Observed {
     /// Whether the store has said since that no process leads.
     is_vacant: bool,
     ask: Option<Ask>,
-    /// How often there was another reason to ask. A reply settles only the reasons before its question.
+    /// The number of reasons to ask so far. A reply settles only the reasons before its question.
     reasons: u64,
     /// How often in a row the store or the leader did not reply.
     failures: u32,
@@ -198,8 +198,8 @@ impl Observed {
         is_news
     }
 
-    /// Handles the reply to the question who leads, which was asked for this reason when this was known. Ignores it if a
-    /// leader was announced since, unless that reply is newer.
+    /// Handles the reply to the question who leads, which this reason caused when this was known. Ignores it if a leader
+    /// was announced since, unless the reply is newer.
     fn learn(
         &mut self,
         before: (Option<Version>, u64, Why),

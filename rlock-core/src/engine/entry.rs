@@ -166,7 +166,7 @@ impl EntryHandle {
         self.hold.until_lost().await
     }
 
-    /// Returns until when the hold is valid, and notes that under the client's mutex, so that no older end is noted later.
+    /// Returns until when the hold is valid. Records that under the client's mutex, so that no older value replaces it later.
     pub(super) fn valid_until(&self) -> Result<Time, LostCause> {
         let valid = self.read(|own, now| {
             let valid = own.valid_until(now);
@@ -278,7 +278,7 @@ impl EntryHandle {
         self.hold.request_release();
     }
 
-    /// Resolves when the hold is asked for its lock, or its client drains.
+    /// Resolves when the hold is asked to release its lock, or its client drains.
     pub(crate) async fn release_requested(&self) {
         tokio::select! {
             () = self.hold.until_requested() => {}

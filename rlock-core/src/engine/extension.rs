@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl EntryHandle {
-    /// Makes this the lease of the hold, from now on, and waits until the store has confirmed it.
+    /// Sets the lease of the hold, from now on, and waits until the store has confirmed it.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let core = self.client.core();
         let started = core.clock.now();

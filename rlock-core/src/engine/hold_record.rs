@@ -1,5 +1,5 @@
 //! The record of a hold, which its handles and its body share and keep after its end: until when it is valid, whether
-//! it is lost or asked for, and its passenger.
+//! it is lost or asked to release its lock, and its passenger.
 
 use std::{
     any::Any,
@@ -39,9 +39,9 @@ pub(crate) struct HoldRecord {
     /// Until when it is valid unless it is lost, as far as is known without the client's mutex, in nanoseconds. Renewals
     /// make it valid for longer. Set under the mutex.
     valid_until: AtomicU64,
-    /// Whether another client has asked for the lock.
+    /// Whether another client has requested the release of the lock.
     is_requested: AtomicBool,
-    /// Notified of a loss, of a request, of an extension, and when an entry has ended if a future waits for that.
+    /// Notified of a loss, of a request to release, of an extension, and when an entry has ended if a future waits for that.
     changed: Notify,
     /// Whether a future waits for the end of an entry. A body that waits only for a loss is not woken by nested calls.
     awaits_entries: AtomicBool,

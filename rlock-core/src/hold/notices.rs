@@ -1,4 +1,4 @@
-//! What a hold tells the code inside while it works: another client asks for the lock, the lease runs out, the lock is lost.
+//! What a hold tells the code inside while it works: another client requests its release, its lease runs out, or it is lost.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::Hold;
 use crate::engine::entry::{self, EntryHandle};
 
 impl Hold {
-    /// Resolves when another client [asks](crate::LockClient::request_release) for the lock, or when its own client
-    /// [drains](crate::LockClient::drain). Nothing is lost: finish the current work, and then return from the body, or
+    /// Resolves when another client [requests the release](crate::LockClient::request_release) of the lock, or when its
+    /// own client [drains](crate::LockClient::drain). Nothing is lost: finish the current work, and then return from the body, or
     /// release the guard. Resolves in each hold, each nested call and each clone of the handle, also if the request
     /// came before the call. With several keys, one of them suffices.
     ///
@@ -17,7 +17,7 @@ impl Hold {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future has no effect, because once the lock is asked for, each later call resolves at once. So a
+    /// Dropping the future has no effect, because after a request each later call resolves at once. So a
     /// thread can poll a new future between two steps of its work.
     ///
     /// # Examples
@@ -64,7 +64,7 @@ impl Hold {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future has no effect. If the lease was renewed since, the next call waits again.
+    /// Dropping the future has no effect. If the lease has been renewed since, the next call waits again.
     ///
     /// # Examples
     ///

@@ -1,5 +1,5 @@
 //! Applies what a call does with its entry: ends it, extends its lease, downgrades its hold to a shared one, keeps it by a guard, or
-//! detaches the lock from this client.
+//! detaches its lock.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Slot {
         request.map_or(Step::Left(held), Step::Send)
     }
 
-    /// Makes this the lease of an entry's hold, from now on.
+    /// Sets the lease of an entry's hold, from now on.
     pub(super) fn extend(&mut self, entry: &Entry, lease: Duration, cx: &Common) -> Step {
         let (slot, key, now) = (self.id, self.key.clone(), cx.now);
         match self.valid(entry, now) {
@@ -73,7 +73,7 @@ impl Slot {
         }
     }
 
-    /// Makes this the lease of the hold with this token, from now on, unless its lease is longer.
+    /// Sets the lease of the hold with this token, from now on, unless its lease is longer.
     pub(super) fn extend_hold(
         &mut self,
         owner: Owner,

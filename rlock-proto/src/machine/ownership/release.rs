@@ -42,8 +42,8 @@ enum Progress {
     GivenUp,
     /// The store does not have the lock.
     Done,
-    /// A holder has detached the lock, which belongs to those who have its token. The owner is remembered until the lease ends,
-    /// because a late message about it must not release it.
+    /// A holder has detached the lock, which its token now releases. The machine remembers the owner until the lease ends,
+    /// because otherwise a late message about the grant would release the lock.
     Detached,
 }
 

@@ -72,7 +72,7 @@ impl Lease {
         self.valid_until = valid_until(grant.since, self.confirmed);
     }
 
-    /// Makes this the lease. A hold that was confirmed for longer ends with it, even if the store is not asked.
+    /// Sets the lease. A hold that was confirmed for longer ends with it, even if the store is not asked.
     fn set(&mut self, lease: Duration, now: Time) {
         self.is_changed |= lease != self.full;
         self.full = lease;
@@ -241,7 +241,7 @@ impl Ownership {
         }
     }
 
-    /// Makes this the lease of the hold, from now on, and begins the renewal that asks the store for it. If several holds share the
+    /// Sets the lease of the hold, from now on, and begins the renewal that asks the store for it. If several holds share the
     /// ownership, the lease only grows, because the others rely on it.
     pub(in crate::machine) fn extend(
         &mut self,

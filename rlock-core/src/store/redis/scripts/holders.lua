@@ -110,7 +110,7 @@ function lib.shares(lock, owner)
   return true
 end
 
--- Returns whether an owner may hold a lock together with the other holders. `number`: there are so many permits, whatever the
+-- Returns whether an owner may hold a lock together with the other holders. `number`: there are this many permits, whatever the
 -- owner says.
 function lib.admits(lock, owner, number)
   local entry, mode, most, takes = redis.pcall('HGETALL', lock), lib.mode(owner)
