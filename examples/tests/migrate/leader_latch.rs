@@ -1,4 +1,4 @@
-//! Curator's `LeaderLatch` with a `LeaderLatchListener`: a replica campaigns until it is closed, and a listener hears when it
+//! Curator's `LeaderLatch` with a `LeaderLatchListener`: a replica campaigns until it is closed, and tells a listener when it
 //! leads and when it does not.
 
 use rlock_core::{LockClient, LockError, LostCause, Token, election::LeaderChange};

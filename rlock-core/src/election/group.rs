@@ -150,7 +150,7 @@ impl Elections {
     {
         let this = self.clone();
         async move {
-            let (views, view) = watch::channel(View::of_none(this.keys.len()));
+            let (views, view) = watch::channel(View::without_share(this.keys.len()));
             let body = Arc::new(Mutex::new(body));
             let present = this.group.run_after(
                 || this.group.acquire_uncounted(AcquiredFor::Body),
@@ -159,9 +159,9 @@ impl Elections {
                     this.follow(&views)
                 },
             );
-            let seats = this.each.iter().enumerate().map(|(at, election)| Seat {
+            let seats = this.each.iter().enumerate().map(|(index, election)| Seat {
                 election: election.clone(),
-                at,
+                index,
                 view: view.clone(),
             });
             let mut candidates: FuturesUnordered<_> =
@@ -271,12 +271,12 @@ struct View {
     clients: BTreeSet<Uuid>,
     /// Which elections are in the share of this client.
     share: Vec<bool>,
-    /// The same before the store was last asked.
+    /// The share before the latest reply of the store.
     former: Vec<bool>,
 }
 
 impl View {
-    fn of_none(elections: usize) -> Self {
+    fn without_share(elections: usize) -> Self {
         Self {
             clients: BTreeSet::new(),
             share: vec![false; elections],
@@ -297,7 +297,7 @@ impl View {
 #[derive(Clone)]
 struct Seat {
     election: Election,
-    at: usize,
+    index: usize,
     view: watch::Receiver<View>,
 }
 
@@ -338,10 +338,10 @@ impl Seat {
 
     /// Resolves when the share of this client has the election, or no longer has it.
     async fn until(&mut self, has: bool) {
-        let at = self.at;
+        let index = self.index;
         if self
             .view
-            .wait_for(|view| view.share[at] == has)
+            .wait_for(|view| view.share[index] == has)
             .await
             .is_err()
         {
@@ -370,8 +370,8 @@ impl Seat {
     /// Asks the leader to resign once another client waits for an election that is not in the share of this one. The store
     /// has to say so twice, because the members of a quorum may not agree at once. Never resolves.
     async fn until_asked(mut self, term: Term) {
-        let at = self.at;
-        let makes_way = |view: &View| !view.share[at] && !view.former[at] && term.is_wanted();
+        let index = self.index;
+        let makes_way = |view: &View| !view.share[index] && !view.former[index] && term.is_wanted();
         if self.view.wait_for(makes_way).await.is_ok() {
             term.ask_to_resign();
         }

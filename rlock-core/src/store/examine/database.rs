@@ -7,11 +7,11 @@ use tokio::time::timeout;
 use super::findings::{Finding, ServerReport};
 use crate::store::{StoreError, postgres::PostgresEndpoint, redis::RedisOptions};
 
-/// The oldest version that has what the functions use.
+/// The oldest version that can run the functions.
 const OLDEST: i32 = 130_000;
-/// A clock that is further away is remarked.
+/// A clock that differs by more than this is advised against.
 const FAR: Duration = Duration::from_secs(1);
-/// So few free connections are remarked.
+/// Fewer free connections than this are advised against.
 const FEW: i32 = 10;
 
 const FACTS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_version'),
@@ -19,7 +19,7 @@ const FACTS: &str = "SELECT current_setting('server_version_num')::int, current_
   current_setting('max_connections')::int, (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int,
   (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// Examines a database, of which a lock there shows the rest: the permissions and the schema.
+/// Examines a database. The permissions and the schema need no check of their own, because a lock there shows them.
 pub(crate) async fn database(endpoint: &PostgresEndpoint, options: &RedisOptions) -> ServerReport {
     let mut report = ServerReport::new(&endpoint.to_string(), true);
     let asked = timeout(options.connect_timeout, facts(endpoint, options)).await;

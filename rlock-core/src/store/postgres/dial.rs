@@ -24,7 +24,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// The time without acknowledgement after which the system gives the connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Gets the payload of each notification.
+/// Receives the payload of each notification.
 pub(super) type Receive = Box<dyn FnMut(&str) + Send>;
 /// Called when the session has ended.
 pub(super) type Ended = Box<dyn FnOnce() + Send>;

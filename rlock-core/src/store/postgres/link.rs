@@ -32,7 +32,7 @@ const REFUSED: Duration = Duration::from_secs(2);
 pub(super) struct Link {
     pub(super) endpoint: PostgresEndpoint,
     pub(super) options: RedisOptions,
-    /// Gets the notifications, if the session listens.
+    /// Receives the notifications, if the session listens.
     listener: Option<Listener>,
     metrics: Option<ConnectionMetrics>,
     state: watch::Sender<LinkState>,

@@ -47,7 +47,7 @@ pub(super) struct Opening<'a> {
     pub(super) within: Duration,
     /// The process that served the session before.
     pub(super) former: Option<i32>,
-    /// Gets the notifications of a session that listens.
+    /// Receives the notifications of a session that listens.
     pub(super) inbox: Option<Inbox>,
     /// Called when the session has ended.
     pub(super) ended: Ended,
