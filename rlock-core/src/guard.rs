@@ -197,8 +197,8 @@ impl LockGuard {
 
     /// Detaches the guard from its lock, which stays taken for the rest of its lease without a renewal. Returns the token, with
     /// which another request or process can [release](crate::LockClient::release_if) or
-    /// [extend](crate::LockClient::extend_if) the lock. If a renewal has begun a new series of tokens since the lock was
-    /// acquired, it is larger than [`token`](Hold::token) was.
+    /// [extend](crate::LockClient::extend_if) the lock. It is larger than [`token`](Hold::token) was if a renewal has
+    /// brought a new fence since the lock was acquired.
     ///
     /// From then on, this client has no hold of the lock: its calls for the key wait like those of other clients, a
     /// [drain](crate::LockClient::drain) or [shutdown](crate::LockClient::shutdown) does not release the lock, and the client
