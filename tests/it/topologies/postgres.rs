@@ -1,8 +1,8 @@
 //! What is special about locks in Postgres: crashes, ended sessions, rows that others keep, roles, schemas and garbage.
 
-use std::{net::TcpListener, time::Duration};
+use std::{future::poll_fn, net::TcpListener, task::Poll, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all};
 use rlock_core::{
     LockClient, LockError,
     diagnose::{self, Severity},
@@ -327,6 +327,32 @@ async fn a_host_that_is_silent_keeps_no_client_from_the_next_one() {
     let builder = LockClient::builder().connect_timeout(Duration::from_secs(10));
     let client = builder.connect(&url).await.expect("the second one runs");
     drop(client.lock("k").acquire().await.expect("free"));
+}
+
+/// The reply is larger than what the sockets keep.
+#[tokio::test]
+async fn a_list_that_is_not_polled_any_more_holds_up_nothing_of_its_client() {
+    let server = PostgresServer::start();
+    let client = connect(&server).await;
+    let fill = "INSERT INTO rlock.lock (key, kept_until)
+          SELECT format('lock:{%s:%s}', n, repeat('x', 200)), now() + interval '1 hour' FROM generate_series(1, 100000) n;
+        INSERT INTO rlock.holder (key, owner, expires_at) SELECT key, 'someone', kept_until FROM rlock.lock";
+    server.execute(fill).await;
+    let lock = client.lock("k").lease(Duration::from_secs(3));
+    let guard = lock.acquire().await.expect("free");
+    let session = server.session().await;
+    let sessions = "SELECT coalesce(sum(pid), 0) FROM pg_stat_activity WHERE starts_with(application_name, 'rlock:')";
+    let before = number(&session, sessions).await;
+    let scans = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%held%' AND starts_with(application_name, 'rlock:')";
+    let mut list = client.list("*").scan(true);
+    while number(&session, scans).await == 0 {
+        let polled = poll_fn(|context| Poll::Ready(list.poll_next_unpin(context))).await;
+        assert!(!matches!(polled, Poll::Ready(None)), "it is not read yet");
+    }
+    for _ in 0..4 {
+        assert_soon_extended(&guard).await;
+    }
+    assert_eq!(number(&session, sessions).await, before, "they are silent");
 }
 
 #[tokio::test]

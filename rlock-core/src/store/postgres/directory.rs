@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{
     PostgresStore,
+    replies::only,
     requests::{Parameter, Request, call},
     session::{parts_of, place},
 };
@@ -16,14 +17,14 @@ use crate::store::{
 };
 
 impl PostgresStore {
-    /// Sends a request that reads, and returns the first column of each row.
+    /// Sends a request that reads a list of texts.
     async fn look_up(
         &self,
         request: Request,
         timeout: Duration,
     ) -> Result<Vec<String>, StoreError> {
         let (rows, _) = self.call(request, SendOptions::new(timeout)).await?;
-        Ok(rows.iter().filter_map(|row| row.get(0)).collect())
+        Ok(only(&rows)?.get(0))
     }
 }
 
@@ -37,7 +38,7 @@ impl Directory for PostgresStore {
             let parts = parts_of(&String::from_utf8_lossy(&message));
             let request = call!(publish(client.to_string(), parts));
             let (rows, _) = self.call(request, SendOptions::new(timeout)).await?;
-            Ok(rows[0].get(0))
+            Ok(only(&rows)?.get(0))
         })
     }
 

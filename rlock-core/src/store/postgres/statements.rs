@@ -23,6 +23,8 @@ macro_rules! statements {
     };
 }
 
+// Each returns one row. A session delivers nothing while a caller leaves the rows of its reply behind, and renewals and
+// notifications would wait for that caller.
 statements! {
     acquire: "SELECT * FROM rlock.acquire($1, $2, $3, $4, $5, $6)",
     set_count: "SELECT rlock.set_count($1, $2, $3, $4, $5)",
@@ -30,11 +32,11 @@ statements! {
     release: "SELECT rlock.release($1, $2, $3, $4, $5, $6)",
     renew: "SELECT rlock.renew($1, $2, $3, $4, $5)",
     inspect: "SELECT * FROM rlock.inspect($1)",
-    held: "SELECT rlock.held($1)",
+    held: "SELECT ARRAY(SELECT rlock.held($1))",
     publish: "SELECT rlock.publish($1, $2)",
-    clients: "SELECT DISTINCT substr(application_name, 7, 36) FROM pg_stat_activity \
-              WHERE datname = current_database() AND application_name LIKE 'rlock:%' || $1",
-    address: "SELECT host(client_addr) || ':' || client_port FROM pg_stat_activity \
-              WHERE client_addr IS NOT NULL AND starts_with(application_name, 'rlock:' || $1) LIMIT 1",
+    clients: "SELECT ARRAY(SELECT DISTINCT substr(application_name, 7, 36) FROM pg_stat_activity \
+              WHERE datname = current_database() AND application_name LIKE 'rlock:%' || $1)",
+    address: "SELECT ARRAY(SELECT host(client_addr) || ':' || client_port FROM pg_stat_activity \
+              WHERE client_addr IS NOT NULL AND starts_with(application_name, 'rlock:' || $1) LIMIT 1)",
     ping: "SELECT 1",
 }
