@@ -64,7 +64,8 @@ impl Hold {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future has no effect. If the lease has been renewed since, the next call waits again.
+    /// Dropping the future has no effect. If the lease has been renewed since, the next call waits again. Otherwise it
+    /// resolves at once, so a loop that goes on has to leave it out of its next `select!`: `left = hold.expiring(), if !saved`.
     ///
     /// # Examples
     ///
