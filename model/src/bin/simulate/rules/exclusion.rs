@@ -1,4 +1,5 @@
-//! At most one owner holds a lock, unless both modes tolerate each other; owners take no more permits than there are.
+//! At most one owner holds a lock, unless both modes tolerate each other; owners take no more permits than there are,
+//! and a detached lock has no owner until its lease ends.
 
 use super::{Hold, Rule};
 use crate::{key::Key, mode::LockMode, plan::MOST_PERMITS, world::World};
