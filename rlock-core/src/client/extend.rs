@@ -91,7 +91,7 @@ impl LockClient {
             lease,
         };
         let is_meant = match self.answer_of(key, owner, &question, true).await? {
-            Some(Answer::Released) => true,
+            Some(Answer::Done) => true,
             Some(Answer::OtherHold) => false,
             Some(Answer::NotHeld) | None => may_have(entry, owner, token),
         };

@@ -68,7 +68,7 @@ impl LockClient {
             return Ok(false);
         };
         let replies = self.tell_holders(&key, &entry, Way::Ask).await?;
-        let is_received = |reply: &Option<Answer>| *reply == Some(Answer::Released);
+        let is_received = |reply: &Option<Answer>| *reply == Some(Answer::Done);
         Ok(!replies.is_empty() && replies.iter().all(is_received))
     }
 
@@ -116,7 +116,7 @@ impl LockClient {
             return Ok(false);
         };
         let replies = self.tell_holders(&key, &entry, Way::Revoke).await?;
-        if replies.is_empty() || replies.iter().flatten().any(|it| *it != Answer::Released) {
+        if replies.is_empty() || replies.iter().flatten().any(|it| *it != Answer::Done) {
             return Ok(false);
         }
         if !replies.contains(&None) {
@@ -219,7 +219,7 @@ impl LockClient {
     ) -> Result<bool, LockError> {
         let reply = self.tell_holder(key, owner, Way::Take { token }).await?;
         let is_meant = match (token, reply) {
-            (None, _) | (_, Some(Answer::Released)) => true,
+            (None, _) | (_, Some(Answer::Done)) => true,
             (_, Some(Answer::OtherHold)) => false,
             (Some(token), Some(Answer::NotHeld) | None) => may_have(entry, owner, token),
         };
@@ -237,12 +237,12 @@ impl LockClient {
         let released = async { released.await.map_err(|error| error.hide([key])) };
         let action = || format!("release lock `{key}` of another client");
         let released = self.ask(released, action).await?;
-        if token.is_some() && reply != Some(Answer::Released) && released == Applied::Done {
+        if token.is_some() && reply != Some(Answer::Done) && released == Applied::Done {
             // The grant may reach the holder after the release, and must not begin a hold.
             let told = self.tell_holder(key, owner, Way::Take { token: None });
             let _ = told.await;
         }
-        Ok(reply == Some(Answer::Released) || released == Applied::Done)
+        Ok(reply == Some(Answer::Done) || released == Applied::Done)
     }
 
     /// Tells the holders of a lock to release it. Returns the reply of each, or `None` for one that is silent.
@@ -287,7 +287,7 @@ impl LockClient {
         let action = || format!("tell the holder of lock `{key}`");
         let reply = self.ask(ask(self.core(), owner.client(), question), action);
         Ok(match reply.await {
-            Ok(Some(Report::Released(answer))) => Some(answer),
+            Ok(Some(Report::Told(answer))) => Some(answer),
             Ok(_) => None,
             // Without the permission to publish, the store alone decides.
             Err(LockError::Refused { .. }) if else_silent => None,

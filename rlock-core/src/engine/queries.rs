@@ -186,7 +186,7 @@ fn answer(core: &Core, question: Question) -> Report {
         Question::Locks { pattern, after } => locks(core, &pattern, after.as_ref()),
         Question::Client => return describe_client(core),
         Question::Release { owner, .. } if !owner.is_of(core.id) => {
-            return Report::Released(Answer::NotHeld);
+            return Report::Told(Answer::NotHeld);
         }
         Question::Extend {
             key,
@@ -194,7 +194,7 @@ fn answer(core: &Core, question: Question) -> Report {
             token,
             lease,
         } => {
-            return Report::Released(extend(core, key, owner, token, lease));
+            return Report::Told(extend(core, key, owner, token, lease));
         }
         Question::Release {
             way,
@@ -203,7 +203,7 @@ fn answer(core: &Core, question: Question) -> Report {
             by,
         } => {
             let (token, at_once) = match way {
-                Way::Ask => return Report::Released(request_release(core, &key, owner, &by)),
+                Way::Ask => return Report::Told(request_release(core, &key, owner, &by)),
                 Way::Revoke => (None, false),
                 Way::Take { token } => (token, true),
             };
@@ -213,10 +213,10 @@ fn answer(core: &Core, question: Question) -> Report {
             if revoked == Revoked::Retained {
                 retained_is_released(core, &key, owner, &by);
             }
-            return Report::Released(match revoked {
+            return Report::Told(match revoked {
                 Revoked::OtherHold => Answer::OtherHold,
                 Revoked::NotHeld => Answer::NotHeld,
-                Revoked::Lost | Revoked::Retained | Revoked::Given => Answer::Released,
+                Revoked::Lost | Revoked::Retained | Revoked::Given => Answer::Done,
             });
         }
     };
@@ -238,7 +238,7 @@ fn extend(core: &Core, key: Key, owner: OwnerId, token: u64, lease: Duration) ->
         Some(_) => {
             let event = Event::Extend { token, lease };
             core.shell.on_event(key, Some(owner.sequence()), event);
-            Answer::Released
+            Answer::Done
         }
     }
 }
@@ -262,10 +262,10 @@ fn request_release(core: &Core, key: &Key, owner: OwnerId, by: &str) -> Answer {
             let (key, holds) = (shown(first.key.shown()), holds.len());
             tracing::info!(%key, %owner, by, holds, "another client requests the release of the lock");
         });
-        Answer::Released
+        Answer::Done
     } else if is_retained {
         retained_is_released(core, key, owner, by);
-        Answer::Released
+        Answer::Done
     } else {
         Answer::NotHeld
     }

@@ -85,7 +85,7 @@ impl Question {
 /// How a holder is to release its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// When its holder likes.
+    /// When the code that holds it is ready.
     Ask,
     /// When its body has stopped, because the hold is lost.
     Revoke,
@@ -104,7 +104,8 @@ pub(crate) enum Report {
         /// How many locks the client has lost so far.
         lost: u64,
     },
-    Released(Answer),
+    /// A holder was told to release or to extend its lock.
+    Told(Answer),
     Client {
         service: Option<String>,
         version: Option<String>,
@@ -113,11 +114,11 @@ pub(crate) enum Report {
     },
 }
 
-/// The answer to a request for a lock.
+/// What a holder replies that is told to release or to extend its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The lock is released or extended, or about to be, or its holder was asked.
-    Released,
+    /// The lock is released or extended, or about to be, or the code that holds it was asked to release it.
+    Done,
     /// The present hold has another token.
     OtherHold,
     /// The client does not hold the lock.
@@ -147,11 +148,11 @@ fields!(Question:
 );
 fields!(Report:
     "locks" Self::Locks { databases, more, lost, locks },
-    "released" Self::Released(answer),
+    "released" Self::Told(answer),
     "client" Self::Client { service, version, host, pid }
 );
 fields!(Way: "ask" Self::Ask, "revoke" Self::Revoke, "take" Self::Take { token });
-fields!(Answer: "0" Self::OtherHold, "1" Self::Released, "2" Self::NotHeld);
+fields!(Answer: "0" Self::OtherHold, "1" Self::Done, "2" Self::NotHeld);
 fields!(LockInfo: Self {
     key = |from| Key::read(from).map(|key| key.as_str().to_owned()),
     owner = |from| OwnerId::read(from).map(|owner| owner.to_string()),

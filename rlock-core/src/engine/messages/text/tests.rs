@@ -262,15 +262,15 @@ fn the_text_of_messages_stays_as_it_is() {
             ),
         ),
         (
-            told(Report::Released(Answer::OtherHold)),
+            told(Report::Told(Answer::OtherHold)),
             "@tell\t2\treleased\t0".to_owned(),
         ),
         (
-            told(Report::Released(Answer::Released)),
+            told(Report::Told(Answer::Done)),
             "@tell\t2\treleased\t1".to_owned(),
         ),
         (
-            told(Report::Released(Answer::NotHeld)),
+            told(Report::Told(Answer::NotHeld)),
             "@tell\t2\treleased\t2".to_owned(),
         ),
     ] {
