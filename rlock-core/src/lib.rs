@@ -99,6 +99,7 @@ pub mod election;
 mod engine;
 mod error;
 pub mod fencing;
+mod fingerprint;
 mod guard;
 mod hold;
 mod info;

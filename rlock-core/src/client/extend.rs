@@ -11,10 +11,10 @@ use rlock_proto::{
 
 use super::{
     LockClient,
-    revoke::{may_have, owners},
+    revoke::{holders, is_meant},
 };
 use crate::{
-    engine::messages::{Answer, Question},
+    engine::messages::Question,
     error::LockError,
     limits,
     store::{SendOptions, StoreError},
@@ -68,11 +68,8 @@ impl LockClient {
         let Some(entry) = self.entry(&key).await? else {
             return Ok(false);
         };
-        let mut owners = owners(&entry);
-        // A lock that only `min_hold` keeps has no holder.
-        owners.retain(|owner| !owner.is_kept());
-        let extend = |owner: &OwnerId| self.extend_of(&key, *owner, token.as_u64(), lease, &entry);
-        let extended = try_join_all(owners.iter().map(extend)).await?;
+        let extend = |owner| self.extend_of(&key, owner, token.as_u64(), lease, &entry);
+        let extended = try_join_all(holders(&entry).map(extend)).await?;
         Ok(extended.contains(&true))
     }
 
@@ -90,12 +87,8 @@ impl LockClient {
             token,
             lease,
         };
-        let is_meant = match self.answer_of(key, owner, &question, true).await? {
-            Some(Answer::Done) => true,
-            Some(Answer::OtherHold) => false,
-            Some(Answer::NotHeld) | None => may_have(entry, owner, token),
-        };
-        if !is_meant {
+        let answer = self.answer_of(key, owner, &question, true).await?;
+        if !is_meant(answer, entry, owner, token) {
             return Ok(false);
         }
         let claim = Claim {

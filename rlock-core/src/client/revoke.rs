@@ -218,12 +218,7 @@ impl LockClient {
         entry: &StoredLock,
     ) -> Result<bool, LockError> {
         let reply = self.tell_holder(key, owner, Way::Take { token }).await?;
-        let is_meant = match (token, reply) {
-            (None, _) | (_, Some(Answer::Done)) => true,
-            (_, Some(Answer::OtherHold)) => false,
-            (Some(token), Some(Answer::NotHeld) | None) => may_have(entry, owner, token),
-        };
-        if !is_meant {
+        if token.is_some_and(|token| !is_meant(reply, entry, owner, token)) {
             return Ok(false);
         }
         let release = Change::Release(ReleaseRequest {
@@ -252,10 +247,8 @@ impl LockClient {
         entry: &StoredLock,
         way: Way,
     ) -> Result<Vec<Option<Answer>>, LockError> {
-        let owners = owners(entry).into_iter();
-        // A lock that only `min_hold` keeps has no holder.
-        let holders = owners.filter(|owner| !owner.is_kept());
-        try_join_all(holders.map(|owner| self.tell_holder(key, owner, way))).await
+        let tell = |owner| self.tell_holder(key, owner, way);
+        try_join_all(holders(entry).map(tell)).await
     }
 
     /// Tells the holder of a lock to release it. Returns its reply, or `None` if it is silent.
@@ -296,14 +289,32 @@ impl LockClient {
     }
 }
 
-/// Returns whether this may be the token of the owner, as far as the store knows.
-pub(super) fn may_have(entry: &StoredLock, owner: OwnerId, token: u64) -> bool {
-    // The store knows the last fence of a shared lock, which may be that of a holder that has left.
-    owner.mode() == LockMode::Exclusive && entry.holders == 1 && entry.has_fence(token / TOKENS)
+/// Returns whether this is the token of the owner, as its client has answered, or else as far as the store knows.
+pub(super) fn is_meant(
+    answer: Option<Answer>,
+    entry: &StoredLock,
+    owner: OwnerId,
+    token: u64,
+) -> bool {
+    match answer {
+        Some(Answer::Done) => true,
+        Some(Answer::OtherHold) => false,
+        // The store knows the last fence of a shared lock, which may be that of a holder that has left.
+        Some(Answer::NotHeld) | None => {
+            owner.mode() == LockMode::Exclusive
+                && entry.holders == 1
+                && entry.has_fence(token / TOKENS)
+        }
+    }
 }
 
-/// Returns the holders of a lock, as far as they are known.
-pub(super) fn owners(entry: &StoredLock) -> Vec<OwnerId> {
+/// Returns the holders of a lock, as far as they are known. A lock that only `min_hold` keeps has none.
+pub(super) fn holders(entry: &StoredLock) -> impl Iterator<Item = OwnerId> {
+    owners(entry).into_iter().filter(|owner| !owner.is_kept())
+}
+
+/// Returns the owners of a lock, as far as they are known.
+fn owners(entry: &StoredLock) -> Vec<OwnerId> {
     let first = OwnerId::parse(&entry.owner);
     first
         .into_iter()

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
+use crate::fingerprint::fingerprint;
+
 /// Mixes the bits of a number, as splitmix64 does.
 fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -13,11 +15,8 @@ fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Hashes a key like FNV-1a. All clients compute the same number, whichever compiler has built them.
 fn hash(key: &str) -> u64 {
-    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    fingerprint(key.bytes())
 }
 
 /// Returns a number for a set of keys, by which clients with other keys are another group.

@@ -10,7 +10,7 @@ use rlock_proto::store::{
 use tokio_postgres::Client;
 
 use super::errors::{classify_connect, is_denied};
-use crate::store::StoreError;
+use crate::{fingerprint::fingerprint, store::StoreError};
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -56,13 +56,6 @@ fn with_numbers(text: &str) -> String {
     ];
     let number = |text: String, (name, value): (&str, String)| text.replace(name, &value);
     numbers.into_iter().fold(text.to_owned(), number)
-}
-
-/// Returns a hash of these bytes, by FNV-1a: the same in each version of the compiler.
-pub(super) fn fingerprint(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Returns the version of these statements, which changes with each of them.

@@ -12,12 +12,15 @@ use super::{
     dial::{Ended, Receive},
     errors::classify_connect,
     requests::Request,
-    schema::{ensure, fingerprint},
+    schema::ensure,
     statements::Statements,
 };
-use crate::store::{
-    StoreError,
-    redis::{RedisOptions, dial::AbortOnDrop, keyspace::Keyspace},
+use crate::{
+    fingerprint::fingerprint,
+    store::{
+        StoreError,
+        redis::{RedisOptions, dial::AbortOnDrop, keyspace::Keyspace},
+    },
 };
 
 /// The pause before the client looks again whether a former session has ended.
