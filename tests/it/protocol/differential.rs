@@ -266,7 +266,7 @@ fn keys() -> impl Iterator<Item = Key> {
     (0..KEYS).map(server::key)
 }
 
-fn lock(key: &Key) -> String {
+pub(super) fn lock(key: &Key) -> String {
     format!("lock:{{{key}}}")
 }
 
@@ -274,7 +274,7 @@ fn channel(client: u8) -> String {
     format!("{CHANNELS}{}", server::client(client))
 }
 
-fn parse(name: &str) -> OwnerId {
+pub(super) fn parse(name: &str) -> OwnerId {
     OwnerId::parse(name).expect("an owner")
 }
 
@@ -305,10 +305,10 @@ fn entry_of(reply: &Value) -> Option<StoredLock> {
     Some(entry)
 }
 
-fn notification(text: &str) -> Notification {
+pub(super) fn notification(text: &str) -> Notification {
     let words: Vec<&str> = text.splitn(4, ' ').collect();
     let [name, what, ms, lock] = words[..] else {
-        panic!("`{text}` to a waiter")
+        panic!("`{text}` to a client")
     };
     let key = lock
         .strip_prefix("lock:{")

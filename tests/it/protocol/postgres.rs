@@ -10,7 +10,6 @@ use rlock_model::{
 use rlock_proto::{
     key::Key,
     lease::Time,
-    owner::OwnerId,
     store::{
         AcquireRequest, Acquired, Applied, FENCES_A_SECOND, Notification, QUEUE_LIFETIME,
         QueuePlace, RenewalOutcome, StoredLock, TakenBy,
@@ -19,6 +18,8 @@ use rlock_proto::{
 use rlock_testkit::PostgresServer;
 use tokio::{runtime::Runtime, sync::mpsc};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, types::ToSql};
+
+use super::differential::{lock, notification, parse};
 
 /// How long the server keeps a fence after a lease (ms).
 const RETENTION: i64 = 60_000;
@@ -57,10 +58,6 @@ fn unsigned(number: i64) -> u64 {
 
 fn less_a_second(floor: u64) -> i64 {
     signed(floor.saturating_sub(FENCES_A_SECOND))
-}
-
-fn parse(name: &str) -> OwnerId {
-    OwnerId::parse(name).expect("an owner")
 }
 
 fn done(is_done: bool) -> Reply {
@@ -265,39 +262,6 @@ impl<'a> Functions<'a> {
             });
         }
         notified
-    }
-}
-
-fn lock(key: &Key) -> String {
-    format!("lock:{{{key}}}")
-}
-
-fn notification(text: &str) -> Notification {
-    let words: Vec<&str> = text.splitn(4, ' ').collect();
-    let [name, what, ms, lock] = words[..] else {
-        panic!("`{text}` to a client")
-    };
-    let key = lock
-        .strip_prefix("lock:{")
-        .and_then(|key| key.strip_suffix('}'));
-    let key = Key::parse(key.expect("a lock")).expect("one of ours");
-    let (owner, after) = (
-        parse(name),
-        Duration::from_millis(ms.parse().expect("a number")),
-    );
-    match what.split_once('/') {
-        Some((fence, others_wait)) => Notification::Granted {
-            key,
-            owner,
-            fence: fence.parse().expect("a number"),
-            ttl: after,
-            wanted: others_wait == "1",
-        },
-        None if what == "wanted" => Notification::Wanted { key, owner },
-        None => {
-            assert!(what.is_empty(), "`{text}`");
-            Notification::Retry { key, owner, after }
-        }
     }
 }
 
