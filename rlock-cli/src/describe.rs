@@ -178,3 +178,12 @@ pub(crate) fn holder_object(holder: &Holder) -> Value {
         "value": holder.value,
     })
 }
+
+/// Says that no hold of a lock is known to have this token.
+pub(crate) fn other_token(token: Token, info: &LockInfo) -> String {
+    if info.holder_count > 1 {
+        format!("no holder that replies has the token {token}")
+    } else {
+        format!("its current hold has another token than {token}")
+    }
+}

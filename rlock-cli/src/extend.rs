@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     connect::{StoreOptions, connect},
-    duration,
+    describe, duration,
     exit::{Failure, Status},
     manual, output,
     text::{escaped, time},
@@ -46,10 +46,7 @@ pub(crate) async fn extend(
     }
     let why = match client.inspect(key).await? {
         None => "it is free".to_owned(),
-        Some(info) if info.holder_count > 1 => {
-            format!("no holder that replies has the token {token}")
-        }
-        Some(_) => format!("its current hold has another token than {token}"),
+        Some(info) => describe::other_token(token, &info),
     };
     let reason = format!("lock `{key}` is not extended: {why}");
     if json {

@@ -149,8 +149,7 @@ async fn released(
         match (client.release_if(key, token).await?, has_several) {
             (true, true) => Ok("taken from the holder with this token"),
             (true, false) => Ok("taken from its holder"),
-            (false, true) => Err(format!("no holder that replies has the token {token}")),
-            (false, false) => Err(format!("its current hold has another token than {token}")),
+            (false, _) => Err(describe::other_token(token, info)),
         }
     } else if client.force_release(key).await? {
         Ok(if has_several {
